@@ -21,7 +21,7 @@ with `actions=[...]`, numbers: the place of the text among the names. What `info
 An exception in the environment ends its episode and no other, and so does an observation or a number that JSON cannot
 hold (NaN, a NumPy integer); `TransientError` says that trying again may help.
 Whatever the environment prints goes to stderr, because stdout belongs to the protocol, which the user's guide describes
-("Worlds over JSON lines").
+("Your program over JSON lines").
 """
 
 import json

@@ -18,7 +18,8 @@ use crate::value::{Place, value};
 /// Name of the batch in errors.
 const BATCH: &str = "batch";
 
-/// Every preset: the one it starts from, its credit and objective with every default, the fields of a turn that it reads.
+/// Returns every preset: the one it starts from, its credit and objective with every default, the fields
+/// of a turn that it reads.
 #[pyfunction]
 pub(crate) fn presets() -> PyResult<String> {
     let methods = Methods::builtin();
@@ -34,7 +35,7 @@ pub(crate) fn presets() -> PyResult<String> {
     serde_json::to_string(&all).map_err(refused)
 }
 
-/// The keys of a turn that a method reads, sorted.
+/// Returns the keys of a turn that a method reads, sorted.
 fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     let mut keys: Vec<&str> = pipeline.fields().into_iter().map(|(_, field)| field.describe().0).collect();
     keys.sort_unstable();
@@ -42,7 +43,7 @@ fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     keys
 }
 
-/// The keys of a turn that a preset with switches over it reads.
+/// Returns the keys of a turn that a preset with switches over it reads.
 #[pyfunction]
 pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<&'static str>> {
     let config = configured(preset, given(switches)?, false).map_err(refused)?;
@@ -55,7 +56,7 @@ fn given(switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Value, Stri
     each.collect()
 }
 
-/// The credit of a preset with switches over it.
+/// Returns the credit of a preset with switches over it.
 fn configured(
     preset: &str,
     switches: Vec<(Value, String)>,
@@ -215,7 +216,7 @@ fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     }
 }
 
-/// An error with the index of its trajectory in place of a line of a file.
+/// Returns an error with the index of its trajectory instead of a line of a file.
 fn indexed(error: &DumpError) -> String {
     match error {
         DumpError::Line { path, line, reason } => format!("{path}[{}]: {reason}", line - 1),
@@ -240,7 +241,7 @@ fn hint(preset: &str, field: TurnField) -> String {
     }
 }
 
-/// The stages of every turn as dicts.
+/// Returns the stages of every turn as dicts.
 fn explained<'py>(py: Python<'py>, turns: &[Vec<StageRecord>]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for stages in turns {

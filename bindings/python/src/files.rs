@@ -11,7 +11,7 @@ use turnwise_trajectory_io::{DumpError, Format, Origin, ReadOptions, TurnExtras,
 
 use crate::refused;
 
-/// The text of a file, plain or compressed with zstd.
+/// Returns the text of a file, plain or compressed with zstd.
 #[pyfunction]
 pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
@@ -29,14 +29,14 @@ pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
-/// A TOML text as JSON. Dates become texts.
+/// Returns a TOML text as JSON. Dates become texts.
 #[pyfunction]
 pub(crate) fn toml_to_json(text: &str) -> PyResult<String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| refused(error))?;
     serde_json::to_string(&table).map_err(refused)
 }
 
-/// The trajectories of a dump as a JSON list of what `credit` takes.
+/// Returns the trajectories of a dump as a JSON list of what `credit` takes.
 #[pyfunction]
 #[pyo3(signature = (path, format=None, rewards=Vec::new()))]
 pub(crate) fn read_dump(
@@ -64,7 +64,7 @@ pub(crate) fn read_dump(
     })
 }
 
-/// A trajectory with the keys of a line written by hand; what the dump does not have is left out.
+/// Returns a trajectory with the keys of a line written by hand; what the dump does not have is left out.
 fn written(trajectory: &Trajectory, origin: &Origin) -> Value {
     let turns: Vec<Value> =
         trajectory.turns.iter().zip(&origin.turns).map(|(turn, extras)| written_turn(turn, extras)).collect();

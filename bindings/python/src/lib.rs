@@ -17,7 +17,7 @@ use std::fmt::Display;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A refusal as Python's `ValueError`.
+/// Returns a refusal as Python's `ValueError`.
 fn refused(reason: impl Display) -> PyErr {
     PyValueError::new_err(reason.to_string())
 }

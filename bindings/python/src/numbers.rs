@@ -5,7 +5,7 @@ use pyo3::types::PyByteArray;
 
 use crate::refused;
 
-/// Numbers of a buffer of 8-byte floats, as NumPy's `float64` writes them.
+/// Returns the numbers of a buffer of 8-byte floats, as NumPy's `float64` writes them.
 pub(crate) fn floats(bytes: &[u8]) -> PyResult<Vec<f64>> {
     let (numbers, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() {
@@ -14,18 +14,18 @@ pub(crate) fn floats(bytes: &[u8]) -> PyResult<Vec<f64>> {
     Ok(numbers.iter().map(|bytes| f64::from_ne_bytes(*bytes)).collect())
 }
 
-/// The same numbers in single precision.
+/// Returns the same numbers in single precision.
 pub(crate) fn singles(numbers: &[f64]) -> Vec<f32> {
     numbers.iter().map(|&number| number as f32).collect()
 }
 
-/// A buffer of 8-byte floats, which `numpy.frombuffer` reads without a copy.
+/// Returns a buffer of 8-byte floats, which `numpy.frombuffer` reads without a copy.
 pub(crate) fn buffer<'py>(py: Python<'py>, numbers: &[f64]) -> Bound<'py, PyByteArray> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
     PyByteArray::new(py, &bytes)
 }
 
-/// A buffer of one byte for each truth value.
+/// Returns a buffer of one byte for each truth value.
 pub(crate) fn flags<'py>(py: Python<'py>, values: &[bool]) -> Bound<'py, PyByteArray> {
     let bytes: Vec<u8> = values.iter().map(|&value| u8::from(value)).collect();
     PyByteArray::new(py, &bytes)

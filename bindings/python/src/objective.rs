@@ -24,7 +24,7 @@ pub(crate) struct Sequence<'py> {
     logprobs: Bound<'py, PyByteArray>,
     old_logprobs: Bound<'py, PyByteArray>,
     advantages: Bound<'py, PyByteArray>,
-    /// True if there is one advantage a span, else there is one a token.
+    /// True if there is one advantage a span, else there is one per token.
     per_span: bool,
     mask: Option<Bound<'py, PyByteArray>>,
     ref_logprobs: Option<Bound<'py, PyByteArray>>,
@@ -65,7 +65,7 @@ impl Sequence<'_> {
     }
 }
 
-/// Spans of these lengths, one after the other.
+/// Returns the spans of these lengths, one after another.
 fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
     let mut start = 0;
     let next = |(turn, &length): (usize, &usize)| {
@@ -76,7 +76,7 @@ fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
     lengths.iter().enumerate().map(next).collect()
 }
 
-/// The objective of a preset with switches over it.
+/// Returns the objective of a preset with switches over it.
 fn config(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<ObjectiveConfig> {
     let mut config = Methods::builtin().objective(preset).map_err(refused)?;
     for (path, switch) in switches {
@@ -87,8 +87,9 @@ fn config(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<O
     Ok(config)
 }
 
-/// Loss, derivatives by sequence and sums of the policy objective: a dict with `value`, `d_logprobs`, `d_entropies`,
-/// `d_reference_kls`, `metrics`, `settings` and, where the gradient is normalised, `normalization`.
+/// Loss, derivatives by sequence and sums of the policy objective: a dict with `value`, `d_logprobs`,
+/// `d_entropies`, `d_reference_kls`, `metrics`, `settings` and, where the gradient is normalized,
+/// `normalization`.
 #[pyfunction]
 pub(crate) fn policy_loss<'py>(
     py: Python<'py>,
@@ -180,7 +181,7 @@ fn found(
     Ok(Found { value, gradients, metrics, bias: bias.transpose()?, settings })
 }
 
-/// The sums that a policy loss has, as a dict.
+/// Returns the sums that a policy loss has, as a dict.
 fn metrics<'py>(py: Python<'py>, metrics: &LossMetrics) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, number) in [
@@ -204,7 +205,7 @@ fn metrics<'py>(py: Python<'py>, metrics: &LossMetrics) -> PyResult<Bound<'py, P
     Ok(dict)
 }
 
-/// The critic's clipped loss: `(value, derivatives by sequence, share of clipped tokens)`.
+/// Returns the critic's clipped loss: `(value, derivatives by sequence, share of clipped tokens)`.
 #[pyfunction]
 pub(crate) fn value_loss(
     py: Python<'_>,
@@ -259,7 +260,7 @@ pub(crate) fn supervised_loss(
 }
 
 /// STAPO's term on outlier turns: a dict with `value`, `d_first`, `d_second`, `kl`, `reference_kl`, `outliers`.
-/// `arrays` are two KLs a sequence, or three log-probabilities (full, masked, reference).
+/// `arrays` are two KLs a sequence, or three log-probs (full, masked, reference).
 #[pyfunction]
 pub(crate) fn selective_loss<'py>(
     py: Python<'py>,
@@ -329,7 +330,7 @@ pub(crate) fn kl_estimate<'py>(
     Ok((buffer(py, &values), buffer(py, &slopes)))
 }
 
-/// The weight of every response token in the loss, by sequence.
+/// Returns the weight of every response token in the loss, by sequence.
 #[pyfunction]
 pub(crate) fn token_weights<'py>(
     py: Python<'py>,

@@ -24,7 +24,7 @@ enum Name<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The object itself, by the name of its argument.
+    /// Returns the object itself, by the name of its argument.
     pub(crate) fn root(name: &'a str) -> Self {
         Self { parent: None, name: Name::Root(name) }
     }
@@ -44,8 +44,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A dict, list, tuple, text, number, truth value or None, or whatever has `tolist` (NumPy's and PyTorch's arrays and
-/// scalars), as JSON. Entries of a dict that are None are left out.
+/// Returns a dict, list, tuple, text, number, truth value or None, or whatever has `tolist` (NumPy's and
+/// PyTorch's arrays and scalars), as JSON. Entries of a dict that are None are left out.
 pub(crate) fn value(object: &Bound<'_, PyAny>, place: &Place<'_>) -> PyResult<Value> {
     if place.depth() > DEEPEST {
         return Err(refused(format!("{} is nested more than {DEEPEST} times", place.text())));

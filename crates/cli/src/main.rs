@@ -24,17 +24,17 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train a small agent from nothing in a few minutes and show what it learnt.
+    /// Train a small agent from scratch in a few minutes and show what it learned.
     Quickstart(commands::quickstart::QuickstartArgs),
-    /// Train: warm start, then reinforcement learning, as a config says.
+    /// Train a policy: SFT warm start, then reinforcement learning.
     Train(commands::train::TrainArgs),
-    /// Train a grid or list of configs times seeds, some at a time; goes on where it was stopped.
+    /// Train many runs: configs times seeds. Rerun the command to resume.
     Sweep(commands::sweep::SweepArgs),
-    /// Compare runs: success over seeds with intervals, paired tests, learning curves.
+    /// Compare runs: success with intervals over seeds, paired tests, learning curves.
     Compare(commands::compare::CompareArgs),
-    /// Only the supervised warm start of a config.
+    /// Run only the SFT warm start of a config.
     Sft(commands::train::SftArgs),
-    /// Success of a run, checkpoint or model on pinned tasks, with 95 % intervals.
+    /// Evaluate a run, checkpoint or model on fixed tasks, with 95 % intervals.
     Eval(commands::eval::EvalArgs),
     /// Play tasks with a policy and write the trajectories.
     Rollout(commands::rollout::RolloutArgs),
@@ -44,17 +44,17 @@ enum Command {
     Chat(commands::chat::ChatArgs),
     /// Compute advantages for trajectories you already have.
     Credit(commands::credit::CreditArgs),
-    /// Look at trajectories in a browser: every turn, its advantage, and how it came about.
+    /// View trajectories in a browser: each turn, its advantage, and how it was computed.
     View(commands::view::ViewArgs),
-    /// Train and inspect the learned decomposer of returns.
+    /// Train and inspect TurnRD, the learned credit of HAS.
     Turnrd(commands::turnrd::TurnrdArgs),
-    /// Analysis of a policy or a run: what the papers report of their turns besides success.
+    /// Analyze the turns of a policy or a run, as the papers of TurnRD, AEM and STAPO do.
     Analyze(commands::analyze::AnalyzeArgs),
     /// Play an environment yourself in the terminal.
     Play(commands::play::PlayArgs),
     /// List, generate and replay environments.
     Env(commands::env::EnvArgs),
-    /// Build, ask and serve indexes of passages.
+    /// Build, query and serve passage indexes.
     Index(commands::index::IndexArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),

@@ -23,7 +23,8 @@ unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
 }
 
-/// Keeps what a run frees in the process, if the machine has room for it and the environment variable is not set.
+/// Keeps freed memory of a run in the process, if the machine has room for it and the environment
+/// variable is not set.
 ///
 /// Sampling and updates take their gigabytes in turn for many seconds each; given back in between, the system has to clear
 /// all of it again at every step.

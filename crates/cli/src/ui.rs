@@ -1,4 +1,4 @@
-//! Progress for the user while something long goes on: bars in a terminal, lines elsewhere.
+//! Progress for the user while something long continues: bars in a terminal, lines elsewhere.
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
 use turnwise_train::record::panels::Panels;
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 
-/// Between two progress lines where there is no terminal to draw on.
+/// Interval between progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Set by Ctrl-C.
@@ -63,7 +63,8 @@ pub(crate) fn error(error: &anyhow::Error) {
 /// Exit status of work that was interrupted and can be resumed, as a shell gives it for Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// The flag that Ctrl-C sets. The first one asks for a safe stop, the second ends the program.
+/// Returns the flag that Ctrl-C sets. The first Ctrl-C requests a safe stop, the second ends the
+/// program.
 pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -75,7 +76,8 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// The flag that Ctrl-C sets where it only ends what is being done; one that nobody has taken back ends the program.
+/// Returns the flag that Ctrl-C sets to end only the current activity. A second Ctrl-C before the
+/// flag is cleared ends the program.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -93,7 +95,7 @@ pub(crate) struct Meter {
     terminal: bool,
     started: Instant,
     last_line: Instant,
-    /// Progress when this process began, which may go on from an earlier one's.
+    /// Progress when this process began, which may continue from an earlier one's.
     first: Option<u64>,
 }
 
@@ -139,7 +141,7 @@ impl Meter {
     }
 }
 
-/// Seconds that the rest takes at the pace of what this process has done; `None` before there is any.
+/// Returns the estimated remaining seconds at this process's pace; `None` at the beginning.
 fn seconds_left(elapsed: f64, [first, done, total]: [u64; 3]) -> Option<f64> {
     let new = done.saturating_sub(first);
     (new > 0).then(|| elapsed * total.saturating_sub(done) as f64 / new as f64)
@@ -227,7 +229,7 @@ impl Ui {
         self.bar.set_position(finished as u64);
     }
 
-    /// A line where no bar is seen, and the last one is some time ago.
+    /// A line if no bar is seen, and the last one is some time ago.
     fn say_now_and_then(&mut self, line: &str) {
         if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
@@ -359,7 +361,7 @@ impl Observer for Ui {
     }
 }
 
-/// An evaluation in one line.
+/// Returns an evaluation in one line.
 pub(crate) fn one_line(label: &str, result: &Evaluation) -> String {
     let rate = &result.success;
     let failed = match result.failed {

@@ -1,4 +1,4 @@
-//! The worlds of this program: those of `turnwise-env`, with what other crates can read and open for them.
+//! The environments of this program: those of `turnwise-env`, with readers from other crates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use turnwise_train::config::{self, Config, ConfigSource};
 use turnwise_train::run::source::PolicySource;
 use turnwise_train::{Methods, RunParts, TrainError};
 
-/// The registry; with the feature `remote` it has the worlds of servers too.
+/// Returns the registry; with the feature `remote` it has the worlds of servers too.
 pub(crate) fn registry() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
         turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())

@@ -1,29 +1,29 @@
-//! Actions: words, or a structured call.
+//! Actions of the policy: text or a structured tool call.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A structured action: a function's name and its arguments.
+/// A structured action: a function name and its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Identifies the call, so that its result can name it.
+    /// Identifies the call; the tool result refers to it.
     pub id: String,
-    /// The function.
+    /// Function name.
     pub name: String,
-    /// Its arguments, mostly a JSON object.
+    /// Arguments, usually a JSON object.
     #[serde(default)]
     pub arguments: Value,
 }
 
-/// Action of the policy, as the environment gets it.
+/// Action of the policy, as the environment receives it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Action {
-    /// Words.
+    /// Free text.
     Text {
-        /// The words.
+        /// The text.
         text: String,
     },
     /// A structured call.
@@ -31,7 +31,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The action as words; a call is `name(arguments as JSON)`.
+    /// Returns the action as text; a call becomes `name(arguments as JSON)`.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Text { text } => Cow::Borrowed(text),
@@ -39,7 +39,7 @@ impl Action {
         }
     }
 
-    /// The structured call, where it is one.
+    /// Returns the structured call, or `None` for text.
     pub fn call(&self) -> Option<&ToolCall> {
         match self {
             Self::Text { .. } => None,
@@ -49,7 +49,8 @@ impl Action {
 }
 
 impl ToolCall {
-    /// The inverse of [`Action::text`] for a call: `name(arguments as JSON)`; `None` where the words are none.
+    /// Parses `name(arguments as JSON)`, the inverse of [`Action::text`] for calls. Returns `None`
+    /// for other text.
     pub fn from_text(text: &str) -> Option<Self> {
         let (name, rest) = text.split_once('(')?;
         let arguments = serde_json::from_str(rest.strip_suffix(')')?).ok()?;

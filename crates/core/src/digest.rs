@@ -1,9 +1,9 @@
-//! Digests of content.
+//! Content digests.
 
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 over parts in their order, each with its length in front, so that no two lists of parts have the same bytes;
-/// lower-case hexadecimal.
+/// Returns the SHA-256 of `parts` as lower-case hexadecimal. Each part is prefixed with its length,
+/// so different lists never hash the same bytes.
 pub fn digest<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -13,7 +13,7 @@ pub fn digest<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// Bytes as lower-case hexadecimal, two digits each.
+/// Formats bytes as lower-case hexadecimal, two digits each.
 pub fn hexadecimal(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()

@@ -1,4 +1,4 @@
-//! Environments: the trait behind which a world is played, and the set of tasks that it is played on.
+//! The traits of environments and task sets.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -6,39 +6,39 @@ use std::sync::Arc;
 
 use crate::{Action, EnvError, Observation, Seed, Task, TaskList};
 
-/// The merge rule of a metric: what an episode's number is, of several steps that give one.
+/// How the values of a metric within an episode are merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merge {
-    /// The last one.
+    /// Keep the last value.
     #[default]
     Last,
-    /// Their sum.
+    /// Sum the values.
     Sum,
 }
 
-/// A number that an environment measured beside the reward.
+/// A metric that an environment reports beside the reward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Its name, which becomes a key of the trajectory's metrics.
+    /// Metric name; a key of the trajectory's metrics.
     pub name: String,
-    /// The number.
+    /// The value.
     pub value: f64,
-    /// Rule by which it joins the earlier ones of the episode.
+    /// How to merge it with earlier values of the episode.
     pub merge: Merge,
 }
 
 impl Metric {
-    /// A number that replaces the earlier ones.
+    /// Creates a metric that replaces earlier values.
     pub fn last(name: impl Into<String>, value: f64) -> Self {
         Self { name: name.into(), value, merge: Merge::Last }
     }
 
-    /// A number that is added to the earlier ones.
+    /// Creates a metric that is added to earlier values.
     pub fn sum(name: impl Into<String>, value: f64) -> Self {
         Self { name: name.into(), value, merge: Merge::Sum }
     }
 
-    /// Puts the number among those of its episode.
+    /// Merges the metric into those of its episode.
     pub fn merge_into(self, metrics: &mut BTreeMap<String, f64>) {
         match self.merge {
             Merge::Last => {
@@ -49,72 +49,75 @@ impl Metric {
     }
 }
 
-/// The outcome of one action.
+/// Result of one action.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     /// Observation after the action.
     pub observation: Observation,
-    /// The reward of this action.
+    /// Reward of this action.
     pub reward: f64,
-    /// Share of the task that is done, in `[0, 1]`, where the environment knows it.
+    /// Fraction of the task that is done, in `[0, 1]`, if the environment knows it.
     pub progress: Option<f64>,
-    /// The episode ended because of what happened in the world.
+    /// The episode ended by its own rules (solved or failed).
     pub terminated: bool,
-    /// The episode was cut off (step limit); the world itself could have gone on.
+    /// The episode was cut off by the step limit.
     pub truncated: bool,
     /// The task is solved.
     pub success: bool,
-    /// The world understood the action; one that it did not understand changed nothing.
+    /// Whether the environment understood the action. An action that it did not understand changed
+    /// nothing.
     pub understood: bool,
-    /// Measurements of this action beside the reward; mostly none.
+    /// Metrics of this action; usually none.
     pub metrics: Vec<Metric>,
 }
 
-/// The whole state of an episode as bytes that only its own world reads.
+/// The state of an episode, serialized by and for its environment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot(pub Vec<u8>);
 
-/// One world in which one episode at a time is played.
+/// An environment that plays one episode at a time.
 ///
-/// An environment knows nothing of tokens, prompts or policies. It may be reset any number of times; the read-only
-/// data behind it is shared by its [`TaskSet`].
+/// It knows nothing of tokens, prompts or policies. It can be reset any number of times. Its
+/// [`TaskSet`] shares read-only data among environments.
 pub trait Environment: Any + Send {
-    /// Starts `task` from its start state and returns the first observation. Whatever is random in the episode comes
-    /// from `seed`, which the trajectories of one group share.
+    /// Starts `task` and returns the first observation. All randomness of the episode comes from
+    /// `seed`, which the trajectories of a group share.
     ///
     /// # Errors
-    /// The task is not known, or the world failed ([`EnvError::is_transient`]).
+    /// Fails if the task is unknown, or if the environment fails ([`EnvError::is_transient`]).
     fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError>;
 
-    /// Carries one action out. An action that is not understood is an ordinary step, never an error.
+    /// Executes one action. An action that is not understood is an ordinary step, not an error.
     ///
     /// # Errors
-    /// There is no episode under way, or the world failed ([`EnvError::is_transient`]).
+    /// Fails without a running episode, or if the environment fails ([`EnvError::is_transient`]).
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
-    /// The state of the episode, where the world can save it.
+    /// Returns the state of the episode, or `None` if the environment cannot save states.
     ///
     /// # Errors
-    /// The world can save states, and not this one.
+    /// Fails if the environment can save states but not this one.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         Ok(None)
     }
 
-    /// The inverse of [`Environment::snapshot`]: after it, the episode goes on exactly as it would have.
+    /// Restores a state of [`Environment::snapshot`]. The episode then continues exactly as it
+    /// would have.
     ///
     /// # Errors
-    /// The world has no such capability, or the bytes are none of its snapshots.
+    /// Fails if the environment cannot restore states, or if the bytes are not one of its
+    /// snapshots.
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let _ = snapshot;
         Err(EnvError::Unsupported("restoring a saved state"))
     }
 
-    /// Ends the episode and gives back what it holds outside of this process. Called once after the last step; a reset
+    /// Ends the episode and releases external resources. Called once after the last step; a reset
     /// may follow.
     fn close(&mut self) {}
 }
 
-/// One environment and the action that it is to carry out.
+/// An environment and the action to execute in it.
 pub struct PendingStep<'a> {
     /// The environment.
     pub environment: &'a mut dyn Environment,
@@ -122,69 +125,69 @@ pub struct PendingStep<'a> {
     pub action: &'a Action,
 }
 
-/// A set of tasks with named splits, and the environments that play them.
+/// Tasks in named splits, and the environments that play them.
 pub trait TaskSet: Send + Sync {
-    /// The environment's name, for example `alfworld`.
+    /// Returns the name of the environment, such as `alfworld`.
     fn name(&self) -> &str;
 
-    /// The splits there are, training first.
+    /// Returns the splits, training first.
     fn splits(&self) -> Vec<String>;
 
-    /// The tasks of a split, in a defined order that depends on nothing but the data.
+    /// Returns the tasks of a split in an order that depends only on the data.
     ///
     /// # Errors
-    /// There is no such split, or its data cannot be read.
+    /// Fails if the split does not exist, or if its data cannot be read.
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError>;
 
-    /// The tasks of a split as a list that makes them one by one, where making all of them takes long; by default there
-    /// is none.
+    /// Returns a lazy list of the tasks of a split if creating all of them takes long; `None` by
+    /// default.
     ///
     /// # Errors
-    /// There is no such split, or its data cannot be read.
+    /// Fails if the split does not exist, or if its data cannot be read.
     fn list(&self, split: &str) -> Result<Option<Arc<dyn TaskList>>, EnvError> {
         let _ = split;
         Ok(None)
     }
 
-    /// A fresh environment over the shared data.
+    /// Creates an environment over the shared data.
     ///
     /// # Errors
-    /// It cannot be made ([`EnvError::is_transient`]), for example because the program behind it does not start.
+    /// Fails, for example, if the program behind the environment does not start
+    /// ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
-    /// True if resets and steps are done at once, without waiting for anything outside of this process. Those of such
-    /// a world are called in place, by whoever drives the sampler; those of others on threads of their own, with a
-    /// timeout.
+    /// Returns true if resets and steps never wait for anything outside this process. Such
+    /// environments are called on the sampler's thread. Others get their own threads and a timeout.
     fn is_instant(&self) -> bool {
         false
     }
 
-    /// Number of episodes that can begin now, where there is a limit: servers of environments have room for few. An episode
-    /// that cannot begin yet waits without holding anything up.
+    /// Returns how many episodes can start now, if there is a limit, as with environment servers.
+    /// An episode that cannot start yet does not block others.
     fn free_episodes(&self) -> Option<usize> {
         None
     }
 
-    /// True if the world itself ends every reset and step that takes too long: it lets calls wait while it works on as many
-    /// as it can, and counts the time of each from its turn. Nobody else then gives a call up, which would count the wait
-    /// and leave the call in the queue; calls of other worlds are given up by whoever makes them.
+    /// Returns true if the environment enforces its own time limits. It then queues calls and
+    /// measures each from its start. Calls of other environments are timed by the caller, which
+    /// would count the queueing.
     fn limits_calls(&self) -> bool {
         false
     }
 
-    /// Most steps that [`TaskSet::step_many`] should be given.
+    /// Returns the maximum number of steps to pass to [`TaskSet::step_many`].
     fn batch_limit(&self) -> usize {
         1
     }
 
-    /// Steps several environments of this set; the results come in the order of `pending`.
+    /// Steps several environments of this set. Results are in the order of `pending`.
     ///
-    /// A capability of worlds that can carry out many actions at once (`<dyn Any>::downcast_mut` gives them their own
-    /// type back); by default one after the other.
+    /// Environments that can execute many actions at once override this (`<dyn Any>::downcast_mut`
+    /// recovers their type). The default steps one after another.
     ///
     /// # Errors
-    /// Those of [`Environment::step`], each in the place of its own environment; also an environment that is of
-    /// another set.
+    /// Each entry has the errors of [`Environment::step`], or an error if its environment belongs
+    /// to another set.
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
         pending.iter_mut().map(|pending| pending.environment.step(pending.action)).collect()
     }

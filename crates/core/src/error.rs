@@ -1,11 +1,11 @@
-//! One flat error type per boundary. Every message names what was wrong and how to fix it.
+//! Error types, one per boundary. Every message names the problem and the fix.
 
 use thiserror::Error;
 
-/// Error while a world is loaded, reset, stepped or restored.
+/// Error while an environment is loaded, reset, stepped or restored.
 #[derive(Debug, Error)]
 pub enum EnvError {
-    /// A file that belongs to the environment could not be read.
+    /// A file of the environment could not be read.
     #[error("{path}: {source}")]
     Io {
         /// The file or folder.
@@ -13,23 +13,23 @@ pub enum EnvError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// A file was read but is not what it should be.
+    /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
-        /// The file, and the entry inside it where it is an archive.
+        /// The file, and the entry in it if it is an archive.
         path: String,
-        /// The problem with it and, where known, how to fix it.
+        /// The problem and, if known, the fix.
         reason: String,
     },
-    /// A task was asked for that the task set does not have.
+    /// The task set has no such task.
     #[error("unknown task `{0}`: it is not part of this task set")]
     UnknownTask(String),
-    /// A split was asked for that the task set does not have.
+    /// The task set has no such split.
     #[error("unknown split `{split}`; this environment has {known}")]
     UnknownSplit {
-        /// The split asked for.
+        /// The requested split.
         split: String,
-        /// The splits there are, comma separated.
+        /// The existing splits, comma-separated.
         known: String,
     },
     /// `step` or `snapshot` was called before `reset`.
@@ -38,30 +38,29 @@ pub enum EnvError {
     /// A saved state does not belong to this environment or version.
     #[error("cannot restore the environment: {0}")]
     State(String),
-    /// The world has no such capability.
+    /// The environment does not support this operation.
     #[error("{0} is not something that this environment can do")]
     Unsupported(&'static str),
-    /// The world took longer than it may.
+    /// The environment exceeded its time limit.
     #[error(
         "{operation} took longer than {seconds} s; raise rollout.env_timeout_s, or see why the environment hangs"
     )]
     Timeout {
-        /// The operation that was waited for, for example `step`.
+        /// The operation, for example `step`.
         operation: String,
-        /// The limit.
+        /// The limit in seconds.
         seconds: f64,
     },
-    /// The world failed in a way that need not happen again; the text says how.
+    /// The environment failed, and a retry may succeed; the text states how.
     #[error("{0}")]
     Transient(String),
-    /// Anything else; the text says what and where.
+    /// Any other failure; the text states what and where.
     #[error("{0}")]
     Other(String),
 }
 
 impl EnvError {
-    /// True where trying again may help: the world or the way to it failed, and nothing says that it will again.
-    /// Every other error is fatal: the same call would end in it again.
+    /// Returns true if a retry may succeed. All other errors are permanent.
     pub fn is_transient(&self) -> bool {
         use std::io::ErrorKind;
         match self {
@@ -88,15 +87,15 @@ impl EnvError {
     }
 }
 
-/// Error while responses are sampled from a policy.
+/// Error while responses are sampled.
 #[derive(Debug, Error)]
 pub enum SampleError {
     /// The request can never be served.
     #[error("sampling request {request}: {reason}")]
     Request {
-        /// Number of the request, as its sender gave it.
+        /// Id of the request.
         request: u64,
-        /// The reason of the refusal.
+        /// Why it was rejected.
         reason: String,
     },
     /// The backend failed.
@@ -104,10 +103,10 @@ pub enum SampleError {
     Backend(String),
 }
 
-/// Error inside an objective.
+/// Error of an objective.
 #[derive(Debug, Error)]
 pub enum ObjectiveError {
-    /// The numbers handed in do not fit the batch the objective was built for.
+    /// An array does not fit the batch of the objective.
     #[error("sequence {sequence}: {what} has {found} entries, {expected} expected")]
     Length {
         /// Index into the batch.
@@ -116,13 +115,13 @@ pub enum ObjectiveError {
         what: &'static str,
         /// Its length.
         found: usize,
-        /// The length that the batch asks for.
+        /// The expected length.
         expected: usize,
     },
-    /// A setting that cannot work.
+    /// An invalid setting.
     #[error("objective: {0}")]
     Setting(String),
-    /// A number that is not finite came in.
+    /// An input is NaN or infinite.
     #[error("sequence {sequence}, token {token}: {what} is {value}, not a finite number")]
     NotFinite {
         /// Index into the batch.
@@ -139,24 +138,25 @@ pub enum ObjectiveError {
 /// Error while weights are trained.
 #[derive(Debug, Error)]
 pub enum LearnError {
-    /// The objective refused.
+    /// The objective failed.
     #[error(transparent)]
     Objective(#[from] ObjectiveError),
-    /// A sequence that cannot be trained on.
+    /// A sequence cannot be trained on.
     #[error("sequence {sequence}: {reason}")]
     Sequence {
         /// Index into the batch.
         sequence: usize,
-        /// The reason why not.
+        /// Why not.
         reason: String,
     },
-    /// The gradient is not a finite number, so the weights were left as they were.
+    /// The gradient is NaN or infinite; the weights are unchanged.
     #[error("the gradient norm is {0}: the update was not applied")]
     Gradient(f64),
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),
-    /// A device, or a learner that is elsewhere, failed or did not answer, which says nothing about the numbers of the run.
+    /// A device or a remote learner failed or did not answer. This is not a numerical problem of
+    /// the run.
     #[error("learner: {0}")]
     Unavailable(String),
 }

@@ -1,7 +1,7 @@
-//! The explanation of a number: what each stage of credit assignment did to a turn's advantage, and why.
+//! Explanations: what each stage of credit assignment did to a turn's advantage.
 //!
-//! Its JSON form is what a reader would write: `{"stage": "aem", "advantage": 0.5, "facts":
-//! {"entropy": 1.2, "alpha": 0.7}}`. A fact that is not finite is written as `null` and reads as NaN.
+//! The JSON form is `{"stage": "aem", "advantage": 0.5, "facts": {"entropy": 1.2, "alpha": 0.7}}`.
+//! A NaN or infinite fact is written as `null` and read as NaN.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,12 +10,12 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Named numbers that say why an advantage is what it is, in the order a reader wants them.
+/// Named numbers that explain an advantage, in reading order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts(pub Vec<(Cow<'static, str>, f64)>);
 
 impl Facts {
-    /// The number of this name.
+    /// Returns the number with this name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
     }
@@ -53,14 +53,14 @@ impl<'de> Deserialize<'de> for Facts {
     }
 }
 
-/// Record of what one stage of credit did to one turn.
+/// What one stage of credit did to one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageRecord {
-    /// The stage's config name.
+    /// Name of the stage in configs.
     pub stage: Cow<'static, str>,
-    /// The advantage after it.
+    /// Advantage after the stage.
     pub advantage: f64,
-    /// The numbers and choices behind it.
+    /// Numbers behind it.
     pub facts: Facts,
 }
 

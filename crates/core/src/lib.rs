@@ -1,12 +1,12 @@
-//! Contracts and data shared by every crate of Turnwise.
+//! Data types and traits that all crates of Turnwise share.
 //!
-//! A [`Task`] is played in an [`Environment`] by a policy behind a [`Sampler`]; what happened is a
-//! [`Trajectory`] of [`Turn`]s. The trajectories sampled for one task from one start state are a
-//! [`Group`], and the groups of one training step are a [`Batch`]. Credit turns a batch into one
-//! advantage per turn, an [`Objective`] turns advantages and log-probabilities into a loss and its
-//! derivative, and a [`Learner`] turns those derivatives into a weight update.
+//! A policy behind a [`Sampler`] plays a [`Task`] in an [`Environment`]; the result is a
+//! [`Trajectory`] of [`Turn`]s. A [`Group`] has the trajectories of one task from one start state.
+//! A [`Batch`] has the groups of one training step. Credit assignment computes one advantage per
+//! turn. An [`Objective`] computes a loss and its derivative from advantages and log-probs. A
+//! [`Learner`] updates the weights.
 //!
-//! There are no tensors here, no async and no I/O.
+//! This crate has no tensors, no async code and no I/O.
 //!
 //! ```
 //! use turnwise_core::{Batch, Group, Task, Trajectory, Turn};

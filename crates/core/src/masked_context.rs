@@ -1,30 +1,30 @@
-//! Responses that are looked at once more after another prompt.
+//! Responses that are scored again after another prompt.
 //!
-//! Some objectives compare the distributions of one response under two prompts: STAPO asks how much a
-//! turn depends on the trajectory by hiding the trajectory from it. The learner runs such a response
-//! beside the sequence it comes from, and the gradient flows through both.
+//! Some objectives compare the distributions of one response under two prompts. STAPO measures how
+//! much a turn depends on the trajectory by hiding the trajectory. The learner runs such a response
+//! together with its sequence, and the gradient flows through both.
 
 use crate::{LearnError, LossReport, Objective, ObjectiveError, TokenSequence};
 
 /// One turn's response after another prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaskedContext {
-    /// Index of the sequence that the response is from, in the batch.
+    /// Index in the batch of the sequence that contains the response.
     pub sequence: usize,
-    /// Index of the span, among that sequence's spans.
+    /// Index of the response's span in that sequence.
     pub span: usize,
-    /// The other prompt and the same response, which is its only span.
+    /// The other prompt and the same response, its only span.
     pub tokens: TokenSequence,
 }
 
-/// Results of the forward passes for one masked context, one entry per response token.
+/// Forward-pass results of one masked context, one entry per response token.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedContextStatistics<'a> {
-    /// Log-probabilities under the policy with the sequence's own prompt, in nats.
+    /// Log-probs under the policy with the original prompt, in nats.
     pub full: &'a [f32],
-    /// The same with the other prompt.
+    /// Log-probs under the policy with the masked prompt, in nats.
     pub masked: &'a [f32],
-    /// The same under the reference policy with the other prompt; empty unless
+    /// Log-probs under the reference policy with the masked prompt, in nats; empty unless
     /// [`MaskedContextObjective::needs_reference`].
     pub reference: &'a [f32],
     /// `KL[pi(.|c) || pi(.|c masked)]` over the full vocabulary, in nats; empty unless
@@ -35,11 +35,11 @@ pub struct MaskedContextStatistics<'a> {
     pub reference_kl: &'a [f64],
 }
 
-/// Loss of one masked_context and its derivative with respect to each number of [`MaskedContextStatistics`] that
-/// carries a gradient. An empty vector stands for zeros.
+/// Loss of one masked context and its derivatives with respect to [`MaskedContextStatistics`]. An
+/// empty vector means zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MaskedContextGradients {
-    /// The masked_context's share of the batch's loss.
+    /// Its part of the batch loss.
     pub loss: f64,
     /// With respect to `full`.
     pub d_full: Vec<f32>,
@@ -55,22 +55,22 @@ pub struct MaskedContextGradients {
     pub reference_kl: f64,
 }
 
-/// A loss over the masked_contexts of one optimiser batch, evaluated one at a time.
+/// A loss over the masked contexts of one optimizer batch, evaluated one at a time.
 pub trait MaskedContextObjective: Sync {
-    /// True if full-vocabulary divergences must be computed.
+    /// Returns true if full-vocabulary divergences are needed.
     fn needs_divergences(&self) -> bool;
 
-    /// True if the reference policy must be run.
+    /// Returns true if the reference policy must be run.
     fn needs_reference(&self) -> bool;
 
-    /// True if the distribution after the other prompt is a constant in `kl`: no gradient flows through it.
+    /// Returns true if no gradient flows through the masked prompt's distribution in `kl`.
     fn detaches_masked(&self) -> bool;
 
-    /// Loss share and derivatives of masked_context `masked_context`.
+    /// Returns the loss part and derivatives of one masked context.
     ///
     /// # Errors
-    /// There is no such masked context, an array that the loss reads has another length than the response, or one of
-    /// its numbers at a token that counts is not finite.
+    /// Fails if there is no such masked context, if an array has the wrong length, or if a weighted
+    /// token has NaN or infinity.
     fn evaluate(
         &self,
         masked_context: usize,
@@ -80,12 +80,12 @@ pub trait MaskedContextObjective: Sync {
 
 /// A learner that can compare prompts.
 pub trait MaskedContextLearner {
-    /// As [`crate::Learner::forward_backward`], and adds the gradient of `objective.1` over the
-    /// masked_contexts, run in the same passes.
+    /// Like [`crate::Learner::forward_backward`], and also accumulates the gradient of
+    /// `objective.1` over the masked contexts, in the same passes.
     ///
     /// # Errors
-    /// Those of [`crate::Learner::forward_backward`]; a masked context that does not end in the response of its span;
-    /// a learner that does not have the distributions, such as a training service.
+    /// Fails like [`crate::Learner::forward_backward`], if a masked context does not end in its
+    /// span's response, or if the learner lacks the distributions, as a training service does.
     fn forward_backward_masked(
         &mut self,
         batch: &[TokenSequence],

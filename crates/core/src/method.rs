@@ -1,42 +1,42 @@
-//! Methods by name: settings that a registry reads, and presets.
+//! Method tables of configs, and presets.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Settings of a method that a registry knows by its name, `{ kind = "...", ... }`, before they are read
-/// into the method's own type.
+/// A method's table in a config, `{ kind = "...", ... }`, before it is parsed into the method's own
+/// type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MethodTable {
-    /// The method's name.
+    /// Name of the method.
     pub kind: String,
-    /// Its settings.
+    /// Settings of the method.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
 }
 
 impl MethodTable {
-    /// The table of typed settings, every default spelled out. A setting that is absent (`None`) is left out, since TOML
-    /// has no null.
+    /// Creates the table of typed settings, with all defaults. Absent settings (`None`) are left
+    /// out, because TOML has no null.
     ///
     /// # Errors
-    /// Settings that do not serialise as a table.
+    /// Fails if the settings do not serialize to a table.
     pub fn new(kind: &str, settings: &impl Serialize) -> Result<Self, serde_json::Error> {
         let mut settings = serde_json::to_value(settings)?;
         drop_nulls(&mut settings);
         Ok(Self { kind: kind.to_owned(), settings: serde_json::from_value(settings)? })
     }
 
-    /// The settings as the method's own type.
+    /// Parses the settings into the method's own type.
     ///
     /// # Errors
-    /// Settings that the type refuses, such as an unknown key.
+    /// Fails on settings that the type rejects, such as unknown keys.
     pub fn read<C: DeserializeOwned>(&self) -> Result<C, serde_json::Error> {
         serde_json::from_value(Value::Object(self.settings.clone()))
     }
 }
 
-/// Takes the keys without a value out of a table and the tables in it.
+/// Removes keys without a value from a table and its subtables.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(table) => {
@@ -48,25 +48,25 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Named starting point of a configuration. It lives in the file of the method that it is for.
+/// A named starting point of a config. It is declared in the file of its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     /// The name.
     pub name: &'static str,
-    /// The preset that it starts from.
+    /// The preset that it extends.
     pub base: Option<&'static str>,
-    /// The settings of the method, as TOML; lists are replaced whole. A method says how turns are credited, what the
-    /// loss is and which data it wants, and nothing else.
+    /// Settings of the method as TOML: credit, loss and data rules, nothing else. Lists are
+    /// replaced as a whole.
     pub settings: &'static str,
 }
 
 impl Preset {
-    /// A preset of its own.
+    /// Creates a preset.
     pub const fn new(name: &'static str, settings: &'static str) -> Self {
         Self { name, base: None, settings }
     }
 
-    /// A preset that adds to another.
+    /// Creates a preset that extends `base`.
     pub const fn on(base: &'static str, name: &'static str, settings: &'static str) -> Self {
         Self { name, base: Some(base), settings }
     }

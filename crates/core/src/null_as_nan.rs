@@ -1,22 +1,22 @@
-//! Numbers that JSON does not have: infinities and NaN are written as null, which these read as NaN again.
+//! JSON has no NaN and no infinities: they are written as null and read as NaN by these functions.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-/// Numbers by name, for `#[serde(deserialize_with)]`.
+/// Deserializes numbers by name, for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// Anything but a map from names to numbers and nulls.
+/// Fails on anything but a map from names to numbers and nulls.
 pub fn map<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let read = BTreeMap::<String, Option<f64>>::deserialize(from)?;
     Ok(read.into_iter().map(|(name, number)| (name, number.unwrap_or(f64::NAN))).collect())
 }
 
-/// A list of numbers, for `#[serde(deserialize_with)]`.
+/// Deserializes a list of numbers, for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// Anything but a list of numbers and nulls.
+/// Fails on anything but a list of numbers and nulls.
 pub fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
     let read = Vec::<Option<f32>>::deserialize(from)?;
     Ok(read.into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())

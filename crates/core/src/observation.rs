@@ -1,10 +1,10 @@
-//! The agent's view of a world: parts of text, images and tool results, and the key of the state behind them.
+//! Observations: text, images and tool results, with admissible actions and a state key.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// The place of an image that is kept outside of the trajectory, by content.
+/// Reference to an image that is stored outside the trajectory, by content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageHandle {
     /// SHA-256 of the image file's bytes, lower-case hexadecimal.
@@ -17,24 +17,24 @@ pub struct ImageHandle {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
-    /// Words.
+    /// Text.
     Text {
-        /// The words.
+        /// The text.
         text: String,
     },
     /// An image.
     Image(ImageHandle),
-    /// The answer to a structured action.
+    /// Result of a structured action.
     ToolResult {
-        /// [`crate::ToolCall::id`] of the call that it answers.
+        /// Id of the call ([`crate::ToolCall::id`]).
         call_id: String,
-        /// The answer.
+        /// The result.
         text: String,
     },
 }
 
 impl Part {
-    /// The words of the part; an image has none.
+    /// Returns the text of the part; `None` for an image.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text { text } | Self::ToolResult { text, .. } => Some(text),
@@ -43,40 +43,42 @@ impl Part {
     }
 }
 
-/// An observation: its parts, the actions that would be understood, and the state's key.
+/// An observation: its parts, the admissible actions and the state key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
-    /// The parts in the order in which they are shown.
+    /// Parts in display order.
     pub parts: Vec<Part>,
-    /// Every action that would be understood now, in the environment's own order.
+    /// All actions that would be understood now, in the environment's order.
     pub admissible: Vec<String>,
-    /// The name of the state for credit methods that compare turns by state; where it is absent the text is the name.
+    /// Identifies the state for credit methods that compare turns by state. If absent, the text
+    /// identifies it.
     ///
-    /// A world sets it where two observations of one state differ (a clock, a greeting) or two states look alike.
+    /// Environments set it if two observations of one state differ (a clock, a greeting), or if
+    /// different states look alike.
     pub state_key: Option<String>,
 }
 
 impl Observation {
-    /// An observation of one text, without admissible actions.
+    /// Creates an observation of one text, without admissible actions.
     pub fn new(text: impl Into<String>) -> Self {
         Self { parts: vec![Part::Text { text: text.into() }], ..Self::default() }
     }
 
-    /// The same observation with these admissible actions.
+    /// Sets the admissible actions.
     #[must_use]
     pub fn with_admissible(mut self, admissible: Vec<String>) -> Self {
         self.admissible = admissible;
         self
     }
 
-    /// The same observation with a name of its own for the state.
+    /// Sets the state key.
     #[must_use]
     pub fn with_state_key(mut self, key: impl Into<String>) -> Self {
         self.state_key = Some(key.into());
         self
     }
 
-    /// The words of all parts, a line break between parts.
+    /// Returns the text of all parts, separated by line breaks.
     pub fn text(&self) -> Cow<'_, str> {
         let mut texts = self.parts.iter().filter_map(Part::text);
         match (texts.next(), texts.next()) {
@@ -93,7 +95,7 @@ impl Observation {
         }
     }
 
-    /// [`Observation::text`], taken out.
+    /// Like [`Observation::text`], but takes ownership.
     pub fn into_text(mut self) -> String {
         match self.parts.as_mut_slice() {
             [Part::Text { text }] => std::mem::take(text),
@@ -101,7 +103,7 @@ impl Observation {
         }
     }
 
-    /// True if the words are all there is: one part, and that a text.
+    /// Returns true if the observation is a single text.
     pub fn is_plain(&self) -> bool {
         matches!(self.parts.as_slice(), [] | [Part::Text { .. }])
     }

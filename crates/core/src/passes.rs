@@ -1,9 +1,9 @@
-//! Extra model passes that a loss asks for. The training loop supplies them and knows no method.
+//! Extra model passes that a loss needs. The training loop runs them without knowing the method.
 //!
-//! The order of an update is always the same: the loss says which [`Passes`] it needs, the loop fills
-//! them, the loss makes a [`MinibatchObjective`] of every minibatch, the learner runs forward and
-//! backward from it, and where there is a [`GradientScaling`] the loop runs its second pass and scales
-//! the gradient before the optimiser step.
+//! Each update has the same order. The loss declares its [`Passes`], and the loop runs them. The
+//! loss builds a [`MinibatchObjective`] for each minibatch, and the learner runs forward and
+//! backward. With a [`GradientScaling`], the loop then runs a second pass and scales the gradient
+//! before the optimizer step.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,25 +24,25 @@ pub enum ContextMask {
     History,
 }
 
-/// Pass over the responses of the turns that credit selects, each after a prompt that hides a part of
-/// its context.
+/// A pass over the responses of selected turns, each after a prompt with part of its context
+/// hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedContextPass {
-    /// The part that the prompt hides.
+    /// The hidden part.
     pub mask: ContextMask,
-    /// Divergences between the two prompts' distributions over the full vocabulary are needed.
+    /// Whether full-vocabulary divergences between the two prompts are needed.
     pub divergences: bool,
-    /// The reference policy is run after the masked prompt too.
+    /// Whether the reference policy is also run after the masked prompt.
     pub reference: bool,
 }
 
-/// Extra model passes of one training step. Nothing is asked for by default.
+/// Extra model passes of one training step. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
-    /// Log-probabilities of the response tokens under the reference policy before credit is assigned,
-    /// for a KL penalty in the reward.
+    /// Log-probs of the response tokens under the reference policy before credit assignment, for a
+    /// KL penalty in the reward.
     pub reward_reference_logprobs: bool,
-    /// Log-probabilities of the response tokens under the reference policy, for the loss.
+    /// Log-probs of the response tokens under the reference policy, for the loss.
     pub reference_logprobs: bool,
     /// Full-vocabulary KLs to the reference policy, with a gradient.
     pub reference_kls: bool,
@@ -50,12 +50,12 @@ pub struct Passes {
     pub entropies: bool,
     /// A masked-context pass over the selected turns.
     pub masked_context: Option<MaskedContextPass>,
-    /// A second backward pass, whose gradient is held beside the first.
+    /// A second backward pass, whose gradient is kept apart from the first.
     pub bias_gradient: bool,
 }
 
 impl Passes {
-    /// True if any pass runs the reference policy.
+    /// Returns true if any pass runs the reference policy.
     pub fn needs_reference(&self) -> bool {
         self.reward_reference_logprobs
             || self.reference_logprobs
@@ -63,15 +63,15 @@ impl Passes {
             || self.masked_context.is_some_and(|pass| pass.reference)
     }
 
-    /// True if the learner must compare whole distributions and not only sampled tokens.
+    /// Returns true if the learner must compare full distributions, not only sampled tokens.
     pub fn needs_divergences(&self) -> bool {
         self.reference_kls || self.masked_context.is_some_and(|pass| pass.divergences)
     }
 
-    /// The passes of two parts of a loss.
+    /// Returns the passes of both parts of a loss.
     ///
     /// # Errors
-    /// Two masked-context passes: a step makes one masked prompt per turn.
+    /// Fails for two masked-context passes: a step makes one masked prompt per turn.
     pub fn and(self, other: Self) -> Result<Self, ObjectiveError> {
         let masked_context = match (self.masked_context, other.masked_context) {
             (Some(_), Some(_)) => {
@@ -92,35 +92,35 @@ impl Passes {
     }
 }
 
-/// Loss of one minibatch with all that belongs to its update.
+/// Loss of one minibatch with everything that belongs to its update.
 pub trait MinibatchObjective {
-    /// The loss over response tokens.
+    /// Returns the loss over response tokens.
     fn tokens(&self) -> &dyn Objective;
 
-    /// The loss over turns that are run once more after a masked prompt, where there is one.
+    /// Returns the loss over masked contexts, if there is one.
     fn masked_context(&self) -> Option<&dyn MaskedContextObjective> {
         None
     }
 
-    /// The factor on the accumulated gradient, where it depends on the pass that made the gradient.
+    /// Returns the factor on the gradient, if it depends on the backward pass.
     fn gradient_scaling(&self) -> Option<&dyn GradientScaling> {
         None
     }
 }
 
-/// Factor on the accumulated gradient of a minibatch, decided after its backward pass.
+/// A factor on the accumulated gradient of a minibatch that is decided after its backward pass.
 pub trait GradientScaling {
-    /// The second pass that it needs now, if any. Its gradient's L2 norm goes to
-    /// [`GradientScaling::scale`]; the gradient itself is dropped.
+    /// Returns the second pass that is needed now, if any. Only the L2 norm of its gradient is
+    /// used, in [`GradientScaling::scale`].
     ///
     /// # Errors
-    /// Numbers of the first pass that are missing.
+    /// Fails if numbers of the first pass are missing.
     fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError>;
 
-    /// The factor, from the norm of the second pass's gradient where there was one.
+    /// Returns the factor, given the gradient norm of the second pass if there was one.
     ///
     /// # Errors
-    /// A setting that cannot work, or a norm that is not a number.
+    /// Fails on an invalid setting, or a NaN norm.
     fn scale(&self, second_norm: Option<f64>) -> Result<GradientScale, ObjectiveError>;
 }
 
@@ -132,12 +132,12 @@ pub struct SecondPass<'a> {
     pub objective: Box<dyn Objective + 'a>,
 }
 
-/// Factor on a gradient, with the numbers that say why.
+/// A factor on a gradient, with metrics that explain it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GradientScale {
-    /// Factor that the gradient is multiplied with.
+    /// The factor.
     pub factor: f64,
-    /// Metrics by tag; their mean over a step's updates is recorded.
+    /// Metrics by name; their mean over the updates of a step is recorded.
     pub metrics: Vec<(String, f64)>,
 }
 

@@ -24,12 +24,12 @@ pub enum Reasoning<'a> {
 }
 
 impl<'a> Reasoning<'a> {
-    /// The split at the first `<think>` and the first `</think>` after it.
+    /// Splits at the first `<think>` and the first `</think>` after it.
     pub fn of(response: &'a str) -> Self {
         Self::between(response, OPEN, CLOSE)
     }
 
-    /// [`Reasoning::of`] with other tags.
+    /// Like [`Reasoning::of`], with other tags.
     pub fn between(response: &'a str, open: &str, close: &str) -> Self {
         match response.split_once(open) {
             None => Self::None(response),
@@ -40,8 +40,8 @@ impl<'a> Reasoning<'a> {
         }
     }
 
-    /// [`Reasoning::of`] for a text whose `<think>` may stand in the prompt before it, as some chat templates write it:
-    /// a `</think>` without one before it ends reasoning that began with the text.
+    /// Like [`Reasoning::of`], for chat templates that put `<think>` into the prompt. A `</think>`
+    /// without an opening tag then ends reasoning that began with the text.
     pub fn of_continued(response: &'a str) -> Self {
         match response.split_once(CLOSE) {
             Some((reasoning, answer)) if !reasoning.contains(OPEN) => Self::Closed(reasoning, answer),
@@ -49,7 +49,7 @@ impl<'a> Reasoning<'a> {
         }
     }
 
-    /// The answer, where there is one.
+    /// Returns the answer, if there is one.
     pub fn answer(self) -> Option<&'a str> {
         match self {
             Self::None(answer) | Self::Closed(_, answer) => Some(answer),

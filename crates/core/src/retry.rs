@@ -1,14 +1,16 @@
-//! Requests that are made again: which statuses may pass, and how long to wait.
+//! Retries: which HTTP statuses are transient, and how long to wait.
 
 use std::time::Duration;
 
-/// True for a status of HTTP after which the same request may succeed: 408, 409, 425, 429 and all from 500 on.
+/// Returns true for HTTP statuses after which a retry may succeed: 408, 409, 425, 429 and 500 or
+/// above.
 pub fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 409 | 425 | 429 | 500..)
 }
 
-/// Wait before try `attempt` (from 1): `first_s` seconds, doubled each time, at most `longest_s`, shortened by `share` (in
-/// [0, 1]) of its half, which keeps clients that failed together from coming back together.
+/// Returns the seconds to wait before retry `attempt` (from 1): `first_s`, doubled each time, at
+/// most `longest_s`. `share` in [0, 1] shortens it by up to half, so that clients do not retry in
+/// lockstep.
 pub fn backoff(first_s: f64, longest_s: f64, attempt: u32, share: f64) -> Duration {
     let doubled = first_s * 2f64.powi(attempt.saturating_sub(1).min(60) as i32);
     Duration::from_secs_f64(doubled.min(longest_s) * (1.0 - 0.5 * share))

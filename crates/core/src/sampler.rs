@@ -1,4 +1,4 @@
-//! Something that turns token prompts into responses.
+//! The sampler trait: token prompts in, responses out.
 
 use std::time::Instant;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{SampleError, Seed};
 
-/// Names a request inside one sampler.
+/// Id of a request within one sampler.
 pub type RequestId = u64;
 
-/// Parameters of sampling a response.
+/// Sampling parameters of a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingParams {
-    /// Softmax temperature; 0 takes the most probable token.
+    /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
     /// Keep the smallest set of tokens whose probability reaches this; 1 keeps all.
     pub top_p: f32,
     /// Keep this many most probable tokens; 0 keeps all.
     pub top_k: usize,
-    /// Longest response in tokens.
+    /// Maximum tokens of a response.
     pub max_tokens: usize,
-    /// A response ends with (and includes) one of these tokens.
+    /// A response ends with one of these tokens, which it includes.
     pub stop_tokens: Vec<u32>,
-    /// A response ends once its text contains one of these strings.
+    /// A response ends when its text contains one of these strings.
     pub stop_strings: Vec<String>,
 }
 
@@ -39,26 +39,27 @@ impl Default for SamplingParams {
     }
 }
 
-/// One prompt to be answered.
+/// A prompt to answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleRequest {
-    /// Requests of one session share their longest common prefix: a trajectory asks again and again
-    /// under its own session, and only what is new is computed.
+    /// Requests of one session share their longest common prefix. A trajectory uses one session for
+    /// all its turns, so only new tokens are computed.
     pub session: u64,
     /// The whole prompt.
     pub prompt: Vec<u32>,
-    /// Parameters of sampling.
+    /// Sampling parameters.
     pub params: SamplingParams,
-    /// Seed of this response's draws.
+    /// Seed of this response.
     pub seed: Seed,
 }
 
 impl SampleRequest {
-    /// Refuses a prompt that no model can go on from: an empty one, one longer than `max_context` tokens, one with a token
-    /// outside of the vocabulary, where its size is known. `request` is the name that the error gives.
+    /// Rejects prompts that no model can continue: empty ones, ones longer than `max_context`, and
+    /// ones with tokens outside the vocabulary. `request` is the id in the error.
     ///
     /// # Errors
-    /// [`SampleError::Request`], with the token or the number of tokens that is wrong and the limit.
+    /// Returns [`SampleError::Request`] with the invalid token, or the number of tokens and the
+    /// limit.
     pub fn check_prompt(
         &self,
         request: RequestId,
@@ -84,7 +85,8 @@ impl SampleRequest {
         Ok(())
     }
 
-    /// The answer to a request that asks for no token, or whose prompt fills the context; `None` for every other one.
+    /// Returns the answer to a request for zero tokens, or whose prompt fills the context; `None`
+    /// for all others.
     pub fn answer_without_tokens(
         &self,
         request: RequestId,
@@ -101,7 +103,7 @@ impl SampleRequest {
     }
 }
 
-/// Reason why a response ended.
+/// Why a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
@@ -116,79 +118,82 @@ pub enum FinishReason {
 /// A finished response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// The request that it answers.
+    /// Id of the request.
     pub request: RequestId,
-    /// Ids of the response, stop token included.
+    /// Token ids of the response, stop token included.
     pub tokens: Vec<u32>,
     /// `log pi(token | context)` at the sampling temperature over the full vocabulary (before top-p
     /// and top-k), in nats. At temperature 0 it is that of temperature 1.
     pub logprobs: Vec<f32>,
-    /// Shannon entropy of the same distribution, in nats; empty where the sampler does not know it.
+    /// Shannon entropy of the same distribution, in nats; empty if the sampler does not know it.
     pub entropies: Vec<f32>,
-    /// Reason why it ended.
+    /// Why it ended.
     pub finish: FinishReason,
     /// Version of the weights that sampled it.
     pub weights_version: u64,
 }
 
-/// Prompt tokens of a sampler's requests.
+/// Counts of prompt tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTokens {
     /// Tokens that were run through the model.
     pub computed: u64,
-    /// Tokens whose keys and values were there, of an earlier turn or of another request with the same prefix.
+    /// Tokens whose keys and values were cached by an earlier turn or another request with the same
+    /// prefix.
     pub saved: u64,
 }
 
 impl PromptTokens {
-    /// Adds those of another sampler.
+    /// Adds the counts of another sampler.
     pub fn add(&mut self, other: Self) {
         self.computed += other.computed;
         self.saved += other.saved;
     }
 }
 
-/// Turns token prompts into responses: the native engine, an HTTP server or a script.
+/// Samples responses to token prompts: the native engine, an HTTP server or a script.
 pub trait Sampler {
     /// Queues a request.
     ///
     /// # Errors
-    /// [`SampleError::Request`] where this request can never be served: its prompt ([`SampleRequest::check_prompt`])
-    /// or a parameter of sampling is refused. [`SampleError::Backend`] where no request can be.
+    /// Returns [`SampleError::Request`] if this request can never be served: its prompt
+    /// ([`SampleRequest::check_prompt`]) or a sampling parameter is invalid. Returns
+    /// [`SampleError::Backend`] if no request can be served.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Works until at least one response is finished and returns the finished ones, oldest request
-    /// first; an empty list means that nothing is queued, or that requests failed ([`Sampler::take_failures`]).
+    /// Works until at least one response is finished, and returns finished ones, oldest request
+    /// first. An empty list means that nothing is queued, or that requests failed
+    /// ([`Sampler::take_failures`]).
     ///
     /// # Errors
-    /// The sampler fails as a whole: the weights give numbers that are not finite, a device or a training service
-    /// fails, or a server is set up wrongly. A request that no server answered is one of [`Sampler::take_failures`]
-    /// instead.
+    /// Fails if the sampler fails as a whole: the weights produce NaN, a device or service fails,
+    /// or a server is misconfigured. A request that no server answered is in
+    /// [`Sampler::take_failures`] instead.
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
 
-    /// The same, and nothing where no response is finished by `deadline`: what is under way goes on with the next call.
-    /// A sampler that cannot stop in between works until one is finished.
+    /// Like [`Sampler::poll`], but returns an empty list if no response is finished by `deadline`;
+    /// the next call continues. A sampler that cannot be interrupted works until one is finished.
     ///
     /// # Errors
-    /// Those of [`Sampler::poll`].
+    /// Fails like [`Sampler::poll`].
     fn poll_until(&mut self, deadline: Instant) -> Result<Vec<Completion>, SampleError> {
         let _ = deadline;
         self.poll()
     }
 
-    /// Requests that ended without a response since the last call, each with the reason: those of a sampler that is
-    /// elsewhere and could not be reached, for example. The others go on.
+    /// Returns requests that ended without a response since the last call, each with the reason,
+    /// such as an unreachable server. Other requests continue.
     fn take_failures(&mut self) -> Vec<(RequestId, String)> {
         Vec::new()
     }
 
-    /// Forgets what is kept for a session.
+    /// Releases what is cached for a session.
     fn end_session(&mut self, session: u64);
 
-    /// Version of the weights that answer now.
+    /// Returns the version of the weights that answer now.
     fn weights_version(&self) -> u64;
 
-    /// Prompt tokens of all requests so far; zeros where they are not known.
+    /// Returns the prompt tokens of all requests so far; zeros if unknown.
     fn prompt_tokens(&self) -> PromptTokens {
         PromptTokens::default()
     }

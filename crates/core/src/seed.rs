@@ -1,8 +1,8 @@
-//! Seeds by coordinates: every random draw belongs to a place in the run, not to an order of events.
+//! Seeds by coordinates: each random draw belongs to a place in the run, not to an order of events.
 //!
-//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha with eight
-//! rounds. Both are named, portable algorithms, so the same config gives the same bits everywhere, in
-//! any order of execution and after any interruption.
+//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates), and its generator is ChaCha8.
+//! Both are portable, so the same config gives the same draws everywhere, in any order of
+//! execution, and after a resume.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};
@@ -13,9 +13,9 @@ use sha2::{Digest as _, Sha256};
 pub enum Purpose {
     /// Initial weights.
     Init,
-    /// Generated worlds.
+    /// Generated environments.
     World,
-    /// The tasks that are played, and their order.
+    /// Which tasks are played, and their order.
     Tasks,
     /// Sampling of responses in training rollouts.
     Rollout,
@@ -35,12 +35,12 @@ pub enum Purpose {
     Resampling,
 }
 
-/// 256 bits that identify one place in a run.
+/// 256 bits that identify a place in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seed([u8; 32]);
 
 impl Seed {
-    /// The seed at `coordinates` (for example step, task, sample, turn) of a run, for one purpose.
+    /// Derives the seed of `coordinates` (for example step, task, sample, turn) for one purpose.
     pub fn derive(run: u64, purpose: Purpose, coordinates: &[u64]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise seed 1");
@@ -53,28 +53,28 @@ impl Seed {
         Self(hash.finalize().into())
     }
 
-    /// A generator that starts here.
+    /// Creates a generator with this seed.
     pub fn rng(self) -> Rng {
         Rng(ChaCha8Rng::from_seed(self.0))
     }
 }
 
-/// A portable generator with the few draws that the project needs, each defined here to the bit.
+/// A portable random generator; each kind of draw is defined to the bit.
 #[derive(Debug)]
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Uniform in `[0, 1)` with 53 random bits.
+    /// Returns a uniform number in `[0, 1)` with 53 random bits.
     pub fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in `0..n`, without bias. `n` must not be 0.
+    /// Returns a uniform number in `0..n`, without bias. `n` must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         assert!(n > 0, "below(0) has no value to return");
         let n = n as u64;
@@ -88,13 +88,13 @@ impl Rng {
         }
     }
 
-    /// Standard normal (Box-Muller, one of the pair).
+    /// Returns a standard normal number (Box-Muller, one of the pair).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.uniform() < probability
     }
@@ -106,7 +106,7 @@ impl Rng {
         }
     }
 
-    /// One of the items, each as likely as the others.
+    /// Returns one of the items with equal probability.
     pub fn choose<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         if items.is_empty() { None } else { Some(&items[self.below(items.len())]) }
     }

@@ -1,9 +1,8 @@
 //! Token sequences and the spans that the policy wrote.
 //!
-//! The alignment convention of the whole project is fixed here: entry `t` of any per-token array
-//! (log-probability, entropy, advantage) belongs to token `t` itself, the one that was sampled. A
-//! decoder predicts token `t` from the position before it; that shift by one happens inside the
-//! learner and nowhere else.
+//! Alignment convention of the project: entry `t` of a per-token array (log-prob, entropy,
+//! advantage) belongs to token `t`, the sampled one. A decoder predicts token `t` at the position
+//! before it. That shift by one happens only inside the learner.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,45 +18,46 @@ pub struct TurnSpan {
 }
 
 impl TurnSpan {
-    /// Number of response tokens.
+    /// Returns the number of response tokens.
     pub fn len(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 
-    /// True if the response has no token.
+    /// Returns true if the response has no token.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A token sequence that is run through the policy in one piece.
+/// A token sequence that is run through the policy at once.
 ///
-/// Layout `windowed`: one sequence per turn with one span. Layout `concatenated`: the whole
-/// trajectory is one sequence with a span per turn. The response tokens of a sequence, in span
-/// order, are what every per-token array of the sequence is aligned with.
+/// In the layout `windowed`, a sequence is one turn with one span. In the layout `concatenated`, it
+/// is the whole trajectory with a span per turn. Per-token arrays have one entry per response
+/// token, in span order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
     /// All token ids, prompts and responses, exactly as they were sampled.
     pub tokens: Vec<u32>,
-    /// The responses in it, ascending and disjoint. No span starts at token 0, which nothing predicts.
+    /// Spans of the responses, ascending and disjoint. No span starts at token 0, which is not
+    /// predicted.
     pub spans: Vec<TurnSpan>,
 }
 
 impl TokenSequence {
-    /// Number of response tokens over all spans.
+    /// Returns the number of response tokens over all spans.
     pub fn response_tokens(&self) -> usize {
         self.spans.iter().map(TurnSpan::len).sum()
     }
 
-    /// Positions of the response tokens, in span order.
+    /// Returns the positions of the response tokens, in span order.
     pub fn response_positions(&self) -> impl Iterator<Item = usize> + '_ {
         self.spans.iter().flat_map(|span| span.start..span.end)
     }
 
-    /// Says what is wrong with the spans, if anything.
+    /// Checks the spans.
     ///
     /// # Errors
-    /// Returns the reason when a span is out of range, overlaps its predecessor or starts at 0.
+    /// Returns the reason if a span is out of range, overlaps its predecessor or starts at 0.
     pub fn check(&self) -> Result<(), String> {
         let mut previous_end = 1;
         for span in &self.spans {

@@ -1,8 +1,8 @@
 //! One value per turn, or per response token, of a batch.
 //!
-//! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in the order of
-//! the [`Batch`] that they belong to. Their shape is checked once, by [`Table::check_shape`], where a
-//! table comes in from outside; what is made by [`Table::from_fn`] has the batch's shape.
+//! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in the order
+//! of their [`Batch`]. [`Table::check_shape`] checks tables from outside once; tables of
+//! [`Table::from_fn`] have the batch's shape.
 //!
 //! ```
 //! use turnwise_core::{Batch, PerTurn};
@@ -25,10 +25,10 @@ use crate::{Batch, Trajectory};
 
 /// Unit of the last dimension of a [`Table`].
 pub trait Unit: Copy + Debug + Default + PartialEq + Send + Sync + 'static {
-    /// Its name in errors, in the plural.
+    /// Plural name of the unit, for errors.
     const NAME: &'static str;
 
-    /// Number of values that a trajectory has.
+    /// Returns the number of values of a trajectory.
     fn count(trajectory: &Trajectory) -> usize;
 }
 
@@ -62,8 +62,8 @@ pub type PerTurn<T> = Table<T, Turns>;
 /// One value per response token, `[group][trajectory][token]`, tokens in turn order.
 pub type PerToken<T> = Table<T, ResponseTokens>;
 
-/// Ragged table of one value per unit of a batch, `[group][trajectory][unit]`. It serialises as nested
-/// lists.
+/// Ragged table with one value per unit of a batch, `[group][trajectory][unit]`. Serialized as
+/// nested lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Table<T, U: Unit> {
@@ -72,10 +72,10 @@ pub struct Table<T, U: Unit> {
     unit: PhantomData<U>,
 }
 
-/// Disagreement between the shape of a table and that of its batch.
+/// Mismatch between the shape of a table and its batch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ShapeError {
-    /// Another number of groups.
+    /// The number of groups differs.
     #[error("the table has {found} groups, the batch has {expected}")]
     Groups {
         /// Groups of the table.
@@ -83,7 +83,7 @@ pub enum ShapeError {
         /// Groups of the batch.
         expected: usize,
     },
-    /// Another number of trajectories in a group.
+    /// The number of trajectories in a group differs.
     #[error("group {group} of the table has {found} trajectories, of the batch {expected}")]
     Trajectories {
         /// Group index.
@@ -93,7 +93,7 @@ pub enum ShapeError {
         /// Trajectories of the batch.
         expected: usize,
     },
-    /// Another number of turns or response tokens in a trajectory.
+    /// The number of turns or response tokens in a trajectory differs.
     #[error(
         "trajectory {trajectory} of group {group} has {found} {unit} in the table, {expected} in the batch"
     )]
@@ -143,7 +143,7 @@ impl<T, U: Unit> FromIterator<Vec<Vec<T>>> for Table<T, U> {
 }
 
 impl<T, U: Unit> Table<T, U> {
-    /// The table of a batch with the value of `value(group, trajectory, unit)` everywhere.
+    /// Creates the table of a batch with `value(group, trajectory, unit)`.
     pub fn from_fn(batch: &Batch, mut value: impl FnMut(usize, usize, usize) -> T) -> Self {
         let groups = batch.groups.iter().enumerate();
         groups
@@ -156,10 +156,10 @@ impl<T, U: Unit> Table<T, U> {
             .collect()
     }
 
-    /// [`Table::from_fn`] of values that may fail; the first error in batch order is returned.
+    /// Like [`Table::from_fn`], for values that can fail. Returns the first error in batch order.
     ///
     /// # Errors
-    /// The error that `value` returns.
+    /// Fails with the error of `value`.
     pub fn try_from_fn<E>(
         batch: &Batch,
         mut value: impl FnMut(usize, usize, usize) -> Result<T, E>,
@@ -177,7 +177,7 @@ impl<T, U: Unit> Table<T, U> {
         Ok(Self::from(table))
     }
 
-    /// The table of a batch with the same value everywhere.
+    /// Creates the table of a batch with one value everywhere.
     pub fn filled(batch: &Batch, value: T) -> Self
     where
         T: Clone,
@@ -185,7 +185,8 @@ impl<T, U: Unit> Table<T, U> {
         Self::from_fn(batch, |_, _, _| value.clone())
     }
 
-    /// The table of a batch from one row per trajectory, in batch order. Rows that are missing are empty.
+    /// Creates the table of a batch from one row per trajectory, in batch order. Missing rows are
+    /// empty.
     pub fn from_rows(batch: &Batch, rows: impl IntoIterator<Item = Vec<T>>) -> Self {
         let mut rows = rows.into_iter();
         let groups = batch.groups.iter();
@@ -194,10 +195,10 @@ impl<T, U: Unit> Table<T, U> {
             .collect()
     }
 
-    /// Refuses a table whose shape is not the batch's.
+    /// Rejects a table whose shape is not the batch's.
     ///
     /// # Errors
-    /// The first group or trajectory that disagrees.
+    /// Names the first group or trajectory that differs.
     pub fn check_shape(&self, batch: &Batch) -> Result<(), ShapeError> {
         let (found, expected) = (self.groups.len(), batch.groups.len());
         if found != expected {
@@ -218,47 +219,47 @@ impl<T, U: Unit> Table<T, U> {
         Ok(())
     }
 
-    /// Number of groups.
+    /// Returns the number of groups.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// True if there is no group.
+    /// Returns true if there is no group.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Adds a group `[trajectory][unit]` at the end.
+    /// Appends a group `[trajectory][unit]`.
     pub fn push(&mut self, group: Vec<Vec<T>>) {
         self.groups.push(group);
     }
 
-    /// Groups `[trajectory][unit]` in order.
+    /// Iterates over groups `[trajectory][unit]` in order.
     pub fn groups(&self) -> std::slice::Iter<'_, Vec<Vec<T>>> {
         self.groups.iter()
     }
 
-    /// [`Table::groups`], to be changed.
+    /// Iterates mutably over groups.
     pub fn groups_mut(&mut self) -> std::slice::IterMut<'_, Vec<Vec<T>>> {
         self.groups.iter_mut()
     }
 
-    /// Rows of all trajectories in batch order.
+    /// Iterates over the rows of all trajectories in batch order.
     pub fn rows(&self) -> impl Iterator<Item = &[T]> {
         self.groups.iter().flatten().map(Vec::as_slice)
     }
 
-    /// Values in batch order.
+    /// Iterates over values in batch order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.groups.iter().flatten().flatten()
     }
 
-    /// [`Table::values`], to be changed.
+    /// Iterates mutably over values in batch order.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.groups.iter_mut().flatten().flatten()
     }
 
-    /// Values in batch order with their (group, trajectory, unit).
+    /// Iterates over values in batch order with their (group, trajectory, unit).
     pub fn iter(&self) -> impl Iterator<Item = ((usize, usize, usize), &T)> {
         self.groups.iter().enumerate().flat_map(|(group, rows)| {
             rows.iter().enumerate().flat_map(move |(trajectory, row)| {
@@ -267,12 +268,12 @@ impl<T, U: Unit> Table<T, U> {
         })
     }
 
-    /// The row of a trajectory, where there is one.
+    /// Returns the row of a trajectory, if it exists.
     pub fn row(&self, group: usize, trajectory: usize) -> Option<&[T]> {
         self.groups.get(group)?.get(trajectory).map(Vec::as_slice)
     }
 
-    /// The value of a turn or token, made with all before it where it does not exist yet.
+    /// Returns the value of a turn or token, and creates it and all before it if needed.
     pub fn entry(&mut self, group: usize, trajectory: usize, unit: usize) -> &mut T
     where
         T: Default,
@@ -286,13 +287,13 @@ impl<T, U: Unit> Table<T, U> {
         grow(grow(grow(&mut self.groups, group), trajectory), unit)
     }
 
-    /// A table of the same shape with every value mapped.
+    /// Maps every value.
     pub fn map<V>(&self, mut map: impl FnMut(&T) -> V) -> Table<V, U> {
         let groups = self.groups.iter();
         groups.map(|rows| rows.iter().map(|row| row.iter().map(&mut map).collect()).collect()).collect()
     }
 
-    /// Two tables of one shape, value by value. Where the shapes differ, what only one has is left out.
+    /// Combines two tables value by value. Values that only one table has are left out.
     pub fn zip<V, W>(&self, other: &Table<V, U>, mut zip: impl FnMut(&T, &V) -> W) -> Table<W, U> {
         let groups = self.groups.iter().zip(&other.groups);
         groups
@@ -354,7 +355,7 @@ mod tests {
     use super::*;
     use crate::{Group, Turn};
 
-    /// A batch whose trajectories have turns of these numbers of tokens, `[group][trajectory][turn]`.
+    /// Returns a batch whose trajectories have turns of these numbers of tokens, `[group][trajectory][turn]`.
     fn batch(tokens: &[&[&[usize]]]) -> Batch {
         let turn = |&tokens: &usize| Turn { response_ids: vec![0; tokens], ..Turn::default() };
         let trajectory = |turns: &&[usize]| {

@@ -5,28 +5,28 @@ use serde_json::{Map, Value};
 
 use crate::digest;
 
-/// The limits of an episode of one task, in place of the run's where they are smaller.
+/// Limits of one task's episodes; they apply if smaller than the run's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskLimits {
-    /// Most turns.
+    /// Maximum turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<usize>,
-    /// Longest response in tokens.
+    /// Maximum tokens of a response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_tokens: Option<usize>,
-    /// Longest observation in tokens; the rest of a longer one is not shown.
+    /// Maximum tokens of an observation; the rest is cut off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observation_tokens: Option<usize>,
 }
 
 impl TaskLimits {
-    /// True if no limit is set.
+    /// Returns true if no limit is set.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Turns after which an episode is cut off in a world whose own limit is `max_turns` (0: none): the smaller of the two,
+    /// Returns the turn limit of an episode: the smaller of this and `max_turns` (0: no limit), or
     /// `usize::MAX` without any.
     pub fn turns_within(&self, max_turns: usize) -> usize {
         let world = if max_turns == 0 { usize::MAX } else { max_turns };
@@ -37,32 +37,33 @@ impl TaskLimits {
 /// One task of a task set: a start state and a goal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Task {
-    /// The name inside its task set; stable across machines and runs.
+    /// Id within its task set, stable across machines and runs.
     pub id: String,
-    /// The kind of task that success is reported by, for example `pick_and_place_simple`.
+    /// Kind of task by which success is reported, for example `pick_and_place_simple`.
     pub kind: String,
     /// The goal as the agent reads it.
     pub goal: String,
-    /// Whatever else the world keeps with a task; nothing but the world reads it.
+    /// Additional data that only the environment reads.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// SHA-256 over everything that makes the task what it is besides its name (the content of a game file, what a goal
-    /// is judged by), lower-case hexadecimal; empty where the world gives none ([`Task::content_digest`]).
+    /// SHA-256 of everything that defines the task besides its id (such as the content of a game
+    /// file), in lower-case hexadecimal. Empty if the environment provides none
+    /// ([`Task::content_digest`]).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// Its own limits.
+    /// Limits of this task.
     #[serde(default, skip_serializing_if = "TaskLimits::is_none")]
     pub limits: TaskLimits,
 }
 
 impl Task {
-    /// A task without metadata, digest and limits.
+    /// Creates a task without metadata, digest and limits.
     pub fn new(id: impl Into<String>, kind: impl Into<String>, goal: impl Into<String>) -> Self {
         Self { id: id.into(), kind: kind.into(), goal: goal.into(), ..Self::default() }
     }
 
-    /// The digest of the task's content, which two tasks share exactly if they are the same task under two names:
-    /// [`Task::digest`] where the world gives one, else SHA-256 over kind, goal, metadata and limits.
+    /// Returns the digest of the task's content: equal tasks with different ids share it. It is
+    /// [`Task::digest`] if set, else the SHA-256 of kind, goal, metadata and limits.
     pub fn content_digest(&self) -> String {
         if !self.digest.is_empty() {
             return self.digest.clone();

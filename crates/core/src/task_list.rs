@@ -1,56 +1,57 @@
-//! The tasks of a split: all of them, or a list that makes them one by one.
+//! The tasks of a split: all of them, or a list that creates them on demand.
 
 use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// The tasks of a split that is too large for all of them to be made: each is made when it is asked for, and what panels
-/// need to know of all is known without making any.
+/// The tasks of a split that is too large to create at once. Each task is created on demand; what
+/// panels need is known without creating any.
 pub trait TaskList: Send + Sync {
-    /// Number of tasks.
+    /// Returns the number of tasks.
     fn len(&self) -> usize;
 
-    /// True if there are none.
+    /// Returns true if there are no tasks.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The task at a place of the split's order, as [`TaskSet::tasks`] has it.
+    /// Returns the task at a position in the split's order, as [`TaskSet::tasks`] has it.
     ///
     /// # Errors
-    /// There is no such place, or the task's data cannot be read.
+    /// Fails if there is no such position, or if the task's data cannot be read.
     fn task(&self, place: usize) -> Result<Task, EnvError>;
 
-    /// The task of a name; `None` where the split has none of it.
+    /// Returns the task with this id, or `None`.
     ///
     /// # Errors
-    /// The task's data cannot be read.
+    /// Fails if the task's data cannot be read.
     fn find(&self, id: &str) -> Result<Option<Task>, EnvError>;
 
-    /// The places of all tasks in the order of panels.
+    /// Returns the positions of all tasks in panel order.
     fn panel_order(&self) -> &[u32];
 
-    /// Hash of a panel of all tasks: of their names and their contents ([`Task::content_digest`]).
+    /// Returns the hash of a panel of all tasks: of their ids and contents
+    /// ([`Task::content_digest`]).
     fn hash(&self) -> &str;
 
-    /// Places of all tasks whose content has this digest, and perhaps of some others.
+    /// Returns the positions of all tasks with this content digest, and possibly of others.
     fn places_of(&self, content_digest: &str) -> Vec<usize>;
 }
 
 /// The tasks of a split.
 #[derive(Clone)]
 pub enum Tasks {
-    /// All of them.
+    /// All tasks.
     Made(Vec<Task>),
-    /// A list that makes them.
+    /// A list that creates them on demand.
     Listed(Arc<dyn TaskList>),
 }
 
 impl Tasks {
-    /// The tasks of a split, made only where the set has no list of them.
+    /// Returns the tasks of a split, created only if the set has no list.
     ///
     /// # Errors
-    /// There is no such split, or its data cannot be read.
+    /// Fails if the split does not exist, or if its data cannot be read.
     pub fn of(set: &dyn TaskSet, split: &str) -> Result<Self, EnvError> {
         Ok(match set.list(split)? {
             Some(list) => Self::Listed(list),
@@ -58,7 +59,7 @@ impl Tasks {
         })
     }
 
-    /// Number of tasks.
+    /// Returns the number of tasks.
     pub fn len(&self) -> usize {
         match self {
             Self::Made(tasks) => tasks.len(),
@@ -66,15 +67,15 @@ impl Tasks {
         }
     }
 
-    /// True if there are none.
+    /// Returns true if there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The task at a place of the split's order.
+    /// Returns the task at a position in the split's order.
     ///
     /// # Errors
-    /// There is no such place, or the task's data cannot be read.
+    /// Fails if there is no such position, or if the task's data cannot be read.
     pub fn get(&self, place: usize) -> Result<Task, EnvError> {
         match self {
             Self::Made(tasks) => tasks.get(place).cloned().ok_or_else(|| {

@@ -1,6 +1,6 @@
-//! Trajectories: their turns, groups and batches, and their JSON form.
+//! Trajectories, turns, groups and batches, and their JSON form.
 //!
-//! A dump is JSON lines, one [`Trajectory`] a line, each carrying [`SCHEMA_VERSION`].
+//! A trajectory file has one [`Trajectory`] per line as JSON, each with [`SCHEMA_VERSION`].
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Part, StageRecord, Task, TokenSequence, ToolCall, null_as_nan};
 
-/// Version of the JSON form of [`Trajectory`]. It rises when a reader of the old form would misread the new.
+/// Version of the JSON form of [`Trajectory`]. It increases if a reader of the old form would
+/// misread the new one.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Reason why a trajectory ended.
+/// Why a trajectory ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
 pub enum StopReason {
-    /// The world said so (solved or failed).
+    /// The environment ended the episode (solved or failed).
     Terminated,
     /// The turn limit was reached.
     MaxTurns,
-    /// The sequence or prompt would not fit the context any more.
+    /// The next prompt would not fit into the context.
     ContextOverflow,
     /// The environment failed; the text is its error.
     EnvironmentError(String),
@@ -28,24 +29,24 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// True if it says nothing about the policy: the environment failed, or no sampler could answer.
+    /// Returns true if the failure is not the policy's: the environment or the sampler failed.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::EnvironmentError(_) | Self::SampleError(_))
     }
 }
 
-/// One observation, the response to it and what came of it.
+/// An observation, the response to it, and the result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// The words the agent saw.
+    /// Text that the policy saw.
     pub observation: String,
-    /// All parts of what it saw, where that was more than one text.
+    /// All parts of the observation, if it was not a single text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// The name of the state, where the words are not ([`Turn::state_key`]).
+    /// State key, if the text does not identify the state ([`Turn::state_key`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_key: Option<String>,
-    /// The actions that would have been understood.
+    /// Actions that would have been understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admissible: Vec<String>,
     /// The response as text, reasoning included.
@@ -53,64 +54,65 @@ pub struct Turn {
     pub response: String,
     /// The action that was parsed from the response and sent to the environment.
     pub action: String,
-    /// The action as a structured call, where it was one.
+    /// The action as a structured call, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<ToolCall>,
-    /// True if the response was a well-formed action.
+    /// Whether the response was a well-formed action.
     pub valid: bool,
-    /// The environment's reward for it, which nothing changes afterwards.
+    /// The environment's reward for the turn. Never modified.
     pub reward: f64,
-    /// The reward as the rewards stage shaped it (scale, KL to the reference policy, penalty on length), where it
-    /// acted: credit is assigned from it ([`Turn::credited_reward`]).
+    /// The reward after shaping (scale, KL to the reference policy, length penalty), if any. Credit
+    /// uses it ([`Turn::credited_reward`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaped_reward: Option<f64>,
-    /// The environment's progress signal after it, in `[0, 1]`.
+    /// The environment's progress after the turn, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// Parts of the shaped reward that belong to single response tokens (the KL in the reward), one a token; the shaped
-    /// reward has their sum. Empty: none.
+    /// Parts of the shaped reward that belong to single response tokens (the KL in the reward). The
+    /// shaped reward includes their sum. Empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_rewards: Vec<f64>,
     /// Token ids of the response, as sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_ids: Vec<u32>,
-    /// Log-probability of each response token under the policy that sampled it, at the sampling
+    /// Log-prob of each response token under the policy that sampled it, at the sampling
     /// temperature, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub old_logprobs: Vec<f32>,
     /// Shannon entropy over the full vocabulary at each response token, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub entropies: Vec<f32>,
-    /// Version of the weights that sampled it.
+    /// Version of the weights that sampled the turn.
     #[serde(default)]
     pub weights_version: u64,
 }
 
 impl Turn {
-    /// The name of the state that the turn was taken in: what turns of one group are compared by. The words of the
-    /// observation where the world gives none (and in files of before there were any).
+    /// Returns the key of the state in which the turn was taken; turns of a group are compared by
+    /// it. Defaults to the text of the observation.
     pub fn state_key(&self) -> &str {
         self.state_key.as_deref().unwrap_or(&self.observation)
     }
 
-    /// The reward that credit is assigned from: the shaped one where there is one, else the environment's.
+    /// Returns the reward that credit uses: the shaped one if there is one, else the environment's.
     pub fn credited_reward(&self) -> f64 {
         self.shaped_reward.unwrap_or(self.reward)
     }
 
-    /// Adds one reward a response token: to [`Turn::token_rewards`], and their sum to the shaped reward.
+    /// Adds one reward per response token to [`Turn::token_rewards`], and their sum to the shaped
+    /// reward.
     pub fn shape_token_rewards(&mut self, addends: &[f64]) {
         self.shape_reward(addends.iter().sum());
         self.token_rewards.resize(self.response_ids.len(), 0.0);
         self.token_rewards.iter_mut().zip(addends).for_each(|(reward, addend)| *reward += addend);
     }
 
-    /// Adds to the reward that credit is assigned from; [`Turn::reward`] stays.
+    /// Adds to the shaped reward; [`Turn::reward`] stays.
     pub fn shape_reward(&mut self, addend: f64) {
         self.shaped_reward = Some(self.credited_reward() + addend);
     }
 
-    /// Mean entropy over the response's tokens, in nats; `None` without tokens.
+    /// Returns the mean entropy over the response tokens, in nats; `None` without tokens.
     pub fn mean_entropy(&self) -> Option<f64> {
         if self.entropies.is_empty() {
             return None;
@@ -125,13 +127,13 @@ impl Turn {
 /// One episode of one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trajectory {
-    /// [`SCHEMA_VERSION`] of the writer.
+    /// [`SCHEMA_VERSION`] of the program that wrote it.
     pub schema_version: u32,
-    /// The task that was played.
+    /// The task.
     pub task: Task,
     /// Index of its group in the batch.
     pub group: usize,
-    /// Its place in the group.
+    /// Index within the group.
     pub sample: usize,
     /// The training step it was sampled for.
     #[serde(default)]
@@ -141,30 +143,31 @@ pub struct Trajectory {
     /// The observation after the last turn.
     #[serde(default)]
     pub final_observation: String,
-    /// The name of the state after the last turn, where the words are not ([`Trajectory::final_state_key`]).
+    /// State key after the last turn, if the text does not identify the state
+    /// ([`Trajectory::final_state_key`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_state_key: Option<String>,
-    /// Reason why it ended.
+    /// Why it ended.
     pub stop: StopReason,
-    /// True if the task was solved.
+    /// Whether the task was solved.
     pub success: bool,
-    /// The token sequences it was sampled as: one per turn (`windowed`) or one in all (`concatenated`).
+    /// Token sequences: one per turn (`windowed`) or one in total (`concatenated`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
-    /// One advantage per turn, once credit has been assigned. Absent is not the same as zero.
+    /// One advantage per turn, once credit is assigned. Absent does not mean zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantages: Option<Vec<f64>>,
-    /// Record of how each turn's advantage came about, `[turn][stage]`, where it was asked for.
+    /// How each turn's advantage was computed, `[turn][stage]`, if requested.
     #[serde(default, alias = "story", skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Vec<Vec<StageRecord>>>,
-    /// The environment's own numbers about the episode, such as a score between success and failure.
+    /// Metrics of the environment for the episode, such as a score between failure and success.
     #[serde(default, deserialize_with = "null_as_nan::map", skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
 }
 
 impl Trajectory {
-    /// A trajectory of these turns: the first of the first group at step 0, ended by the world without success, with neither
-    /// token sequences nor advantages.
+    /// Creates a trajectory: first of the first group at step 0, terminated without success,
+    /// without sequences and advantages.
     pub fn new(task: Task, turns: Vec<Turn>) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
@@ -184,22 +187,23 @@ impl Trajectory {
         }
     }
 
-    /// The name of the state after the last turn: see [`Turn::state_key`].
+    /// Returns the state key after the last turn; see [`Turn::state_key`].
     pub fn final_state_key(&self) -> &str {
         self.final_state_key.as_deref().unwrap_or(&self.final_observation)
     }
 
-    /// Outcome return `R = sum_t r_t` of the rewards that credit is assigned from, undiscounted.
+    /// Returns the undiscounted return `R = sum_t r_t` of the rewards that credit uses.
     pub fn outcome_return(&self) -> f64 {
         self.turns.iter().map(Turn::credited_reward).sum()
     }
 
-    /// Sum of the environment's rewards, each times a factor (`env.reward_scale`).
+    /// Returns the sum of the environment's rewards, each multiplied by `scale`
+    /// (`env.reward_scale`).
     pub fn environment_return(&self, scale: f64) -> f64 {
         self.turns.iter().map(|turn| turn.reward * scale).sum()
     }
 
-    /// Multiplies the rewards that credit is assigned from with a factor; 1 leaves no trace.
+    /// Multiplies the rewards that credit uses by a factor; 1 changes nothing.
     pub fn scale_rewards(&mut self, scale: f64) {
         if scale != 1.0 {
             for turn in &mut self.turns {
@@ -209,7 +213,7 @@ impl Trajectory {
         }
     }
 
-    /// Step returns `R_t = sum_{k>=t} gamma^(k-t) r_k`, one per turn.
+    /// Returns the step returns `R_t = sum_{k>=t} gamma^(k-t) r_k`, one per turn.
     pub fn step_returns(&self, gamma: f64) -> Vec<f64> {
         let mut returns = vec![0.0; self.turns.len()];
         let mut following = 0.0;
@@ -220,13 +224,13 @@ impl Trajectory {
         returns
     }
 
-    /// Number of tokens the policy wrote.
+    /// Returns the number of tokens that the policy wrote.
     pub fn response_tokens(&self) -> usize {
         self.turns.iter().map(|turn| turn.response_ids.len()).sum()
     }
 }
 
-/// The trajectories sampled for one task from one start state.
+/// The trajectories of one task from one start state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// In sampling order.
@@ -234,9 +238,10 @@ pub struct Group {
 }
 
 impl Group {
-    /// True if all trajectories have the same return of the environment's rewards, so that comparing them says nothing of their turns.
-    /// Shaping by training (a KL, a penalty on length) makes every return another and is no outcome: it does not count.
-    /// Sums of floats in another order may differ in their last digits: returns are the same up to `1e-12` of the rewards' absolute sum.
+    /// Returns true if all trajectories have the same return of environment rewards, so that
+    /// comparing them carries no information. Shaping (KL, length penalty) does not count: it makes
+    /// every return different. Returns are equal up to `1e-12` of the rewards' absolute sum,
+    /// because sums of floats in another order differ in their last digits.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {
@@ -256,13 +261,13 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Every trajectory, group by group.
+    /// Iterates over all trajectories, group by group.
     pub fn trajectories(&self) -> impl Iterator<Item = &Trajectory> {
         self.groups.iter().flat_map(|group| &group.trajectories)
     }
 }
 
-/// Field of a turn that some methods read and some files do not have.
+/// A field of a turn that some methods need and some files lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TurnField {
     /// The text that identifies the state.
@@ -280,7 +285,7 @@ pub enum TurnField {
 }
 
 impl TurnField {
-    /// Its key in a file, and what it is.
+    /// Returns the field's key in a file and a description.
     pub fn describe(self) -> (&'static str, &'static str) {
         match self {
             Self::Observation => ("observation", "the text that identifies the turn's state"),

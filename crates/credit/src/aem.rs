@@ -1,15 +1,15 @@
 //! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.2, equations 12 to 14, and algorithm 1).
 //!
-//! `h = (Hbar - min) / (max - min + eps)` over all responses of the group,
-//! `alpha = exp(-lambda h) / (mean over the group of exp(-lambda h) + eps)`; where max - min is below
-//! `min_spread`, alpha is 1 for the whole group.
+//! `h = (Hbar - min) / (max - min + eps)` over all responses of the group, and `alpha = exp(-lambda
+//! h) / (mean over the group of exp(-lambda h) + eps)`. If max - min is below `min_spread`, alpha
+//! is 1 for the whole group.
 //!
-//! The masks of figure 3 (section 5.3, analysis B) leave `A` as it is where they keep a response and set it to 0 where they
-//! mask one: those with `A (alpha - 1) > 0`, or those with `A (alpha - 1) < 0`.
+//! The masks of figure 3 (section 5.3, analysis B) keep some responses unscaled and set `A` to 0
+//! for the others: those with `A (alpha - 1) > 0`, or those with `A (alpha - 1) < 0`.
 //!
-//! Differs from the paper: `lambda = 0` leaves the advantages as they are to the last bit, where the
-//! formula would divide them by `1 + eps`; the switches for the paper's ablations are part of the method; the two shuffled masks
-//! and the masks by entropy alone are our controls of figure 3.
+//! Differs from the paper: `lambda = 0` leaves the advantages unchanged to the last bit; the
+//! formula would divide them by `1 + eps`. The paper's ablations are switches of the method. The
+//! two shuffled masks and the masks by entropy alone are our controls for figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -20,40 +20,45 @@ use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
 
 const NAME: &str = "aem";
 
-/// Settings of the method on top of each base.
+/// Settings that AEM adds to each base method.
 const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
-/// On GRPO, whose loss the paper writes as a mean over sequences of means over their tokens (equation 69).
+/// Settings on GRPO. The paper writes its loss as a mean over sequences of their token means
+/// (equation 69).
 const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
                              objective = { aggregation = \"seq-mean-token-mean\", kl.coef = 0.01 }";
 
-/// The paper's variants.
+/// Variants and ablations of AEM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemMode {
-    /// As it is: low relative entropy counts more.
+    /// AEM as in the paper: low relative entropy gets a higher weight.
     #[default]
     Normal,
-    /// The sign of lambda reversed.
+    /// Negate lambda.
     Reverse,
-    /// The coefficients permuted inside the scope, seeded by run, step and scope.
+    /// Permute the coefficients within the scope, seeded by run, step and scope.
     Shuffle,
-    /// Not scaled, and 0 where `A (alpha - 1)` is positive: by the paper the policy's entropy rises.
+    /// Set the advantage to 0 if `A (alpha - 1)` is positive, else keep it unscaled. According to
+    /// the paper, entropy rises.
     MaskPositive,
-    /// Not scaled, and 0 where `A (alpha - 1)` is negative: by the paper the policy's entropy falls.
+    /// Set the advantage to 0 if `A (alpha - 1)` is negative, else keep it unscaled. According to
+    /// the paper, entropy falls.
     MaskNegative,
-    /// `mask-positive` with the coefficients of `shuffle`: a mask that entropy does not decide.
+    /// `mask-positive` with shuffled coefficients, so that entropy does not decide the mask.
     MaskPositiveShuffle,
-    /// `mask-negative` with the coefficients of `shuffle`: a mask that entropy does not decide.
+    /// `mask-negative` with shuffled coefficients, so that entropy does not decide the mask.
     MaskNegativeShuffle,
-    /// Not scaled, and 0 where alpha is below 1, the uncertain responses: a mask that the sign of `A` does not decide.
+    /// Set the advantage of uncertain responses (alpha below 1) to 0, so that the sign of `A` does
+    /// not decide the mask.
     MaskUncertain,
-    /// Not scaled, and 0 where alpha is above 1, the confident responses: a mask that the sign of `A` does not decide.
+    /// Set the advantage of confident responses (alpha above 1) to 0, so that the sign of `A` does
+    /// not decide the mask.
     MaskConfident,
 }
 
 impl AemMode {
-    /// The factor on an advantage whose response has the coefficient `alpha`.
+    /// Returns the factor on an advantage whose response has the coefficient `alpha`.
     fn factor(self, advantage: f64, alpha: f64) -> f64 {
         let direction = advantage * (alpha - 1.0);
         match self {
@@ -71,46 +76,46 @@ impl AemMode {
         }
     }
 
-    /// True of the modes that mask responses instead of scaling them.
+    /// Returns true for modes that mask responses instead of scaling them.
     fn masks(self) -> bool {
         !matches!(self, Self::Normal | Self::Reverse | Self::Shuffle)
     }
 
-    /// True of the modes that permute the coefficients.
+    /// Returns true for modes that permute the coefficients.
     fn shuffles(self) -> bool {
         matches!(self, Self::Shuffle | Self::MaskPositiveShuffle | Self::MaskNegativeShuffle)
     }
 }
 
-/// The responses that an entropy is compared with.
+/// Which responses an entropy is compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemScope {
-    /// All responses of all trajectories of its group.
+    /// All responses of the group.
     #[default]
     Group,
-    /// The responses of its trajectory.
+    /// The responses of the same trajectory.
     Trajectory,
     /// All responses of the batch.
     Batch,
 }
 
-/// The switches of AEM.
+/// Settings of AEM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AemConfig {
-    /// Temperature of the modulation.
+    /// Strength of the modulation.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub lambda: f64,
     /// Added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Below this range of entropies, in nats, nothing is modulated.
+    /// No modulation if the entropies in the scope span less than this, in nats.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
-    /// The variant.
+    /// Variant.
     pub mode: AemMode,
-    /// The responses that an entropy is compared with.
+    /// Which responses an entropy is compared with.
     pub scope: AemScope,
 }
 
@@ -135,7 +140,7 @@ impl MethodSettings for AemConfig {
     }
 }
 
-/// The refinement.
+/// The AEM refinement.
 #[derive(Clone, Debug)]
 pub struct Aem {
     config: AemConfig,
@@ -145,10 +150,10 @@ pub struct Aem {
 type Place = (usize, usize, usize);
 
 impl Aem {
-    /// AEM with these switches.
+    /// Creates AEM with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: AemConfig) -> Result<Self, CreditError> {
         let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
         if !(-100.0..=100.0).contains(&config.lambda) {
@@ -167,10 +172,10 @@ impl Aem {
         Ok(Self { config })
     }
 
-    /// `alpha` of every turn of the batch.
+    /// Returns `alpha` of each turn of the batch.
     ///
     /// # Errors
-    /// A turn without token entropies, or with one that is not finite.
+    /// Fails if a turn has no token entropies, or NaN or infinite ones.
     pub fn coefficients(&self, inputs: &Inputs<'_>) -> Result<PerTurn<f64>, CreditError> {
         let entropies = mean_entropies(NAME, inputs.batch)?;
         let mut alpha = entropies.clone();
@@ -187,7 +192,7 @@ impl Aem {
         Ok(alpha)
     }
 
-    /// The sets of turns that are compared with each other.
+    /// Returns the sets of turns that are compared with each other.
     fn scopes(&self, batch: &Batch) -> Vec<Vec<Place>> {
         let mut scopes: Vec<Vec<Place>> = vec![Vec::new()];
         for (g, group) in batch.groups.iter().enumerate() {
@@ -205,7 +210,7 @@ impl Aem {
         scopes
     }
 
-    /// `alpha` of the responses of one scope.
+    /// Returns `alpha` of the responses of one scope.
     fn scope_coefficients(&self, entropies: &[f64]) -> Vec<f64> {
         let AemConfig { lambda, epsilon, min_spread, mode, .. } = self.config;
         let lambda = if mode == AemMode::Reverse { -lambda } else { lambda };
@@ -289,8 +294,8 @@ impl Refinement for Aem {
 }
 
 impl Aem {
-    /// Records the coefficients of all turns, the factors that a mask made of them where a turn has one, and how many of the turns or tokens were
-    /// masked, `(masked, all)`.
+    /// Records the coefficients of all turns, the factors of masked turns, and how many turns or
+    /// tokens were masked, `(masked, all)`.
     fn record(
         &self,
         inputs: &Inputs<'_>,

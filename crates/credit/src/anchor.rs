@@ -1,6 +1,7 @@
-//! Anchor states: which turns of a group are in the same state (GiGPO, section 4.2; STAPO, section 3.1).
+//! Anchor states: which turns of a group are in the same state (GiGPO, section 4.2; STAPO, section
+//! 3.1).
 //!
-//! Every turn of the group, of any trajectory and any time, is in exactly one anchor group.
+//! Each turn of the group, in any trajectory and at any time, is in exactly one anchor group.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,40 +12,40 @@ use crate::CreditError;
 use crate::hashing::FastMap;
 use crate::similarity::{Similarity, TextId};
 
-/// Rule by which two observations are the same state.
+/// When two observations count as the same state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
-    /// Equal texts.
+    /// Their texts are equal.
     #[default]
     Exact,
-    /// difflib's ratio of one to the first member of the other's group reaches the threshold.
+    /// difflib's ratio to the first member of an anchor group reaches the threshold.
     Similarity,
 }
 
-/// The group that a turn joins, of several that are similar enough.
+/// Which anchor group a turn joins if several are similar enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assignment {
-    /// The most similar one, the first of equally similar ones (STAPO).
+    /// The most similar group, or the first of equally similar ones (STAPO).
     #[default]
     GreedyMax,
-    /// The first one (verl-agent).
+    /// The first group (verl-agent).
     FirstMatch,
 }
 
-/// Search for anchor states. Threshold, assignment and autojunk matter for `similarity` only.
+/// How anchor states are found. Threshold, assignment and autojunk apply only to `similarity`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnchorConfig {
-    /// Rule by which two observations are the same state.
+    /// When two observations count as the same state.
     pub matching: Matching,
-    /// The similarity that suffices, in [0, 1].
+    /// Minimum similarity, in [0, 1].
     #[schemars(range(min = 0.0, max = 1.0))]
     pub threshold: f64,
-    /// The group that a turn joins, of several that are similar enough.
+    /// Which anchor group a turn joins if several are similar enough.
     pub assignment: Assignment,
-    /// difflib's rule of that name; verl-agent has it on.
+    /// difflib's autojunk heuristic; on in verl-agent.
     pub autojunk: bool,
 }
 
@@ -67,15 +68,15 @@ impl AnchorConfig {
 /// The anchor groups of one group of trajectories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anchors {
-    /// The anchor group of every turn, `[trajectory][turn]`, numbered by first appearance.
+    /// Anchor group of each turn, `[trajectory][turn]`, numbered by first appearance.
     pub of: Vec<Vec<usize>>,
     /// Number of anchor groups.
     pub count: usize,
 }
 
 impl Anchors {
-    /// Finds the anchor groups, turn by turn and trajectory by trajectory. Linear in the turns for
-    /// exact matching; memory is linear in the text.
+    /// Finds the anchor groups. Exact matching is linear in the number of turns; memory is linear
+    /// in the text.
     pub fn find(group: &Group, config: &AnchorConfig) -> Self {
         match config.matching {
             Matching::Exact => {
@@ -92,8 +93,8 @@ impl Anchors {
         }
     }
 
-    /// The anchor groups of every group of a batch. Groups know nothing of each other, so similarity
-    /// is computed on as many threads as the machine has; the result does not depend on how many.
+    /// Returns the anchor groups of each group of a batch. Similarity is computed on all threads of
+    /// the machine; the result does not depend on their number.
     pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
         let threads = match config.matching {
             Matching::Exact => 1,
@@ -102,8 +103,8 @@ impl Anchors {
         Self::find_all_on(batch, config, threads)
     }
 
-    /// [`Anchors::find_all`] on this many threads. Each takes the next group that nobody has, because
-    /// groups of long pages take much longer than others.
+    /// Like [`Anchors::find_all`], with this many threads. Each thread takes the next free group,
+    /// because groups with long pages take much longer than others.
     pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
         let groups = &batch.groups;
         let threads = threads.min(groups.len());
@@ -143,14 +144,14 @@ impl Anchors {
         anchors
     }
 
-    /// Number of turns of every anchor group.
+    /// Returns the number of turns of each anchor group.
     pub fn sizes(&self) -> Vec<usize> {
         let mut sizes = vec![0; self.count];
         self.of.iter().flatten().for_each(|&id| sizes[id] += 1);
         sizes
     }
 
-    /// The values of every anchor group, from values `[trajectory][turn]`.
+    /// Returns the values of each anchor group, from values `[trajectory][turn]`.
     pub fn gather(&self, values: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let mut gathered = vec![Vec::new(); self.count];
         for (of, values) in self.of.iter().zip(values) {
@@ -162,14 +163,14 @@ impl Anchors {
     }
 }
 
-/// Puts texts into groups by similarity to each group's first text.
+/// Groups texts by similarity to the first text of each group.
 struct Grouper {
     similarity: Similarity,
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// For each text: how many groups it was compared with, and the best of them. Groups are only
-    /// ever added, so a text that comes again is compared with the new ones alone.
+    /// For each text, the number of groups it was compared with and the best of them. Groups are
+    /// only added, so a repeated text is compared only with new ones.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

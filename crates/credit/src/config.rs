@@ -1,4 +1,4 @@
-//! Credit as a configuration: one estimator and a chain of refinements.
+//! Credit settings: an estimator and a chain of refinements.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use crate::outlier::OutlierConfig;
 use crate::registry::{EstimatorConfig, RefinementConfig};
 
-/// The whole of credit assignment.
+/// Settings of credit assignment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CreditConfig {
-    /// Makes the advantages.
+    /// Computes the advantages.
     pub estimator: EstimatorConfig,
-    /// Change them, in this order.
+    /// Change the advantages, in this order.
     pub refinements: Vec<RefinementConfig>,
-    /// Model folder (sentence-transformers, or a BERT of `transformers`) that gives the vectors of observations where states are
-    /// matched by embedding; empty for hashed character n-grams, which need no model.
+    /// Model folder (sentence-transformers, or a BERT of `transformers`) whose vectors match
+    /// observations by embedding. Empty: hashed character n-grams, which need no model.
     #[serde(skip_serializing_if = "is_empty")]
     pub encoder: PathBuf,
-    /// Locates turns of unusual entropy for STAPO's selective term; absent: nothing is located.
+    /// Finds turns of unusual entropy for STAPO's selective term. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outliers: Option<OutlierConfig>,
 }
@@ -29,8 +29,8 @@ fn is_empty(path: &Path) -> bool {
 }
 
 impl CreditConfig {
-    /// The same credit with the switches that reproduce verl-agent's numbers; `None` for an estimator that
-    /// this framework does not have.
+    /// Returns the settings that reproduce verl-agent's numbers; `None` for an estimator that
+    /// verl-agent does not have.
     pub fn verl_agent(self) -> Option<Self> {
         Some(Self { estimator: self.estimator.verl_agent()?, ..self })
     }

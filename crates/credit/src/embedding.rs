@@ -1,22 +1,22 @@
-//! A text embedder that needs nothing from outside: hashed character n-grams.
+//! A text embedder without a model: hashed character n-grams.
 //!
-//! The features of a text are its words and, inside each word with a mark at both ends, its runs of 3
-//! to 5 characters. A feature that occurs `n` times weighs `1 + ln n`, is added to the component that
-//! its hash names with the sign that its hash names, and the vector is divided by its length. So two
-//! texts with mostly the same words and word parts have a cosine near 1, whatever their order; meaning
-//! beyond spelling is not seen. Words are runs of letters and digits in lower case; a text without any
-//! has the zero vector.
+//! The features of a text are its words and the runs of 3 to 5 characters in each word, with a mark
+//! at both ends of the word. A feature that occurs `n` times has the weight `1 + ln n`. Its hash
+//! selects the component and the sign. The vector is divided by its length. Texts with mostly the
+//! same words and word parts have a cosine near 1, in any order; meaning beyond spelling is not
+//! captured. Words are runs of lower-case letters and digits. A text without words has the zero
+//! vector.
 //!
 //! Sources: the signed hash is feature hashing (Weinberger et al. 2009, "Feature Hashing for Large
 //! Scale Multitask Learning"); character n-grams inside words are those of Bojanowski et al. 2017
-//! ("Enriching Word Vectors with Subword Information"), with counts in place of learnt vectors.
+//! ("Enriching Word Vectors with Subword Information"), with counts instead of learned vectors.
 
 use crate::Embedder;
 
 /// Lengths of the n-grams, in characters.
 const GRAMS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// The embedder. The same text gives the same vector in every run.
+/// The embedder. Equal texts have equal vectors in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedNgrams {
     /// Number of components of a vector.

@@ -1,11 +1,11 @@
 //! EMPG, entropy-modulated policy gradients (Wang et al. 2025, "Harnessing Uncertainty").
 //!
-//! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`,
-//! `f = exp(-k' hn)`; `A_t <- g_t A_t + zeta f_{t+1}` where the trajectory has a next turn; then the
+//! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`, `f
+//! = exp(-k' hn)`. If the trajectory has a next turn, `A_t <- g_t A_t + zeta f_{t+1}`. Then the
 //! mean over all turns of the batch is subtracted.
 //!
-//! Differs from the paper: the normalisation is over turns of the batch, one response each, and the
-//! last turn has no bonus for the state it leads to, because nothing was sampled there.
+//! Differs from the paper: normalization is over the turns of the batch, one response each. The
+//! last turn gets no bonus for its next state, because nothing was sampled there.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -16,14 +16,14 @@ use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
 
 const NAME: &str = "empg";
 
-/// The switches of EMPG.
+/// Settings of EMPG.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EmpgConfig {
-    /// Strength of the self-calibrating scale.
+    /// Strength of the self-calibrating scaling.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub k: f64,
-    /// Strength of the bonus for the clarity of the next turn.
+    /// Strength of the bonus for a clear next turn.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub k_future: f64,
     /// Weight of that bonus.
@@ -51,17 +51,17 @@ impl MethodSettings for EmpgConfig {
     }
 }
 
-/// The refinement.
+/// The EMPG refinement.
 #[derive(Clone, Debug)]
 pub struct Empg {
     config: EmpgConfig,
 }
 
 impl Empg {
-    /// EMPG with these switches.
+    /// Creates EMPG with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: EmpgConfig) -> Result<Self, CreditError> {
         let EmpgConfig { k, k_future, zeta, epsilon } = config;
         if k.abs() <= 100.0 && k_future.abs() <= 100.0 && zeta.is_finite() && epsilon >= 0.0 {

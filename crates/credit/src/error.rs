@@ -3,10 +3,10 @@
 use thiserror::Error;
 use turnwise_core::ShapeError;
 
-/// Reason why no advantages could be computed.
+/// Why no advantages could be computed.
 #[derive(Debug, Error)]
 pub enum CreditError {
-    /// A method needs a field that this trajectory does not have.
+    /// The method needs a field that this trajectory lacks.
     #[error(
         "{method} needs `{field}`, which is missing in group {group}, trajectory {trajectory}, turn {turn}"
     )]
@@ -22,31 +22,31 @@ pub enum CreditError {
         /// Turn index.
         turn: usize,
     },
-    /// A setting that cannot work.
+    /// An invalid setting.
     #[error("{method}: {reason}")]
     Setting {
         /// The method's config name.
         method: &'static str,
-        /// The problem and how to fix it.
+        /// The problem and the fix.
         reason: String,
     },
-    /// A table that was supplied does not have the batch's shape.
+    /// A supplied table does not have the shape of the batch.
     #[error("the supplied {what} do not fit the batch: {source}")]
     Shape {
         /// Name of the table.
         what: &'static str,
-        /// The index at which it does not fit, with both sizes.
+        /// Where the shapes differ.
         source: ShapeError,
     },
-    /// Another number of scores than was asked for.
+    /// The number of scores differs from the number of requests.
     #[error("{expected} texts were to be scored and {found} scores were supplied")]
     Scores {
-        /// Scores that were supplied.
+        /// Number of supplied scores.
         found: usize,
-        /// Texts to be scored.
+        /// Number of requested scores.
         expected: usize,
     },
-    /// A number that is not finite came in.
+    /// An input is NaN or infinite.
     #[error("{method}: `{field}` is {value} in group {group}, trajectory {trajectory}, turn {turn}")]
     NotFinite {
         /// The method's config name.

@@ -1,15 +1,15 @@
-//! The explanation of every number: what each stage of the pipeline did to a turn's advantage, and why.
+//! Explanations: what each stage of the pipeline did to a turn's advantage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use turnwise_core::{Batch, Facts, PerTurn, StageRecord};
 
-/// The records of every stage for every turn of a batch.
+/// The records of all stages for each turn of a batch.
 pub type Explanations = PerTurn<Vec<StageRecord>>;
 
-/// Gives every trajectory of the batch its part of the explanations. Explanations that nobody asked for are
-/// empty, and the batch then stays as it is.
+/// Stores each trajectory's part of the explanations in it. If they are empty (not requested), the
+/// batch is unchanged.
 pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     for (group, explanations) in batch.groups.iter_mut().zip(Vec::from(explanations)) {
         for (trajectory, explanation) in group.trajectories.iter_mut().zip(explanations) {
@@ -18,8 +18,8 @@ pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     }
 }
 
-/// Collects explanations while a pipeline runs. Switched off it records nothing and costs nothing;
-/// diagnostics of the batch are collected either way.
+/// Collects explanations while a pipeline runs. If it is off, it records nothing and costs nothing.
+/// Diagnostics are always collected.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     on: bool,
@@ -30,18 +30,18 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// An explanation that records (`on`) or does not.
+    /// Creates an explanation; with `on = false` it records nothing.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
 
-    /// True if facts are recorded.
+    /// Returns true if facts are recorded.
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// Records the facts of every turn of one group. `items` is `[trajectory][turn]`; `facts` gets
-    /// trajectory, turn and item and is called only when the explanation is on.
+    /// Records the facts of each turn of one group. `items` is `[trajectory][turn]`. `facts` gets
+    /// trajectory, turn and item, and is called only if explanations are on.
     pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
         group: usize,
@@ -59,12 +59,12 @@ impl Explanation {
         }
     }
 
-    /// Records a number about the whole batch, such as a merge rate.
+    /// Records a diagnostic of the whole batch, such as a merge rate.
     pub fn diagnostic(&mut self, name: impl Into<String>, value: f64) {
         self.diagnostics.insert(name.into(), value);
     }
 
-    /// Closes a stage: what it recorded belongs to these advantages.
+    /// Closes a stage: its facts belong to these advantages.
     pub(crate) fn close(&mut self, stage: &'static str, advantages: &PerTurn<f64>) {
         if !self.on {
             return;
@@ -80,7 +80,7 @@ impl Explanation {
         }
     }
 
-    /// The explanations and the diagnostics.
+    /// Returns the explanations and the diagnostics.
     pub(crate) fn finish(self) -> (Explanations, BTreeMap<String, f64>) {
         (self.finished, self.diagnostics)
     }

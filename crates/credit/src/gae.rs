@@ -1,19 +1,19 @@
-//! PPO's token-level advantages by generalised advantage estimation (Schulman et al. 2016), with the
-//! values of a critic given.
+//! PPO's token-level advantages by generalized advantage estimation (Schulman et al. 2016), from a
+//! critic's values.
 //!
-//! The recursion runs over the trajectory's response tokens and skips what the environment wrote: the
-//! next value of a turn's last token is the value of the next turn's first token.
-//! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}`, returns `A_t + V_t`
-//! are taken before whitening. A turn's reward, less the penalty if it is invalid, belongs to the
-//! turn's last token, but for what belongs to single tokens ([`turnwise_core::Turn::token_rewards`]: the KL in the
-//! reward). A trajectory's end has the value 0.
+//! The recursion runs over the trajectory's response tokens and skips tokens of the environment.
+//! After a turn's last token, the next value is that of the next turn's first token. `delta_t = r_t
+//! + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}`; returns are `A_t + V_t`, before
+//! whitening. A turn's reward, minus the penalty if it is invalid, belongs to its last token.
+//! Exceptions are rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the
+//! reward). The value after the trajectory's end is 0.
 //!
-//! Whitening is over all response tokens of the batch: `(A - mean) / sqrt(var + 1e-8)` with the sample
-//! variance; zero variance gives exactly 0. The advantage of a turn is the mean over its tokens.
+//! Whitening is over all response tokens of the batch: `(A - mean) / sqrt(var + 1e-8)` with the
+//! sample variance. Zero variance gives exactly 0. A turn's advantage is the mean over its tokens.
 //!
-//! Differs from the paper: with `bootstrap_across_turns = false` every turn is an episode of its own,
-//! as frameworks have it that train on single turns. A turn without tokens has advantage 0, and its
-//! reward goes to the last token before it, or to the first turn that has tokens where none is before it.
+//! Differs from the paper: with `bootstrap_across_turns = false` each turn is its own episode, as
+//! in frameworks that train on single turns. A turn without tokens has advantage 0. Its reward goes
+//! to the last token before it, or else to the first turn with tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Trajectory, Turn};
@@ -30,7 +30,7 @@ const NAME: &str = "ppo";
 /// Added to the variance when whitening.
 const WHITEN_EPSILON: f64 = 1e-8;
 
-/// The switches of PPO's advantages.
+/// Settings of PPO's advantages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
@@ -40,11 +40,11 @@ pub struct PpoConfig {
     /// GAE's lambda.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Let the recursion go on from turn to turn.
+    /// Continue the recursion across turns.
     pub bootstrap_across_turns: bool,
     /// Whiten advantages over the batch's response tokens.
     pub whiten: bool,
-    /// Reward that an invalid turn loses.
+    /// Penalty subtracted from the reward of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
@@ -55,10 +55,10 @@ impl Default for PpoConfig {
     }
 }
 
-/// Advantages and value targets of every response token.
+/// Advantages and value targets of each response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenAdvantages {
-    /// The advantages, whitened where the config says so.
+    /// Advantages, whitened if configured.
     pub advantages: PerToken<f64>,
     /// Targets of the critic: advantages before whitening plus values, one per response token.
     pub returns: PerToken<f64>,
@@ -74,14 +74,13 @@ impl MethodSettings for PpoConfig {
     }
 }
 
-/// The estimator.
+/// The PPO estimator.
 #[derive(Clone, Debug)]
 pub struct Ppo {
     config: PpoConfig,
 }
 
-/// GAE over one chain of tokens: advantages from rewards and values of equal length, after which the
-/// value is 0.
+/// Computes GAE over one chain of tokens, with value 0 after its end.
 pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64> {
     let (mut next_value, mut next_advantage) = (0.0, 0.0);
     let mut advantages: Vec<f64> = rewards
@@ -99,10 +98,10 @@ pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64>
 }
 
 impl Ppo {
-    /// PPO with these switches.
+    /// Creates PPO with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: PpoConfig) -> Result<Self, CreditError> {
         check_common(NAME, 0, 0.0, config.invalid_penalty)?;
         check_gamma(NAME, config.gamma)?;
@@ -113,10 +112,11 @@ impl Ppo {
         Ok(Self { config })
     }
 
-    /// Advantages and value targets of every response token.
+    /// Computes advantages and value targets of each response token.
     ///
     /// # Errors
-    /// [`crate::Supplies::values`] missing, of another length or not finite, or a reward that is not finite.
+    /// Fails if [`crate::Supplies::values`] is missing, has the wrong length, or if a value or
+    /// reward is NaN or infinite.
     pub fn tokens(&self, inputs: &Inputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
@@ -169,7 +169,7 @@ impl Ppo {
     }
 }
 
-/// The critic's values of one trajectory, checked.
+/// Returns the critic's checked values of one trajectory.
 fn values<'a>(
     inputs: &Inputs<'a>,
     group: usize,
@@ -201,7 +201,7 @@ fn values<'a>(
     }
 }
 
-/// Mean 0 and variance 1 over all entries.
+/// Scales all entries to mean 0 and variance 1.
 fn whiten(table: &mut PerToken<f64>) {
     let all: Vec<f64> = table.values().copied().collect();
     let moments = Moments::of(&all, 1);
@@ -211,7 +211,7 @@ fn whiten(table: &mut PerToken<f64>) {
     }
 }
 
-/// The mean over the tokens of every turn of a trajectory; 0 for a turn without tokens.
+/// Returns the mean over the tokens of each turn; 0 for a turn without tokens.
 fn turn_means(trajectory: &Trajectory, tokens: &[f64]) -> Vec<f64> {
     let mut start = 0;
     let mean = |turn: &Turn| {
@@ -222,7 +222,7 @@ fn turn_means(trajectory: &Trajectory, tokens: &[f64]) -> Vec<f64> {
     trajectory.turns.iter().map(mean).collect()
 }
 
-/// The advantages of turns: the means over their tokens.
+/// Returns the advantages of turns: the means over their tokens.
 pub(crate) fn of_turns(batch: &Batch, tokens: &PerToken<f64>) -> PerTurn<f64> {
     let group = |(index, group): (usize, &Group)| {
         let rows = group.trajectories.iter().enumerate();

@@ -1,13 +1,14 @@
 //! GiGPO: `A = A_episode + omega A_step` (Feng et al. 2025, "Group-in-Group Policy Optimization",
 //! equations 3, 6 and 8).
 //!
-//! `A_episode` is GRPO's. `A_step` standardises the step returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`
-//! inside each anchor-state group: all turns of the group, of any trajectory and any time, with the
-//! same state.
+//! `A_episode` is GRPO's advantage. `A_step` standardizes the step returns `R_{i,t} = sum_{k>=t}
+//! gamma^(k-t) r_k` within each anchor group: the turns with the same state, in any trajectory and
+//! at any time.
 //!
-//! Differs from the paper: an invalid turn's score and step return are lowered by the penalty, and
-//! zero variance gives exactly 0 at either level. The preset's loss is the mean over tokens of verl-agent, its authors' code, and not
-//! the paper's mean over turns of their means (`objective.aggregation = "turn-mean"`, which `stapo` sets).
+//! Differs from the paper: the penalty lowers the score and the step return of an invalid turn, and
+//! zero variance gives exactly 0 at both levels. The preset's loss is verl-agent's mean over
+//! tokens. The paper's is the mean over turns of their means (`objective.aggregation =
+//! "turn-mean"`, which `stapo` sets).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -21,36 +22,36 @@ use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
 
 const NAME: &str = "gigpo";
 
-/// The switches of GiGPO.
+/// Settings of GiGPO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GigpoConfig {
     /// Discount of the step returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Weight of the step level.
+    /// Weight of the step-level advantage.
     #[schemars(range(min = -1000.0, max = 1000.0))]
     pub omega: f64,
-    /// Division by the standard deviation, at both levels.
+    /// Whether to divide by the standard deviation, at both levels.
     pub normalize: Normalize,
-    /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    /// Degrees of freedom: 1 (sample) or 0 (population) standard deviation.
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Population of the episode level's mean and standard deviation.
+    /// What the episode level's mean and standard deviation are over.
     pub population: Population,
-    /// Advantage in a population of one, at the episode level.
+    /// Episode-level advantage in a population of one.
     pub singleton: Singleton,
-    /// Advantage in an anchor group of one, at the step level.
+    /// Step-level advantage in an anchor group of one.
     pub step_singleton: Singleton,
-    /// Score that an invalid turn loses.
+    /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Scores that the invalid turn's cost is subtracted from.
+    /// What the penalty for an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
-    /// Search for anchor states.
+    /// How anchor states are found.
     pub anchor: AnchorConfig,
 }
 
@@ -73,7 +74,7 @@ impl Default for GigpoConfig {
 }
 
 impl GigpoConfig {
-    /// The same settings with the switches that reproduce verl-agent's numbers.
+    /// Returns the settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
         Self {
@@ -89,7 +90,7 @@ impl GigpoConfig {
     }
 }
 
-/// Refuses a discount outside [0, 1].
+/// Rejects a discount outside [0, 1].
 pub(crate) fn check_gamma(method: &'static str, gamma: f64) -> Result<(), CreditError> {
     if (0.0..=1.0).contains(&gamma) {
         return Ok(());
@@ -119,17 +120,17 @@ impl MethodSettings for GigpoConfig {
     }
 }
 
-/// The estimator.
+/// The GiGPO estimator.
 #[derive(Clone, Debug)]
 pub struct Gigpo {
     config: GigpoConfig,
 }
 
 impl Gigpo {
-    /// GiGPO with these switches.
+    /// Creates GiGPO with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: GigpoConfig) -> Result<Self, CreditError> {
         check_common(NAME, config.ddof, config.epsilon, config.invalid_penalty)?;
         check_gamma(NAME, config.gamma)?;

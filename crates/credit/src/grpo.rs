@@ -1,10 +1,11 @@
-//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, the same for every turn of a trajectory
+//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, equal for all turns of a trajectory
 //! (Shao et al. 2024, "DeepSeekMath", section 4.1).
 //!
-//! Differs from the paper: an invalid turn's own score is lowered by the penalty before it is
-//! compared; zero variance gives exactly 0; `normalize = "mean"` leaves the division out (Dr. GRPO). The preset's loss is the mean over
-//! tokens that is verl's default and not the paper's mean over responses of their means (`objective.aggregation =
-//! "seq-mean-token-mean"`, which `aem-grpo` and the GRPO runs of `configs/paper/aem` set).
+//! Differs from the paper: the penalty lowers the score of an invalid turn before the comparison.
+//! Zero variance gives exactly 0. `normalize = "mean"` omits the division (Dr. GRPO). The preset's
+//! loss is verl's mean over tokens. The paper's is the mean over responses of their means
+//! (`objective.aggregation = "seq-mean-token-mean"`, which `aem-grpo` and the GRPO runs of
+//! `configs/paper/aem` set).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -16,26 +17,26 @@ use crate::{CreditError, Estimator, Explanation, Inputs};
 
 const NAME: &str = "grpo";
 
-/// The switches of GRPO.
+/// Settings of GRPO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GrpoConfig {
-    /// Division by the standard deviation.
+    /// Whether to divide by the standard deviation.
     pub normalize: Normalize,
-    /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    /// Degrees of freedom: 1 (sample) or 0 (population) standard deviation.
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Population of the mean and the standard deviation.
+    /// What the mean and the standard deviation are over.
     pub population: Population,
     /// Advantage in a population of one.
     pub singleton: Singleton,
-    /// Score that an invalid turn loses.
+    /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Scores that the invalid turn's cost is subtracted from.
+    /// What the penalty for an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
 }
 
@@ -54,13 +55,13 @@ impl Default for GrpoConfig {
 }
 
 impl GrpoConfig {
-    /// The same settings with the switches that reproduce verl-agent's numbers.
+    /// Returns the settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
         Self { population: Population::Turn, singleton: Singleton::Raw, ..self.clone() }
     }
 
-    /// The penalty.
+    /// Returns the invalid-action penalty.
     pub fn penalty(&self) -> InvalidActionPenalty {
         InvalidActionPenalty { cost: self.invalid_penalty, scope: self.penalty_scope }
     }
@@ -70,7 +71,7 @@ impl GrpoConfig {
     }
 }
 
-/// Refuses common switches that cannot work.
+/// Rejects invalid common settings.
 pub(crate) fn check_common(
     method: &'static str,
     ddof: u8,
@@ -104,17 +105,17 @@ impl MethodSettings for GrpoConfig {
     }
 }
 
-/// The estimator.
+/// The GRPO estimator.
 #[derive(Clone, Debug)]
 pub struct Grpo {
     config: GrpoConfig,
 }
 
 impl Grpo {
-    /// GRPO with these switches.
+    /// Creates GRPO with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: GrpoConfig) -> Result<Self, CreditError> {
         config.check(NAME)?;
         Ok(Self { config })

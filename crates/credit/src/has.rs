@@ -1,15 +1,16 @@
 //! HAS, hybrid advantage shaping: `A_t <- alpha A_traj + (1 - alpha) A_turn,t` (HAS, equation 2).
 //!
 //! `A_turn` is a decomposer's per-turn credit, z-scored at each turn index over the trajectories of
-//! the group that reach it (population standard deviation; 0 where only one does). Nothing is
-//! standardised again afterwards. `alpha = 1` is the estimator's advantage bit for bit. Groups whose
-//! returns from the environment are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO unless a
-//! penalty for invalid actions or a shaping by training (a KL, a penalty on length) makes their scores differ.
+//! the group that reach it (population standard deviation; 0 if only one does). The result is not
+//! standardized again. `alpha = 1` gives the estimator's advantage bit for bit. Groups whose
+//! environment returns are all equal keep the estimator's advantages. For GRPO these are 0, unless
+//! an invalid-action penalty or shaping (KL, length penalty) makes scores differ.
 //!
-//! Differs from the paper: the paper's skip drops such groups from the update altogether; here that is a setting of the
-//! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor
-//! under the deviation, because credits of one position may differ by noise alone. Whether the credit of progress is the signal's level
-//! or its change (`signal`) the paper does not say; the level is the default.
+//! Differs from the paper: the paper drops groups of equal returns from the update. Here that is a
+//! training setting (`train.skip_equal_groups`, set by the presets), because a KL term acts on them
+//! too. `min_std` is a lower bound of the standard deviation, because credits at one position may
+//! differ by noise alone. The paper does not say whether the credit is the level of progress or its
+//! change (`signal`); the default is the level.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset};
@@ -20,22 +21,24 @@ use crate::{CreditError, Explanation, Inputs, Needs, Refinement, TurnField};
 
 const NAME: &str = "has";
 
-/// The deviation is the population's (the paper does not say which); the paper knows no penalty for invalid actions, leaves groups of equal
-/// returns out of the update (appendix C) and adapts its KL coefficient from 0.04 on (appendix B, sweeps).
+/// The standard deviation is the population's (the paper does not say which). The paper has no
+/// invalid-action penalty, leaves groups of equal returns out of the update (appendix C), and
+/// adapts its KL coefficient from 0.04 (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
 
-/// Turns at the start of a trajectory whose credit is held against the outcome (`has/early_turn_correlation`): a
-/// decomposer that takes credit from the first turns of successes gives a negative number.
+/// Number of first turns whose credit is correlated with the outcome
+/// (`has/early_turn_correlation`). A decomposer that takes credit from the first turns of successes
+/// has a negative correlation.
 const EARLY_TURNS: usize = 3;
 
-/// Splits the outcome of a trajectory into one credit per turn.
+/// Splits a trajectory's return into one credit per turn.
 pub trait Decomposer: Send + Sync {
-    /// The credit of every turn of the batch.
+    /// Returns the credit of each turn of the batch.
     ///
     /// # Errors
-    /// Input that the decomposer needs and the batch does not have.
+    /// Fails if the batch lacks an input of the decomposer.
     fn credits(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError>;
 }
 
@@ -46,22 +49,22 @@ pub enum DecomposerKind {
     /// The environment's progress signal.
     #[default]
     Progressive,
-    /// A decomposer outside of this crate (an LLM judge, a learned model: `[decomposer]`).
+    /// A decomposer outside this crate (an LLM judge, a learned model: `[decomposer]`).
     External,
 }
 
-/// The part of the progress signal that is a turn's credit.
+/// Which part of the progress signal is a turn's credit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressSignal {
-    /// The signal itself, as it is after the turn.
+    /// The progress after the turn.
     #[default]
     Level,
-    /// The turn's change of it; the first turn changed it from 0.
+    /// The change of progress in the turn; the first turn starts at 0.
     Change,
 }
 
-/// The switches of HAS.
+/// Settings of HAS.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HasConfig {
@@ -70,13 +73,13 @@ pub struct HasConfig {
     pub alpha: f64,
     /// Source of the per-turn credits.
     pub decomposer: DecomposerKind,
-    /// The part of the progress signal that is a turn's credit (`decomposer = "progressive"`).
+    /// Which part of the progress signal is a turn's credit (`decomposer = "progressive"`).
     pub signal: ProgressSignal,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Floor of the standard deviation at a turn index: credits whose spread is smaller are divided by this, so that
-    /// noise stays small. 0: none, as in the paper.
+    /// Lower bound of the standard deviation at a turn index, so that small differences are not
+    /// scaled up. 0: off, as in the paper.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub min_std: f64,
 }
@@ -96,7 +99,7 @@ impl Default for HasConfig {
 /// The environment's progress signal as per-turn credits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progressive {
-    /// The signal itself or its changes.
+    /// The level of the signal or its change.
     pub signal: ProgressSignal,
 }
 
@@ -144,17 +147,18 @@ impl MethodSettings for HasConfig {
     }
 }
 
-/// The refinement.
+/// The HAS refinement.
 #[derive(Clone, Debug)]
 pub struct Has {
     config: HasConfig,
 }
 
 impl Has {
-    /// HAS with these switches.
+    /// Creates HAS with these settings.
     ///
     /// # Errors
-    /// An alpha outside [0, 1], a negative epsilon or a negative floor, a signal that nothing reads.
+    /// Fails on an alpha outside [0, 1], a negative epsilon or lower bound, or a `signal` without
+    /// effect.
     pub fn new(config: HasConfig) -> Result<Self, CreditError> {
         let HasConfig { alpha, epsilon, min_std, .. } = config;
         let is_size = |value: f64| value >= 0.0 && value.is_finite();

@@ -1,10 +1,10 @@
-//! A fast hash for texts and small keys. The maps only number things by first appearance, so the hash
-//! never shows in a result, and the texts are a policy's own, not an adversary's.
+//! A fast hash for texts and small keys. Maps with it only number things by first appearance, so
+//! hashes never affect results. The texts are the policy's, not an adversary's.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map with that hash.
+/// A map that uses this hash.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FoldHasher>>;
 
 /// Multiplies and folds, eight bytes at a time.

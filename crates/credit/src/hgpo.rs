@@ -1,18 +1,19 @@
-//! HGPO: step advantages in a hierarchy of groups that share ever longer histories (He et al. 2026,
-//! "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks").
+//! HGPO: step advantages in a hierarchy of groups with increasingly long shared histories (He et
+//! al. 2026, "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks").
 //!
-//! At level `k = 1..=K` the turns of a group whose last `k` observations are equal form a cluster;
-//! `A_k` standardises the step returns inside it. Clusters of one are skipped, and
-//! `A = sum_k w_k A_k / sum_k w_k` over the levels that are not, with `w_k = (k + 1)^alpha`.
+//! At level `k = 1..=K`, turns of a group whose last `k` observations are equal form a cluster, and
+//! `A_k` standardizes the step returns within it. Clusters of one are skipped. `A = sum_k w_k A_k /
+//! sum_k w_k` over the remaining levels, with `w_k = (k + 1)^alpha`.
 //!
-//! A turn with fewer than `k` observations behind it is compared at level `k` with turns that have the
-//! same, equally short history. A turn whose state nobody else visited has no level and gets 0.
+//! At level `k`, a turn with fewer than `k` observations is compared with turns that have the same
+//! short history. A turn in a state that no other turn visits has no level, and its advantage is 0.
 //!
-//! Differs from the paper: the weights are renormalised over the levels that exist for a turn, so that
-//! a turn is not scaled down for having few companions; an invalid turn's step return is lowered by
-//! the penalty; zero variance gives exactly 0. The authors' code (the recipe of verl-agent) also drops the levels at which
-//! a turn's advantage is 0 from its weights (`skip_zero_levels`), compares a turn with fewer than `k` observations at no
-//! level `k` (`skip_short_histories`), and can take the advantage of the trajectory for a level `k = 0` (`base_group`).
+//! Differs from the paper: weights are renormalized over the levels of a turn, so that turns in
+//! small clusters are not scaled down. The penalty lowers an invalid turn's step return. Zero
+//! variance gives exactly 0. The authors' code (a verl-agent recipe) also removes the weights of
+//! levels with advantage 0 (`skip_zero_levels`), leaves out level `k` for turns with fewer than `k`
+//! observations (`skip_short_histories`), and can use the trajectory's advantage as level 0
+//! (`base_group`).
 
 use std::borrow::Cow;
 
@@ -29,52 +30,53 @@ use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
 
 const NAME: &str = "hgpo";
 
-/// Level 0 of the hierarchy: the advantage of the whole trajectory, as GRPO's (sample standard deviation), of weight 1.
+/// Level 0 of the hierarchy: GRPO's advantage of the trajectory (sample standard deviation), with
+/// weight 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BaseGroup {
     /// No level 0, as in the paper.
     #[default]
     None,
-    /// Every trajectory of the group counts once.
+    /// Each trajectory of the group counts once.
     Trajectory,
-    /// Every turn of the group counts once; verl-agent does that where its `base_group` is on.
+    /// Each turn of the group counts once, like verl-agent's `base_group`.
     Turn,
 }
 
-/// The switches of HGPO.
+/// Settings of HGPO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HgpoConfig {
     /// Discount of the step returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// K: the longest history that is compared, in observations.
+    /// K: length of the longest history, in observations.
     #[schemars(range(min = 1, max = 1000))]
     pub levels: usize,
-    /// Exponent by which a longer shared history counts more.
+    /// Exponent of the level weights: higher prefers longer shared histories.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub alpha: f64,
-    /// Division by the standard deviation.
+    /// Whether to divide by the standard deviation.
     pub normalize: Normalize,
-    /// Subtracted from the count in the variance: 0 (population) or 1 (sample).
+    /// Degrees of freedom: 0 (population) or 1 (sample) standard deviation.
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Score that an invalid turn loses.
+    /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Scores that the invalid turn's cost is subtracted from.
+    /// What the penalty for an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
-    /// Leave levels at which a turn's advantage is exactly 0 out of its weights, as the authors' code does; the paper's
-    /// equation keeps them.
+    /// Remove the weights of levels at which a turn's advantage is exactly 0, as the authors' code
+    /// does; the paper keeps them.
     pub skip_zero_levels: bool,
-    /// Leave level k out for a turn with fewer than k observations, as the authors' code does; else such a turn is compared
-    /// with those of the same, equally short history.
+    /// Leave out level k for turns with fewer than k observations, as the authors' code does.
+    /// Otherwise they are compared with turns of the same short history.
     pub skip_short_histories: bool,
-    /// Level 0 of the hierarchy: the advantage of the whole trajectory.
+    /// Whether level 0, the trajectory's advantage, is used.
     pub base_group: BaseGroup,
 }
 
@@ -97,7 +99,7 @@ impl Default for HgpoConfig {
 }
 
 impl HgpoConfig {
-    /// The same settings with the switches that reproduce verl-agent's numbers.
+    /// Returns the settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
         let base_group = match self.base_group {
@@ -122,17 +124,17 @@ impl MethodSettings for HgpoConfig {
     }
 }
 
-/// The estimator.
+/// The HGPO estimator.
 #[derive(Clone, Debug)]
 pub struct Hgpo {
     config: HgpoConfig,
 }
 
 impl Hgpo {
-    /// HGPO with these switches.
+    /// Creates HGPO with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: HgpoConfig) -> Result<Self, CreditError> {
         check_common(NAME, config.ddof, config.epsilon, config.invalid_penalty)?;
         check_gamma(NAME, config.gamma)?;
@@ -149,10 +151,11 @@ impl Hgpo {
         Ok(Self { config })
     }
 
-    /// The cluster of every turn at each level, `[level][trajectory][turn]`, and how many there are.
+    /// Returns the cluster of each turn at each level, `[level][trajectory][turn]`, and the number
+    /// of clusters.
     ///
-    /// A history of k observations is the history of k - 1 before the turn, and the turn's own, so
-    /// every level costs one look-up per turn.
+    /// A history of k observations is the history of k - 1 before the turn plus its own
+    /// observation, so each level costs one look-up per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
         let mut texts: FastMap<&str, usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group
@@ -189,12 +192,12 @@ impl Hgpo {
         levels
     }
 
-    /// True if an advantage counts in the weighted mean.
+    /// Returns true if an advantage counts in the weighted mean.
     fn counts(&self, advantage: f64) -> bool {
         !(self.config.skip_zero_levels && advantage == 0.0)
     }
 
-    /// The advantage at level 0 of every turn, `[trajectory][turn]`, where there is that level.
+    /// Returns the level-0 advantage of each turn, `[trajectory][turn]`, if that level is used.
     fn base_advantages(&self, scores: &GroupScores) -> Option<Vec<Vec<f64>>> {
         let population = match self.config.base_group {
             BaseGroup::None => return None,
@@ -209,7 +212,7 @@ impl Hgpo {
     }
 }
 
-/// Advantages of a turn, summed over the levels that count with their weights.
+/// Weighted sum of a turn's advantages over its levels.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     advantages: f64,
@@ -224,7 +227,7 @@ impl Sum {
         self.levels += 1;
     }
 
-    /// The weighted mean, 0 where no level counts.
+    /// Returns the weighted mean, 0 if no level counts.
     fn mean(&self) -> f64 {
         if self.weights > 0.0 { self.advantages / self.weights } else { 0.0 }
     }
@@ -233,15 +236,15 @@ impl Sum {
 /// A turn at one level, for the explanation.
 #[derive(Clone, Copy)]
 struct Level {
-    /// The set of turns that it is compared with, by index.
+    /// Index of the cluster.
     anchor: usize,
-    /// Turns in that set.
+    /// Size of the cluster.
     size: usize,
-    /// The advantage there, where it counts.
+    /// Advantage at this level, if it counts.
     advantage: Option<f64>,
 }
 
-/// Facts of a turn: its step return, what the weighted mean is of, and every level.
+/// Returns the facts of a turn: its step return, weights and levels.
 fn facts(step_return: f64, sum: &Sum, base: Option<f64>, levels: &[Level]) -> Vec<(Cow<'static, str>, f64)> {
     let mut facts: Vec<(Cow<'static, str>, f64)> = vec![
         ("step_return".into(), step_return),

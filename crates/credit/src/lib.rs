@@ -1,6 +1,6 @@
-//! Credit assignment: estimators give one advantage per turn, refinements change them.
+//! Credit assignment: estimators compute one advantage per turn, refinements change them.
 //!
-//! Numbers in, numbers out: no tensors, no I/O. All statistics are computed in f64.
+//! Everything is numbers: no tensors and no I/O. Statistics are computed in f64.
 //!
 //! ```
 //! use turnwise_core::{Batch, Group, Trajectory};
@@ -77,92 +77,93 @@ pub use turnwise_core::{Facts, StageRecord};
 use gae::TokenAdvantages;
 use turnwise_core::{Batch, PerToken, PerTurn};
 
-/// Turns a text into a vector whose direction is its meaning.
+/// Maps a text to a vector; similar texts have similar directions.
 pub trait Embedder: Send + Sync {
-    /// The vector; all vectors of one embedder have the same length.
+    /// Returns the vector. All vectors of an embedder have the same length.
     fn embed(&self, text: &str) -> Vec<f32>;
 }
 
-/// Reason why a refinement of whole turns is refused where there are advantages of tokens.
+/// Why a refinement of whole turns is rejected with token-level advantages.
 const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` gives one per token; use a \
                            group-relative estimator, or `aem`";
 
-/// A batch in, one advantage per turn out.
+/// Computes one advantage per turn from a batch.
 pub trait Estimator: Send + Sync {
-    /// The method's config name.
+    /// Returns the method's config name.
     fn name(&self) -> &'static str;
 
-    /// The inputs that only models can give.
+    /// Returns the inputs that need a model.
     fn needs(&self) -> Needs {
         Needs::default()
     }
 
-    /// The fields of every turn that are read besides rewards.
+    /// Returns the fields that each turn must have besides rewards.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
-    /// The texts to score with the policy, where [`Needs::scores`] is set; the answers are
+    /// Returns the texts to score with the policy, if [`Needs::scores`] is set. The results are in
     /// [`Inputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// True if the trajectories of a group are compared, so that a group of one teaches nothing.
+    /// Returns true if trajectories of a group are compared, so that a group of one gives no
+    /// signal.
     fn compares_groups(&self) -> bool {
         true
     }
 
-    /// True if there is an advantage for every response token besides those of turns.
+    /// Returns true if the estimator also computes an advantage per response token.
     fn works_on_tokens(&self) -> bool {
         false
     }
 
-    /// The advantages of every turn of the batch.
+    /// Computes the advantage of each turn of the batch.
     ///
     /// # Errors
-    /// [`CreditError::MissingField`] or [`CreditError::NotFinite`], with the turn: something that the method reads is
-    /// not there or not finite.
+    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], with the turn.
     fn advantages(
         &self,
         inputs: &Inputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError>;
 
-    /// Advantages and value targets of every response token, for an estimator that has them.
+    /// Computes advantages and value targets of each response token, if the estimator has them.
     ///
     /// # Errors
-    /// Those of [`Estimator::advantages`]; without advantages of tokens there are none.
+    /// Fails like [`Estimator::advantages`].
     fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
         let _ = inputs;
         Ok(None)
     }
 }
 
-/// Advantages in, advantages out.
+/// Changes the advantages of an estimator.
 pub trait Refinement: Send + Sync {
-    /// The method's config name.
+    /// Returns the method's config name.
     fn name(&self) -> &'static str;
 
-    /// The inputs that only models can give.
+    /// Returns the inputs that need a model.
     fn needs(&self) -> Needs {
         Needs::default()
     }
 
-    /// The fields of every turn that are read.
+    /// Returns the fields that each turn must have.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
-    /// The texts to score with the policy, where [`Needs::scores`] is set; the answers are
+    /// Returns the texts to score with the policy, if [`Needs::scores`] is set. The results are in
     /// [`Inputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// True if [`Refinement::refine_tokens`] has a meaning: the others compare or blend whole turns.
+    /// Returns true if [`Refinement::refine_tokens`] is supported. Refinements that compare or
+    /// blend whole turns do not support it.
     fn works_on_tokens(&self) -> bool {
         false
     }
@@ -170,9 +171,8 @@ pub trait Refinement: Send + Sync {
     /// Changes the advantages in place.
     ///
     /// # Errors
-    /// [`CreditError::MissingField`] or [`CreditError::NotFinite`], with the turn: something that the method reads is
-    /// not there or not finite. [`CreditError::Setting`] where the settings want an embedder or a decomposer and
-    /// [`Inputs`] has none.
+    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], with the turn, or
+    /// [`CreditError::Setting`] if an embedder or decomposer is missing in [`Inputs`].
     fn refine(
         &self,
         inputs: &Inputs<'_>,
@@ -180,12 +180,12 @@ pub trait Refinement: Send + Sync {
         explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
 
-    /// Changes token-level advantages in place, for a refinement that can; called in place of [`Refinement::refine`] behind an estimator that has
-    /// them.
+    /// Changes token-level advantages in place. Called instead of [`Refinement::refine`] after an
+    /// estimator with token-level advantages.
     ///
     /// # Errors
-    /// [`CreditError::Setting`] where the method works on whole turns, as it does unless it says otherwise; else
-    /// those of [`Refinement::refine`].
+    /// Returns [`CreditError::Setting`] if the method does not support tokens (the default);
+    /// otherwise fails like [`Refinement::refine`].
     fn refine_tokens(
         &self,
         inputs: &Inputs<'_>,

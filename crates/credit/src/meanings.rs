@@ -1,9 +1,9 @@
-//! Meanings of explanations in words: the rule of each stage, and of each fact that it records.
+//! Descriptions of the stages and facts in explanations.
 //!
-//! A page or a table that shows a [`StageRecord`](crate::StageRecord) asks here. Stages of other crates have no entry; their facts are shown by
-//! name alone.
+//! Pages and tables that show a [`StageRecord`](crate::StageRecord) use them. Stages of other
+//! crates have no description; their facts are shown by name.
 
-/// The rule of a stage of this crate, by its config name.
+/// Returns the rule of a stage of this crate, by its config name.
 pub fn stage_rule(stage: &str) -> Option<&'static str> {
     Some(match stage {
         "grpo" => {
@@ -40,7 +40,7 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
     })
 }
 
-/// The meaning of a fact that a stage of this crate records.
+/// Returns the meaning of a fact of a stage of this crate.
 pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
     Some(match (stage, fact) {
         ("grpo" | "rloo" | "gigpo", "score") => {

@@ -1,31 +1,31 @@
-//! Inputs of credit besides the trajectories: what a pipeline needs, and who supplies it.
+//! Inputs of credit besides trajectories: what a pipeline needs, and who supplies it.
 //!
-//! A method says what it needs ([`Needs`], [`ScoreRequest`]); [`crate::Pipeline::supply`] asks a
-//! [`Provider`] for exactly that and checks its shape; methods read it from [`Inputs`]. So the training
-//! loop serves any method without knowing it, and credit stays a function of numbers.
+//! A method declares what it needs ([`Needs`], [`ScoreRequest`]). [`crate::Pipeline::supply`] gets
+//! exactly that from a [`Provider`] and checks its shape. The method reads it from [`Inputs`]. The
+//! training loop thus serves any method without knowing it.
 
 use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
 
 use crate::Embedder;
 
-/// Inputs that only models can give. Nothing is needed by default.
+/// Inputs that need a model. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// A critic's value of every response token.
+    /// A critic's value of each response token.
     pub values: bool,
     /// The credits of an external decomposer.
     pub credits: bool,
-    /// Vectors of texts ([`Embedder`]).
+    /// Text vectors ([`Embedder`]).
     pub embeddings: bool,
-    /// The policy's hidden states of every turn, averaged over at most so many of its tokens: the observation's from its beginning,
-    /// the response's from its end.
+    /// The policy's hidden states of each turn, averaged over at most this many tokens: the first
+    /// of the observation and the last of the response.
     pub hidden_states: Option<usize>,
-    /// Log-probabilities of texts under the policy ([`ScoreRequest`]).
+    /// Log-probs of texts under the policy ([`ScoreRequest`]).
     pub scores: bool,
 }
 
 impl Needs {
-    /// The needs of two methods. Of two averages over hidden states the longer one is taken.
+    /// Returns the needs of both. Of two limits on hidden states, the larger one.
     pub fn and(self, other: Self) -> Self {
         Self {
             values: self.values || other.values,
@@ -37,8 +37,8 @@ impl Needs {
     }
 }
 
-/// Text whose log-probability is wanted as the response of a turn: after the prompt of that turn exactly
-/// as it was sampled from, and in the place of what was sampled.
+/// A text whose log-prob is wanted as a turn's response: after the turn's exact prompt, instead of
+/// the sampled response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreRequest {
     /// Group index.
@@ -51,96 +51,96 @@ pub struct ScoreRequest {
     pub text: String,
 }
 
-/// Source of what a pipeline needs: the training loop, or a file's own numbers.
+/// Supplies what a pipeline needs: the training loop, or the numbers of a file.
 pub trait Provider {
-    /// Error of a supply that failed.
+    /// Error of a failed supply.
     type Error: From<crate::CreditError>;
 
-    /// The critic's value of every response token.
+    /// Returns the critic's value of each response token.
     ///
     /// # Errors
-    /// There is no critic, or it fails.
+    /// Fails if there is no critic, or if it fails.
     fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, Self::Error>;
 
-    /// The decomposer's credit of every turn.
+    /// Returns the decomposer's credit of each turn.
     ///
     /// # Errors
-    /// There is no decomposer, or it fails.
+    /// Fails if there is no decomposer, or if it fails.
     fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, Self::Error>;
 
-    /// The policy's last hidden states of every turn, averaged over at most `most_tokens` of its tokens: the
-    /// observation's from its beginning and the response's from its end.
+    /// Returns the policy's last hidden states of each turn, averaged over at most `most_tokens`
+    /// tokens: the first of the observation and the last of the response.
     ///
     /// # Errors
-    /// The policy gives no hidden states, or its pass fails.
+    /// Fails if the policy provides no hidden states, or if its pass fails.
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, Self::Error>;
 
-    /// Log-probabilities in nats of the tokens of every requested text under the policy, in the order
-    /// of the requests. A request that does not fit the model's context has no tokens.
+    /// Returns the log-probs in nats of the tokens of each requested text under the policy, in the
+    /// order of the requests. The list is empty for a request that does not fit the context.
     ///
     /// # Errors
-    /// The policy gives no log-probabilities, or its pass fails.
+    /// Fails if the policy provides no log-probs, or if its pass fails.
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, Self::Error>;
 }
 
-/// Everything that a [`Provider`] supplied for one batch.
+/// What a [`Provider`] supplied for one batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Supplies {
-    /// The critic's value of every response token.
+    /// The critic's value of each response token.
     pub values: Option<PerToken<f64>>,
-    /// The decomposer's credit of every turn.
+    /// The decomposer's credit of each turn.
     pub credits: Option<PerTurn<f64>>,
-    /// The policy's hidden states of every turn.
+    /// The policy's hidden states of each turn.
     pub hidden_states: Option<PerTurn<Vec<f32>>>,
-    /// Token log-probabilities of requested texts, `[stage][request][token]`: stage 0 is the estimator.
+    /// Token log-probs of the requested texts, `[stage][request][token]`; stage 0 is the estimator.
     pub scores: Vec<Vec<Vec<f32>>>,
 }
 
 static NOTHING: Supplies = Supplies { values: None, credits: None, hidden_states: None, scores: Vec::new() };
 
-/// Inputs of one run of a pipeline.
+/// Inputs of a pipeline.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// The trajectories.
     pub batch: &'a Batch,
-    /// Vectors of observations; needed where states are matched by embedding.
+    /// Embedder; needed if states are matched by embedding.
     pub embedder: Option<&'a dyn Embedder>,
-    /// Inputs that only models can give.
+    /// Inputs from models.
     pub supplies: &'a Supplies,
-    /// The run's seed and step, for methods that draw.
+    /// Seed and step of the run, for methods with randomness.
     coordinates: (u64, u64),
-    /// Index of the running stage: 0 is the estimator.
+    /// Index of the running stage; 0 is the estimator.
     stage: usize,
 }
 
 impl<'a> Inputs<'a> {
-    /// The batch alone, at seed 0 and step 0.
+    /// Creates inputs from a batch alone, with seed 0 and step 0.
     pub fn new(batch: &'a Batch) -> Self {
         Self { batch, embedder: None, supplies: &NOTHING, coordinates: (0, 0), stage: 0 }
     }
 
-    /// The same inputs with the seed and the step of a run, from which [`Inputs::rng`] draws.
+    /// Sets the seed and step from which [`Inputs::rng`] draws.
     pub fn at(self, seed: u64, step: u64) -> Self {
         Self { coordinates: (seed, step), ..self }
     }
 
-    /// The same inputs with an embedder.
+    /// Sets the embedder.
     pub fn with_embedder(self, embedder: &'a dyn Embedder) -> Self {
         Self { embedder: Some(embedder), ..self }
     }
 
-    /// The same inputs with what a provider supplied.
+    /// Sets what a provider supplied.
     pub fn with_supplies(self, supplies: &'a Supplies) -> Self {
         Self { supplies, ..self }
     }
 
-    /// Token log-probabilities of the texts that the running stage requested, in the order of its
-    /// requests.
+    /// Returns the token log-probs of the texts that the running stage requested, in their order.
     pub fn scores(&self) -> &'a [Vec<f32>] {
         self.supplies.scores.get(self.stage).map_or(&[], Vec::as_slice)
     }
 
-    /// A generator for the running stage: by run seed, step, stage and the method's own `coordinate`.
+    /// Creates a generator for the running stage, derived from run seed, step, stage and
+    /// `coordinate`.
     pub fn rng(&self, coordinate: u64) -> Rng {
         let (seed, step) = self.coordinates;
         Seed::derive(seed, Purpose::Credit, &[step, self.stage as u64, coordinate]).rng()

@@ -1,14 +1,14 @@
-//! STAPO's outlier localisation: turns whose entropy is unusual for the state they are in
-//! (STAPO, section 3.2, equations 2 and 3, algorithm 1).
+//! STAPO's outlier turns: turns whose entropy is unusual for their state (STAPO, section 3.2,
+//! equations 2 and 3, algorithm 1).
 //!
-//! `H_n = (Hbar - mean) / (std + eps)` inside the anchor-state group; quartiles Q1 and Q3 of `H_n` over
-//! the batch by linear interpolation; a turn is an outlier where `H_n` is outside
-//! `[Q1 - lambda IQR, Q3 + lambda IQR]`.
+//! `H_n = (Hbar - mean) / (std + eps)` within the anchor group. Q1 and Q3 are the quartiles of
+//! `H_n` over the batch, by linear interpolation. A turn is an outlier if `H_n` is outside `[Q1 -
+//! lambda IQR, Q3 + lambda IQR]`.
 //!
-//! Differs from the paper: a state visited once keeps its raw entropy, as the paper's Limitations
-//! section says, and the switches `zero` and `exclude` are offered instead; where the IQR is below
-//! 1e-8 nothing is an outlier unless `literal` is set, because the interval is then a point and
-//! rounding would decide.
+//! Differs from the paper: a state that is visited once keeps its raw entropy, as the paper's
+//! Limitations section says; the switches `zero` and `exclude` are alternatives. If the IQR is
+//! below 1e-8, there are no outliers unless `literal` is set, because the interval is then a point
+//! and rounding would decide.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn};
@@ -23,23 +23,23 @@ use crate::{CreditError, TurnField};
 
 pub(crate) const NAME: &str = "outliers";
 
-/// Below this interquartile range the interval is a point.
+/// Below this interquartile range, the interval counts as a point.
 const MIN_IQR: f64 = 1e-8;
 
-/// Measure that turns are located by.
+/// By which measure outliers are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Locate {
-    /// The entropy relative to the anchor state.
+    /// Entropy relative to the anchor state.
     #[default]
     Normalized,
-    /// The raw mean response entropy.
+    /// Raw mean response entropy.
     Shannon,
-    /// Every turn is taken for an outlier.
+    /// All turns are outliers.
     All,
 }
 
-/// Normalised entropy of a state that was visited once.
+/// Normalized entropy of a state that is visited once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SingletonState {
@@ -48,31 +48,31 @@ pub enum SingletonState {
     Raw,
     /// 0.
     Zero,
-    /// Nothing: it takes no part in the quartiles and is no outlier.
+    /// Excluded from the quartiles, and never an outlier.
     Exclude,
 }
 
-/// The switches of the localisation.
+/// Settings of the outlier search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutlierConfig {
-    /// Measure that turns are located by.
+    /// By which measure outliers are found.
     pub locate: Locate,
-    /// Interquartile ranges beyond the quartiles that are still inside.
+    /// Width of the inlier interval beyond the quartiles, in interquartile ranges.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub lambda: f64,
-    /// Normalised entropy of a state that was visited once.
+    /// Normalized entropy of a state that is visited once.
     pub singleton: SingletonState,
-    /// Take the interval literally even where it is a point.
+    /// Use the interval even if it is a point.
     pub literal: bool,
-    /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    /// Degrees of freedom: 1 (sample) or 0 (population) standard deviation.
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Search for anchor states. Absent: as the estimator's (`credit.estimator.anchor` of `gigpo`), so that there is one
-    /// notion of a state; exact matching where the estimator has none.
+    /// How anchor states are found. Absent: as in the estimator (`credit.estimator.anchor` of
+    /// `gigpo`), or exact matching if the estimator has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<AnchorConfig>,
 }
@@ -92,10 +92,10 @@ impl Default for OutlierConfig {
 }
 
 impl OutlierConfig {
-    /// Refuses switches that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
-    /// The key under `outliers`, its value and what is allowed.
+    /// Names the key under `outliers`, its value and the valid range.
     pub fn check(&self) -> Result<(), CreditError> {
         check_common(NAME, self.ddof, self.epsilon, 0.0)?;
         self.anchor.clone().unwrap_or_default().check(NAME)?;
@@ -106,7 +106,7 @@ impl OutlierConfig {
         in_range(NAME, self)
     }
 
-    /// The fields of every turn that the localisation reads.
+    /// Returns the fields that each turn must have.
     pub fn fields(&self) -> Vec<TurnField> {
         match self.locate {
             Locate::All => Vec::new(),
@@ -116,19 +116,18 @@ impl OutlierConfig {
     }
 }
 
-/// Outliers of a batch, with the numbers that decided.
+/// Outliers of a batch, with the numbers behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outliers {
-    /// True for every turn that is an outlier.
+    /// Whether each turn is an outlier.
     pub mask: PerTurn<bool>,
-    /// `H_n` (or the raw entropy); nothing where it is excluded.
+    /// `H_n` (or the raw entropy); `None` if excluded.
     pub scores: PerTurn<Option<f64>>,
-    /// The anchor groups that entropies were compared in, one for each group of the batch; empty
-    /// where they play no part.
+    /// Anchor groups of each group of the batch; empty if not used.
     pub states: Vec<Anchors>,
-    /// The interval of inliers; nothing for `locate = "all"` or an empty batch.
+    /// Interval of inliers; `None` for `locate = "all"` or an empty batch.
     pub bounds: Option<(f64, f64)>,
-    /// The interval was a point and was not taken literally.
+    /// Whether the interval was a point and was ignored.
     pub degenerate: bool,
     /// Outliers below the interval: unusually certain.
     pub low: usize,
@@ -137,7 +136,8 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Records verdict, entropies, interval and anchor group of every turn, and the batch's shares.
+    /// Records result, entropies, interval and anchor group of each turn, and the fractions of the
+    /// batch.
     pub(crate) fn record(&self, batch: &Batch, explanation: &mut Explanation) {
         for (group, (mask, scores)) in self.mask.groups().zip(self.scores.groups()).enumerate() {
             let trajectories = &batch.groups[group].trajectories;
@@ -167,7 +167,7 @@ impl Outliers {
 /// Locates the outliers of a batch.
 ///
 /// # Errors
-/// A turn without token entropies (except for `locate = "all"`), or a switch that cannot work.
+/// Fails if a turn has no token entropies (except with `locate = "all"`), or on invalid settings.
 pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditError> {
     config.check()?;
     let anchor = config.anchor.clone().unwrap_or_default();
@@ -198,7 +198,7 @@ pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditE
     Ok(Outliers { mask, scores, states, bounds, degenerate, low: below, high: above })
 }
 
-/// Scores that turns are located by.
+/// Returns the scores by which outliers are found.
 fn scores(
     batch: &Batch,
     states: &[Anchors],

@@ -1,26 +1,26 @@
-//! DAPO's overlong shaping: a soft penalty on responses that come near the length limit
-//! (Yu et al. 2025, "DAPO", equation 13).
+//! DAPO's overlong shaping: a soft penalty for responses near the length limit (Yu et al. 2025,
+//! "DAPO", equation 13).
 //!
-//! With `|y|` the tokens of a response, `limit` the longest possible and `buffer` before it:
-//! 0 up to `limit - buffer`, then falling linearly to `-penalty` at `limit`, and `-penalty` beyond.
+//! The term is 0 for up to `limit - buffer` tokens, falls linearly to `-penalty` at `limit`, and
+//! stays there.
 //!
-//! Differs from the paper: every turn is a response of its own, and the shaping is added to its
-//! turn's reward before credit is assigned.
+//! Differs from the paper: each turn is a response, and the term is added to the turn's reward
+//! before credit assignment.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Batch;
 
 use crate::CreditError;
 
-/// The switches of the shaping.
+/// Settings of the shaping.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverlongConfig {
-    /// The longest response, in tokens.
+    /// Maximum response length, in tokens.
     pub limit: usize,
-    /// Tokens before the limit from which on the penalty rises.
+    /// Length of the range before the limit in which the penalty grows, in tokens.
     pub buffer: usize,
-    /// Penalty of a response of the full length.
+    /// Penalty at the limit.
     #[serde(default = "one")]
     pub penalty: f64,
 }
@@ -30,7 +30,7 @@ fn one() -> f64 {
 }
 
 impl OverlongConfig {
-    /// Shaping term of a response of `tokens` tokens, added to its reward: 0 or less.
+    /// Returns the shaping term (0 or negative) of a response of `tokens` tokens.
     pub fn shaping(&self, tokens: usize) -> f64 {
         let begin = self.limit.saturating_sub(self.buffer);
         if tokens <= begin {
@@ -42,17 +42,18 @@ impl OverlongConfig {
         }
     }
 
-    /// The same for a task whose responses have a shorter limit of their own: limit and buffer in proportion.
+    /// Returns the settings for a task with a shorter limit: limit and buffer are scaled in
+    /// proportion.
     fn within(&self, own: Option<usize>) -> Self {
         let limit = own.map_or(self.limit, |own| own.min(self.limit));
         Self { limit, buffer: self.buffer * limit / self.limit.max(1), penalty: self.penalty }
     }
 
-    /// Adds the shaping to the reward of every turn that credit is assigned from, and returns how many turns it touched. A task's
-    /// own limit of a response counts where it is shorter.
+    /// Adds the shaping to the turn rewards that credit uses, and returns the number of changed
+    /// turns. A task's own limit applies if it is shorter.
     ///
     /// # Errors
-    /// A buffer longer than the limit, or a penalty that is negative or not finite.
+    /// Fails on a buffer longer than the limit, or a negative or infinite penalty.
     pub fn apply(&self, batch: &mut Batch) -> Result<usize, CreditError> {
         let Self { limit, buffer, penalty } = *self;
         if buffer > limit || !(penalty >= 0.0 && penalty.is_finite()) {

@@ -1,4 +1,4 @@
-//! From a configuration to advantages: the estimator, then the refinements in order.
+//! The credit pipeline: an estimator, then the refinements in order.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,37 @@ use crate::{
     ScoreRequest, Supplies, TurnField, WHOLE_TURNS,
 };
 
-/// An estimator and its refinements, ready to run on any number of batches.
+/// An estimator with its refinements, ready to run on batches.
 pub struct Pipeline {
     estimator: Box<dyn Estimator>,
     refinements: Vec<Box<dyn Refinement>>,
     outliers: Option<OutlierConfig>,
 }
 
-/// Everything a run of the pipeline found.
+/// Results of the pipeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CreditReport {
     /// One advantage per turn.
     pub advantages: PerTurn<f64>,
-    /// One advantage and value target per response token, where the estimator works on tokens.
+    /// One advantage and value target per response token, if the estimator works on tokens.
     pub tokens: Option<TokenAdvantages>,
-    /// Turns of unusual entropy, where the config asks for them.
+    /// Turns of unusual entropy, if configured.
     pub outliers: Option<Outliers>,
-    /// Record of each stage, `[group][trajectory][turn][stage]`; empty unless it was asked for.
+    /// Records of each stage, `[group][trajectory][turn][stage]`; empty unless requested.
     pub explanations: Explanations,
-    /// Numbers about the whole batch by name, for the metrics.
+    /// Diagnostics of the batch by name, for the metrics.
     pub diagnostics: BTreeMap<String, f64>,
 }
 
-/// Name of the advantages of tokens in an error.
+/// Name of token-level advantages in errors.
 const OF_TOKENS: &str = "advantages of tokens";
 
-/// Refuses a table that has not one advantage for every turn: stages of other crates are called, too.
+/// Rejects a table without exactly one advantage per turn; stages of other crates can return one.
 fn fits<U: Unit>(table: &Table<f64, U>, what: &'static str, batch: &Batch) -> Result<(), CreditError> {
     table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })
 }
 
-/// Refuses advantages of a stage that do not fit the batch, or that overflowed.
+/// Rejects a stage's advantages if they do not fit the batch or overflowed.
 fn check_stage<U: Unit>(
     method: &'static str,
     table: &Table<f64, U>,
@@ -59,18 +59,18 @@ fn check_stage<U: Unit>(
 }
 
 impl Pipeline {
-    /// The pipeline of a configuration that names this crate's methods.
+    /// Creates the pipeline of a config with methods of this crate.
     ///
     /// # Errors
-    /// A setting that cannot work, with the reason.
+    /// Fails on invalid settings, with the reason.
     pub fn from_config(config: &CreditConfig) -> Result<Self, CreditError> {
         Self::with_registry(config, &Registry::builtin())
     }
 
-    /// The pipeline of a configuration, its methods looked up in `registry`.
+    /// Creates the pipeline of a config with the methods in `registry`.
     ///
     /// # Errors
-    /// A method that is not known, or a setting that cannot work, with the reason.
+    /// Fails on unknown methods and invalid settings, with the reason.
     pub fn with_registry(config: &CreditConfig, registry: &Registry) -> Result<Self, CreditError> {
         let estimator = registry.estimator(&config.estimator)?;
         let refinements = config
@@ -92,24 +92,24 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// A pipeline of one's own parts.
+    /// Creates a pipeline from an estimator and refinements.
     pub fn new(estimator: Box<dyn Estimator>, refinements: Vec<Box<dyn Refinement>>) -> Self {
         Self { estimator, refinements, outliers: None }
     }
 
-    /// The config name of the estimator.
+    /// Returns the config name of the estimator.
     pub fn estimator(&self) -> &'static str {
         self.estimator.name()
     }
 
-    /// The inputs that only models can give, of all stages.
+    /// Returns the inputs that need a model, of all stages.
     pub fn needs(&self) -> Needs {
         self.refinements
             .iter()
             .fold(self.estimator.needs(), |needs, refinement| needs.and(refinement.needs()))
     }
 
-    /// The fields of every turn that each stage reads, with the stage's config name.
+    /// Returns the fields that each stage needs in each turn, with the stage's config name.
     pub fn fields(&self) -> Vec<(&'static str, TurnField)> {
         let refinements = self.refinements.iter().map(|stage| (stage.name(), stage.fields()));
         let outliers = self.outliers.iter().map(|config| (outlier::NAME, config.fields()));
@@ -120,26 +120,27 @@ impl Pipeline {
             .collect()
     }
 
-    /// True if the trajectories of a group are compared, so that a group of one teaches nothing.
+    /// Returns true if trajectories of a group are compared, so that a group of one gives no
+    /// signal.
     pub fn compares_groups(&self) -> bool {
         self.estimator.compares_groups()
     }
 
-    /// True if there is an advantage for every response token besides those of turns.
+    /// Returns true if the estimator also computes an advantage per response token.
     pub fn works_on_tokens(&self) -> bool {
         self.estimator.works_on_tokens()
     }
 
-    /// True if turns are selected for a loss term to act on ([`CreditReport::outliers`]).
+    /// Returns true if turns are selected for a loss term ([`CreditReport::outliers`]).
     pub fn selects_turns(&self) -> bool {
         self.outliers.is_some()
     }
 
-    /// Asks a provider for what the pipeline needs, and checks the shape of every answer.
+    /// Gets what the pipeline needs from a provider, and checks the shape of each answer.
     ///
     /// # Errors
-    /// The provider's, [`CreditError::Shape`] of an answer that does not fit the batch, and [`CreditError::Scores`]
-    /// of more or fewer scores than were asked for.
+    /// Returns the provider's errors, [`CreditError::Shape`] if an answer does not fit the batch,
+    /// and [`CreditError::Scores`] if the number of scores is wrong.
     pub fn supply<P: Provider>(&self, batch: &Batch, provider: &mut P) -> Result<Supplies, P::Error> {
         fn fits<T, U: Unit>(
             table: Table<T, U>,
@@ -178,18 +179,18 @@ impl Pipeline {
         Ok(supplies)
     }
 
-    /// The advantages of every turn of the batch.
+    /// Computes the advantage of each turn of the batch.
     ///
     /// # Errors
-    /// A field that a method needs and a turn does not have, or a number that is not finite.
+    /// Fails if a turn lacks a field that a method needs, or if a number is NaN or infinite.
     pub fn run(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
         self.report(&Inputs::new(batch), false).map(|report| report.advantages)
     }
 
-    /// Advantages with diagnostics and, where `explain` is set, the explanation of every turn.
+    /// Computes advantages with diagnostics and, if `explain` is set, explanations.
     ///
     /// # Errors
-    /// As [`Pipeline::run`].
+    /// Fails like [`Pipeline::run`].
     pub fn report(&self, inputs: &Inputs<'_>, explain: bool) -> Result<CreditReport, CreditError> {
         let mut explanation = Explanation::new(explain);
         let (batch, name) = (inputs.batch, self.estimator.name());

@@ -1,7 +1,7 @@
-//! Registry of estimators and refinements: which `kind`s a configuration may name.
+//! Registry of estimators and refinements: the `kind`s that a config can name.
 //!
-//! A method of this crate is one file (settings, presets, equation) and one line in this one.
-//! Another crate adds its own at run time:
+//! A method of this crate is one file (settings, presets, equation) and one line here. Other crates
+//! add theirs at run time:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -57,30 +57,30 @@ use crate::rloo::RlooConfig;
 use crate::salt::SaltConfig;
 use crate::{CreditConfig, CreditError, Estimator, Refinement, selection};
 
-/// Settings of a method of this crate, with what belongs to its name.
+/// Settings of a method of this crate, with its name and presets.
 pub(crate) trait MethodSettings: Clone {
     /// Name of the method, the value of `kind`.
     const KIND: &'static str;
 
-    /// The presets that are this method's.
+    /// Presets of the method.
     const PRESETS: &'static [Preset];
 
     /// The method.
     type Method;
 
-    /// These settings with the switches that reproduce verl-agent's numbers, where that framework has the method.
+    /// Returns the settings that reproduce verl-agent's numbers, if verl-agent has the method.
     fn of_verl_agent(&self) -> Option<Self> {
         None
     }
 
-    /// The method with these settings.
+    /// Creates the method.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     fn build(self) -> Result<Self::Method, CreditError>;
 }
 
-/// Refuses settings outside of the ranges that their type declares.
+/// Rejects settings outside the ranges that their type declares.
 pub(crate) fn in_range<S: Serialize + schemars::JsonSchema + 'static>(
     method: &'static str,
     settings: &S,
@@ -89,7 +89,7 @@ pub(crate) fn in_range<S: Serialize + schemars::JsonSchema + 'static>(
         .map_err(|error| CreditError::Setting { method, reason: error.to_string() })
 }
 
-/// An enum of settings by `kind`, open for kinds of other crates.
+/// An enum of settings by `kind`, extensible by other crates.
 macro_rules! builtin {
     ($(#[$meta:meta])* $config:ident builds $product:ident {
         $($(#[$doc:meta])* $variant:ident($settings:ty),)*
@@ -99,19 +99,19 @@ macro_rules! builtin {
         #[serde(tag = "kind", rename_all = "kebab-case")]
         pub enum $config {
             $($(#[$doc])* $variant($settings),)*
-            /// A method of another crate, known to a [`Registry`].
+            /// A method of another crate that is in the [`Registry`].
             #[serde(untagged)]
             #[schemars(skip)]
             Other(MethodTable),
         }
 
         impl $config {
-            /// The names of this crate's methods.
+            /// Names of this crate's methods.
             pub const KINDS: &'static [&'static str] = &[$(<$settings as MethodSettings>::KIND),*];
 
             const PRESETS: &'static [&'static [Preset]] = &[$(<$settings as MethodSettings>::PRESETS),*];
 
-            /// Name of the method, the value of `kind`.
+            /// Returns the method's name, the value of `kind`.
             pub fn kind(&self) -> &str {
                 match self {
                     $(Self::$variant(_) => <$settings as MethodSettings>::KIND,)*
@@ -119,7 +119,8 @@ macro_rules! builtin {
                 }
             }
 
-            /// The same method with the switches that reproduce verl-agent's numbers, where that framework has it.
+            /// Returns the settings that reproduce verl-agent's numbers, if verl-agent has the
+            /// method.
             pub fn verl_agent(&self) -> Option<Self> {
                 match self {
                     $(Self::$variant(settings) => settings.of_verl_agent().map(Self::$variant),)*
@@ -127,7 +128,7 @@ macro_rules! builtin {
                 }
             }
 
-            /// The method with its settings.
+            /// Creates the method.
             fn build(&self, other: &BTreeMap<&'static str, Factory<dyn $product>>) -> Result<Box<dyn $product>, CreditError> {
                 match self {
                     $(Self::$variant(settings) => {
@@ -153,15 +154,15 @@ macro_rules! builtin {
 }
 
 builtin! {
-    /// Estimator of the first advantage of every turn: `{ kind = "grpo", ... }`.
+    /// Estimator of the advantages: `{ kind = "grpo", ... }`.
     EstimatorConfig builds Estimator {
-        /// Group-relative, standardised.
+        /// Group-relative, standardized.
         Grpo(GrpoConfig),
-        /// Group-relative, leave one out.
+        /// Group-relative, leave-one-out.
         Rloo(RlooConfig),
-        /// Group-relative at the episode level and in each anchor state.
+        /// Group-relative, at the episode level and within anchor states.
         Gigpo(GigpoConfig),
-        /// In clusters that share ever longer histories.
+        /// Within clusters of increasingly long shared histories.
         Hgpo(HgpoConfig),
         /// Token-level, with a critic.
         Ppo(PpoConfig),
@@ -169,13 +170,13 @@ builtin! {
 }
 
 builtin! {
-    /// Refinement of advantages: `{ kind = "aem", ... }`.
+    /// Refinement of the advantages: `{ kind = "aem", ... }`.
     RefinementConfig builds Refinement {
-        /// Turns that walk the same edge share their advantages.
+        /// Turns on the same edge share their advantages.
         Salt(SaltConfig),
-        /// Modulated by relative response entropy.
+        /// Scaled by relative response entropy.
         Aem(AemConfig),
-        /// Scaled by confidence, with a bonus for clear next states.
+        /// Scaled by confidence, with a bonus for a clear next state.
         Empg(EmpgConfig),
         /// Blended with per-turn credits.
         Has(HasConfig),
@@ -183,7 +184,7 @@ builtin! {
 }
 
 impl EstimatorConfig {
-    /// The estimator's search for anchor states, where it has one.
+    /// Returns how the estimator finds anchor states, if it does.
     pub fn anchor(&self) -> Option<&AnchorConfig> {
         match self {
             Self::Gigpo(config) => Some(&config.anchor),
@@ -198,10 +199,10 @@ impl Default for EstimatorConfig {
     }
 }
 
-/// Reads a table into typed settings: the table with every default spelled out, and the method.
+/// Parses a table into typed settings; returns the table with all defaults, and the method.
 type Factory<T> = Arc<dyn Fn(&MethodTable) -> Result<(MethodTable, Box<T>), CreditError> + Send + Sync>;
 
-/// The factory of a table's kind.
+/// Returns the factory of a table's `kind`.
 fn factory<'a, T: ?Sized>(
     known: &'a BTreeMap<&'static str, Factory<T>>,
     table: &MethodTable,
@@ -214,7 +215,7 @@ fn factory<'a, T: ?Sized>(
     })
 }
 
-/// The factory of a method of another crate.
+/// Creates the factory of another crate's method.
 fn read<C, M, T>(
     method: &'static str,
     build: impl Fn(C) -> Result<M, CreditError> + Send + Sync + 'static,
@@ -233,7 +234,7 @@ where
     })
 }
 
-/// Estimators and refinements by the name that a configuration gives them, and their presets.
+/// Estimators, refinements and presets by config name.
 #[derive(Clone)]
 pub struct Registry {
     estimators: BTreeMap<&'static str, Factory<dyn Estimator>>,
@@ -258,7 +259,7 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// The methods and presets of this crate.
+    /// Creates a registry with the methods and presets of this crate.
     pub fn builtin() -> Self {
         let own =
             EstimatorConfig::PRESETS.iter().chain(RefinementConfig::PRESETS).chain([&selection::PRESETS]);
@@ -266,9 +267,9 @@ impl Registry {
         Self { estimators: BTreeMap::new(), refinements: BTreeMap::new(), presets }
     }
 
-    /// The registry with one more refinement. `build` gets the settings of `{ kind = "...", ... }` in their
-    /// own type, which refuses unknown keys by `#[serde(deny_unknown_fields)]`. A name of this crate's
-    /// methods stays theirs.
+    /// Adds a refinement. `build` gets the settings of `{ kind = "...", ... }` in their own type,
+    /// which should reject unknown keys (`#[serde(deny_unknown_fields)]`). Names of built-in
+    /// methods cannot be replaced.
     pub fn with_refinement<C, R>(
         mut self,
         kind: &'static str,
@@ -282,7 +283,7 @@ impl Registry {
         self
     }
 
-    /// The registry with one more estimator (see [`Registry::with_refinement`]).
+    /// Adds an estimator (see [`Registry::with_refinement`]).
     pub fn with_estimator<C, E>(
         mut self,
         kind: &'static str,
@@ -296,31 +297,31 @@ impl Registry {
         self
     }
 
-    /// The registry with one more preset.
+    /// Adds a preset.
     pub fn with_preset(mut self, preset: Preset) -> Self {
         self.presets.push(preset);
         self
     }
 
-    /// The presets of methods.
+    /// Returns the presets.
     pub fn presets(&self) -> &[Preset] {
         &self.presets
     }
 
-    /// The names of estimators that a configuration may use besides those of this crate.
+    /// Returns the names of estimators from other crates.
     pub fn estimators(&self) -> Vec<&'static str> {
         self.estimators.keys().copied().collect()
     }
 
-    /// The names of refinements that a configuration may use besides those of this crate.
+    /// Returns the names of refinements from other crates.
     pub fn refinements(&self) -> Vec<&'static str> {
         self.refinements.keys().copied().collect()
     }
 
-    /// Writes every default of the settings of other crates' methods into the configuration.
+    /// Writes all defaults of other crates' methods into the config.
     ///
     /// # Errors
-    /// A method that is not known, or settings that it refuses.
+    /// Fails on unknown methods and rejected settings.
     pub fn spell_out(&self, config: &mut CreditConfig) -> Result<(), CreditError> {
         if let EstimatorConfig::Other(table) = &mut config.estimator {
             *table = (factory(&self.estimators, table, EstimatorConfig::KINDS)?)(table)?.0;

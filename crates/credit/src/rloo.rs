@@ -1,9 +1,9 @@
-//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, the same for every turn
-//! (Ahmadian et al. 2024, "Back to Basics", section 3.3).
+//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, equal for all turns (Ahmadian
+//! et al. 2024, "Back to Basics", section 3.3).
 //!
-//! Differs from the paper: an invalid turn's own score is lowered by the penalty. With
-//! `population = "trajectory"` the others are trajectories and the penalty comes off afterwards;
-//! with `population = "turn"` every turn of the group is compared with all other turns.
+//! Differs from the paper: the penalty lowers the score of an invalid turn. With `population =
+//! "trajectory"` the others are trajectories, and the penalty is subtracted afterwards. With
+//! `population = "turn"` each turn of the group is compared with all other turns.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -16,18 +16,18 @@ use crate::{CreditError, Estimator, Explanation, Inputs};
 
 const NAME: &str = "rloo";
 
-/// The switches of RLOO.
+/// Settings of RLOO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RlooConfig {
-    /// Population that "the others" are taken from.
+    /// What "the others" are.
     pub population: Population,
     /// Advantage in a population of one.
     pub singleton: Singleton,
-    /// Score that an invalid turn loses.
+    /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Scores that the invalid turn's cost is subtracted from.
+    /// What the penalty for an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
 }
 
@@ -43,7 +43,7 @@ impl Default for RlooConfig {
 }
 
 impl RlooConfig {
-    /// The same settings with the switches that reproduce verl-agent's numbers.
+    /// Returns the settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
         Self { population: Population::Turn, singleton: Singleton::Raw, ..self.clone() }
@@ -64,17 +64,17 @@ impl MethodSettings for RlooConfig {
     }
 }
 
-/// The estimator.
+/// The RLOO estimator.
 #[derive(Clone, Debug)]
 pub struct Rloo {
     config: RlooConfig,
 }
 
 impl Rloo {
-    /// RLOO with these switches.
+    /// Creates RLOO with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: RlooConfig) -> Result<Self, CreditError> {
         check_common(NAME, 0, 0.0, config.invalid_penalty)?;
         Ok(Self { config })

@@ -1,15 +1,14 @@
-//! SALT: turns that walk the same edge of the group's trajectory graph share the mean of their
-//! advantages; all others keep theirs (SALT, "Step-level Advantage Assignment for Long-horizon Agents
-//! via Trajectory Graph", 2025).
+//! SALT: turns on the same edge of the group's trajectory graph share the mean of their advantages;
+//! others keep theirs (SALT, "Step-level Advantage Assignment for Long-horizon Agents via
+//! Trajectory Graph", 2025).
 //!
-//! The state before turn t is the last `h` (action, observation) pairs that end with the current
-//! observation, fewer at the start, where the first observation stands alone. An edge is
-//! (state_t, action_t, state_{t+1}); the state after the last turn ends with a terminal mark. The
-//! action is the parsed action.
+//! The state before turn t is the last `h` (action, observation) pairs up to the current
+//! observation; there are fewer at the start. An edge is (state_t, action_t, state_{t+1}), with the
+//! parsed action. The state after the last turn has a terminal mark.
 //!
-//! Differs from the paper: an edge that one trajectory walks twice counts twice unless
-//! `count = "trajectories"`; free-text states are matched by clustering the embeddings of single
-//! observations, actions always by their text.
+//! Differs from the paper: an edge that one trajectory walks twice counts twice unless `count =
+//! "trajectories"`. Free-text states are matched by clustering the embeddings of single
+//! observations; actions are always matched by text.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
@@ -21,45 +20,45 @@ use crate::{CreditError, Embedder, Explanation, Inputs, Needs, Refinement, TurnF
 
 const NAME: &str = "salt";
 
-/// Settings of the method on top of each base.
+/// Settings that SALT adds to each base method.
 const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
-/// Rule by which two observations are equal.
+/// When two observations are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
-    /// Equal texts.
+    /// Their texts are equal.
     #[default]
     Exact,
-    /// A cosine of their embeddings above the threshold; the vectors are those of `credit.encoder`, or hashed character n-grams
-    /// without it.
+    /// The cosine of their embeddings is above the threshold. Embeddings are those of
+    /// `credit.encoder`, or hashed character n-grams without it.
     Embedding,
 }
 
-/// Members of an edge's mean.
+/// What an edge's mean is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltCount {
-    /// Every time the edge is walked.
+    /// All turns on the edge.
     #[default]
     Occurrences,
-    /// Every trajectory that walks it, once, with the mean of its own turns there.
+    /// All trajectories on the edge, each with the mean of its turns there.
     Trajectories,
 }
 
-/// The switches of SALT.
+/// Settings of SALT.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SaltConfig {
-    /// h: how many (action, observation) pairs make a state.
+    /// h: number of (action, observation) pairs in a state.
     #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
-    /// Rule by which two observations are equal.
+    /// When two observations are equal.
     pub matching: SaltMatching,
-    /// The cosine above which two observations match.
+    /// Two observations match if their cosine is above this.
     #[schemars(range(min = -1.0, max = 1.0))]
     pub threshold: f64,
-    /// Members of an edge's mean.
+    /// What an edge's mean is over.
     pub count: SaltCount,
 }
 
@@ -84,20 +83,20 @@ impl MethodSettings for SaltConfig {
     }
 }
 
-/// The refinement.
+/// The SALT refinement.
 #[derive(Clone, Debug)]
 pub struct Salt {
     config: SaltConfig,
 }
 
-/// One merged or single edge: where it is walked, (trajectory, turn).
+/// One edge: the (trajectory, turn) pairs on it.
 type Edge = Vec<(usize, usize)>;
 
 impl Salt {
-    /// SALT with these switches.
+    /// Creates SALT with these settings.
     ///
     /// # Errors
-    /// A history of nothing, or a threshold that is no cosine.
+    /// Fails on a history of 0, or a threshold that is not a cosine.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
         if config.history == 0 {
@@ -109,10 +108,10 @@ impl Salt {
         Ok(Self { config })
     }
 
-    /// The edges of one group in order of first appearance.
+    /// Returns the edges of a group in order of first appearance.
     ///
     /// # Errors
-    /// `matching = "embedding"` without an embedder.
+    /// Fails for `matching = "embedding"` without an embedder.
     pub fn edges(&self, inputs: &Inputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
         let mut observations = match (self.config.matching, inputs.embedder) {
             (SaltMatching::Exact, _) => Observations::Exact(FastMap::default()),
@@ -165,7 +164,7 @@ impl Salt {
         Ok(edges)
     }
 
-    /// The mean of an edge's advantages.
+    /// Returns the mean of an edge's advantages.
     fn mean(&self, edge: &Edge, advantages: &[Vec<f64>]) -> f64 {
         let values = |edge: &[(usize, usize)]| -> Vec<f64> {
             edge.iter().map(|&(trajectory, turn)| advantages[trajectory][turn]).collect()
@@ -184,14 +183,14 @@ impl Salt {
     }
 }
 
-/// Numbers observations: equal ones get equal numbers.
+/// Numbers observations; equal ones get equal numbers.
 enum Observations<'e, 'a> {
     Exact(FastMap<&'a str, u32>),
     Embedded {
         embedder: &'e dyn Embedder,
         threshold: f64,
         ids: FastMap<&'a str, u32>,
-        /// Unit vector of the first observation of every cluster.
+        /// Unit vector of the first observation of each cluster.
         centres: Vec<Vec<f64>>,
     },
 }
@@ -222,8 +221,8 @@ impl<'a> Observations<'_, 'a> {
     }
 }
 
-/// (action before, observation) of every state of a trajectory, the final one included. Action 0
-/// is "none yet".
+/// Returns (previous action, observation) of each state of a trajectory, with the final one. Action
+/// 0 means none.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Observations<'_, 'a>,
@@ -240,7 +239,7 @@ fn symbols<'a>(
     symbols
 }
 
-/// A vector divided by its length; a zero vector stays one and matches nothing above 0.
+/// Divides a vector by its length; a zero vector stays zero and matches nothing above 0.
 fn unit(vector: Vec<f32>) -> Vec<f64> {
     let vector: Vec<f64> = vector.into_iter().map(f64::from).collect();
     let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();

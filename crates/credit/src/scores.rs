@@ -1,4 +1,4 @@
-//! Outcome returns, penalties and the populations that scores are compared in.
+//! Returns, penalties, and what scores are compared with.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, Trajectory, Turn};
@@ -6,54 +6,54 @@ use turnwise_core::{Group, Trajectory, Turn};
 use crate::CreditError;
 use crate::statistics::ROUNDING;
 
-/// Members of one population of the episode level.
+/// What the episode level's statistics are over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Population {
-    /// Every trajectory counts once, with its outcome return.
+    /// Trajectories: each counts once, with its return.
     #[default]
     Trajectory,
-    /// Every turn counts once, so long trajectories weigh more; verl-agent does that.
+    /// Turns: long trajectories count more, as in verl-agent.
     Turn,
 }
 
-/// Scores that the invalid-action penalty is subtracted from.
+/// What the invalid-action penalty is subtracted from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PenaltyScope {
-    /// The score and the step return of its own turn, after discounting.
+    /// The score and the step return of the invalid turn, after discounting.
     #[default]
     Turn,
-    /// The reward of its turn: it is part of the outcome return and discounts back.
+    /// The reward of the invalid turn: it is part of the return and discounts back.
     Return,
 }
 
 /// The invalid-action penalty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InvalidActionPenalty {
-    /// Cost of an invalid turn, 0 or more.
+    /// Penalty of an invalid turn, 0 or more.
     pub cost: f64,
-    /// Scores that it is subtracted from.
+    /// What it is subtracted from.
     pub scope: PenaltyScope,
 }
 
 impl InvalidActionPenalty {
-    /// The part that is subtracted from the reward of a turn.
+    /// Returns the part that is subtracted from a turn's reward.
     pub fn on_reward(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Turn { 0.0 } else { self.cost }
     }
 
-    /// The part that is subtracted from a turn's score and step return.
+    /// Returns the part that is subtracted from a turn's score and step return.
     pub fn on_score(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Return { 0.0 } else { self.cost }
     }
 
-    /// `R_i`: the sum of rewards, penalties included where the scope is the return.
+    /// Returns `R_i`: the sum of rewards, with penalties if the scope is the return.
     pub fn outcome_return(&self, trajectory: &Trajectory) -> f64 {
         trajectory.turns.iter().map(|turn| turn.credited_reward() - self.on_reward(turn.valid)).sum()
     }
 
-    /// `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, penalties by their scope, one per turn.
+    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, one per turn, with penalties by their scope.
     pub fn step_returns(&self, trajectory: &Trajectory, gamma: f64) -> Vec<f64> {
         // Where rewards cancel out, what is left is rounding, which would be amplified among returns that are all 0.
         let (mut following, mut size) = (0.0_f64, 0.0_f64);
@@ -76,20 +76,21 @@ impl InvalidActionPenalty {
     }
 }
 
-/// The scores of one group.
+/// Scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` of every trajectory; all the same where they differ by rounding alone (`1e-12` of the largest sum of absolute rewards).
+    /// `R_i` of each trajectory; identical if they differ only by rounding (`1e-12` of the largest
+    /// sum of absolute rewards).
     pub returns: Vec<f64>,
-    /// `R_i` minus the turn's own penalty, `[trajectory][turn]`.
+    /// `R_i` minus the turn's penalty, `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,
 }
 
 impl GroupScores {
-    /// The scores of `group`, which is number `index` of its batch.
+    /// Computes the scores of `group`, number `index` of its batch.
     ///
     /// # Errors
-    /// A reward, or a sum of rewards, that is not finite.
+    /// Fails if a reward or a sum of rewards is NaN or infinite.
     pub fn new(
         method: &'static str,
         index: usize,
@@ -114,7 +115,7 @@ impl GroupScores {
         Ok(Self { turns: turns.collect(), returns })
     }
 
-    /// The values that one score is compared with.
+    /// Returns the values that a score is compared with.
     pub fn population(&self, population: Population) -> Vec<f64> {
         match population {
             Population::Trajectory => self.returns.clone(),
@@ -123,7 +124,7 @@ impl GroupScores {
     }
 }
 
-/// Refuses rewards, and running sums of rewards, that are not finite; gives the sum of the absolute rewards.
+/// Rejects NaN and infinite rewards and sums; returns the sum of absolute rewards.
 fn check_rewards(
     method: &'static str,
     group: usize,

@@ -1,43 +1,43 @@
-//! Selection of the sampled groups that are trained on: DAPO's dynamic sampling and DeepSWE's rejection.
+//! Selection of sampled groups for training: DAPO's dynamic sampling and DeepSWE's rejection.
 //!
-//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2): groups whose returns are all equal teach
-//! nothing and are dropped; new groups are sampled until the batch is full or `max_rounds` is reached;
-//! what is too many is cut. Rejection (DeepSWE): sample `oversample` times as many groups in one round
-//! and drop those that solved everything or nothing.
+//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2): groups of equal returns carry no signal
+//! and are dropped. New groups are sampled until the batch is full or `max_rounds` is reached;
+//! surplus groups are cut. Rejection (DeepSWE): sample `oversample` times as many groups in one
+//! round and drop those that are solved entirely or not at all.
 //!
-//! Differs from the papers: when the rounds run out the batch is trained on as it is, smaller, never
-//! padded with duplicates; the diagnostics say how many groups were dropped.
+//! Differs from the papers: if the rounds run out, the smaller batch is used without padding.
+//! Diagnostics count the dropped groups.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, Preset};
 
 use crate::CreditError;
 
-/// DAPO: dynamic sampling, the higher upper clip bound and the shaping of long responses.
+/// DAPO: dynamic sampling, a higher upper clip bound and overlong shaping.
 pub(crate) const PRESETS: &[Preset] = &[Preset::on(
     "grpo",
     "dapo",
     "objective.clip = { low = 0.2, high = 0.28 }\nrollout = { selection.kind = \"dynamic\", overlong = {} }",
 )];
 
-/// Selection of groups: `{ kind = "dynamic", max_rounds = 10 }`.
+/// Which groups are trained on: `{ kind = "dynamic", max_rounds = 10 }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SelectionConfig {
-    /// Every group is trained on.
+    /// All groups.
     #[default]
     All,
-    /// Until the batch is full of groups whose returns differ.
+    /// Sample until the batch is full of groups with different returns.
     Dynamic(DynamicConfig),
-    /// One larger round, of which groups with successes and failures stay.
+    /// One larger round; keep groups with both successes and failures.
     Rejection(RejectionConfig),
 }
 
-/// The switches of dynamic sampling.
+/// Settings of dynamic sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DynamicConfig {
-    /// Rounds of sampling after which the batch is taken as it is.
+    /// Maximum rounds of sampling; the batch is then used as it is.
     #[schemars(range(min = 1, max = 1000))]
     pub max_rounds: usize,
 }
@@ -48,11 +48,11 @@ impl Default for DynamicConfig {
     }
 }
 
-/// The switches of rejection sampling.
+/// Settings of rejection sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RejectionConfig {
-    /// Sampled groups per wanted group.
+    /// Number of groups to sample per wanted group.
     #[schemars(range(min = 1, max = 1000))]
     pub oversample: usize,
 }
@@ -63,7 +63,7 @@ impl Default for RejectionConfig {
     }
 }
 
-/// Fills one training batch from rounds of sampled groups.
+/// Fills a training batch from rounds of sampled groups.
 #[derive(Clone, Debug)]
 pub struct Selection {
     config: SelectionConfig,
@@ -75,10 +75,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// A batch of `wanted` groups.
+    /// Creates the selection of `wanted` groups.
     ///
     /// # Errors
-    /// A setting that would sample nothing.
+    /// Fails on a setting that would sample nothing.
     pub fn new(config: &SelectionConfig, wanted: usize) -> Result<Self, CreditError> {
         let rounds = match config {
             SelectionConfig::All => 1,
@@ -94,7 +94,7 @@ impl Selection {
         Ok(Self { config: config.clone(), wanted, rounds: 0, dropped: 0, cut: 0, kept: Vec::new() })
     }
 
-    /// Number of groups to sample now; 0 when the batch is complete.
+    /// Returns the number of groups to sample next; 0 if the batch is complete.
     pub fn missing(&self) -> usize {
         let size = match &self.config {
             SelectionConfig::All | SelectionConfig::Dynamic(_) => self.wanted,
@@ -107,7 +107,7 @@ impl Selection {
         }
     }
 
-    /// Takes one sampled round in.
+    /// Adds a sampled round.
     pub fn add(&mut self, round: Vec<Group>) {
         self.rounds += 1;
         for group in round {
@@ -121,7 +121,7 @@ impl Selection {
         }
     }
 
-    /// True if a group can teach something under this selection.
+    /// Returns true if this selection keeps the group.
     pub fn keeps(&self, group: &Group) -> bool {
         let members = &group.trajectories;
         match self.config {
@@ -133,17 +133,17 @@ impl Selection {
         }
     }
 
-    /// Groups that were dropped because they teach nothing.
+    /// Returns the number of dropped groups.
     pub fn dropped(&self) -> usize {
         self.dropped
     }
 
-    /// Good groups that were too many.
+    /// Returns the number of surplus groups.
     pub fn surplus(&self) -> usize {
         self.cut
     }
 
-    /// Rounds after which the batch is taken as it is.
+    /// Returns the maximum number of rounds.
     pub fn max_rounds(&self) -> usize {
         match &self.config {
             SelectionConfig::All | SelectionConfig::Rejection(_) => 1,
@@ -151,17 +151,17 @@ impl Selection {
         }
     }
 
-    /// Groups chosen so far.
+    /// Returns the number of groups chosen so far.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }
 
-    /// Rounds sampled so far.
+    /// Returns the number of rounds so far.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// The batch, its groups numbered anew.
+    /// Returns the batch, with groups renumbered.
     pub fn finish(mut self) -> Batch {
         for (number, group) in self.kept.iter_mut().enumerate() {
             group.trajectories.iter_mut().for_each(|trajectory| trajectory.group = number);

@@ -1,26 +1,26 @@
-//! Python difflib's `SequenceMatcher(None, text, other).ratio()`, equal to the last bit and fast.
+//! Python difflib's `SequenceMatcher(None, text, other).ratio()`, exact to the last bit and fast.
 //!
-//! Ratcliff-Obershelp: find the longest matching block (the first in `text`, then the first in
-//! `other`, where several are longest), do the same left and right of it, and return twice the
-//! matched characters over all characters. With `autojunk`, characters that make up more than 1 % of
-//! an `other` of 200 characters or more start no match and only extend one.
+//! Ratcliff-Obershelp: find the longest matching block (ties: the first in `text`, then the first
+//! in `other`), repeat to its left and right, and return twice the matched characters divided by
+//! all characters. With `autojunk`, in an `other` of at least 200 characters, characters that make
+//! up more than 1 % start no match and only extend one.
 //!
-//! Three things make it fast and none of them is an approximation: runs are found through the
-//! positions of equal 8-grams, and only ranges without one fall back to 4-grams and then to single
-//! characters; texts are interned, so that what belongs to one text is computed once; and a comparison with a bar stops as
-//! soon as an upper bound (lengths, bag of characters, characters still unmatched) falls below it.
+//! Three exact optimizations make it fast. Runs are found by positions of equal 8-grams, with
+//! 4-grams and single characters as fallbacks. Texts are interned, so per-text work is done once. A
+//! comparison with a threshold stops when an upper bound (lengths, bags of characters, unmatched
+//! characters) falls below it.
 
 use crate::hashing::FastMap;
 
-/// Runs at least this long are found through an index of their n-grams, the longest n first.
+/// Runs of at least this length are found by n-gram index, the longest n first.
 const GRAMS: [usize; 3] = [8, 4, 1];
 
-/// Names a text inside one [`Similarity`].
+/// Id of a text in a [`Similarity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextId(u32);
 
 impl TextId {
-    /// Its number: texts are numbered in the order they were interned.
+    /// Returns its number; texts are numbered in order of interning.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -38,8 +38,8 @@ pub struct Similarity {
 
 #[derive(Debug)]
 struct Text {
-    /// A hash of the n-gram that ends at each position, for each n of [`GRAMS`]; the last are the symbols
-    /// themselves. Equal hashes are only candidates, every run is compared symbol by symbol.
+    /// A hash of the n-gram that ends at each position, for each n of [`GRAMS`]; the last are the
+    /// symbols themselves. Equal hashes are candidates, and each run is compared symbol by symbol.
     keys: [Vec<u32>; 3],
     /// Count of each symbol, ascending by symbol.
     counts: Vec<(u32, u32)>,
@@ -52,19 +52,19 @@ impl Text {
     }
 }
 
-/// Positions of the n-grams of one text, those with popular symbols left out. Built when first needed.
+/// Positions of a text's n-grams without popular symbols. Built on first use.
 #[derive(Debug, Default)]
 struct Index {
     parts: [Option<Positions>; 3],
 }
 
 impl Similarity {
-    /// An empty set of texts. `autojunk` is difflib's rule of that name.
+    /// Creates an empty set of texts; `autojunk` is difflib's option.
     pub fn new(autojunk: bool) -> Self {
         Self { autojunk, ..Self::default() }
     }
 
-    /// The id of a text; equal texts have equal ids.
+    /// Returns the id of a text; equal texts have equal ids.
     pub fn intern(&mut self, text: &str) -> TextId {
         if let Some(&id) = self.ids.get(text) {
             return id;
@@ -88,22 +88,23 @@ impl Similarity {
         id
     }
 
-    /// `SequenceMatcher(None, text, other, autojunk).ratio()`. It is not symmetric.
+    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`, which is not symmetric.
     pub fn ratio(&mut self, text: TextId, other: TextId) -> f64 {
         self.ratio_where(text, other, |_| true).unwrap_or(0.0)
     }
 
-    /// The ratio if it is at least `bar`.
+    /// Returns the ratio if it is at least `bar`.
     pub fn ratio_at_least(&mut self, text: TextId, other: TextId, bar: f64) -> Option<f64> {
         self.ratio_where(text, other, |ratio| ratio >= bar)
     }
 
-    /// The ratio if it is above `bar`.
+    /// Returns the ratio if it is above `bar`.
     pub fn ratio_above(&mut self, text: TextId, other: TextId, bar: f64) -> Option<f64> {
         self.ratio_where(text, other, |ratio| ratio > bar)
     }
 
-    /// The ratio if `wanted`, which must hold for every ratio above one that it holds for.
+    /// Returns the ratio if `wanted` accepts it. `wanted` must be monotonic: if it accepts a ratio,
+    /// it accepts all higher ones.
     fn ratio_where(&mut self, text: TextId, other: TextId, wanted: impl Fn(f64) -> bool) -> Option<f64> {
         let (a, b) = (&self.texts[text.index()], &self.texts[other.index()]);
         let length = a.symbols().len() + b.symbols().len();
@@ -131,14 +132,14 @@ impl Similarity {
     }
 }
 
-/// The ratio of two texts, each used once. Many comparisons are faster through [`Similarity`].
+/// Returns the ratio of two texts. For many comparisons, [`Similarity`] is faster.
 pub fn ratio(text: &str, other: &str, autojunk: bool) -> f64 {
     let mut similarity = Similarity::new(autojunk);
     let (text, other) = (similarity.intern(text), similarity.intern(other));
     similarity.ratio(text, other)
 }
 
-/// Count of each symbol, ascending by symbol.
+/// Returns the count of each symbol, ascending by symbol.
 fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
     let mut frequent = [0_u32; 256];
     let mut others = Vec::new();
@@ -153,7 +154,7 @@ fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
     frequent.chain(others.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32))).collect()
 }
 
-/// Characters the two texts have in common as bags: no match can have more.
+/// Returns the number of common characters as bags: an upper bound of matches.
 fn shared(a: &Text, b: &Text) -> usize {
     let (mut i, mut j, mut sum) = (0, 0, 0);
     while let (Some(&(x, n)), Some(&(y, m))) = (a.counts.get(i), b.counts.get(j)) {
@@ -166,13 +167,13 @@ fn shared(a: &Text, b: &Text) -> usize {
     sum as usize
 }
 
-/// Number of bins that the n-grams of a sketch are counted in.
+/// Number of bins of an n-gram sketch.
 const BINS: usize = 4096;
 
-/// Counts of the 2-, 3- and 4-grams, n-grams that fall into one bin taken together.
+/// Counts of 2-, 3- and 4-grams by bin.
 #[derive(Debug)]
 struct Sketches {
-    /// One sketch for each length; nothing where a bin is full.
+    /// One sketch per length; `None` if a bin overflowed.
     counts: [Option<Box<[u8; BINS]>>; 3],
 }
 
@@ -192,11 +193,11 @@ impl Sketches {
         Self { counts: [sketch(2), sketch(3), sketch(4)] }
     }
 
-    /// True if `needed` characters can match, of `length` in both texts together.
+    /// Returns true if `needed` characters can match, of `length` in both texts together.
     ///
-    /// Blocks that follow each other are apart in at least one text, so there are at most as many as
-    /// unmatched characters, and one. A block of k characters has k - n + 1 n-grams in common; so many
-    /// there must be. Bins can only make them seem more.
+    /// Consecutive blocks are separated in at least one text, so there is at most one more block
+    /// than unmatched characters. A block of k characters shares k - n + 1 n-grams. Bins can only
+    /// overestimate.
     fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
         let blocks = length - 2 * needed + 1;
         self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {
@@ -209,7 +210,7 @@ impl Sketches {
 }
 
 impl Index {
-    /// The positions of the n-grams of one level.
+    /// Returns the positions of the n-grams of one level.
     fn part(&mut self, level: usize, text: &Text, autojunk: bool) -> &Positions {
         self.parts[level].get_or_insert_with(|| {
             let (gram, keys) = (GRAMS[level], &text.keys[level]);
@@ -226,7 +227,7 @@ impl Index {
     }
 }
 
-/// Number of popular symbols before each position, where there are any.
+/// Returns the number of popular symbols before each position, if there are any.
 fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
     let length = text.symbols().len();
     if !autojunk || length < 200 {
@@ -248,14 +249,14 @@ fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
 /// The ascending positions of each key, in one table of linear size.
 #[derive(Debug)]
 struct Positions {
-    /// Open addressing: (key, start, end); free where start == end.
+    /// Open addressing: (key, start, end); free if start == end.
     slots: Vec<(u32, u32, u32)>,
     shift: u32,
     positions: Vec<u32>,
 }
 
 impl Positions {
-    /// From (key, position) pairs, ascending by position.
+    /// Creates the table from (key, position) pairs, ascending by position.
     fn new(entries: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let count = entries.clone().count();
         let bits = (count * 2).next_power_of_two().trailing_zeros().max(1);
@@ -284,7 +285,7 @@ impl Positions {
         table
     }
 
-    /// The slot of a key, or the free slot where it would be.
+    /// Returns the slot of a key, or the free slot for it.
     fn slot(&self, key: u32) -> usize {
         let mut slot =
             (u64::from(key).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
@@ -297,7 +298,7 @@ impl Positions {
         }
     }
 
-    /// Range of a key's positions.
+    /// Returns the range of a key's positions.
     fn range(&self, key: u32) -> (u32, u32) {
         let (found, start, end) = self.slots[self.slot(key)];
         if found == key { (start, end) } else { (0, 0) }
@@ -314,7 +315,7 @@ struct Block {
 }
 
 impl Block {
-    /// The most characters that can match inside.
+    /// Returns an upper bound of the characters that can match inside.
     fn most(self) -> usize {
         (self.ahi - self.alo).min(self.bhi - self.blo)
     }
@@ -323,17 +324,18 @@ impl Block {
 /// Buffers of a comparison.
 #[derive(Debug, Default)]
 struct Scratch {
-    /// Length of the run that ends at each position of `other`, valid where `row` is the row before.
+    /// Length of the run that ends at each position of `other`, valid where `row` is the previous
+    /// row.
     length: Vec<u32>,
     row: Vec<u32>,
     current: u32,
-    /// Ranges of positions in `other` of the n-gram that ends at each position of the text, for each
-    /// level that was needed; empty where it was not.
+    /// Ranges of positions in `other` of the n-gram that ends at each position of the text, per
+    /// level; empty if not needed.
     ranges: [Vec<(u32, u32)>; 3],
 }
 
 impl Scratch {
-    /// Matched characters in all, or nothing once fewer than `needed` are certain.
+    /// Returns the number of matched characters, or `None` if fewer than `needed` are certain.
     fn matches(
         &mut self,
         (a, b): (&Text, &Text),
@@ -372,7 +374,7 @@ impl Scratch {
         (matched >= needed).then_some(matched)
     }
 
-    /// difflib's `find_longest_match` without junk.
+    /// Returns what difflib's `find_longest_match` does without junk.
     fn longest(
         &mut self,
         (a, b): (&Text, &Text),
@@ -426,8 +428,8 @@ impl Scratch {
         (i, j, size)
     }
 
-    /// Extends the runs of the row before by the positions of this row. From the last position to the
-    /// first, so that one buffer serves both rows; of equally long runs that end here the first wins.
+    /// Extends the runs of the previous row by the positions of this row, from last to first, so
+    /// that one buffer serves both. Of equally long runs, the first wins.
     fn row(
         &mut self,
         (a, b): (&[u32], &[u32]),

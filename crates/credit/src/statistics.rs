@@ -1,8 +1,8 @@
-//! Means and standardisation of small populations, in f64, with their edge cases spelled out.
+//! Means and standardization of small populations, in f64, with explicit edge cases.
 
 use serde::{Deserialize, Serialize};
 
-/// Normalisation of a score by its population.
+/// How a score is normalized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalize {
@@ -17,30 +17,32 @@ pub enum Normalize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Singleton {
-    /// 0: there is nothing to compare with.
+    /// 0, because there is nothing to compare with.
     #[default]
     Zero,
     /// The score itself, as if the mean were 0 and the standard deviation 1.
     Raw,
 }
 
-/// Values are the same up to this share of their size: sums of floats in another order differ in their last digits.
+/// Values count as equal if they differ by at most this fraction: sums of floats in another order
+/// differ in their last digits.
 pub(crate) const ROUNDING: f64 = 1e-12;
 
-/// Count, mean and spread of a population.
+/// Count, mean and standard deviation of a population.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
     /// Number of values.
     pub count: usize,
-    /// Their mean; exactly the first value where all are equal up to rounding.
+    /// Mean; exactly the first value if all are equal up to rounding.
     pub mean: f64,
-    /// Standard deviation with `count - ddof` in the denominator; exactly 0 where all values are equal up to rounding.
+    /// Standard deviation with `count - ddof` in the denominator; exactly 0 if all values are equal
+    /// up to rounding.
     pub std: f64,
 }
 
 impl Moments {
-    /// Moments of `values`; all 0 for an empty population. A denominator of 0 gives a spread of 0, and so do values that differ by no more than
-    /// `1e-12` of the largest: that is rounding.
+    /// Returns the moments of `values`; all 0 for an empty population. The standard deviation is 0
+    /// if its denominator is 0, or if values differ by at most `1e-12` of the largest (rounding).
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();
         let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };
@@ -58,15 +60,15 @@ impl Moments {
         Self { count, mean: mean * scale, std: variance.sqrt() * scale }
     }
 
-    /// True if all values are the same.
+    /// Returns true if all values are equal.
     pub fn is_constant(&self) -> bool {
         self.std == 0.0
     }
 
-    /// The advantage of `score`, which is a member of the population or a penalised member.
+    /// Returns the advantage of `score`, a member of the population or a penalized member.
     ///
-    /// Zero variance gives exactly 0 under [`Normalize::MeanStd`] whatever the score, because there
-    /// is no scale to divide by; under [`Normalize::Mean`] every unpenalised member gets exactly 0, rounding or not.
+    /// Zero variance gives exactly 0 under [`Normalize::MeanStd`] for any score, because there is
+    /// no scale. Under [`Normalize::Mean`] each unpenalized member gets exactly 0.
     pub fn standardise(&self, score: f64, normalize: Normalize, epsilon: f64, singleton: Singleton) -> f64 {
         match (self.count, singleton, normalize) {
             (0, ..) | (1, Singleton::Zero, _) => 0.0,
@@ -83,7 +85,7 @@ impl Moments {
     }
 }
 
-/// Pearson's correlation coefficient of pairs that come one by one.
+/// Pearson correlation of a stream of pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Correlation {
     count: f64,
@@ -94,7 +96,7 @@ pub struct Correlation {
 }
 
 impl Correlation {
-    /// Takes a pair in (Welford's update, which keeps the sums of centred products).
+    /// Adds a pair (Welford's update, which keeps the sums of centred products).
     pub fn add(&mut self, x: f64, y: f64) {
         self.count += 1.0;
         let before = [x - self.mean[0], y - self.mean[1]];
@@ -106,14 +108,15 @@ impl Correlation {
         self.products += before[0] * after[1];
     }
 
-    /// The coefficient, in [-1, 1]; `None` where one side does not vary.
+    /// Returns the coefficient, in [-1, 1]; `None` if one side does not vary.
     pub fn coefficient(&self) -> Option<f64> {
         let scale = (self.squares[0] * self.squares[1]).sqrt();
         (scale > 0.0).then(|| (self.products / scale).clamp(-1.0, 1.0))
     }
 }
 
-/// Quantile `q` in [0, 1] of ascending `sorted` by linear interpolation (NumPy's default method).
+/// Returns quantile `q` in [0, 1] of the ascending `sorted`, by linear interpolation (NumPy's
+/// default).
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let index = q * last as f64;

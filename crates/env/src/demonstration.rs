@@ -1,4 +1,4 @@
-//! Demonstrations: episodes to imitate, of whatever world.
+//! Demonstrations: episodes to imitate, for all environments.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,21 +9,22 @@ use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, Tas
 /// A request for demonstrations.
 #[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
-    /// The split whose tasks are played, taken in turn from the first.
+    /// Split to play, its tasks in order from the first.
     pub split: &'a str,
-    /// Episodes played; fewer come back where some miss their goal.
+    /// Number of episodes to play; fewer are returned if some fail.
     pub count: usize,
-    /// Probability that an action which the world does not understand, or which changes nothing there, stands before a step; it is
-    /// not to be imitated. A world whose program plays its own episodes ([`crate::process`]) inserts none.
+    /// Probability of an action before a step that the environment does not understand, or that
+    /// changes nothing. It is not imitated. Environments that play their own episodes
+    /// ([`crate::process`]) insert none.
     pub invalid_action_prob: f64,
-    /// Most turns of an episode, invalid actions included.
+    /// Maximum number of turns of an episode, invalid actions included.
     pub max_turns: usize,
     /// Keep the turns' admissible actions. For prompts that list them; they are most of the memory.
     pub keep_admissible: bool,
     /// Seed of all draws.
     pub seed: u64,
-    /// Progress: called after every episode, on whatever thread played it. `Break` to play no more; what comes back is then
-    /// not all.
+    /// Called after each episode, on the thread that played it. Return `Break` to stop; the result
+    /// is then incomplete.
     pub played: &'a (dyn Fn() -> ControlFlow<()> + Sync),
 }
 
@@ -42,7 +43,7 @@ impl Default for DemonstrationRequest<'_> {
 }
 
 impl DemonstrationRequest<'_> {
-    /// Seed of the draws of one episode, counted from 0.
+    /// Returns the seed of the draws of one episode, counted from 0.
     fn seed_of(&self, index: usize) -> Seed {
         Seed::derive(self.seed, Purpose::Demonstration, &[index as u64])
     }
@@ -52,7 +53,7 @@ impl DemonstrationRequest<'_> {
     }
 }
 
-/// Refuses what is no probability below 1.
+/// Rejects what is not a probability below 1.
 pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvError> {
     if (0.0..1.0).contains(&probability) {
         return Ok(());
@@ -67,18 +68,18 @@ pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvE
 pub struct DemonstrationTurn {
     /// Observation that the agent acted on.
     pub observation: String,
-    /// Actions it could have taken, if these were to be kept.
+    /// Admissible actions, if kept.
     pub admissible: Vec<String>,
     /// Action it took.
     pub action: String,
-    /// True if the action is to be imitated; `false` for inserted invalid actions, which get no loss.
+    /// Whether to imitate the action; `false` for inserted invalid actions, which have no loss.
     pub imitate: bool,
     /// The reward of the action.
     pub reward: f64,
 }
 
 impl DemonstrationTurn {
-    /// The turn after what was seen; its admissible actions are kept if they are asked for.
+    /// The turn after what was seen; its admissible actions are kept if requested.
     pub fn new(
         seen: Observation,
         keep_admissible: bool,
@@ -112,11 +113,12 @@ pub struct Demonstrations {
     pub dropped: usize,
 }
 
-/// Plays the episodes of a request on all threads. Episode `i` is of task `i` modulo their number, with a seed of its own, so
-/// that the result does not depend on the threads. `play` returns `None` for an episode that is not worth imitating.
+/// Plays the episodes of a request on all threads. Episode `i` plays task `i` modulo the number of
+/// tasks, with its own seed, so the result does not depend on the threads. `play` returns `None`
+/// for an episode that should not be imitated.
 ///
 /// # Errors
-/// The request's probability is none, or an error of `play`.
+/// Fails if the request's probability is none, or an error of `play`.
 pub fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -148,7 +150,7 @@ pub fn play_all<T: Sync>(
 /// counted.
 ///
 /// # Errors
-/// The request's probability is none, or the world failed every episode.
+/// Fails if the request's probability is none, or the world failed every episode.
 pub fn play_in_turn<T>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -173,12 +175,12 @@ pub fn play_in_turn<T>(
     }
 }
 
-/// Episodes of a world without an expert, to train a tokenizer on and not to be imitated: every action is drawn from the
-/// admissible ones; where there are none an episode is its first observation. Episodes that the world failed are left
-/// out and counted.
+/// Returns episodes of an environment without an expert, for training a tokenizer, not for
+/// imitation. Each action is drawn from the admissible ones; without any, an episode is its first
+/// observation. Failed episodes are left out and counted.
 ///
 /// # Errors
-/// There is no such split, or the world failed in every episode.
+/// Fails if there is no such split, or the world failed in every episode.
 pub fn explore(set: &dyn TaskSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     let tasks = set.tasks(request.split)?;
     play_in_turn(&tasks, request, |task, seed| wander(set, task.clone(), request, seed).map(Some))

@@ -41,8 +41,8 @@ impl Panel {
     /// Chooses tasks of a split and pins them.
     ///
     /// # Errors
-    /// There is no such split, its data cannot be read, two of its tasks have one id, or it has fewer tasks than are
-    /// asked for.
+    /// Fails if the split does not exist or cannot be read, if two tasks have one id, or if there
+    /// are fewer tasks than requested.
     pub fn pin(set: &dyn TaskSet, split: &str, choice: Choice) -> Result<Self, EnvError> {
         let (mut tasks, there) = if let Some(list) = set.list(split)? {
             (listed(&*list, choice)?, list.len())
@@ -68,17 +68,18 @@ impl Panel {
         Ok(Self::of(set.name(), split, tasks))
     }
 
-    /// The panel of exactly these tasks.
+    /// Returns the panel of exactly these tasks.
     pub fn of(env: &str, split: &str, mut tasks: Vec<Task>) -> Self {
         sort(&mut tasks);
         let hash = hash(&tasks);
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Refuses two panels of one environment that have a task in common, be it under two names: contents are compared.
+    /// Rejects two panels of one environment that have a task in common, be it under two names: contents
+    /// are compared.
     ///
     /// # Errors
-    /// There is such a task; the error names it.
+    /// Fails if there is such a task; the error names it.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -97,7 +98,7 @@ impl Panel {
     /// Checks that the list is the one its hash was taken of.
     ///
     /// # Errors
-    /// The tasks have another hash than the panel says: it was changed after it was pinned.
+    /// Fails if the tasks have another hash than the panel says: it was changed after it was pinned.
     pub fn check_hash(&self) -> Result<(), EnvError> {
         let found = hash(&self.tasks);
         if found == self.hash {
@@ -112,8 +113,8 @@ impl Panel {
     /// Checks that the panel is whole and that a task set still has every one of its tasks, unchanged.
     ///
     /// # Errors
-    /// The panel was changed or is one of another environment, its split is gone or cannot be read, or a task, which
-    /// the error names, is missing there or has changed.
+    /// Fails if the panel was changed or is one of another environment, its split is gone or cannot be
+    /// read, or a task, which the error names, is missing there or has changed.
     pub fn verify(&self, set: &dyn TaskSet) -> Result<(), EnvError> {
         self.check_hash()?;
         if self.env != set.name() {
@@ -166,7 +167,7 @@ impl Panel {
 pub enum PinnedSplit {
     /// All tasks.
     Panel(Panel),
-    /// A split that is too large for all of its tasks to be made.
+    /// A split that is too large to create all its tasks.
     Listed {
         /// Name of the environment.
         env: String,
@@ -181,7 +182,7 @@ impl PinnedSplit {
     /// Pins a split.
     ///
     /// # Errors
-    /// There is no such split, it has a name twice, or its data cannot be read.
+    /// Fails if there is no such split, it has a name twice, or its data cannot be read.
     pub fn pin(set: &dyn TaskSet, split: &str) -> Result<Self, EnvError> {
         Ok(match set.list(split)? {
             Some(list) => Self::Listed { env: set.name().to_owned(), split: split.to_owned(), list },
@@ -189,7 +190,7 @@ impl PinnedSplit {
         })
     }
 
-    /// Number of tasks.
+    /// Returns the number of tasks.
     pub fn len(&self) -> usize {
         match self {
             Self::Panel(panel) => panel.tasks.len(),
@@ -197,12 +198,12 @@ impl PinnedSplit {
         }
     }
 
-    /// True if there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Hash of the panel of all tasks ([`Panel::hash`]).
+    /// Returns the hash of the panel of all tasks ([`Panel::hash`]).
     pub fn hash(&self) -> &str {
         match self {
             Self::Panel(panel) => &panel.hash,
@@ -210,11 +211,11 @@ impl PinnedSplit {
         }
     }
 
-    /// Refuses a panel of the same environment that has a task in common, be it under another name: contents are
-    /// compared.
+    /// Rejects a panel of the same environment that has a task in common, be it under another name:
+    /// contents are compared.
     ///
     /// # Errors
-    /// There is such a task; the error names it.
+    /// Fails if there is such a task; the error names it.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),
@@ -243,7 +244,7 @@ impl PinnedSplit {
     }
 }
 
-/// Refuses splits with tasks in common; each is given by its name in both.
+/// Rejects splits with tasks in common; each is given by its name in both.
 fn refuse_shared((split, other): (&str, &str), shared: &[(String, String)]) -> Result<(), EnvError> {
     let Some((task, also)) = shared.first() else { return Ok(()) };
     let also = if task == also { String::new() } else { format!(" (which `{other}` has as `{also}`)") };
@@ -254,7 +255,7 @@ fn refuse_shared((split, other): (&str, &str), shared: &[(String, String)]) -> R
     )))
 }
 
-/// All tasks of a split in the order of panels.
+/// Returns all tasks of a split in the order of panels.
 fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
     let mut tasks = set.tasks(split)?;
     sort(&mut tasks);
@@ -269,7 +270,7 @@ fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
     Ok(tasks)
 }
 
-/// The tasks of a list in the order of panels, as far as a choice needs them.
+/// Returns the tasks of a list in the order of panels, as far as a choice needs them.
 fn listed(list: &dyn TaskList, choice: Choice) -> Result<Vec<Task>, EnvError> {
     let first = if choice.seed.is_none() && !choice.balanced { choice.count } else { None };
     let order = list.panel_order();
@@ -287,8 +288,8 @@ fn feed(hash: &mut Sha256, text: &str) {
     hash.update(text.as_bytes());
 }
 
-/// Hash that decides a task's position: of the words that name it. Its content is not in it, so that a file that
-/// changed under its name keeps its position and is noticed.
+/// Returns the hash that decides a task's position: of the words that name it. Its content is not in it,
+/// so that a file that changed under its name keeps its position and is noticed.
 pub(crate) fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {
@@ -301,7 +302,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// One task of each kind, then the second of each, and so on; inside a kind the order stays.
+/// Returns one task of each kind, then the second of each, and so on; inside a kind the order stays.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use rand_mt::Mt;
 
-/// A number as Python's `repr` writes a float: the shortest digits that read back to it, `100.0`, `1e+16`, `1e-05`.
+/// Returns a number as Python's `repr` writes a float: the shortest digits that read back to it, `100.0`,
+/// `1e+16`, `1e-05`.
 pub fn float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return python_word(value) };
@@ -28,7 +29,8 @@ fn python_word(value: f64) -> String {
     word.to_owned()
 }
 
-/// True for a character that Python's `str.strip` removes: Unicode's white space and four separators of ASCII.
+/// Returns true for a character that Python's `str.strip` removes: Unicode's white space and four
+/// separators of ASCII.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
@@ -62,7 +64,7 @@ pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// A pair of strings as `str((a, b))` writes it: `('a', 'b')`.
+/// Returns a pair of strings as `str((a, b))` writes it: `('a', 'b')`.
 pub fn pair(first: &str, second: &str) -> String {
     let mut out = String::with_capacity(first.len() + second.len() + 8);
     out.push('(');
@@ -73,9 +75,9 @@ pub fn pair(first: &str, second: &str) -> String {
     out
 }
 
-/// A string as `repr` writes it. Single quotes unless there are single and no double ones inside; what cannot be
-/// printed is escaped. (Python's idea of printable is narrower than the one here outside ASCII; the comparison
-/// that reads the result drops or keeps such characters alike.)
+/// Writes a string like Python's `repr`: in single quotes, unless it has single quotes and no
+/// double quotes. Non-printable characters are escaped. Outside ASCII, Python's set of printable
+/// characters is smaller, but the comparison treats such characters alike.
 fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);

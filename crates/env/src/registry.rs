@@ -30,7 +30,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The worlds that come with the project.
+    /// Returns the worlds that come with the project.
     pub fn builtin() -> Self {
         Self::empty()
             .with(alfworld::AlfworldKind)
@@ -46,7 +46,7 @@ impl Registry {
         Self { kinds: Vec::new() }
     }
 
-    /// The same registry with one more kind, in the place of one of the same name if there is one.
+    /// Returns the same registry with one more kind, instead of one of the same name if there is one.
     #[must_use]
     pub fn with<K: WorldKind>(mut self, kind: K) -> Self {
         let kind: Arc<dyn Kind> = Arc::new(Typed(kind));
@@ -57,15 +57,15 @@ impl Registry {
         self
     }
 
-    /// The kinds in order.
+    /// Returns the kinds in order.
     pub fn kinds(&self) -> impl Iterator<Item = &dyn Kind> {
         self.kinds.iter().map(|kind| &**kind)
     }
 
-    /// A kind by its name.
+    /// Returns a kind by its name.
     ///
     /// # Errors
-    /// There is none of this name; the error has the nearest.
+    /// Fails if there is no such kind; the error has the nearest name.
     pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
         self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
             if REMOTE.contains(&name) {
@@ -82,8 +82,8 @@ impl Registry {
         })
     }
 
-    /// The JSON Schema of the `[env]` table: one alternative per kind, distinguished by `kind`, each with the keys that all
-    /// worlds have (`common`, the properties of a schema) and its own.
+    /// Returns the JSON Schema of the `[env]` table: one alternative per kind, distinguished by `kind`,
+    /// each with the keys that all worlds have (`common`, the properties of a schema) and its own.
     pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
         let alternatives = self.kinds().map(|kind| {
             let mut schema = kind.schema();
@@ -100,12 +100,12 @@ impl Registry {
         json!({ "oneOf": alternatives.collect::<Vec<_>>() })
     }
 
-    /// The source of an embedded prompt template.
+    /// Returns the source of an embedded prompt template.
     pub fn template(&self, name: &str) -> Option<&str> {
         self.templates().find(|(known, _)| *known == name).map(|(_, source)| source)
     }
 
-    /// The embedded prompt templates: name and source, those of every kind and those of none.
+    /// Returns the embedded prompt templates: name and source, those of every kind and those of none.
     pub fn templates(&self) -> impl Iterator<Item = (&str, &str)> {
         self.kinds().flat_map(|kind| kind.templates().iter().copied()).chain(TEMPLATES)
     }
@@ -129,13 +129,13 @@ impl PartialEq for Registry {
     }
 }
 
-/// A [`WorldKind`] whose settings are a table: what the registry hands out.
+/// A [`WorldKind`] whose settings are a table, as the registry returns it.
 pub trait Kind: Send + Sync {
     /// [`WorldKind::name`].
     fn name(&self) -> &str;
     /// [`WorldKind::summary`].
     fn summary(&self) -> &str;
-    /// The JSON Schema of its settings.
+    /// Returns the JSON Schema of its settings.
     fn schema(&self) -> Schema;
     /// [`WorldKind::credit_keys`].
     fn credit_keys(&self) -> &[&str];
@@ -144,12 +144,12 @@ pub trait Kind: Send + Sync {
     /// Checks settings and spells their defaults out.
     ///
     /// # Errors
-    /// A key or value is wrong.
+    /// Fails if a key or value is wrong.
     fn resolve(&self, settings: &Table) -> Result<Table, SettingsError>;
     /// [`WorldKind::open`].
     ///
     /// # Errors
-    /// The settings are wrong or the data cannot be read.
+    /// Fails if the settings are wrong or the data cannot be read.
     fn open(&self, settings: &Table, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError>;
     /// [`WorldKind::templates`].
     fn templates(&self) -> &[(&str, &str)];
@@ -158,14 +158,14 @@ pub trait Kind: Send + Sync {
     /// [`WorldKind::play_settings`].
     ///
     /// # Errors
-    /// They cannot be written as TOML.
+    /// Fails if they cannot be written as TOML.
     fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError>;
     /// [`WorldKind::play_help`].
     fn play_help(&self) -> &str;
     /// [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// The settings are wrong, the world has no files or they cannot be written.
+    /// Fails if the settings are wrong, the world has no files or they cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
     /// [`WorldKind::play_arguments`].
@@ -173,7 +173,7 @@ pub trait Kind: Send + Sync {
     /// [`WorldKind::replay`].
     ///
     /// # Errors
-    /// There are no recordings of this world, or this one cannot be read.
+    /// Fails if there are no recordings of this world, or this one cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(keys(registry.kind("webshop").unwrap()), ["state_key"]);
     }
 
-    /// A second household, to stand in the place of the first.
+    /// A second household, to stand instead of the first.
     struct Other;
 
     impl WorldKind for Other {

@@ -1,4 +1,5 @@
-//! Replays of recorded episodes, whatever the environment: the lines of a recording, the comparison of values, the result.
+//! Replay of recorded episodes for all environments: reading lines, comparing values, reporting
+//! differences.
 
 use std::fmt;
 use std::io::BufRead;
@@ -40,7 +41,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The values of one episode, held against the recording's: every difference is kept.
+/// The values of one episode, compared with the recording's: every difference is kept.
 #[derive(Debug)]
 pub(crate) struct Checker<'a> {
     differences: &'a mut Vec<Difference>,
@@ -50,7 +51,7 @@ pub(crate) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// A comparison at the start of an episode; `episode` is its line.
+    /// Creates a comparison at the start of an episode; `episode` is its line.
     pub(crate) fn new(differences: &'a mut Vec<Difference>, episode: usize, task: impl Into<String>) -> Self {
         Self { differences, episode, task: task.into(), step: 0 }
     }
@@ -91,13 +92,13 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The error for a line that cannot be replayed: it names the recording and the line.
+    /// Returns the error for a line that cannot be replayed: it names the recording and the line.
     pub(crate) fn error(&self, reason: impl Into<String>) -> EnvError {
         EnvError::File { path: format!("{}, line {}", self.name, self.number), reason: reason.into() }
     }
 }
 
-/// The lines of a recording but for blank ones; `name` is what errors call it.
+/// Returns the lines of a recording but for blank ones; `name` is what errors call it.
 pub(crate) fn numbered_lines(
     name: &str,
     reader: impl BufRead,

@@ -1,11 +1,11 @@
-//! Saved episodes: JSON objects that begin with the name and the version of their format, whatever the environment.
+//! Saved episodes: JSON objects that begin with the name and version of their format.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use turnwise_core::{EnvError, Snapshot};
 
-/// An episode of an environment as it is saved: the keys `format` and `version`, then its own, in their order.
+/// A saved episode: the keys `format` and `version`, then those of the environment, in order.
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     /// The environment as errors call it.
     const WORLD: &'static str;
@@ -14,19 +14,19 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     /// Version of the format; it rises when a reader of the old one would misread the new.
     const VERSION: u32;
 
-    /// The episode as bytes.
+    /// Returns the episode as bytes.
     ///
     /// # Errors
-    /// It cannot be written as JSON.
+    /// Fails if it cannot be written as JSON.
     fn save(&self) -> Result<Snapshot, EnvError> {
         let written = Written { format: Self::FORMAT, version: Self::VERSION, episode: self };
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))
     }
 
-    /// The episode of saved bytes.
+    /// Returns the episode of saved bytes.
     ///
     /// # Errors
-    /// The bytes are no saved episode of this environment, or one of another version.
+    /// Fails if the bytes are not a saved episode of this environment, or one of another version.
     fn read(snapshot: &Snapshot) -> Result<Self, EnvError> {
         let broken = |error: serde_json::Error| {
             EnvError::State(format!("these bytes are no saved {} episode ({error})", Self::WORLD))

@@ -1,4 +1,4 @@
-//! Splits by content: the digest of a task says which of three splits it belongs to, whatever the seed.
+//! Splits by content: the digest of a task selects one of three splits, independently of the seed.
 
 use turnwise_core::{EnvError, Task};
 
@@ -15,10 +15,10 @@ pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
     }
 }
 
-/// The tasks of a split by its name.
+/// Returns the tasks of a split by its name.
 ///
 /// # Errors
-/// There is no such split.
+/// Fails if there is no such split.
 pub(crate) fn tasks_of<'a>(splits: &'a [Vec<Task>; 3], split: &str) -> Result<&'a [Task], EnvError> {
     let found = SPLITS.iter().zip(splits).find(|(name, _)| **name == split);
     found

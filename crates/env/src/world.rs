@@ -25,7 +25,7 @@ use crate::replay::ReplayReport;
 
 /// The conditions a world is opened under.
 pub struct OpenOptions<'a> {
-    /// The splits that will be asked for; a world may leave the others unread. Empty: all.
+    /// Splits that will be used; others need not be read. Empty: all.
     pub splits: &'a [&'a str],
     /// Turns after which an episode is cut off.
     pub max_turns: usize,
@@ -35,19 +35,19 @@ pub struct OpenOptions<'a> {
 
 /// An open world.
 pub trait World: Any + Send + Sync {
-    /// The tasks and their environments.
+    /// Returns the tasks and their environments.
     fn task_set(&self) -> &dyn TaskSet;
 
-    /// Episodes to imitate; `None` where the world has no expert.
+    /// Episodes to imitate; `None` if the world has no expert.
     ///
     /// # Errors
-    /// There is no such split, or the request cannot be met.
+    /// Fails if there is no such split, or the request cannot be met.
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
         let _ = request;
         Ok(None)
     }
 
-    /// False where [`Self::demonstrations`] never has any: what wants them is refused before long work.
+    /// False where [`Self::demonstrations`] never has any: what wants them is rejected before long work.
     fn has_expert(&self) -> bool {
         true
     }
@@ -55,20 +55,20 @@ pub trait World: Any + Send + Sync {
     /// Fixed phrases of the world's texts, which a small model's tokenizer keeps whole.
     ///
     /// # Errors
-    /// The texts cannot be read.
+    /// Fails if the texts cannot be read.
     fn phrases(&self) -> Result<Vec<String>, EnvError> {
         Ok(Vec::new())
     }
 
-    /// True if a small model's tokenizer takes a name and the number after it apart.
+    /// Returns true if a small model's tokenizer takes a name and the number after it apart.
     fn split_numbers(&self) -> bool {
         false
     }
 
-    /// An adviser for a person who plays the task; `None` where the world has no expert.
+    /// Returns an adviser for a person who plays the task; `None` if the world has no expert.
     ///
     /// # Errors
-    /// The expert cannot be set up.
+    /// Fails if the expert cannot be set up.
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
         let _ = task;
         Ok(None)
@@ -120,13 +120,13 @@ impl TaskSet for WorldTasks {
     }
 }
 
-/// An expert that reads along and says what it would do, knowing only what has been shown.
+/// An expert that follows an episode and suggests actions, knowing only what was shown.
 pub trait Advisor {
-    /// The next action after this observation.
+    /// Returns the next action after this observation.
     fn advise(&mut self, observation: &Observation) -> String;
 }
 
-/// The usual way to evaluate on a kind of world, where no configuration says otherwise.
+/// The usual way to evaluate on a kind of world, if no configuration says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usual<'a> {
     /// Turns of an episode.
@@ -135,7 +135,7 @@ pub struct Usual<'a> {
     pub splits: &'a [&'a str],
     /// The template for models that reason in free text.
     pub template: &'a str,
-    /// The template of ReAct (a thought and an action), where there is one.
+    /// The template of ReAct (a thought and an action), if there is one.
     pub react_template: Option<&'a str>,
 }
 
@@ -163,7 +163,7 @@ impl<'a> ReplayRequest<'a> {
     /// Data that the recording was made on, for a world that needs it.
     ///
     /// # Errors
-    /// It was not named.
+    /// Fails if it was not named.
     pub fn needed_data(&self, what: &str) -> Result<&'a Path, EnvError> {
         self.data.ok_or_else(|| {
             EnvError::Other(format!(
@@ -175,17 +175,18 @@ impl<'a> ReplayRequest<'a> {
 
 /// A kind of world.
 ///
-/// Its settings are a type of its own: the keys of the `[env]` table besides `kind`, `split`, `max_turns` and
-/// `reward_scale`. Their meanings and ranges stand at its fields ([`turnwise_settings`]), from which the check of a
-/// value, the JSON Schema and the reference are made; none may be required, so that a kind alone is a world.
+/// Its settings are a type: the keys of `[env]` besides `kind`, `split`, `max_turns` and
+/// `reward_scale`. Descriptions and ranges are declared at its fields ([`turnwise_settings`]);
+/// checks, JSON Schema and reference are made from them. All have defaults, so that a kind alone is
+/// a valid environment.
 pub trait WorldKind: Send + Sync + 'static {
     /// The world's own keys with their defaults.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
 
-    /// The name, as `env.kind` has it.
+    /// Returns the name, as `env.kind` has it.
     fn name(&self) -> &str;
 
-    /// One line about it.
+    /// Returns one line about it.
     fn summary(&self) -> &str;
 
     /// Rules between the settings, which their ranges cannot state; keys are those of the `[env]` table.
@@ -194,22 +195,22 @@ pub trait WorldKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Keys of the settings that only credit reads: demonstrations and what is learnt from them do not depend on them, so
-    /// that runs which differ in these alone share their warm start.
+    /// Returns the settings that only credit reads. SFT does not depend on them, so runs that
+    /// differ only in them share their warm start.
     fn credit_keys(&self) -> &[&str] {
         &[]
     }
 
-    /// Progress signal: true if the world's steps may say how much of the task is done ([`turnwise_core::Step::progress`]), which
-    /// HAS can take credit from. Where it is false, such credit is refused before anything is trained.
+    /// Returns true if steps may report progress ([`turnwise_core::Step::progress`]), from which
+    /// HAS can take credit. If false, such credit is rejected before training.
     fn has_progress(&self) -> bool {
         true
     }
 
-    /// Opens the world: reads or generates what it is made of.
+    /// Opens the environment: reads or generates its data.
     ///
     /// # Errors
-    /// Its data cannot be read.
+    /// Fails if its data cannot be read.
     fn open(
         &self,
         settings: &Self::Settings,
@@ -221,7 +222,7 @@ pub trait WorldKind: Send + Sync + 'static {
         &[]
     }
 
-    /// The usual evaluation.
+    /// Returns the usual evaluation.
     fn usual(&self) -> Usual<'_> {
         Usual::default()
     }
@@ -233,7 +234,7 @@ pub trait WorldKind: Send + Sync + 'static {
         Self::Settings::default()
     }
 
-    /// More help for a person who plays, after the program's own.
+    /// Additional help text for players.
     fn play_help(&self) -> &'static str {
         ""
     }
@@ -241,7 +242,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Writes a generated world as files of the official format; the number of tasks.
     ///
     /// # Errors
-    /// The world has no such files, or they cannot be written.
+    /// Fails if the world has no such files, or they cannot be written.
     fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
         let _ = (settings, folder);
         Err(EnvError::Unsupported("to be written as files"))
@@ -255,7 +256,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Replays a recording and compares everything the engine says with it.
     ///
     /// # Errors
-    /// There are no recordings of this world, or this one cannot be read.
+    /// Fails if there are no recordings of this world, or this one cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

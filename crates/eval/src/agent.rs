@@ -13,9 +13,10 @@ use turnwise_train::setup;
 /// * `react` (Yao et al. 2023): the model writes a thought and an action each turn and sees the whole history, thoughts
 ///   included. One worked example, in the project's own words. Here every turn has one action, with or without a
 ///   thought before it.
-/// * `reflexion` (Shinn et al. 2023): `react`, and a task that was not solved is tried again. Before each new trial the
-///   model reads the failed one and writes down what went wrong and what to do instead; its last three such notes stand
-///   before the next trial's prompt. The environment says whether a trial failed.
+/// * `reflexion` (Shinn et al. 2023): `react`, and unsolved tasks are tried again. Before each new
+///   trial the model reads the failed one and writes what went wrong and what to do instead. Its
+///   last three notes precede the prompt of the next trial. The environment decides whether a trial
+///   failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Agent {
@@ -29,12 +30,12 @@ pub enum Agent {
 }
 
 impl Agent {
-    /// Sets the prompts that this agent uses: for ReAct and Reflexion the environment's ReAct template (or the
-    /// config's, where that is one) in the layout that keeps thoughts.
+    /// Sets the agent's prompts: for ReAct and Reflexion the environment's ReAct template (or the
+    /// config's, if it is one), in the layout that keeps thoughts.
     ///
     /// # Errors
-    /// Those of [`setup::template`]. Where `prompt.template` is not one for ReAct: `env.kind` is no world of the
-    /// config's registry, or that world has no such template. [`Agent::Plain`] has none.
+    /// Fails like [`setup::template`]. If `prompt.template` is not a ReAct template, also if
+    /// `env.kind` is unknown or has no ReAct template. Never fails for [`Agent::Plain`].
     pub fn configure(self, config: &mut Config) -> Result<(), TrainError> {
         if self == Self::Plain {
             return Ok(());

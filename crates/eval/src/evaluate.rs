@@ -72,7 +72,7 @@ pub struct PlaySettings<'a> {
     pub config: &'a Config,
     /// The tasks and their environments.
     pub task_set: Arc<dyn TaskSet>,
-    /// Text to ids and back, with what the model's folder says about chats.
+    /// Tokenizer of the model, with the chat settings of its folder.
     pub tokenizer: &'a Tokenizer,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
@@ -119,12 +119,13 @@ pub struct Evaluation {
     pub temperature: f32,
     /// Seed of the draws (without effect when greedy).
     pub seed: u64,
-    /// All tasks. With `reflexion`: solved within the trials; the other numbers are those of each task's last trial.
+    /// Success over all tasks. With `reflexion`: solved within the trials; other numbers are of
+    /// each task's last trial.
     pub success: Rate,
     /// Each trial of `reflexion`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<TrialResult>,
-    /// By kind of task.
+    /// Success by kind of task.
     pub kinds: BTreeMap<String, KindResult>,
     /// Mean number of turns.
     pub mean_turns: f64,
@@ -144,9 +145,10 @@ pub struct Evaluation {
     /// Tasks that ended because their next prompt did not fit the context (`rollout.max_context`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overflowed: usize,
-    /// Share of turns whose response was not a well-formed action.
+    /// Fraction of turns whose response was not a well-formed action.
     pub invalid_rate: f64,
-    /// Share whose action the world did not offer, of the turns at which it offered any; none where it never does.
+    /// Fraction of turns whose action was not offered, among turns with a list of actions; `None`
+    /// if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inadmissible_rate: Option<f64>,
     /// Duration in seconds.
@@ -160,8 +162,8 @@ pub struct Evaluation {
 /// and the trajectories. The same settings give the same result.
 ///
 /// # Errors
-/// Those of [`evaluate_with`]. `policy.device` is one that the program was built without or that has no room for the
-/// weights, or `rollout.max_context` is more than the model takes.
+/// Fails like [`evaluate_with`]. `policy.device` is one that the program was built without or that has no
+/// room for the weights, or `rollout.max_context` is more than the model takes.
 pub fn evaluate(
     settings: &EvaluationSettings<'_>,
     panel: &Panel,
@@ -187,10 +189,10 @@ pub fn evaluate(
 /// [`evaluate`] with samplers of one's own, one lane each.
 ///
 /// # Errors
-/// [`EvalError::Train`] where `prompt.template` is no template, the chat settings do not fit the model
-/// ([`setup::chat`]) or a sampler fails as a whole. [`EvalError::NoTrials`] where `reflexion` may not try a task at all,
-/// [`EvalError::Interrupted`] where `stop` was set, and [`EvalError::Environment`] where every task failed in its
-/// environment or could not be sampled.
+/// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the
+/// model ([`setup::chat`]) or a failed sampler; [`EvalError::NoTrials`] if `reflexion` has no
+/// trials; [`EvalError::Interrupted`] if `stop` was set; and [`EvalError::Environment`] if every
+/// task failed in its environment or could not be sampled.
 pub fn evaluate_with<S: Sampler + Send>(
     settings: &PlaySettings<'_>,
     panel: &Panel,
@@ -326,7 +328,7 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// Mean of every number that some trajectory has.
+/// Returns the mean of every number that some trajectory has.
 fn metrics_of(trajectories: &[&Trajectory]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for (name, value) in trajectories.iter().flat_map(|trajectory| &trajectory.metrics) {

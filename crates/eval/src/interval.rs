@@ -21,14 +21,14 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The rate of a count.
+    /// Returns the rate of a count.
     pub fn new(successes: usize, trials: usize) -> Self {
         let (low, high) = wilson(successes, trials);
         let rate = if trials == 0 { 0.0 } else { successes as f64 / trials as f64 };
         Self { successes, trials, rate, low, high }
     }
 
-    /// True if two intervals have no point in common.
+    /// Returns true if two intervals have no point in common.
     pub fn apart_from(&self, other: &Self) -> bool {
         self.high < other.low || other.high < self.low
     }
@@ -48,8 +48,9 @@ pub fn wilson(successes: usize, trials: usize) -> (f64, f64) {
     wilson_of_rate(successes as f64 / trials as f64, trials as f64)
 }
 
-/// [`wilson`] of a rate `p` over `n` tasks, each of which may be the mean of several draws. Draws of one task are no tasks: the interval is that
-/// of one draw a task, which is at least as wide as it must be.
+/// Returns the [`wilson`] interval of a rate `p` over `n` tasks, each of which may be the mean of
+/// several draws. Draws do not count as tasks: the interval is that of one draw per task, which is
+/// at least as wide as necessary.
 pub(crate) fn wilson_of_rate(p: f64, n: f64) -> (f64, f64) {
     let z2 = Z * Z;
     let centre = p + z2 / (2.0 * n);

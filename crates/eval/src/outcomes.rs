@@ -31,7 +31,7 @@ pub struct TaskOutcome {
 pub struct Outcomes(pub Vec<TaskOutcome>);
 
 impl Outcomes {
-    /// The outcomes of trajectories, one a task in the panel's order.
+    /// Returns the outcomes of trajectories, one per task in the panel's order.
     pub(crate) fn of(played: &[Trajectory]) -> Self {
         let whole = played.iter().enumerate().filter(|(_, trajectory)| !is_faulty(trajectory));
         let outcome = |(task, trajectory): (usize, &Trajectory)| TaskOutcome {
@@ -44,7 +44,7 @@ impl Outcomes {
         Self(whole.map(outcome).collect())
     }
 
-    /// True if there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,8 +1,8 @@
 //! Measures of how well a number separates two kinds of things.
 
 /// Area under the ROC curve: the share of pairs (one positive, one negative) in which the positive has the
-/// larger score, ties counting one half. 0.5 is chance. `None` where either kind is missing or a score
-/// is not a number.
+/// larger score, ties counting one half. 0.5 is chance. `None` if either kind is missing or a score
+/// is NaN.
 ///
 /// By ranks: `(sum of the positives' mid-ranks - p (p + 1) / 2) / (p n)` (Mann and Whitney 1947).
 pub fn roc_auc(scores: &[(f64, bool)]) -> Option<f64> {

@@ -10,11 +10,11 @@ use crate::EvalError;
 /// Reflections that a trial is shown at most, the latest ones.
 const MEMORY: usize = 3;
 
-/// Longest reflection in tokens.
+/// Maximum tokens of a reflection.
 const REFLECTION_TOKENS: usize = 256;
 
-/// Plays every task until it is solved, `trials` times at most, and a trial that the environment failed again. The trajectories of each task in trial order; `None`
-/// when it was stopped from outside.
+/// Plays each task until it is solved, at most `trials` times; trials that the environment failed
+/// are repeated. Returns the trajectories of each task in trial order; `None` if stopped.
 pub(crate) fn play<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     tasks: &[Task],
@@ -74,7 +74,7 @@ fn preamble(notes: &[String]) -> String {
     text
 }
 
-/// Asks for a reflection on every failed trial; `None` for one that says nothing or could not be asked for.
+/// Requests a reflection on each failed trial; `None` if it is empty or could not be requested.
 fn reflect<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     failed: &[Trajectory],
@@ -106,16 +106,16 @@ fn reflect<S: Sampler + Send>(
     Ok(replies.into_iter().map(|reply| said(&prompter.response(&reply?))).collect())
 }
 
-/// A reflection on one line: what a model that reasons first concludes after it. Reasoning that was cut off concludes
-/// nothing.
+/// Returns a reflection on one line, without the reasoning before it; `None` if the reasoning was
+/// cut off.
 fn said(reply: &str) -> Option<String> {
     let answer = Reasoning::of_continued(reply).answer()?;
     let words = answer.split_whitespace().collect::<Vec<_>>().join(" ");
     (!words.is_empty()).then_some(words)
 }
 
-/// The prompt that asks for a reflection; the earliest turns are left out until it fits, and nothing comes back where
-/// not even the task fits, or where the chat template refuses these words: others are asked all the same.
+/// Returns the prompt that asks for a reflection. The earliest turns are left out until it fits;
+/// `None` if not even the task fits, or if the chat template rejects it.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,
@@ -132,7 +132,7 @@ fn fitting(
     None
 }
 
-/// The words that ask for a reflection.
+/// Returns the words that ask for a reflection.
 fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String {
     let mut text = format!(
         "Below is an attempt at a task that did not finish it. Find out what went wrong, and write a short plan for the \
@@ -162,7 +162,8 @@ fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String
     text
 }
 
-/// The reply to each request, asked over all samplers; `None` where there was no request or it cannot be served.
+/// Returns the reply to each request over all samplers; `None` if there was no request or it cannot
+/// be served.
 fn complete<S: Sampler + Send>(
     samplers: &mut [S],
     requests: &[Option<SampleRequest>],
@@ -187,7 +188,7 @@ fn complete<S: Sampler + Send>(
     Ok(replies)
 }
 
-/// One sampler's share of the requests.
+/// Returns one sampler's share of the requests.
 fn answer<'a, S: Sampler>(
     sampler: &mut S,
     requests: impl Iterator<Item = (usize, &'a Option<SampleRequest>)>,

@@ -19,7 +19,7 @@ const WINDOW_LOG_MAX: u32 = 31;
 /// Opens a file or a pipe for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is.
 ///
 /// # Errors
-/// The operating system's; a damaged frame is an error of the reads.
+/// Fails with the operating system's; a damaged frame is an error of the reads.
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(open_counted(path)?.reader)
 }
@@ -57,7 +57,7 @@ impl Read for Counting {
 /// Opens a file as [`open`] does, and counts the bytes that are read of it.
 ///
 /// # Errors
-/// Those of [`open`].
+/// Fails like [`open`].
 pub fn open_counted(path: &Path) -> io::Result<Counted> {
     let mut file = File::open(path)?;
     let mut start = Vec::with_capacity(MAGIC.len());

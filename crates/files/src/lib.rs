@@ -33,7 +33,7 @@ pub use compressed::{Counted, open, open_counted};
 /// replaced ([`is_special`]).
 ///
 /// # Errors
-/// The operating system's, of a folder that does not exist, is full or not writable.
+/// Fails with the operating system's error: of a folder that does not exist, is full or not writable.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match target::of(path)? {
         Target::Special(path) => return target::open_special(&path)?.write_all(bytes),
@@ -56,13 +56,14 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// True of what can be written to and not replaced: a device or a pipe, and what is reached by a name of a file that a
-/// process holds open (`/dev/stdout`, `/dev/fd/3`), even where that is an ordinary file.
+/// Returns true of what can be written to and not replaced: a device or a pipe, and what is reached by a
+/// name of a file that a process holds open (`/dev/stdout`, `/dev/fd/3`), even where that is an ordinary
+/// file.
 pub fn is_special(path: &Path) -> bool {
     matches!(target::of(path), Ok(Target::Special(_)))
 }
 
-/// The name beside a file, links followed, under which [`write_atomically`] writes it.
+/// Returns the name beside a file, links followed, under which [`write_atomically`] writes it.
 pub fn part_of(path: &Path) -> PathBuf {
     match target::of(path) {
         Ok(Target::File(path)) => beside(&path),
@@ -83,7 +84,7 @@ fn beside(path: &Path) -> PathBuf {
 /// The new file has the permissions of any file that is created (`0o666` less the umask).
 ///
 /// # Errors
-/// Those of `write`, and those of [`write_atomically`].
+/// Fails like `write`, and those of [`write_atomically`].
 pub fn write_shared(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let path = match target::of(path)? {
         Target::Special(path) => return write(&mut target::open_special(&path)?),

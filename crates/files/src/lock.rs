@@ -1,4 +1,4 @@
-//! Exclusive locks of files, which the system gives back when a process ends, however it ends.
+//! Exclusive locks of files, which the system returns when a process ends, however it ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -10,14 +10,15 @@ pub enum Lock {
     Taken,
     /// Another process, or another open file of this one, has it.
     Busy,
-    /// The file system knows no locks, as some network file systems do: nobody is kept out, and callers go on.
+    /// The file system knows no locks, as some network file systems do: nobody is kept out, and callers
+    /// continue.
     Unsupported,
 }
 
 /// Takes the exclusive lock of an open file if it is free.
 ///
 /// # Errors
-/// The operating system's, other than that there are no locks.
+/// Fails with the operating system's error: other than that there are no locks.
 pub fn try_lock(file: &File) -> io::Result<Lock> {
     match file.try_lock() {
         Ok(()) => Ok(Lock::Taken),

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Most links one behind the other, as on Linux.
+/// Maximum number of links one behind the other, as on Linux.
 const MOST_LINKS: usize = 40;
 
 /// Target of a path, links followed.
@@ -16,7 +16,7 @@ pub(crate) enum Target {
     Special(PathBuf),
 }
 
-/// Target of a path. The last part of it, and of what links name, need not be there.
+/// Returns the target of a path. The last part of it, and of what links name, need not be there.
 pub(crate) fn of(path: &Path) -> io::Result<Target> {
     let mut path = path.to_path_buf();
     let mut device = false;
@@ -45,7 +45,7 @@ pub(crate) fn of(path: &Path) -> io::Result<Target> {
     Err(io::Error::other("too many links, one behind the other"))
 }
 
-/// Opens what can be written to. An ordinary file behind it goes on at its end.
+/// Opens what can be written to. An ordinary file behind it continues at its end.
 pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     if let Some(own) = own_output(path)? {
@@ -54,8 +54,8 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
 
-/// The program's own output or its errors, where a path names them. Opened anew, a file would have a place of its own in it, and
-/// what the program says next would overwrite what was written.
+/// Returns the program's own output or its errors, where a path names them. Opened again, a file would
+/// have a place of its own in it, and what the program says next would overwrite what was written.
 #[cfg(unix)]
 fn own_output(path: &Path) -> io::Result<Option<File>> {
     use std::io::Write as _;

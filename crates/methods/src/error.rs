@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Reason why there is no configuration of this preset with these switches.
+/// Why a preset with these switches is not a valid configuration.
 #[derive(Debug, Error)]
 pub enum MethodError {
     /// No preset has this name.
@@ -10,41 +10,41 @@ pub enum MethodError {
     UnknownPreset {
         /// The name.
         name: String,
-        /// `; did you mean ...?`, or nothing.
+        /// `; did you mean ...?`, or empty.
         nearest: String,
-        /// All names.
+        /// All preset names.
         known: String,
     },
-    /// A preset whose own settings are wrong.
+    /// The settings of a preset are invalid.
     #[error("{0}")]
     Preset(String),
-    /// A switch that the configuration does not have.
+    /// The configuration has no such switch.
     #[error("there is no `{key}`; there are {known}.{nearest}")]
     UnknownSwitch {
-        /// The part of the path that is not there.
+        /// The unknown part of the path.
         key: String,
-        /// Names that there are.
+        /// The valid names.
         known: String,
-        /// ` Did you mean ...?`, or nothing.
+        /// ` Did you mean ...?`, or empty.
         nearest: String,
     },
-    /// A path that goes on after a value.
+    /// A path continues after a value.
     #[error("`{path}` is a value and has no `{key}`")]
     Value {
         /// The path of the value.
         path: String,
-        /// The part that follows.
+        /// The part after it.
         key: String,
     },
-    /// A path into a list that is no index of it.
+    /// A path has an invalid list index.
     #[error("`{key}` is no index of a list of {count}")]
     Index {
         /// The part of the path.
         key: String,
-        /// Entries of the list.
+        /// Length of the list.
         count: usize,
     },
-    /// A value that the configuration refuses.
+    /// A value that the configuration rejects.
     #[error("{0}")]
     Refused(#[from] serde_json::Error),
 }

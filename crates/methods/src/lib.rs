@@ -1,4 +1,4 @@
-//! Methods by name: what a config may name, presets, and single switches laid over them.
+//! Methods by name: what a config can name, presets, and single switches on top of them.
 //!
 //! ```
 //! use turnwise_methods::{Methods, credit_with};

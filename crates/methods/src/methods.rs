@@ -1,4 +1,4 @@
-//! Methods that a config may name: those of this project and those of a user's own crate, and their presets.
+//! Built-in methods, methods of other crates, and their presets.
 
 use serde::de::DeserializeOwned;
 use toml::Table;
@@ -11,8 +11,8 @@ use crate::{MethodError, merge};
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
-/// A config of `turnwise-train` carries the methods it was read with, so that a run and everything that looks at its config know
-/// them; a run is resumed with its `RunParts::methods`.
+/// A config of `turnwise-train` carries the methods with which it was read. A run is resumed with
+/// its `RunParts::methods`.
 ///
 /// ```
 /// use turnwise_methods::Methods;
@@ -35,7 +35,7 @@ pub struct Methods {
     pub objective: turnwise_objective::Registry,
 }
 
-/// Two are equal if they know the same names.
+/// Two registries are equal if they have the same names.
 impl PartialEq for Methods {
     fn eq(&self, other: &Self) -> bool {
         let kinds = |methods: &Self| {
@@ -46,24 +46,25 @@ impl PartialEq for Methods {
     }
 }
 
-/// Presets that start from each other, at most.
+/// Maximum length of a chain of presets.
 const MOST_BASES: usize = 8;
 
 impl Methods {
-    /// The methods of this project.
+    /// Returns the methods of this project.
     pub fn builtin() -> Self {
         Self::default()
     }
 
-    /// The presets of methods.
+    /// Returns the presets of methods.
     pub fn presets(&self) -> impl Iterator<Item = &Preset> {
         self.credit.presets().iter().chain(self.objective.presets())
     }
 
-    /// The settings of a preset over those of the presets that it starts from; `None` where there is none of this name.
+    /// Returns the settings of a preset, merged over those of the presets that it extends; `None`
+    /// if there is no such preset.
     ///
     /// # Errors
-    /// A preset that starts from one that is not there or from itself, or whose settings are not TOML.
+    /// Fails if a preset extends a missing preset or itself, or if its settings are not TOML.
     pub fn preset(&self, name: &str) -> Option<Result<Table, String>> {
         self.presets().find(|preset| preset.name == name).map(|preset| self.settings(preset, 0))
     }
@@ -84,18 +85,18 @@ impl Methods {
         Ok(all)
     }
 
-    /// The credit part of a preset; every other setting is the default.
+    /// Returns the credit settings of a preset; other settings have their defaults.
     ///
     /// # Errors
-    /// [`MethodError::UnknownPreset`], or a preset that is wrong in itself.
+    /// Returns [`MethodError::UnknownPreset`], or an error if the preset is invalid.
     pub fn credit(&self, preset: &str) -> Result<CreditConfig, MethodError> {
         self.part(preset, "credit")
     }
 
-    /// The objective part of a preset; every other setting is the default.
+    /// Returns the objective settings of a preset; other settings have their defaults.
     ///
     /// # Errors
-    /// [`MethodError::UnknownPreset`], or a preset that is wrong in itself.
+    /// Returns [`MethodError::UnknownPreset`], or an error if the preset is invalid.
     pub fn objective(&self, preset: &str) -> Result<ObjectiveConfig, MethodError> {
         self.part(preset, "objective")
     }
@@ -115,8 +116,8 @@ impl Methods {
         }
     }
 
-    /// The schema of a config with the kinds of other crates' methods among the choices; their settings are held against
-    /// their own types ([`Methods::spell_out`]).
+    /// Adds the kinds of other crates' methods to a config's schema. Their settings are checked
+    /// with their own types ([`Methods::spell_out`]).
     pub fn extend_schema(&self, schema: &mut serde_json::Value) {
         let kinds = |kinds: &[&'static str]| -> Vec<serde_json::Value> {
             let choice = |kind: &&str| {
@@ -142,10 +143,10 @@ impl Methods {
         }
     }
 
-    /// Reads the settings of other crates' methods into their own types and writes every default out.
+    /// Parses the settings of other crates' methods with their own types and writes all defaults.
     ///
     /// # Errors
-    /// A method that is not known, or settings that it refuses.
+    /// Fails on unknown methods and rejected settings.
     pub fn spell_out(
         &self,
         credit: &mut CreditConfig,

@@ -1,4 +1,4 @@
-//! One value of a configuration replaced by its path, such as `estimator.omega`.
+//! Replacing one value of a configuration by its path, such as `estimator.omega`.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,11 +10,11 @@ use turnwise_settings::suggest;
 
 use crate::MethodError;
 
-/// Credit with one value replaced. A path begins with `estimator`, `outliers`, `refinements.N`, or the kind of a
-/// refinement that the configuration has.
+/// Returns the credit settings with one value replaced. A path begins with `estimator`, `outliers`,
+/// `refinements.N`, or the kind of a configured refinement.
 ///
 /// # Errors
-/// A path that leads nowhere, or a value that the configuration refuses.
+/// Fails on an invalid path or a rejected value.
 pub fn credit_with(config: &CreditConfig, path: &str, value: Value) -> Result<CreditConfig, MethodError> {
     let mut whole = serde_json::to_value(config)?;
     let mut keys = split(path);
@@ -41,11 +41,11 @@ pub fn credit_with(config: &CreditConfig, path: &str, value: Value) -> Result<Cr
     replaced(whole, &keys, value, &more)
 }
 
-/// The objective with one value replaced. Parts that are off (`selective`, `normalization`, `kl.adaptive`) are switched on
-/// by a path into them.
+/// Returns the objective settings with one value replaced. A path into `selective`, `normalization`
+/// or `kl.adaptive` turns that part on.
 ///
 /// # Errors
-/// A path that leads nowhere, or a value that the configuration refuses.
+/// Fails on an invalid path or a rejected value.
 pub fn objective_with(
     config: &ObjectiveConfig,
     path: &str,
@@ -70,7 +70,8 @@ fn split(path: &str) -> Vec<String> {
     path.trim().split('.').map(str::to_owned).collect()
 }
 
-/// The configuration with the entry at a path replaced; `more` are keys of its table that it leaves out while they are off.
+/// Returns the configuration with the entry at a path replaced. `more` are keys of its table that
+/// are absent while they are off.
 fn replaced<C: Serialize + DeserializeOwned>(
     mut whole: Value,
     keys: &[String],

@@ -1,9 +1,9 @@
-//! TOML tables, one over another.
+//! Merging of TOML tables.
 
 use toml::{Table, Value};
 
-/// Lays a table over another: tables are merged key by key; a value, a list, and a table that names another `kind`, is
-/// replaced whole.
+/// Merges a table over another, key by key. Values, lists and tables with another `kind` are
+/// replaced as a whole.
 pub fn merge(base: &mut Table, over: Table) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
@@ -17,7 +17,7 @@ pub fn merge(base: &mut Table, over: Table) {
     }
 }
 
-/// A table that names another `kind` is another thing: nothing of the old one carries over.
+/// Returns true if the new table names another `kind`, so that nothing of the old one is kept.
 fn replaces(old: &Table, new: &Table) -> bool {
     matches!((old.get("kind"), new.get("kind")), (Some(old), Some(new)) if old != new)
 }

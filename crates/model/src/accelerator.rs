@@ -17,10 +17,10 @@ pub enum Device {
 }
 
 impl Device {
-    /// Opens it; what it is, in words, where it is not the CPU.
+    /// Opens it; what it is, in words, if it is not the CPU.
     ///
     /// # Errors
-    /// If the program was built without it or there is none, with what to do.
+    /// Fails if the program was built without it or there is none, with what to do.
     pub fn open(self) -> Result<Option<String>, ModelError> {
         self.check()?;
         #[cfg(feature = "cuda")]
@@ -30,8 +30,8 @@ impl Device {
         Ok(None)
     }
 
-    /// Memory of the device in bytes; `None` where it is not known: of the processors (see the machine's), without the
-    /// feature `cuda`, and where there is no device.
+    /// Returns the memory of the device in bytes; `None` if unknown: for the CPU, without the
+    /// feature `cuda`, and without a device.
     pub fn memory(self) -> Option<u64> {
         #[cfg(feature = "cuda")]
         if self == Self::Cuda {
@@ -40,10 +40,10 @@ impl Device {
         None
     }
 
-    /// Refuses a device that this program was built without. Whether there is one is seen when it is opened.
+    /// Rejects a device that this program was built without. Whether there is one is seen when it is opened.
     ///
     /// # Errors
-    /// [`ModelError::Setting`] for CUDA in a program that was built without the feature `cuda`.
+    /// Returns [`ModelError::Setting`] for CUDA in a program that was built without the feature `cuda`.
     pub fn check(self) -> Result<(), ModelError> {
         if self == Self::Cuda && !cfg!(feature = "cuda") {
             return Err(ModelError::Setting {

@@ -42,7 +42,7 @@ impl Compute {
         }
     }
 
-    /// The path that this setting takes on this machine.
+    /// Returns the path that this setting takes on this machine.
     pub fn path(self) -> ComputePath {
         self.kernel().map_or(ComputePath::F32, Kernel::path)
     }
@@ -73,7 +73,7 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// The path that runs instead, where the machine lacks what the setting is for.
+    /// Describes the path that runs instead if the machine lacks support for the setting.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

@@ -24,7 +24,7 @@ impl Family {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Qwen2, Self::Qwen3, Self::Llama];
 
-    /// The name in `model_type`.
+    /// Returns the name in `model_type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qwen2 => "qwen2",
@@ -33,7 +33,7 @@ impl Family {
         }
     }
 
-    /// The beginning of the names of `transformers`' classes.
+    /// Returns the beginning of the names of `transformers`' classes.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Qwen2 => "Qwen2",
@@ -42,7 +42,7 @@ impl Family {
         }
     }
 
-    /// The family of a `model_type`.
+    /// Returns the family of a `model_type`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.name() == name)
     }
@@ -54,8 +54,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// Tokens that a model was trained to begin, end and fill up with. They say nothing about how it computes,
-/// but what it is saved as should stop where it did.
+/// BOS, EOS and padding token ids. They do not affect computation, but a saved model must keep them
+/// to stop correctly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
     /// Begins a text.
@@ -105,8 +105,8 @@ pub struct ModelConfig {
     pub special_tokens: SpecialTokens,
 }
 
-/// A Qwen2 without scaled positions, with the values that all families leave unchanged. Sizes are
-/// nought and have to be given: [`ModelConfig::check`] refuses them otherwise.
+/// A Qwen2 without scaled positions, with the values that all families share. Sizes are 0 and must
+/// be set; [`ModelConfig::check`] rejects them otherwise.
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -132,37 +132,37 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Width of all query heads together.
+    /// Returns the width of all query heads together.
     pub fn query_width(&self) -> usize {
         self.num_attention_heads * self.head_dim
     }
 
-    /// Width of all key (or value) heads together.
+    /// Returns the width of all key (or value) heads together.
     pub fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
     }
 
-    /// True if query, key and value projection have biases.
+    /// Returns true if query, key and value projection have biases.
     pub fn qkv_bias(&self) -> bool {
         self.model_type == Family::Qwen2 || self.attention_bias
     }
 
-    /// True if the output projection of attention has a bias.
+    /// Returns true if the output projection of attention has a bias.
     pub fn output_bias(&self) -> bool {
         self.model_type != Family::Qwen2 && self.attention_bias
     }
 
-    /// True if query and key heads are normed before they are turned.
+    /// Returns true if query and key heads are normed before they are turned.
     pub fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
     }
 
-    /// Refuses shapes that cannot be run, naming the key.
+    /// Rejects shapes that cannot be run, naming the key.
     ///
     /// # Errors
-    /// [`ModelError::Config`] with the key: a size that is 0 or beyond any model, key heads that do not divide the
-    /// query heads, an odd head width, numbers of norms or rotary embedding that are out of range, a bias that the
-    /// family does not have.
+    /// Returns [`ModelError::Config`] with the key: a size that is 0 or too large, key heads that
+    /// do not divide the query heads, an odd head width, norm or rotary settings out of range, or a
+    /// bias that the family does not have.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [

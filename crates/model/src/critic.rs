@@ -4,19 +4,18 @@ use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport,
 
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
-/// Says what a state is worth: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
-/// before token `t`, so that entry `t` is the value of the state in which token `t` was chosen.
+/// PPO's value model: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
+/// before token `t`. Entry `t` is thus the value of the state in which token `t` was chosen.
 ///
-/// It has all weights of its own, and the policy's layers are where it starts from; or it is an adapter
-/// with a value head on the same base as the policy.
+/// It is a full copy of the policy's layers, or an adapter with a value head on the policy's base.
 pub struct Critic(NativeLearner);
 
 impl Critic {
-    /// A critic of these weights, which must have a value head ([`crate::Parameters::to_critic`],
-    /// [`crate::load_critic`], [`crate::Adapter::critic`]), with a fresh optimiser.
+    /// Creates a critic of these weights, which must have a value head ([`crate::Parameters::to_critic`],
+    /// [`crate::load_critic`], [`crate::Adapter::critic`]), with a fresh optimizer.
     ///
     /// # Errors
-    /// Weights without a value head, and what [`NativeLearner::new`] refuses.
+    /// Fails on weights without a value head, and what [`NativeLearner::new`] rejects.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         if !weights.has_value_head() {
@@ -28,20 +27,20 @@ impl Critic {
         Ok(Self(NativeLearner::new(weights, config)?))
     }
 
-    /// The value before every response token, one vector a sequence.
+    /// Returns the value before every response token, one vector a sequence.
     ///
     /// # Errors
-    /// [`LearnError::Sequence`] for spans that overlap or are out of range, more tokens than the model has positions,
-    /// or a token outside of the vocabulary; [`LearnError::Backend`] where a lane or the device fails.
+    /// Returns [`LearnError::Sequence`] for overlapping or invalid spans, too many tokens, or a
+    /// token outside the vocabulary, and [`LearnError::Backend`] if a lane or device fails.
     pub fn values(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.0.logprobs(batch)
     }
 
-    /// Adds the gradient of a loss over values: the objective gets them in the place of log-probabilities.
+    /// Adds the gradient of a loss over values: the objective gets them instead of log-probs.
     ///
     /// # Errors
-    /// Those of [`Critic::values`]; an objective that refuses, gives derivatives of another number than tokens, or
-    /// wants a reference policy, which a critic does not have. Nothing of what was accumulated is left then.
+    /// Fails like [`Critic::values`], if the objective fails or returns a wrong number of
+    /// derivatives, or if it needs a reference policy. The accumulated gradient is then discarded.
     pub fn forward_backward(
         &mut self,
         batch: &[TokenSequence],
@@ -53,13 +52,14 @@ impl Critic {
     /// Updates the weights; see [`turnwise_core::Learner::step`].
     ///
     /// # Errors
-    /// [`LearnError::Gradient`] where the gradient's norm is not finite: it is forgotten and the weights stay.
-    /// [`LearnError::Backend`] where the learning rate is not finite or the device fails.
+    /// Returns [`LearnError::Gradient`] if the gradient norm is NaN or infinite; the gradient is
+    /// discarded and the weights stay. Returns [`LearnError::Backend`] if the learning rate is
+    /// invalid or the device fails.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         self.0.step(learning_rate)
     }
 
-    /// Refuses trained weights that are not finite; see [`NativeLearner::check_finite`].
+    /// Rejects trained weights that are not finite; see [`NativeLearner::check_finite`].
     ///
     /// # Errors
     /// Names the tensor.
@@ -70,7 +70,7 @@ impl Critic {
     /// Brings weights and moments to the host; see [`NativeLearner::fetch`].
     ///
     /// # Errors
-    /// The device fails. On the CPU nothing can.
+    /// Fails if the device fails. On the CPU nothing can.
     pub fn fetch(&self) -> Result<(), LearnError> {
         self.0.fetch()
     }
@@ -80,7 +80,7 @@ impl Critic {
         self.0.release();
     }
 
-    /// The weights as they are now.
+    /// Returns the weights as they are now.
     pub fn weights(&self) -> Weights {
         self.0.weights()
     }
@@ -95,11 +95,11 @@ impl Critic {
         self.0.optimizer_state()
     }
 
-    /// Goes on from a checkpoint's optimiser.
+    /// Goes on from a checkpoint's optimizer.
     ///
     /// # Errors
-    /// The state has another number of moments than is trained: it belongs to another model or adapter. Or the device
-    /// fails.
+    /// Fails if the state has another number of moments than is trained: it belongs to another model or
+    /// adapter. Or the device fails.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         self.0.restore_optimizer(state)
     }

@@ -1,8 +1,7 @@
 //! The decoder over a packed micro-batch: forward, the output head, and backward through both.
 //!
-//! All rows of a [`Packing`] go through the layers together; only attention and positions know which sequences they
-//! belong to and what comes before them. Everything that a pass needs lives in a [`Workspace`] that is used again
-//! by the next one.
+//! All rows of a [`Packing`] go through the layers together; only attention and positions depend on
+//! their sequences. A pass keeps its buffers in a [`Workspace`], which the next pass reuses.
 
 use crate::decoder_layer::{Activations, Derivatives, Pass, Scratch};
 use crate::head::{HeadState, grow, rows};
@@ -18,15 +17,15 @@ use crate::{ModelConfig, Parameters, Real};
 /// Buffers of one lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Workspace<T> {
-    /// True if only the layers' inputs are kept and the rest is made anew in backward.
+    /// True if only the layers' inputs are kept and the rest is repeated in backward.
     recompute: bool,
     /// Kernel for bf16 products; without one matrices stay as they are.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
-    /// Residual stream before each layer and after the last, or two in turns where nothing is run
-    /// backward.
+    /// Residual stream before each layer and after the last, or two alternating buffers without a
+    /// backward pass.
     residual: Vec<Vec<T>>,
-    /// One for each layer, or one for all with `recompute` and where nothing is run backward.
+    /// One for each layer, or one for all with `recompute` and if nothing is run backward.
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
     scratch: Scratch<T>,
@@ -67,9 +66,10 @@ impl<T: Real> Workspace<T> {
         Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
     }
 
-    /// Bytes of the buffers in a pass over `tokens` rows with `targets` targets, the longest sequence
-    /// `longest` tokens, with room for prefixes that sequences share or without: first those of the layers, then
-    /// those of the head. Backward buffers are left out of a workspace that is [`forward_only`](Self::forward_only).
+    /// Returns the bytes of the buffers in a pass over `tokens` rows with `targets` targets, the longest
+    /// sequence `longest` tokens, with room for prefixes that sequences share or without: first those of
+    /// the layers, then those of the head. Backward buffers are left out of a workspace that is
+    /// [`forward_only`](Self::forward_only).
     pub(crate) fn bytes(
         &self,
         config: &ModelConfig,
@@ -89,7 +89,7 @@ impl<T: Real> Workspace<T> {
         [layers * size_of::<T>(), HeadState::<T>::bytes(config, targets, forward_only)]
     }
 
-    /// Runs a micro-batch forward; log-probabilities are those of the logits divided by `temperature`.
+    /// Runs a micro-batch forward; log-probs are those of the logits divided by `temperature`.
     ///
     /// Returns one [`RowStatistics`] a target.
     pub(crate) fn forward<'a>(
@@ -136,9 +136,9 @@ impl<T: Real> Workspace<T> {
         self.head.begin_backward(packing.outputs.len(), network.into().parameters.config.hidden_size);
     }
 
-    /// Takes in the derivatives of a loss with respect to the log-probability and the entropy (or the
-    /// value) of every target, which are zero outside the sequences that are `wanted`; they reach `gradient` through
-    /// the output layer now and through the layers in [`Workspace::backward_layers`].
+    /// Takes in the derivatives of a loss with respect to the log-prob and the entropy (or the value) of
+    /// every target, which are zero outside the sequences that are `wanted`; they reach `gradient`
+    /// through the output layer now and through the layers in [`Workspace::backward_layers`].
     pub(crate) fn backward_outputs<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -153,8 +153,8 @@ impl<T: Real> Workspace<T> {
 
     /// Adds to `gradient` the derivative of what was taken in, for the sequences that are `wanted`.
     ///
-    /// Each row may be run backward once: what was kept of it is overwritten. So sequences that share rows are
-    /// wanted in the same call.
+    /// Each row may be run backward once, because its stored values are overwritten. Sequences that
+    /// share rows must be in the same call.
     pub(crate) fn backward_layers<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -212,7 +212,7 @@ impl<T: Real> Workspace<T> {
     }
 }
 
-/// The residual stream before a layer and after it.
+/// Returns the residual stream before a layer and after it.
 fn around<T>(residual: &mut [Vec<T>], layer: usize) -> (&[T], &mut [T]) {
     let (before, after) = (layer % residual.len(), (layer + 1) % residual.len());
     if before < after {

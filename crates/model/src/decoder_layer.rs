@@ -34,7 +34,7 @@ pub(crate) struct Activations<T> {
 }
 
 impl<T: Real> Activations<T> {
-    /// The buffers with their numbers a token.
+    /// Returns the buffers with their numbers a token.
     pub(crate) fn buffers<'a>(&'a mut self, config: &ModelConfig) -> [(&'a mut Vec<T>, usize); 12] {
         let hidden = config.hidden_size;
         let qkv = config.query_width() + 2 * config.key_value_width();
@@ -106,7 +106,7 @@ impl<T: Real> Pass<'_, T> {
         &self.data[range]
     }
 
-    /// The adapter's part of a projection of some rows, where there is one.
+    /// Returns the adapter's part of a projection of some rows, if there is one.
     fn branch(&self, projection: &Projection, rows: &Range<usize>) -> Option<BranchPass<'_, T>> {
         let Network { adapter, dropout, .. } = self.network;
         let adapter = adapter?;
@@ -267,7 +267,8 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Range of [`Derivatives::hidden`] with the derivatives of what the queries of a run attended to.
+    /// Returns the range of [`Derivatives::hidden`] with the derivatives of what the queries of a run
+    /// attended to.
     fn d_attended(&self, run: &Range<usize>) -> Range<usize> {
         let (hidden, query) = (self.config.hidden_size, self.config.query_width());
         let start = run.start * hidden.max(query);

@@ -7,7 +7,7 @@ use crate::head::{FEWEST_ROWS, LOGITS};
 use crate::testing::{check_gradient, random};
 use crate::{Family, RopeScaling};
 
-/// A small model with this many query and key/value heads.
+/// Returns a small model with this many query and key/value heads.
 pub(crate) fn config(heads: usize, key_values: usize, tied: bool) -> ModelConfig {
     ModelConfig {
         vocab_size: 23,
@@ -58,7 +58,7 @@ pub(crate) fn sequence(tokens: &[u32], spans: &[(usize, usize)]) -> TokenSequenc
     TokenSequence { tokens: tokens.to_vec(), spans: spans.collect() }
 }
 
-/// Sequences of several lengths and numbers of turns; the third has no response.
+/// Returns the sequences of several lengths and numbers of turns; the third has no response.
 pub(crate) fn batch(vocabulary: usize, seed: u64) -> Vec<TokenSequence> {
     let mut rng = Seed::derive(seed, Purpose::Init, &[1]).rng();
     let mut tokens = |count: usize| (0..count).map(|_| rng.below(vocabulary) as u32).collect::<Vec<_>>();
@@ -95,7 +95,7 @@ pub(crate) fn whole_backward<'a, T: Real>(
     workspace.backward_layers(network, packing, &wanted, gradient);
 }
 
-/// A loss with random coefficients on log-probabilities and entropies.
+/// Returns a loss with random coefficients on log-probs and entropies.
 fn loss(statistics: &[RowStatistics<f64>], derivatives: &[[f64; 2]]) -> f64 {
     statistics.iter().zip(derivatives).map(|(row, [d, e])| d * row.logprob + e * row.entropy).sum()
 }
@@ -228,7 +228,8 @@ fn a_large_vocabulary_goes_in_chunks() {
     assert!(statistics.iter().all(|row| row.entropy > 1.0));
 }
 
-/// Largest relative error over the tensors of a gradient, in norm, and the cosine with the exact one.
+/// Returns the largest relative error over the tensors of a gradient, in norm, and the cosine with the
+/// exact one.
 fn compare(layout: &crate::ParameterLayout, found: &[f32], exact: &[f64]) -> (f64, f64) {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     let mut worst = 0.0f64;

@@ -29,7 +29,7 @@ pub enum ModelError {
     File {
         /// The file.
         path: String,
-        /// The problem and, where known, how to fix it.
+        /// The problem and, if known, how to fix it.
         reason: String,
     },
     /// A setting of the sampling engine cannot work.
@@ -54,12 +54,12 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// An error about a file's contents.
+    /// Returns an error about a file's contents.
     pub fn file(path: &Path, reason: impl Display) -> Self {
         Self::File { path: path.display().to_string(), reason: reason.to_string() }
     }
 
-    /// An error of the operating system about a file, as `map_err` takes it.
+    /// Returns an error of the operating system about a file, as `map_err` takes it.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
         move |source| Self::Io { path, source }

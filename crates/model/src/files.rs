@@ -32,12 +32,12 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
 /// Writes a file whole or not at all.
 ///
 /// # Errors
-/// [`ModelError::Io`] with the path: its folder does not exist, is full or not writable.
+/// Returns [`ModelError::Io`] with the path: its folder does not exist, is full or not writable.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     turnwise_files::write_atomically(path, bytes).map_err(ModelError::io(path))
 }
 
-/// Writes a file of tensors, one after the other without a copy of all of them in
+/// Writes a file of tensors, one after another without a copy of all of them in
 /// memory, and waits until they are on the disk.
 pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     aside: &Path,
@@ -75,7 +75,8 @@ pub struct TensorSlice<'a> {
 /// Writes tensors and entries of text to a `safetensors` file, whole or not at all.
 ///
 /// # Errors
-/// Name the file: a tensor has another number of values than its shape says, or the file cannot be written.
+/// The error names the file: a tensor's number of values does not match its shape, or the file
+/// cannot be written.
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],
@@ -97,10 +98,10 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Reads a file; refuses one that is not whole.
+    /// Reads a file; rejects one that is not whole.
     ///
     /// # Errors
-    /// The file cannot be read, or is no whole `safetensors` file.
+    /// Fails if the file cannot be read, or is not a whole `safetensors` file.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let bytes = read(path)?;
         let wrong = |error| ModelError::file(path, error);
@@ -110,7 +111,7 @@ impl TensorFile {
         Ok(Self { path: path.to_path_buf(), bytes, header })
     }
 
-    /// An entry of text.
+    /// Returns an entry of text.
     pub fn header(&self, key: &str) -> Option<&str> {
         self.header.get(key).map(String::as_str)
     }
@@ -118,7 +119,8 @@ impl TensorFile {
     /// Copies a tensor's elements (`f32`, `bf16` or `f16`); the error names the tensor.
     ///
     /// # Errors
-    /// Name file and tensor: there is none of this name, it has another shape, or its elements are of another type.
+    /// The error names file and tensor: the tensor is missing, or its shape or element type
+    /// differs.
     pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
         let tensors =
             SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;
@@ -126,7 +128,7 @@ impl TensorFile {
     }
 }
 
-/// The little-endian bytes of some elements.
+/// Returns the little-endian bytes of some elements.
 #[cfg(target_endian = "little")]
 pub(crate) fn bytes_of(values: &[f32]) -> &[u8] {
     bytemuck::cast_slice(values)
@@ -150,7 +152,7 @@ pub(crate) fn floats_of(
     decode(path, name, view.dtype(), view.data(), to)
 }
 
-/// Refuses a tensor of another shape than the config's.
+/// Rejects a tensor of another shape than the config's.
 pub(crate) fn check_shape(
     path: &Path,
     name: &str,

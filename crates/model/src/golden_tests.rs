@@ -1,6 +1,6 @@
 //! The decoder against `transformers`' Qwen2, Qwen3 and Llama and AdamW against PyTorch's, through golden files.
 //!
-//! `make.py` in each folder of `tests/golden` made them; it says how the weights are computed.
+//! `make.py` in each folder of `tests/golden` made them; it states how the weights are computed.
 
 use serde_json::Value;
 use turnwise_core::{
@@ -47,7 +47,7 @@ fn case(family: &str, name: &str) -> Value {
     golden(&format!("{family}/{family}.json"))[name].clone()
 }
 
-/// The config of a golden model and its tensors in the formula's order, which is not to depend on the
+/// Returns the config of a golden model and its tensors in the formula's order, which is not to depend on the
 /// layout's.
 fn shape(case: &Value) -> (ModelConfig, Vec<String>) {
     if let Some(names) = case["names"].as_array() {
@@ -96,7 +96,7 @@ fn shape(case: &Value) -> (ModelConfig, Vec<String>) {
     (config, names)
 }
 
-/// The golden model of a case with weights multiplied by `factor` (1 for the golden one).
+/// Returns the golden model of a case with weights multiplied by `factor` (1 for the golden one).
 fn model(case: &Value, factor: f64) -> Parameters<f64> {
     let (config, names) = shape(case);
     let mut parameters = Parameters::<f64>::zeros(config);
@@ -128,7 +128,7 @@ fn derivatives(index: usize) -> [f64; 2] {
     [(0.7 * index as f64).sin(), (0.3 * index as f64).cos()]
 }
 
-/// The model's log-probabilities, entropies, loss and gradient.
+/// The model's log-probs, entropies, loss and gradient.
 type Found = (Vec<f64>, Vec<f64>, f64, Vec<f64>);
 
 /// In `f64`, by the decoder.
@@ -185,7 +185,7 @@ fn in_single(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     (logprobs, entropies, report.loss, learner.gradient().iter().copied().map(f64::from).collect())
 }
 
-/// Largest distances: of log-probabilities and entropies, of the loss, and of the gradient relative to
+/// Returns the largest distances: of log-probs and entropies, of the loss, and of the gradient relative to
 /// the norm of its tensor.
 fn distances(
     case: &Value,
@@ -227,7 +227,7 @@ fn logprobs_entropies_and_gradients_equal_transformers() {
     }
 }
 
-/// A tensor's place inside a layer.
+/// Returns a tensor's place inside a layer.
 fn part(name: &str) -> String {
     let module = if name.starts_with("up") || name.starts_with("down") { "mlp" } else { "self_attn" };
     format!("{module}.{name}")
@@ -271,7 +271,7 @@ fn small_changes_are_seen() {
     }
 }
 
-/// The engine's greedy generation.
+/// Returns the engine's greedy generation.
 fn generated(case: &Value, parameters: &Parameters<f64>) -> Vec<u32> {
     let settings = EngineConfig { max_num_seqs: 1, max_context: 64 };
     let mut engine = NativeEngine::new(parameters.cast().into(), 0, settings, None).unwrap();
@@ -327,7 +327,7 @@ fn logits_equal_transformers() {
     }
 }
 
-/// Largest distance of any weight after any step from PyTorch's AdamW, relative to 1.
+/// Returns the largest distance of any weight after any step from PyTorch's AdamW, relative to 1.
 fn adamw_distance(change: impl FnOnce(&mut AdamWConfig)) -> f64 {
     let golden = golden("qwen2/adamw.json");
     let mut settings: AdamWConfig = serde_json::from_value(golden["settings"].clone()).unwrap();

@@ -1,4 +1,4 @@
-//! The head on the decoder's last layer: the output layer with its log-probabilities and entropies, a
+//! The head on the decoder's last layer: the output layer with its log-probs and entropies, a
 //! critic's value, and divergences between rows. Logits are made a chunk of rows at a time.
 
 use std::ops::Range;
@@ -13,8 +13,8 @@ use crate::packing::Packing;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Logits alive at a time, in elements, where the vocabulary leaves room for [`FEWEST_ROWS`]; the rows of a chunk of the output
-/// head follow from it.
+/// Maximum number of logits in memory, in elements, if the vocabulary leaves room for
+/// [`FEWEST_ROWS`]. It determines the rows of a chunk of the output head.
 pub(crate) const LOGITS: usize = 1 << 23;
 
 /// Fewest rows of a chunk. Every product of a chunk packs the whole output matrix, and with a vocabulary of 151,936 the rows that
@@ -85,8 +85,7 @@ struct PairSide<T> {
     logits: Vec<T>,
 }
 
-/// Makes a buffer at least this long. What was in it is lost where it grows: a longer one is not held
-/// beside a shorter one, and none is longer than what was asked for.
+/// Ensures that a buffer has at least this length; growing discards its content.
 pub(crate) fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
     if buffer.len() < len {
         *buffer = Vec::new();
@@ -103,18 +102,20 @@ fn fit<T: Real>(buffer: &mut Vec<T>, len: usize) {
     }
 }
 
-/// The part of a row buffer that belongs to a range of rows.
+/// Returns the part of a row buffer that belongs to a range of rows.
 pub(crate) fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
     range.start * width..range.end * width
 }
 
-/// Rows of a chunk of the output head. The gradient of the output matrix is summed chunk by chunk, so its last bits go by it.
+/// Returns the rows of a chunk of the output head. The gradient of the output matrix is summed chunk by
+/// chunk, so its last bits go by it.
 fn chunk_rows(vocabulary: usize) -> usize {
     (LOGITS / vocabulary).max(FEWEST_ROWS)
 }
 
 impl<T: Real> HeadState<T> {
-    /// Bytes of the buffers in a pass with so many targets, each on a row of its own, those of divergences left out.
+    /// Returns the bytes of the buffers in a pass with so many targets, each on a row of its own, those
+    /// of divergences left out.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -122,12 +123,12 @@ impl<T: Real> HeadState<T> {
         numbers * size_of::<T>() + statistics + Self::logit_bytes(config, targets)
     }
 
-    /// Bytes of the chunk of logits in it.
+    /// Returns the bytes of the chunk of logits in it.
     pub(crate) fn logit_bytes(config: &ModelConfig, targets: usize) -> usize {
         targets.min(chunk_rows(config.vocab_size)) * config.vocab_size * size_of::<T>()
     }
 
-    /// Bytes of the buffers of divergences: both sides of a chunk.
+    /// Returns the bytes of the buffers of divergences: both sides of a chunk.
     pub(crate) fn divergence_bytes(config: &ModelConfig, targets: usize) -> usize {
         let rows = targets.min((chunk_rows(config.vocab_size) / 2).max(1));
         2 * rows * (config.vocab_size + config.hidden_size) * size_of::<T>()
@@ -153,7 +154,7 @@ impl<T: Real> HeadState<T> {
         rms_norm(&self.rows[used], weight, config.rms_norm_eps, &mut self.normed[used], inverse);
     }
 
-    /// Mean of the gathered rows of a run of targets.
+    /// Returns the mean of the gathered rows of a run of targets.
     pub(crate) fn mean(&self, targets: &Range<usize>, hidden: usize) -> Vec<T> {
         let mut sum = vec![T::ZERO; hidden];
         for output in &self.output_of[targets.clone()] {
@@ -166,8 +167,7 @@ impl<T: Real> HeadState<T> {
         sum
     }
 
-    /// Says of each target what the head makes of its row: log-probability and entropy, or a critic's
-    /// value in the place of the log-probability.
+    /// Computes log-prob and entropy of each target, or a critic's value instead of the log-prob.
     pub(crate) fn score(&mut self, network: Network<'_, T>, packing: &Packing, temperature: f64) {
         let Parameters { config, layout, data } = network.parameters;
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
@@ -206,7 +206,7 @@ impl<T: Real> HeadState<T> {
         self.d_normed[..outputs * hidden].fill(T::ZERO);
     }
 
-    /// Takes the derivatives with respect to the log-probability and entropy (or value) of every target. Only the
+    /// Takes the derivatives with respect to the log-prob and entropy (or value) of every target. Only the
     /// outputs in `wanted` are looked at: the others' targets have none.
     pub(crate) fn backward(
         &mut self,
@@ -270,7 +270,7 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// The divergences, in nats.
+    /// Returns the divergences, in nats.
     pub(crate) fn divergences(
         &mut self,
         parameters: &Parameters<T>,
@@ -423,7 +423,7 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Runs of divergences with the same kind of second side, short enough for the logits of both.
+/// Returns the runs of divergences with the same kind of second side, short enough for the logits of both.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms

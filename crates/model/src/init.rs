@@ -12,7 +12,7 @@ impl Parameters<f32> {
     /// Differs from `transformers`' Qwen2, which does not scale the residual projections.
     ///
     /// # Errors
-    /// Those of [`ModelConfig::check`].
+    /// Fails like [`ModelConfig::check`].
     pub fn init(config: ModelConfig, seed: Seed) -> Result<Self, ModelError> {
         config.check()?;
         let layout = ParameterLayout::new(&config);

@@ -135,7 +135,7 @@ impl LanePasses {
         Ok(())
     }
 
-    /// The divergences, in nats. `reference` is the other policy after its own pass.
+    /// Returns the divergences, in nats. `reference` is the other policy after its own pass.
     pub(crate) fn divergences(
         &mut self,
         network: Network<'_, f32>,

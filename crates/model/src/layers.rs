@@ -1,9 +1,9 @@
-//! Parts for small networks beside the decoder, such as a learned decomposer of returns: products, linear layers,
-//! vectorised loops with fixed sums, the layout of a flat buffer of weights, the sum of lanes' gradients.
+//! Building blocks for small networks such as TurnRD: products, linear layers, vectorized loops
+//! with fixed sums, the layout of a flat weight buffer, and the sum of lane gradients.
 //!
-//! All work on row-major slices and are generic over [`Real`]: `f32` trains, `f64` is held against finite differences
-//! ([`crate::testing`]). Sums run over [`LANES`] fixed lanes, so that they do not depend on the width of the
-//! CPU's vectors.
+//! All work on row-major slices and are generic over [`Real`]: `f32` trains, `f64` is compared with
+//! finite differences ([`crate::testing`]). Sums run over [`LANES`] fixed lanes, so that they do not
+//! depend on the width of the CPU's vectors.
 //!
 //! ```
 //! use turnwise_model::layers::{Accumulate, linear};

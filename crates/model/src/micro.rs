@@ -1,4 +1,4 @@
-//! One micro-batch of a lane: forward, what the objectives say of it, and backward.
+//! One micro-batch of a lane: forward pass, objectives, backward pass.
 
 use std::ops::Range;
 
@@ -73,14 +73,14 @@ pub(crate) struct PassOver<'a> {
     pub(crate) network: Network<'a, f32>,
     pub(crate) batch: &'a [TokenSequence],
     pub(crate) masked_contexts: &'a [MaskedContext],
-    /// True if log-probabilities are wanted, or the hidden states alone.
+    /// True if log-probs are wanted, or the hidden states alone.
     pub(crate) scored: bool,
     /// True if a prefix that sequences share is computed once.
     pub(crate) share: bool,
 }
 
 impl PassOver<'_> {
-    /// The masked_contexts of every sequence.
+    /// Returns the masked_contexts of every sequence.
     pub(crate) fn companions(&self) -> Vec<Vec<usize>> {
         let mut companions =
             vec![Vec::new(); if self.masked_contexts.is_empty() { 0 } else { self.batch.len() }];
@@ -187,7 +187,7 @@ impl<'a> Micro<'a> {
         Ok(Self { pass, members, masked_contexts, lane, gradient, temperature })
     }
 
-    /// The log-probabilities (of a critic: the values) and entropies of every member.
+    /// The log-probs (of a critic: the values) and entropies of every member.
     pub(crate) fn scores(&self, found: &mut Vec<Found<TokenScores>>) {
         for (index, &sequence) in self.members.iter().enumerate() {
             let targets = self.lane.packing.targets_of(&(index..index + 1));
@@ -282,7 +282,7 @@ impl<'a> Micro<'a> {
         Ok(())
     }
 
-    /// The divergences that the objectives look at, in the order they are asked: for every member its
+    /// Returns the divergences that the objectives look at, in the order they are asked: for every member its
     /// targets against the reference, then for every masked_context its tokens against the other prompt's and
     /// those against the reference.
     fn terms(
@@ -319,7 +319,7 @@ impl<'a> Micro<'a> {
         terms
     }
 
-    /// The targets of a masked_context's response: in its sequence, and after the other prompt.
+    /// Returns the targets of a masked_context's response: in its sequence, and after the other prompt.
     fn target_ranges(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (masked_context, member) = self.masked_contexts[index];
         let MaskedContext { sequence, span, .. } = self.pass.masked_contexts[masked_context];
@@ -344,7 +344,7 @@ impl<'a> Micro<'a> {
         Ok(found.into_iter().map(f64::from).collect())
     }
 
-    /// The objective's answer for one sequence, its lengths checked and its derivatives noted.
+    /// Returns the objective's answer for one sequence, its lengths checked and its derivatives noted.
     fn ask(
         &mut self,
         objective: &dyn Objective,
@@ -367,7 +367,7 @@ impl<'a> Micro<'a> {
         Ok(value)
     }
 
-    /// The answer for one masked_context, added to that of its sequence; returns where the next one's
+    /// Returns the answer for one masked_context, added to that of its sequence; returns where the next one's
     /// divergences start.
     fn ask_masked_context(
         &mut self,
@@ -467,7 +467,7 @@ fn fill(to: &mut [f64], from: &[f64]) {
     to.iter_mut().zip(from).for_each(|(to, &value)| *to = value);
 }
 
-/// The objective's answer for a sequence without response tokens.
+/// Returns the objective's answer for a sequence without response tokens.
 pub(crate) fn evaluate_empty(
     objective: &dyn Objective,
     sequence: usize,

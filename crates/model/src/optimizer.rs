@@ -67,7 +67,7 @@ impl OptimizerState {
         Self { step: 0, first: vec![0.0; len], second: vec![0.0; len] }
     }
 
-    /// The numbers of the next update, and what a decaying weight keeps of itself.
+    /// Returns the numbers of the next update, and what a decaying weight keeps of itself.
     pub(crate) fn rates(&self, config: &AdamWConfig, learning_rate: f64, norm: f64) -> (Rates, f32) {
         let clip = if config.clip_norm > 0.0 { (config.clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 };
         let t = (self.step + 1) as f64;
@@ -120,11 +120,12 @@ impl OptimizerState {
         work.into_par_iter().for_each(|(weight, m, v, g, keep)| rates.apply(weight, m, v, g, keep));
     }
 
-    /// Writes the moments under the tensors' names, `exp_avg.<name>` and `exp_avg_sq.<name>` as PyTorch
-    /// calls them, and the step count in the header; the file appears whole or not at all.
+    /// Writes the moments under the tensors' names, `exp_avg.<name>` and `exp_avg_sq.<name>` as in
+    /// PyTorch, and the step count in the header. The write is atomic.
     ///
     /// # Errors
-    /// Name the file: the state has fewer moments than the tensors ask for, or the file cannot be written.
+    /// The error names the file: the state has fewer moments than the tensors ask for, or the file cannot
+    /// be written.
     pub fn save(&self, path: &Path, trained: &[TensorInfo]) -> Result<(), ModelError> {
         let mut tensors = Vec::new();
         for tensor in trained {
@@ -144,8 +145,8 @@ impl OptimizerState {
     /// Reads what [`OptimizerState::save`] wrote, to the bit.
     ///
     /// # Errors
-    /// Name the file: it cannot be read, is no whole `safetensors` file, has no `step` in its header, or lacks the
-    /// moments of a tensor or has them in another shape.
+    /// The error names the file: it cannot be read, is not complete `safetensors`, has no `step` in
+    /// its header, or lacks moments of a tensor or has them in another shape.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let file = Mapped::open(path)?;
         let (_, header) =
@@ -237,8 +238,8 @@ impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
     }
 }
 
-/// Adds the gradients of all lanes into the first one's, in lane order, and returns the global norm. The sum does not
-/// depend on the number of threads.
+/// Adds the gradients of all lanes to the first, in lane order, and returns the global norm. The
+/// result does not depend on the number of threads.
 pub fn sum_gradients(gradients: &mut [Vec<f32>]) -> f64 {
     let Some((total, others)) = gradients.split_first_mut() else { return 0.0 };
     let others = &*others;

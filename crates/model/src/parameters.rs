@@ -1,7 +1,7 @@
 //! All weights of a decoder in one flat buffer, with the ranges of its tensors.
 //!
-//! Gradients, optimiser moments and checkpoints are buffers of the same layout, so that each of them
-//! is one slice operation. Names and shapes are those of a Hugging Face checkpoint; a linear layer's
+//! Gradients, optimizer moments and checkpoints have the same layout, so operations on them are
+//! slice operations. Names and shapes are those of a Hugging Face checkpoint; a linear layer's
 //! weight is `[out, in]`, row-major.
 
 use std::ops::Range;
@@ -73,7 +73,7 @@ impl LayerLayout {
         Some(self.q_bias.as_ref()?.start..self.v_bias.as_ref()?.end)
     }
 
-    /// Norm of query and key heads as one vector, `[2 head_dim]`.
+    /// Returns the norm of query and key heads as one vector, `[2 head_dim]`.
     pub fn qk_norm(&self) -> Option<Range<usize>> {
         Some(self.q_norm.as_ref()?.start..self.k_norm.as_ref()?.end)
     }
@@ -98,8 +98,8 @@ pub struct ParameterLayout {
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`; the embedding's own place where the two are tied, and in a critic,
-    /// which has none.
+    /// Output layer, `[vocab, hidden]`: the embedding's range if tied, and for a critic, which has
+    /// none.
     pub output: Range<usize>,
     /// A critic's value head, `[hidden]` weights and the bias; absent in a policy.
     pub value: Option<Range<usize>>,
@@ -110,12 +110,12 @@ pub struct ParameterLayout {
 }
 
 impl ParameterLayout {
-    /// The layout of a policy.
+    /// Returns the layout of a policy.
     pub fn new(config: &ModelConfig) -> Self {
         Self::with_head(config, false)
     }
 
-    /// The layout of a critic: the same decoder with a value head in the place of the output layer,
+    /// Returns the layout of a critic: the same decoder with a value head instead of the output layer,
     /// named as in `transformers`' token classification models.
     pub fn critic(config: &ModelConfig) -> Self {
         Self::with_head(config, true)
@@ -170,7 +170,7 @@ impl ParameterLayout {
     }
 }
 
-/// Tensors laid one after the other in a flat buffer.
+/// Tensors laid one after another in a flat buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorList {
     /// The tensors in buffer order.
@@ -180,7 +180,7 @@ pub struct TensorList {
 }
 
 impl TensorList {
-    /// Places a tensor behind the others; weight decay applies to it where it has more than one dimension.
+    /// Appends a tensor. Weight decay applies if it has more than one dimension.
     pub fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();
         self.len = range.end;
@@ -206,21 +206,21 @@ pub struct Parameters<T> {
 }
 
 impl<T: Real> Parameters<T> {
-    /// All zeros.
+    /// Returns all zeros.
     pub fn zeros(config: ModelConfig) -> Self {
         let layout = ParameterLayout::new(&config);
         let data = vec![T::ZERO; layout.len];
         Self { config, layout, data }
     }
 
-    /// A critic of all zeros.
+    /// Returns a critic of all zeros.
     pub fn critic(config: ModelConfig) -> Self {
         let layout = ParameterLayout::critic(&config);
         let data = vec![T::ZERO; layout.len];
         Self { config, layout, data }
     }
 
-    /// A critic that starts from this policy's layers; its value is 0 everywhere.
+    /// Returns a critic that starts from this policy's layers; its value is 0 everywhere.
     pub fn to_critic(&self) -> Self {
         let mut critic = Self::critic(self.config.clone());
         let ranges = critic.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
@@ -232,7 +232,7 @@ impl<T: Real> Parameters<T> {
         critic
     }
 
-    /// The same weights as another number type.
+    /// Returns the same weights as another number type.
     pub fn cast<U: Real>(&self) -> Parameters<U> {
         Parameters {
             config: self.config.clone(),
@@ -241,13 +241,13 @@ impl<T: Real> Parameters<T> {
         }
     }
 
-    /// A tensor by its name in the checkpoint.
+    /// Returns a tensor by its name in the checkpoint.
     pub fn tensor(&self, name: &str) -> Option<&[T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get(info.range.clone())
     }
 
-    /// A tensor by its name in the checkpoint, to be changed.
+    /// Returns a tensor by its name in the checkpoint, to be changed.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())

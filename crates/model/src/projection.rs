@@ -1,6 +1,6 @@
 //! The decoder's linear layers: where each one's weights are, and its passes.
 //!
-//! Projections that read the same input stand below one another in the flat buffer and are one product.
+//! Projections with the same input are contiguous in the flat buffer and form one product.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ impl Projection {
         }
     }
 
-    /// Output of attention.
+    /// Returns the output of attention.
     pub(crate) fn o(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.query_width();
         let bias = layer.o_bias.clone();
@@ -62,7 +62,7 @@ impl Projection {
         }
     }
 
-    /// Output of the MLP.
+    /// Returns the output of the MLP.
     pub(crate) fn down(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.intermediate_size;
         let bias = layer.down_bias.clone();

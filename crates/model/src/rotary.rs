@@ -54,7 +54,7 @@ pub struct Rotary {
 }
 
 impl ModelConfig {
-    /// The rotary embedding.
+    /// Returns the rotary embedding.
     ///
     /// Without scaling the frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer"). They
     /// are double precision, whereas `transformers` rounds them to single: far into long contexts its
@@ -114,7 +114,7 @@ impl ModelConfig {
 }
 
 impl RopeScaling {
-    /// Refuses numbers that cannot be meant.
+    /// Rejects numbers that cannot be meant.
     pub(crate) fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, value: f64, least: &str| {
             Err(ModelError::Config {

@@ -17,7 +17,7 @@ pub enum ScheduleKind {
     },
     /// 1 until `flat` of the run (warm-up included), then a straight line down to `floor`.
     Linear {
-        /// Share of the run before the line starts.
+        /// Fraction of the run before the line starts.
         #[schemars(range(min = 0.0, max = 1.0))]
         flat: f64,
         /// Share that is left at the end.
@@ -31,8 +31,8 @@ pub enum ScheduleKind {
 pub struct Schedule {
     /// Peak learning rate.
     pub peak: f64,
-    /// Steps over which the rate rises; the first step runs at `peak / warmup_steps`, step `warmup_steps`
-    /// at `peak`.
+    /// Number of steps of linear warm-up: the first step has `peak / warmup_steps`, step
+    /// `warmup_steps` has `peak`.
     pub warmup_steps: u64,
     /// Steps of the run; the last one runs at the floor.
     pub total_steps: u64,

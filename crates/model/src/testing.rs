@@ -1,5 +1,5 @@
-//! Parts of tests, here and in other crates: derivatives held against finite differences, a loss whose every number
-//! counts, distances.
+//! Parts of tests, here and in other crates: derivatives compared with finite differences, a loss whose
+//! every number counts, distances.
 
 use std::ops::Range;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Log-probabilities and entropies.
+    /// Log-probs and entropies.
     pub const PLAIN: Self = Self { entropies: true, kls: false, silent: None };
 }
 
@@ -70,7 +70,7 @@ impl Objective for Probe {
     }
 }
 
-/// Length of `a - b` over the length of `b`.
+/// Returns the length of `a - b` over the length of `b`.
 ///
 /// # Panics
 /// If they have different lengths.
@@ -81,7 +81,7 @@ pub fn relative_distance(a: &[f32], b: &[f32]) -> f64 {
         / norm(&mut b.iter().map(|&b| f64::from(b))).max(1e-30)
 }
 
-/// Largest difference of two lists of rows.
+/// Returns the largest difference of two lists of rows.
 ///
 /// # Panics
 /// If they have different lengths.
@@ -124,8 +124,9 @@ pub fn check_gradient(name: &str, x: &[f64], gradient: &[f64], mut function: imp
 
 /// Derivatives of a loss by differences, along a random direction in each tensor.
 ///
-/// One tensor moves at a time and in a direction that does not come from the gradient held against it: a tensor whose
-/// gradient is wrongly zero, or another's, is seen however small its part of the whole gradient is.
+/// One tensor moves at a time and in a direction that does not come from the gradient compared with it: a
+/// tensor whose gradient is wrongly zero, or another's, is seen however small its part of the whole
+/// gradient is.
 #[derive(Debug)]
 pub struct TensorDifferences {
     tensors: Vec<TensorDifference>,
@@ -178,8 +179,8 @@ impl TensorDifferences {
         Self { tensors: found }
     }
 
-    /// The tensors in which `gradient` is not the derivative: off by more than 1 part in 100 and `noise`, the part of
-    /// a difference that rounding of the loss makes up.
+    /// Returns the tensors in which `gradient` is not the derivative: off by more than 1 part in 100 and
+    /// `noise`, the part of a difference that rounding of the loss makes up.
     pub fn wrong(&self, gradient: &[f32], noise: f64) -> Vec<String> {
         let mut wrong = Vec::new();
         for TensorDifference { name, range, direction, difference } in &self.tensors {

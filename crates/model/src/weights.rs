@@ -1,4 +1,4 @@
-//! The weights that a decoder runs with, and an adapter where only that is trained.
+//! The weights that a decoder runs with, and an adapter if only that is trained.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// An adapter on a base.
+    /// Returns an adapter on a base.
     ///
     /// # Errors
-    /// If the adapter was made for another architecture.
+    /// Fails if the adapter was made for another architecture.
     pub fn adapted(base: Arc<Parameters<f32>>, adapter: Adapter<f32>) -> Result<Self, ModelError> {
         adapter.check_base(&base.config)?;
         Ok(Self { base, adapter: Some(Arc::new(adapter)) })
     }
 
-    /// The architecture.
+    /// Returns the architecture.
     pub fn config(&self) -> &ModelConfig {
         &self.base.config
     }
 
-    /// The same without its adapter.
+    /// Returns the same without its adapter.
     pub fn without_adapter(&self) -> Self {
         Self { base: Arc::clone(&self.base), adapter: None }
     }
 
-    /// The same function in weights of an ordinary model: `W + s B A` in the place of each adapted `W`.
-    /// Without an adapter nothing is copied.
+    /// Returns the same function as an ordinary model: `W + s B A` for each adapted `W`. Without an
+    /// adapter, nothing is copied.
     ///
     /// # Errors
-    /// The adapter was made for another architecture than the base.
+    /// Fails if the adapter was made for another architecture than the base.
     pub fn merged(&self) -> Result<Arc<Parameters<f32>>, ModelError> {
         let Some(adapter) = &self.adapter else { return Ok(Arc::clone(&self.base)) };
         let mut merged = (*self.base).clone();
@@ -49,17 +49,17 @@ impl Weights {
         Ok(Arc::new(merged))
     }
 
-    /// The trained parameters: the adapter's where there is one, else all weights.
+    /// Returns the trained parameters: the adapter's if there is one, else all weights.
     pub fn trained(&self) -> &[f32] {
         self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
     }
 
-    /// The tensors of what is trained: the layout of gradients, moments and optimiser states.
+    /// The tensors of what is trained: the layout of gradients, moments and optimizer states.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         self.adapter.as_ref().map_or(&self.base.layout.tensors, |adapter| &adapter.layout.tensors)
     }
 
-    /// True if they are a critic's.
+    /// Returns true if they are a critic's.
     pub fn has_value_head(&self) -> bool {
         Network::from(self).value().is_some()
     }
@@ -79,8 +79,8 @@ impl From<Arc<Parameters<f32>>> for Weights {
 
 /// The weights of one pass.
 ///
-/// If there is an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and
-/// nothing is computed for the others.
+/// With an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and no other
+/// gradients are computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
@@ -99,17 +99,17 @@ pub(crate) struct ValueHead<'a, T> {
 }
 
 impl<'a, T: Real> Network<'a, T> {
-    /// Length of the gradient buffer.
+    /// Returns the length of the gradient buffer.
     pub(crate) fn trained(&self) -> usize {
         self.adapter.map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
 
-    /// The gradient of a tensor of the base; `None` where it is frozen.
+    /// Returns the gradient of a tensor of the base; `None` if it is frozen.
     pub(crate) fn gradient_of<'g>(&self, range: &Range<usize>, gradient: &'g mut [T]) -> Option<&'g mut [T]> {
         if self.adapter.is_some() { None } else { gradient.get_mut(range.clone()) }
     }
 
-    /// The value head of a critic.
+    /// Returns the value head of a critic.
     pub(crate) fn value(&self) -> Option<ValueHead<'a, T>> {
         let (range, data) = match self.adapter {
             Some(adapter) => (adapter.layout.value.clone()?, &adapter.data),

@@ -1,12 +1,12 @@
-//! From per-token losses to one number: a weight per token, fixed for the whole optimiser batch.
+//! How per-token losses are averaged: a weight per token, fixed for the whole optimizer batch.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ObjectiveBatch;
 
-/// Mean over response tokens that the loss is. All counts are over the whole optimiser batch, with the sequences that are left out
-/// of it because they have no gradient ([`crate::LeftOut`]), and over tokens that count; sequences and turns without one are not
-/// counted.
+/// Which mean over response tokens the loss is. Counts are over the whole optimizer batch, with
+/// sequences that are left out because they have no gradient ([`crate::LeftOut`]). Masked tokens do
+/// not count, nor do turns and sequences without other tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
@@ -21,7 +21,7 @@ pub enum Aggregation {
     TurnMean,
 }
 
-/// The weight of every response token, `[sequence][token]`; 0 for a token that does not count.
+/// Returns the weight of each response token, `[sequence][token]`; 0 for masked tokens.
 pub fn token_weights(aggregation: Aggregation, batch: &ObjectiveBatch) -> Vec<Vec<f64>> {
     let counted = |sequence: usize, range: std::ops::Range<usize>| {
         range.filter(|&token| batch.sequences[sequence].counts(token)).count()

@@ -1,4 +1,4 @@
-//! The numbers of one optimiser batch that a policy objective is built from.
+//! The numbers of one optimizer batch.
 
 use turnwise_core::{ObjectiveError, TurnSpan};
 
@@ -18,22 +18,22 @@ pub enum Advantages {
 pub struct ObjectiveSequence {
     /// The turn spans, as in [`turnwise_core::TokenSequence::spans`].
     pub spans: Vec<TurnSpan>,
-    /// Log-probabilities under the policy that sampled the tokens, in nats.
+    /// Log-probs under the policy that sampled the tokens, in nats.
     pub old_logprobs: Vec<f32>,
-    /// Log-probabilities under the reference policy, in nats; needed when
+    /// Log-probs under the reference policy, in nats; needed if
     /// [`ObjectiveConfig::needs_reference_logprobs`].
     pub ref_logprobs: Option<Vec<f32>>,
     /// Advantages of the tokens.
     pub advantages: Advantages,
-    /// True if the trajectory solved its task.
+    /// Whether the trajectory solved its task.
     pub success: bool,
-    /// Response tokens that count, one entry each; absent: all. A token that does not count changes nothing, not even
-    /// a mean or a ratio.
+    /// Which response tokens count; absent: all. Masked tokens affect nothing, not even means and
+    /// ratios.
     pub mask: Option<Vec<bool>>,
 }
 
 impl ObjectiveSequence {
-    /// A sequence with one advantage per span, no reference and no mask.
+    /// Creates a sequence with one advantage per span, no reference and no mask.
     pub fn new(spans: Vec<TurnSpan>, old_logprobs: Vec<f32>, advantages: Vec<f64>) -> Self {
         Self {
             spans,
@@ -45,17 +45,17 @@ impl ObjectiveSequence {
         }
     }
 
-    /// Number of response tokens, those that do not count included.
+    /// Returns the number of response tokens, masked ones included.
     pub fn response_tokens(&self) -> usize {
         self.spans.iter().map(TurnSpan::len).sum()
     }
 
-    /// True if response token `token` counts.
+    /// Returns true if response token `token` counts.
     pub(crate) fn counts(&self, token: usize) -> bool {
         self.mask.as_ref().is_none_or(|mask| mask[token])
     }
 
-    /// Index ranges of the spans into the response tokens.
+    /// Returns the index ranges of the spans into the response tokens.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
         self.spans.iter().scan(0, |start, span| {
             let range = *start..*start + span.len();
@@ -64,7 +64,7 @@ impl ObjectiveSequence {
         })
     }
 
-    /// One advantage per response token.
+    /// Returns one advantage per response token.
     pub(crate) fn token_advantages(&self) -> Vec<f64> {
         match &self.advantages {
             Advantages::PerToken(values) => values.clone(),
@@ -117,8 +117,8 @@ impl ObjectiveSequence {
     }
 }
 
-/// Size of the sequences of an optimiser batch that the learner does not get, because they have no gradient. The loss is a mean
-/// over them, too.
+/// Size of sequences that the learner does not get, because they have no gradient. The loss is also
+/// a mean over them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Response tokens that count.
@@ -140,25 +140,25 @@ impl LeftOut {
     }
 }
 
-/// The sequences of one optimiser batch, in the order the learner gets them.
+/// The sequences of one optimizer batch, in the order the learner gets them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectiveBatch {
     /// The sequences.
     pub sequences: Vec<ObjectiveSequence>,
-    /// Those of the batch that the learner does not get.
+    /// Sequences that the learner does not get.
     pub left_out: LeftOut,
 }
 
 impl ObjectiveBatch {
-    /// A batch that the learner gets the whole of.
+    /// Creates a batch without left-out sequences.
     pub fn new(sequences: Vec<ObjectiveSequence>) -> Self {
         Self { sequences, left_out: LeftOut::default() }
     }
 
-    /// Refuses arrays of wrong length and numbers that are not finite.
+    /// Rejects arrays of wrong length, NaN and infinity.
     ///
     /// # Errors
-    /// [`ObjectiveError`] names the sequence, the array and the token.
+    /// The error names the sequence, the array and the token.
     pub fn check(&self, config: &ObjectiveConfig) -> Result<(), ObjectiveError> {
         self.sequences.iter().enumerate().try_for_each(|(index, sequence)| sequence.check(index, config))
     }

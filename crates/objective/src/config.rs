@@ -1,28 +1,29 @@
-//! Configuration of an objective.
+//! Settings of the objective.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{MethodTable, ObjectiveError};
 
 use crate::{AdaptiveKl, Aggregation, KlEstimator, KlPlace, NormalizationConfig, SelectiveConfig};
 
-/// Tokens that share one importance ratio.
+/// Which tokens share an importance ratio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RatioKind {
-    /// Every token has its own: `exp(lp - old)` (PPO, GRPO).
+    /// Each token has its own: `exp(lp - old)` (PPO, GRPO).
     #[default]
     Token,
     /// One per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
     Turn,
-    /// One per sequence: the same over all response tokens of a sequence (GSPO). Its gradient averages the advantages of the
-    /// sequence, so that turns keep none of their own.
+    /// One per sequence, over all its response tokens (GSPO). Its gradient averages the advantages
+    /// of the sequence, so differences between turns are lost.
     Sequence,
-    /// The value and the clip of `sequence`, and a gradient of every token's own: advantages of turns stay with their turns
-    /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`). The same as `sequence` where all advantages of a sequence are equal.
+    /// Ratio and clip of `sequence`, with a gradient per token, so that turns keep their advantages
+    /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`). Equal to `sequence` if all
+    /// advantages of a sequence are equal.
     SequenceToken,
 }
 
-/// Distance by which a ratio may leave 1 before it is cut. Written `{ low = 0.2, high = 0.2 }` or `[0.2, 0.2]`.
+/// Clip range of the ratio around 1. Written `{ low = 0.2, high = 0.2 }` or `[0.2, 0.2]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = or_pair)]
@@ -30,12 +31,12 @@ pub struct Clip {
     /// The lower bound is `1 - low`; 0.2 without a preset.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub low: f64,
-    /// The upper bound is `1 + high`; 0.2 without a preset. A large one never clips.
+    /// The upper bound is `1 + high`; 0.2 without a preset. A large value never clips.
     #[schemars(range(min = 0.0, max = 1e12))]
     pub high: f64,
 }
 
-/// The schema of a clip range, which may be a list of its two numbers too.
+/// Allows a clip range to be a list of two numbers in the schema.
 fn or_pair(schema: &mut schemars::Schema) {
     let table = schema.clone();
     let low = table.get("properties").map(|known| known["low"].clone());
@@ -45,7 +46,7 @@ fn or_pair(schema: &mut schemars::Schema) {
     });
 }
 
-/// The schema of tables that a registry reads by their `kind`.
+/// Returns the schema of tables that a registry parses by their `kind`.
 fn method_tables(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "array",
@@ -66,19 +67,19 @@ impl Default for Clip {
     }
 }
 
-/// The KL penalty to the reference policy.
+/// KL penalty to the reference policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KlConfig {
-    /// The coefficient beta; 0 turns the penalty off.
+    /// Coefficient beta; 0 turns the penalty off.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub coef: f64,
-    /// Estimator of the KL from the log-probabilities of the sampled tokens.
+    /// Estimator of the KL from the log-probs of the sampled tokens.
     pub estimator: KlEstimator,
-    /// In the loss, or in the reward before credit is assigned.
+    /// Whether the penalty is in the loss, or in the reward before credit assignment.
     #[serde(rename = "where")]
     pub place: KlPlace,
-    /// Lets the coefficient follow a target. Absent: it stays.
+    /// Adapt the coefficient to a target KL. Absent: it is constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<AdaptiveKl>,
 }
@@ -89,19 +90,19 @@ impl Default for KlConfig {
     }
 }
 
-/// The whole policy objective.
+/// Settings of the policy objective.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ObjectiveConfig {
-    /// Tokens that share one importance ratio.
+    /// Which tokens share an importance ratio.
     pub ratio: RatioKind,
     /// The clip range.
     pub clip: Clip,
-    /// Dual clip: for a negative advantage the loss is bounded at this ratio (3 where it is used). Absent: off.
+    /// Dual clip: bound of the loss for negative advantages (usually 3). Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 1.0))]
     pub dual_clip: Option<f64>,
-    /// Mean over tokens that the loss is.
+    /// Which mean over tokens the loss is.
     pub aggregation: Aggregation,
     /// The KL penalty to the reference policy.
     pub kl: KlConfig,
@@ -114,37 +115,37 @@ pub struct ObjectiveConfig {
     /// SORL's clipping-triggered normalization of the gradient. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalization: Option<NormalizationConfig>,
-    /// Further terms of the loss, `{ kind = "...", ... }`, by the names that a program has registered.
+    /// Further loss terms, `{ kind = "...", ... }`, by registered name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "method_tables")]
     pub terms: Vec<MethodTable>,
 }
 
 impl ObjectiveConfig {
-    /// True if the loss has a KL to the reference policy in it.
+    /// Returns true if the loss has a KL to the reference policy.
     pub fn needs_reference(&self) -> bool {
         self.kl.coef != 0.0 && self.kl.place == KlPlace::Loss
     }
 
-    /// True if [`crate::ObjectiveSequence::ref_logprobs`] must be filled for the loss.
+    /// Returns true if [`crate::ObjectiveSequence::ref_logprobs`] must be filled for the loss.
     pub fn needs_reference_logprobs(&self) -> bool {
         self.needs_reference() && self.kl.estimator != KlEstimator::Full
     }
 
-    /// True if the learner must compute full-vocabulary KLs to the reference policy.
+    /// Returns true if the learner must compute full-vocabulary KLs to the reference policy.
     pub fn needs_reference_kls(&self) -> bool {
         self.needs_reference() && self.kl.estimator == KlEstimator::Full
     }
 
-    /// True if the KL to the reference policy is taken out of the rewards before credit is assigned.
+    /// Returns true if the KL to the reference policy is subtracted from the rewards.
     pub fn kl_in_reward(&self) -> bool {
         self.kl.coef != 0.0 && self.kl.place == KlPlace::Reward
     }
 
-    /// Refuses settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
-    /// [`ObjectiveError::Setting`] names the key, its value and what is allowed.
+    /// The error names the key, its value and the valid range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
         turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(error.to_string()))?;

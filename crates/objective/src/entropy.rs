@@ -1,8 +1,8 @@
 //! The entropy bonus.
 
-/// Loss and derivatives of `-coef * sum_t weight_t H_t`; `H_t` in nats.
+/// Returns the loss and derivatives of `-coef * sum_t weight_t H_t`, with `H_t` in nats.
 ///
-/// Tokens of weight 0 contribute nothing, whatever their entropy.
+/// Tokens of weight 0 contribute nothing.
 pub fn entropy_bonus(coef: f64, weights: &[f64], entropies: &[f64]) -> (f64, Vec<f64>) {
     let mut loss = 0.0;
     let slopes = weights

@@ -1,11 +1,11 @@
-//! Loss share and derivatives in double precision.
+//! Loss and derivatives in f64.
 
 use turnwise_core::{LossMetrics, TokenGradients};
 
-/// Loss of one sequence and its derivatives, in f64: what [`TokenGradients`] is rounded from.
+/// Loss of one sequence and its derivatives in f64, before rounding to [`TokenGradients`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gradient {
-    /// The sequence's share of the batch's loss.
+    /// The sequence's part of the batch loss.
     pub loss: f64,
     /// `d loss / d logprob`, one per response token.
     pub d_logprobs: Vec<f64>,

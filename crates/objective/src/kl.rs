@@ -1,4 +1,4 @@
-//! Estimates of the KL divergence to the reference policy from the log-probabilities of sampled tokens.
+//! Estimates of the KL to the reference policy from log-probs of sampled tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
@@ -14,30 +14,32 @@ pub enum KlEstimator {
     /// `exp(-d) - 1 + d`: unbiased and never negative.
     #[default]
     K3,
-    /// `d`: unbiased, may be negative. For the reward: in the loss its derivative is 1 at every token, whatever the reference, and its gradient
-    /// under the sampling policy is 0 on average (use `k2` or `full` there).
+    /// `d`: unbiased, may be negative. Use it in the reward. In the loss its derivative is 1 at
+    /// every token, for any reference, and its expected gradient under the sampling policy is 0
+    /// (use `k2` or `full` there).
     K1,
     /// `d^2 / 2`: biased, never negative.
     K2,
-    /// The KL itself, over the full vocabulary, by the learner. Only in the loss.
+    /// The exact KL over the full vocabulary, computed by the learner. Only in the loss.
     Full,
 }
 
-/// The quantity that the penalty acts on.
+/// Where the penalty is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KlPlace {
     /// Added to the loss, with a gradient.
     #[default]
     Loss,
-    /// Subtracted from the reward before credit is assigned, without a gradient.
+    /// Subtracted from the reward before credit assignment, without a gradient.
     Reward,
 }
 
-/// The estimate and its derivative with respect to the policy's log-probability; what is sampled in the
-/// place of [`KlEstimator::Full`] is k3.
+/// Returns the estimate and its derivative with respect to the policy's log-prob. For
+/// [`KlEstimator::Full`] it returns k3.
 ///
-/// `ln pi - ln ref` is clamped to [-20, 20] in k3, which is constant outside and has the derivative 0 there.
+/// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside, the estimate is constant with
+/// derivative 0.
 pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f64, f64) {
     let d = logprob - ref_logprob;
     match estimator {
@@ -52,8 +54,8 @@ pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f
     }
 }
 
-/// KL term of a turn's reward (`objective.kl.where = "reward"`), to be subtracted from it: `coef * sum over its tokens` of the
-/// estimate between the sampling policy and the reference.
+/// Returns the KL term to subtract from a turn's reward (`objective.kl.where = "reward"`): `coef`
+/// times the sum of the estimates over its tokens, between sampling policy and reference.
 pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
     coef * old_logprobs
         .iter()
@@ -62,25 +64,26 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
         .sum::<f64>()
 }
 
-/// Rule by which the KL coefficient follows a target (HAS, tables 5 and 6, name the target alone; the rule is ours, after Ziegler et al. 2019): after every step
-/// it is multiplied by `raise` where the measured KL is above `raise` times the target, and by `lower` where it is
-/// below `lower` times the target, inside its bounds. It starts at [`crate::KlConfig::coef`].
+/// How the KL coefficient follows a target. HAS (tables 5 and 6) gives only the target; the rule is
+/// ours, after Ziegler et al. 2019. After each step the coefficient is multiplied by `raise` if the
+/// measured KL is above `raise` times the target, and by `lower` if it is below `lower` times the
+/// target, within bounds. It starts at [`crate::KlConfig::coef`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {
-    /// The KL that is aimed at, in nats per token.
+    /// Target KL, in nats per token.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub target: f64,
-    /// Factor and threshold on the upper side.
+    /// Factor, and threshold above the target.
     #[schemars(range(min = 1.0, max = 1000.0))]
     pub raise: f64,
-    /// Factor and threshold on the lower side.
+    /// Factor, and threshold below the target.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub lower: f64,
-    /// The least coefficient.
+    /// Smallest coefficient.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub min: f64,
-    /// The largest coefficient.
+    /// Largest coefficient.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub max: f64,
 }
@@ -92,7 +95,7 @@ impl Default for AdaptiveKl {
 }
 
 impl AdaptiveKl {
-    /// The coefficient after a measured KL. A KL that is not a number changes nothing.
+    /// Returns the coefficient after a measured KL. NaN leaves it unchanged.
     pub fn next(&self, coef: f64, kl: f64) -> f64 {
         let factor = if kl > self.raise * self.target {
             self.raise
@@ -104,10 +107,10 @@ impl AdaptiveKl {
         (coef * factor).max(self.min).min(self.max)
     }
 
-    /// Refuses settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
-    /// [`ObjectiveError::Setting`] names the key, its value and what is allowed.
+    /// The error names the key, its value and the valid range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
         if let Err(error) = turnwise_settings::check(self) {

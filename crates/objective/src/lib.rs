@@ -1,9 +1,9 @@
-//! Policy objectives: log-probabilities and advantages in, loss and its closed-form derivative out.
+//! Policy objectives: a loss and its closed-form derivative from log-probs and advantages.
 //!
-//! Every objective here is built for a whole optimiser batch and then evaluated one sequence at a
-//! time, in any order: all means are over the batch, so the loss and its gradient do not depend on
-//! how the batch is cut into micro-batches, on padding or on packing. The arithmetic is f64; the
-//! [`turnwise_core::Objective`] implementation converts from and to the f32 of a learner.
+//! An objective is built for a whole optimizer batch and evaluated one sequence at a time, in any
+//! order. All means are over the batch, so loss and gradient do not depend on micro-batches,
+//! padding or packing. Computations are in f64; the [`turnwise_core::Objective`] implementation
+//! converts from and to the learner's f32.
 //!
 //! ```
 //! use turnwise_objective::{Clip, Surrogate, surrogate};

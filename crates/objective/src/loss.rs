@@ -1,5 +1,4 @@
-//! The loss of a run: what a configuration asks of the training loop, and the objective of each
-//! minibatch.
+//! The loss of a run: the model passes that it needs, and the objective of each minibatch.
 
 use std::sync::Arc;
 
@@ -31,20 +30,19 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// The settings, with the KL coefficient of the terms.
+    /// Settings, with the KL coefficient changed by the terms.
     config: ObjectiveConfig,
-    /// The KL coefficient before the terms.
+    /// KL coefficient before the terms.
     kl_coef: f64,
     terms: Vec<Arc<dyn LossTerm>>,
     passes: Passes,
 }
 
 impl Loss {
-    /// The loss of a configuration, its terms looked up in `registry`.
+    /// Creates the loss of a config with the terms in `registry`.
     ///
     /// # Errors
-    /// A setting that cannot work, a term that the registry does not know, two terms that exclude each
-    /// other.
+    /// Fails on invalid settings, unknown terms and terms that exclude each other.
     pub fn new(config: &ObjectiveConfig, registry: &Registry) -> Result<Self, ObjectiveError> {
         config.check()?;
         let terms = registry.terms(config)?;
@@ -56,10 +54,10 @@ impl Loss {
             .with_kl_coef(config.kl.coef)
     }
 
-    /// The same loss with another coefficient of the KL penalty (see [`crate::AdaptiveKl`]).
+    /// Returns the same loss with another KL coefficient (see [`crate::AdaptiveKl`]).
     ///
     /// # Errors
-    /// A coefficient that is negative or not finite.
+    /// Fails on a negative or infinite coefficient.
     pub fn with_kl_coef(&self, coef: f64) -> Result<Self, ObjectiveError> {
         let mut loss = self.clone();
         loss.kl_coef = coef;
@@ -85,31 +83,31 @@ impl Loss {
         Ok(loss)
     }
 
-    /// The extra model passes of a step.
+    /// Returns the extra model passes of a step.
     pub fn passes(&self) -> Passes {
         self.passes
     }
 
-    /// The settings, with the KL coefficient as it acts.
+    /// Returns the settings, with the effective KL coefficient.
     pub fn config(&self) -> &ObjectiveConfig {
         &self.config
     }
 
-    /// The terms besides surrogate, KL penalty and entropy bonus.
+    /// Returns the terms besides surrogate, KL penalty and entropy bonus.
     pub fn terms(&self) -> impl Iterator<Item = &dyn LossTerm> {
         self.terms.iter().map(AsRef::as_ref)
     }
 
-    /// True if tokens whose advantage is 0 have a gradient. Where they have none, their trajectories can be left out
-    /// of a minibatch.
+    /// Returns true if tokens with advantage 0 have a gradient. If not, their trajectories can be
+    /// left out of a minibatch.
     pub fn acts_without_advantage(&self) -> bool {
         self.config.needs_reference()
             || self.config.entropy_coef != 0.0
             || self.terms.iter().any(|term| term.acts_without_advantage())
     }
 
-    /// KL term of a turn's reward (`objective.kl.where = "reward"`), to be subtracted from it; from log-probabilities of its
-    /// tokens under the sampling policy and the reference.
+    /// Returns the KL term to subtract from a turn's reward (`objective.kl.where = "reward"`), from
+    /// the log-probs of its tokens under sampling policy and reference.
     pub fn reward_kl(&self, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
         if self.config.kl.place == KlPlace::Loss {
             return 0.0;
@@ -117,8 +115,8 @@ impl Loss {
         reward_kl(self.config.kl.estimator, self.config.kl.coef, old_logprobs, ref_logprobs)
     }
 
-    /// The coefficient of the KL penalty for the next step, from the mean KL that this step measured.
-    /// Without an adaptive controller it stays.
+    /// Returns the KL coefficient of the next step, given this step's mean KL. Without an adaptive
+    /// controller it is constant.
     pub fn next_kl_coef(&self, measured: f64) -> f64 {
         self.config
             .kl
@@ -127,12 +125,12 @@ impl Loss {
             .map_or(self.kl_coef, |adaptive| adaptive.next(self.kl_coef, measured))
     }
 
-    /// The loss of one optimiser batch. `masked` are the responses of its selected turns that are run
-    /// once more after a masked prompt, in the learner's order; empty where [`Loss::passes`] asks for
+    /// Returns the loss of one optimizer batch. `masked` are the responses of selected turns that
+    /// are also run after a masked prompt, in the learner's order; empty if [`Loss::passes`] needs
     /// none.
     ///
     /// # Errors
-    /// Arrays that do not fit together, numbers that are missing or not finite.
+    /// Fails on arrays that do not fit together, and missing, NaN or infinite numbers.
     pub fn for_minibatch(
         &self,
         batch: ObjectiveBatch,
@@ -152,7 +150,7 @@ impl Loss {
     }
 }
 
-/// The loss of one optimiser batch.
+/// The loss of one optimizer batch.
 pub struct MinibatchLoss {
     tokens: TokenLoss,
     masked_context: Option<Box<dyn MaskedContextObjective + Send>>,
@@ -211,7 +209,7 @@ impl Objective for TokenLoss {
     }
 }
 
-/// Refuses derivatives of a term that are not one a token; it may have none.
+/// Rejects derivatives of a term that are neither empty nor one per token.
 fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Result<(), ObjectiveError> {
     for (what, found) in [
         ("d_logprobs of a term", share.d_logprobs.len()),
@@ -225,7 +223,7 @@ fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Re
     Ok(())
 }
 
-/// Adds a term's loss and derivatives. Its tokens are the policy's and are not counted again.
+/// Adds the loss and derivatives of a term. Its tokens are the policy's and are not counted twice.
 fn add(gradients: &mut TokenGradients, mut term: TokenGradients) {
     fn sum<T: Copy + std::ops::AddAssign>(to: &mut Vec<T>, from: Vec<T>) {
         if to.is_empty() {

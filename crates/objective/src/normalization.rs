@@ -1,20 +1,21 @@
-//! SORL's clipping-triggered normalization: the gradient divided by `max(||C||_2, delta)` (SORL,
+//! SORL's clipping-triggered normalization: the gradient is divided by `max(||C||_2, delta)` (SORL,
 //! equations 8, 9 and 12).
 //!
-//! C comes from the clipped tokens of the same mini-batch. Its entries are
-//! `1 / (B |y|) 1[clipped] w_t A_t`; which norm is meant is a switch:
+//! C is computed from the clipped tokens of the minibatch. Its entries are `1 / (B |y|) 1[clipped]
+//! w_t A_t`. The norm is a switch:
 //! * `parameter`: C is the gradient of the clipped tokens' unclipped surrogate with respect to the
-//!   weights (the paper's proof A.3 and its figure 4). [`ClippingBias::d_logprobs`] is what the learner
-//!   runs backward from, in one extra pass over the sequences with clipped tokens;
+//!   weights (the paper's proof A.3 and figure 4). It takes one extra backward pass over the
+//!   sequences with clipped tokens, from [`ClippingBias::d_logprobs`];
 //! * `token`: the L2 norm over the entries;
 //! * `scalar`: the absolute value of their sum.
 //!
-//! Differs from the paper: its equation 8 has no gradient in it and is a number, its proof and figure
-//! use the gradient; hence the switch. With turn or sequence ratios the gradient runs through the
-//! ratio, as it does in the objective. The factor is on the whole gradient of the mini-batch, with those of a KL term in the loss, an
-//! entropy bonus and a selective term; equations 12 and 15 have the surrogate alone. Where a KL term is to be left as it is,
-//! `objective.kl.where = "reward"` makes it part of the advantages, which may be what appendix A.4 means by the conventions of PPO; both
-//! presets have it in the loss, as GRPO does, so that `so-ppo` and `so-grpo` differ by their credit and ratio alone.
+//! Differs from the paper: its equation 8 has no gradient and is a number, while its proof and
+//! figure use the gradient; hence the switch. With turn or sequence ratios the gradient flows
+//! through the ratio, as in the objective. The factor scales the whole gradient of the minibatch,
+//! with KL term, entropy bonus and selective term; equations 12 and 15 have only the surrogate.
+//! `objective.kl.where = "reward"` makes the KL part of the advantages, which may be what appendix
+//! A.4 means by the conventions of PPO. Both presets have the KL in the loss, like GRPO, so that
+//! `so-ppo` and `so-grpo` differ only in credit and ratio.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,26 +27,26 @@ use turnwise_core::{
 
 use crate::{LossTerm, Minibatch, ObservedScaling, PolicyObjective, TermParts};
 
-/// Norm of the clipping bias that divides.
+/// Which norm of the clipping bias is the divisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BiasNorm {
-    /// Of its gradient with respect to the weights.
+    /// The norm of its gradient with respect to the weights.
     #[default]
     Parameter,
-    /// Of its per-token entries.
+    /// The norm of its per-token entries.
     Token,
     /// The absolute value of its sum.
     Scalar,
 }
 
-/// The switches of the normalization.
+/// Settings of the normalization.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NormalizationConfig {
-    /// Norm of the clipping bias that divides.
+    /// Which norm of the clipping bias is the divisor.
     pub norm: BiasNorm,
-    /// The least that is divided by.
+    /// Lower bound of the divisor.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub delta: f64,
 }
@@ -57,10 +58,10 @@ impl Default for NormalizationConfig {
 }
 
 impl NormalizationConfig {
-    /// Factor on the gradient: `1 / max(norm, delta)`.
+    /// Returns the factor on the gradient: `1 / max(norm, delta)`.
     ///
     /// # Errors
-    /// A delta that is not positive, or a norm that is not a number.
+    /// Fails if delta is not positive, or if the norm is NaN.
     pub fn factor(&self, norm: f64) -> Result<f64, ObjectiveError> {
         if !(self.delta > 0.0 && self.delta.is_finite()) {
             let text = format!("normalization.delta is {}; it must be above 0", self.delta);
@@ -73,9 +74,11 @@ impl NormalizationConfig {
     }
 }
 
-/// SORL's two methods: the turn ratio on PPO, the token ratio on GRPO, both with this normalization. A batch is cut into two
-/// mini-batches (appendix A.4: 512 and 256), so that the second is off-policy, and used once: appendix A.5 counts one on-policy and three
-/// off-policy updates a batch in quarters, and 150 steps as two epochs, so that its "4 epochs" are passes over the questions.
+/// SORL's methods: the turn ratio on PPO and the token ratio on GRPO, both with this normalization.
+/// A batch is split into two minibatches (appendix A.4: 512 and 256), so that the second is
+/// off-policy, and used once. Appendix A.5 counts one on-policy and three off-policy updates of
+/// quarters per batch, and 150 steps as two epochs. The paper's "4 epochs" are therefore passes
+/// over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",
@@ -111,8 +114,8 @@ impl LossTerm for NormalizationConfig {
     }
 }
 
-/// The normalization of one optimiser batch: it notes the clipping bias of every sequence while the
-/// gradient is made.
+/// The normalization of one optimizer batch. It records the clipping bias of each sequence during
+/// the backward pass.
 #[derive(Debug)]
 struct ClippingScale {
     config: NormalizationConfig,
@@ -121,7 +124,7 @@ struct ClippingScale {
 }
 
 impl ClippingScale {
-    /// The sum over sequences, in their order, and the sequences that have clipped tokens.
+    /// Returns the sum over sequences in order, and which sequences have clipped tokens.
     fn found(&self) -> (BiasSum, Vec<usize>) {
         ClippingRecorder::sum_up(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -179,26 +182,26 @@ impl Objective for BiasOf<'_> {
 /// The clipping bias of one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClippingBias {
-    /// Its entry at every response token, 0 where the token is not clipped.
+    /// Entry at each response token; 0 if the token is not clipped.
     pub entries: Vec<f64>,
-    /// The derivative of the sum of entries with respect to every log-probability, which tokens are
-    /// clipped held fixed.
+    /// Derivative of the sum of entries with respect to each log-prob, with the set of clipped
+    /// tokens fixed.
     pub d_logprobs: Vec<f64>,
-    /// Clipped tokens.
+    /// Number of clipped tokens.
     pub clipped: usize,
 }
 
-/// Sums clipping biases up to the norms that need no pass through the model.
+/// Sum of clipping biases for the norms that need no model pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BiasSum {
     squares: f64,
     sum: f64,
-    /// Clipped tokens so far.
+    /// Number of clipped tokens so far.
     pub clipped: usize,
 }
 
 impl BiasSum {
-    /// That of one sequence.
+    /// Creates the sum of one sequence.
     pub fn of(bias: &ClippingBias) -> Self {
         Self {
             squares: bias.entries.iter().map(|entry| entry * entry).sum(),
@@ -212,26 +215,26 @@ impl BiasSum {
         self.join(&Self::of(bias));
     }
 
-    /// Adds what another sum has.
+    /// Adds another sum.
     pub fn join(&mut self, other: &Self) {
         self.squares += other.squares;
         self.sum += other.sum;
         self.clipped += other.clipped;
     }
 
-    /// L2 norm over the entries.
+    /// Returns the L2 norm of the entries.
     pub fn token_norm(&self) -> f64 {
         self.squares.sqrt()
     }
 
-    /// Absolute value of the sum.
+    /// Returns the absolute value of the sum.
     pub fn scalar_norm(&self) -> f64 {
         self.sum.abs()
     }
 }
 
-/// A policy objective that notes the clipping bias of every sequence it is asked for, so that the norm
-/// is known after the pass that makes the gradient.
+/// Wraps a policy objective and records the clipping bias of each evaluated sequence, so that the
+/// norm is known after the backward pass.
 #[derive(Debug)]
 pub struct ClippingRecorder<'a> {
     policy: &'a PolicyObjective,
@@ -239,22 +242,22 @@ pub struct ClippingRecorder<'a> {
 }
 
 impl<'a> ClippingRecorder<'a> {
-    /// A recorder of what `policy` clips.
+    /// Creates a recorder for `policy`.
     pub fn new(policy: &'a PolicyObjective) -> Self {
         Self { policy, found: Mutex::new(Vec::new()) }
     }
 
-    /// The sum over sequences, in their order, and the sequences that have clipped tokens.
+    /// Returns the sum over sequences in order, and which sequences have clipped tokens.
     pub fn finish(self) -> (BiasSum, Vec<usize>) {
         Self::sum_up(self.into_parts())
     }
 
-    /// The sums by sequence, in no order: as the lanes came to them.
+    /// Returns the sums by sequence, unordered.
     pub fn into_parts(self) -> Vec<(usize, BiasSum)> {
         self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// [`ClippingRecorder::finish`] of the sums by sequence that were noted.
+    /// Returns what [`ClippingRecorder::finish`] does, from recorded sums by sequence.
     pub fn sum_up(mut parts: Vec<(usize, BiasSum)>) -> (BiasSum, Vec<usize>) {
         parts.sort_by_key(|(sequence, _)| *sequence);
         let mut sum = BiasSum::default();
@@ -287,7 +290,7 @@ impl Objective for ClippingRecorder<'_> {
     }
 }
 
-/// Some sequences of a batch under an objective of the whole batch.
+/// An objective of a whole batch, restricted to some sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct Subset<'a, O: ?Sized> {
     /// The objective of the whole batch.
@@ -317,8 +320,7 @@ impl<O: Objective + ?Sized> Objective for Subset<'_, O> {
     }
 }
 
-/// Objective that a learner runs backward from to get the gradient of the clipping bias: the norm of what it
-/// accumulates is the parameter norm.
+/// Objective whose gradient is that of the clipping bias; its norm is the parameter norm.
 #[derive(Clone, Copy, Debug)]
 pub struct BiasObjective<'a>(pub &'a PolicyObjective);
 

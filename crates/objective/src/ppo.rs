@@ -2,19 +2,22 @@
 //!
 //! `loss = sum_t weight_t [ -min(w A_t, clip(w, 1 - low, 1 + high) A_t) + beta KL_t - eta H_t ]`
 //!
-//! where `w = exp(clamp(mean over the unit's tokens of (lp - old), -20, 20))` and the unit is the
+//! where `w = exp(clamp(mean over the unit's tokens of (lp - old), -20, 20))`. The unit is the
 //! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
-//! al. 2025, arXiv 2507.18071). The gradient runs through `w`: with `S_u` the sum over the unit's unclipped
-//! tokens of `weight_t A_t`, every token of the unit gets `-w S_u / |u|` (SORL, Lemma 4.1).
+//! al. 2025, arXiv 2507.18071). The gradient flows through `w`. With `S_u` the sum of `weight_t
+//! A_t` over the unit's unclipped tokens, each token of the unit gets `-w S_u / |u|` (SORL, Lemma
+//! 4.1).
 //!
-//! Such a gradient knows the mean of the unit's advantages alone: of turns with different advantages in one sequence, all get the
-//! same, and once `w` has left the range on the side of the mean, what is not clipped are the advantages of the other sign, which
-//! then act on the whole sequence. `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper), which is made for
-//! advantages of tokens or turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, `sg` without a gradient, so that the loss and the clip are those
-//! of the sequence, and token t gets `-w weight_t A_t` unless it is clipped. Where all advantages of a sequence are equal, so are the two.
+//! Such a gradient uses only the mean of the unit's advantages, so turns with different advantages
+//! in one sequence get the same gradient. Once `w` is clipped on the side of the mean, only
+//! advantages of the other sign remain, and they act on the whole sequence. `ratio =
+//! "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper), for advantages of tokens or
+//! turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clip are
+//! those of the sequence, and token t gets `-w weight_t A_t` unless it is clipped. If all
+//! advantages of a sequence are equal, both forms are equal.
 //!
-//! Differs from the papers: the sum of the loss is weighted by [`crate::Aggregation`], of which
-//! `seq-mean-token-mean` is the papers' `1/|y|`.
+//! Differs from the papers: the loss is weighted by [`crate::Aggregation`]; `seq-mean-token-mean`
+//! is the papers' `1/|y|`.
 
 use turnwise_core::{
     DirectLoss, LOG_RATIO_BOUNDS, LossMetrics, Objective, ObjectiveError, Preset, TokenGradients,
@@ -26,7 +29,8 @@ use crate::{
     entropy_bonus, kl_estimate, token_weights,
 };
 
-/// GSPO's ratio of whole sequences with its narrow clip range, in the form for advantages that differ inside a sequence.
+/// GSPO's sequence ratio with its narrow clip range, in the form for advantages that differ within
+/// a sequence.
 pub(crate) const PRESETS: &[Preset] = &[Preset::on(
     "grpo",
     "gspo",
@@ -36,7 +40,7 @@ pub(crate) const PRESETS: &[Preset] = &[Preset::on(
 /// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
-/// Branch of the surrogate that a token is on.
+/// The active branch of the surrogate at a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surrogate {
     /// `w A`: the gradient flows.
@@ -47,7 +51,8 @@ pub enum Surrogate {
     ClippedHigh,
 }
 
-/// The surrogate `min(w A, clip(w) A)` (dual clip: at least `c A` for A < 0) and the branch it is on.
+/// Returns the surrogate `min(w A, clip(w) A)` (dual clip: at least `c A` for A < 0) and its
+/// branch.
 pub fn surrogate(ratio: f64, advantage: f64, clip: Clip, dual_clip: Option<f64>) -> (f64, Surrogate) {
     let (low, high) = (1.0 - clip.low, 1.0 + clip.high);
     if advantage > 0.0 && ratio > high {
@@ -64,27 +69,28 @@ pub fn surrogate(ratio: f64, advantage: f64, clip: Clip, dual_clip: Option<f64>)
     }
 }
 
-/// The policy objective of one optimiser batch.
+/// The policy objective of one optimizer batch.
 #[derive(Clone, Debug)]
 pub struct PolicyObjective {
     config: ObjectiveConfig,
     batch: ObjectiveBatch,
     weights: Vec<Vec<f64>>,
-    /// `1 / (B |y|)`, the weights of the clipping bias.
+    /// `1 / (B |y|)`: weights of the clipping bias.
     sequence_weights: Vec<Vec<f64>>,
 }
 
 impl PolicyObjective {
-    /// The objective over `batch`.
+    /// Creates the objective over `batch`.
     ///
     /// # Errors
-    /// A setting that cannot work, arrays that do not fit together, numbers that are not finite.
+    /// Fails on invalid settings, arrays that do not fit together, NaN and infinity.
     pub fn new(config: &ObjectiveConfig, batch: ObjectiveBatch) -> Result<Self, ObjectiveError> {
         config.check()?;
         Self::of_checked(config, batch)
     }
 
-    /// The objective by settings that were checked when they were read, whose KL coefficient may have left a user's range since.
+    /// Creates the objective from checked settings, whose KL coefficient may since have left the
+    /// user's range.
     pub(crate) fn of_checked(
         config: &ObjectiveConfig,
         batch: ObjectiveBatch,
@@ -95,21 +101,22 @@ impl PolicyObjective {
         Ok(Self { config: config.clone(), batch, weights, sequence_weights })
     }
 
-    /// The numbers of the batch.
+    /// Returns the batch.
     pub fn batch(&self) -> &ObjectiveBatch {
         &self.batch
     }
 
-    /// The weight of every response token in the loss, `[sequence][token]` (see [`Aggregation`]).
+    /// Returns the weight of each response token in the loss, `[sequence][token]` (see
+    /// [`Aggregation`]).
     pub fn weights(&self) -> &[Vec<f64>] {
         &self.weights
     }
 
-    /// Loss share and derivatives of one sequence in f64; `entropies` may be empty unless the
-    /// objective [needs them](Objective::needs_entropies).
+    /// Returns the loss part and derivatives of one sequence in f64. `entropies` may be empty
+    /// unless the objective [needs them](Objective::needs_entropies).
     ///
     /// # Errors
-    /// Lengths that do not fit, or a number that is not finite at a token that counts.
+    /// Fails on wrong lengths, and on NaN or infinity at a token that counts.
     pub fn gradient(
         &self,
         sequence: usize,
@@ -119,11 +126,11 @@ impl PolicyObjective {
         self.gradient_with(sequence, logprobs, entropies, &[])
     }
 
-    /// [`PolicyObjective::gradient`] with the full-vocabulary KLs to the reference policy, which may be
-    /// empty unless the objective [needs them](Objective::needs_reference_kls).
+    /// Like [`PolicyObjective::gradient`], with full-vocabulary KLs to the reference policy. They
+    /// may be empty unless the objective [needs them](Objective::needs_reference_kls).
     ///
     /// # Errors
-    /// Lengths that do not fit, or a number that is not finite at a token that counts.
+    /// Fails on wrong lengths, and on NaN or infinity at a token that counts.
     pub fn gradient_with(
         &self,
         sequence: usize,
@@ -164,11 +171,11 @@ impl PolicyObjective {
         Ok(gradient)
     }
 
-    /// SORL's clipping bias of one sequence: `1 / (B |y|) 1[clipped] w_t A_t` at every token, whatever
-    /// the aggregation of the loss, and its derivative through the ratio.
+    /// Returns SORL's clipping bias of one sequence: `1 / (B |y|) 1[clipped] w_t A_t` at each
+    /// token, for any aggregation of the loss, and its derivative through the ratio.
     ///
     /// # Errors
-    /// As [`PolicyObjective::gradient`].
+    /// Fails like [`PolicyObjective::gradient`].
     pub fn clipping_bias(&self, sequence: usize, logprobs: &[f64]) -> Result<ClippingBias, ObjectiveError> {
         let data = self.check_logprobs(sequence, logprobs)?;
         let weights = &self.sequence_weights[sequence];
@@ -196,12 +203,13 @@ impl PolicyObjective {
         Ok(bias)
     }
 
-    /// Detached ratio: true if the ratio of the unit is a constant in the gradient, and every token has a gradient of its own.
+    /// Returns true if the unit's ratio is constant in the gradient, and each token has its own
+    /// gradient.
     fn is_detached(&self) -> bool {
         self.config.ratio == RatioKind::SequenceToken
     }
 
-    /// Adds the surrogate of the tokens that share one ratio.
+    /// Adds the surrogate of tokens that share one ratio.
     fn unit(
         &self,
         data: &ObjectiveSequence,
@@ -246,7 +254,7 @@ impl PolicyObjective {
         }
     }
 
-    /// Adds the KL penalty to the reference policy, or only its metric when it acts in the reward.
+    /// Adds the KL penalty to the reference policy, or only its metric if it is in the reward.
     fn reference(&self, weights: &[f64], logprobs: &[f64], reference: &[f32], gradient: &mut Gradient) {
         let coef = if self.config.needs_reference_logprobs() { self.config.kl.coef } else { 0.0 };
         for (token, (&weight, &logprob)) in weights.iter().zip(logprobs).enumerate() {
@@ -289,7 +297,7 @@ impl PolicyObjective {
     }
 }
 
-/// Refuses a wrong number of entries and, at tokens that count, entries that are not finite.
+/// Rejects a wrong number of entries, and NaN or infinity at tokens that count.
 fn check_numbers(
     sequence: usize,
     data: &ObjectiveSequence,
@@ -307,14 +315,14 @@ fn check_numbers(
     }
 }
 
-/// The mean log-ratio of the tokens that share one ratio, and the ratio.
+/// Returns the mean log-ratio of tokens that share one ratio, and the ratio.
 fn unit_ratio(data: &ObjectiveSequence, logprobs: &[f64], unit: &[usize]) -> (f64, f64) {
     let sum: f64 = unit.iter().map(|&token| logprobs[token] - f64::from(data.old_logprobs[token])).sum();
     let mean = sum / unit.len() as f64;
     (mean, mean.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
 }
 
-/// The sets of counting tokens that share one ratio, none of them empty.
+/// Returns the sets of counting tokens that share one ratio; no set is empty.
 fn units(kind: RatioKind, data: &ObjectiveSequence) -> Vec<Vec<usize>> {
     let counting = |range: std::ops::Range<usize>| range.filter(|&token| data.counts(token));
     let mut units: Vec<Vec<usize>> = match kind {
@@ -345,8 +353,8 @@ impl Objective for PolicyObjective {
         self.gradient_with(sequence, &logprobs, &entropies, tokens.reference_kls).map(Into::into)
     }
 
-    /// The clipped surrogate with token ratios alone. Ratios beyond `exp(±20)`, which are constants here, keep their
-    /// gradient there.
+    /// Returns the clipped surrogate if the ratios are token ratios. Ratios beyond `exp(±20)`,
+    /// constant here, keep their gradient there.
     fn direct(&self, sequence: usize) -> Option<DirectLoss> {
         let config = &self.config;
         let added = config.dual_clip.is_some() || config.entropy_coef != 0.0 || config.needs_reference();

@@ -1,7 +1,7 @@
-//! Registry of loss terms: which `kind`s `objective.terms` may name.
+//! Registry of loss terms: the `kind`s that `objective.terms` can name.
 //!
 //! A term of this crate is one file (settings, equation, [`LossTerm`]) and one line in
-//! [`Registry::builtin`]; another crate adds its own with [`Registry::with_term`]:
+//! [`Registry::builtin`]. Other crates add theirs with [`Registry::with_term`]:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ use crate::{LossTerm, ObjectiveConfig, normalization, ppo, selective};
 
 type Build = dyn Fn(&MethodTable) -> Result<(MethodTable, Arc<dyn LossTerm>), ObjectiveError> + Send + Sync;
 
-/// Loss terms by the name that a configuration gives them, and the presets of losses.
+/// Loss terms by config name, and presets of losses.
 #[derive(Clone)]
 pub struct Registry {
     terms: BTreeMap<&'static str, Arc<Build>>,
@@ -89,15 +89,15 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// The terms and presets of this crate. The selective term and the normalization have keys of their
-    /// own in [`ObjectiveConfig`].
+    /// Creates a registry with the terms and presets of this crate. The selective term and the
+    /// normalization have their own keys in [`ObjectiveConfig`].
     pub fn builtin() -> Self {
         let presets = [ppo::PRESETS, selective::PRESETS, normalization::PRESETS].concat();
         Self { terms: BTreeMap::new(), presets }
     }
 
-    /// The registry with one more term. `build` gets the settings of `{ kind = "...", ... }` in their own
-    /// type, which refuses unknown keys by `#[serde(deny_unknown_fields)]`.
+    /// Adds a term. `build` gets the settings of `{ kind = "...", ... }` in their own type, which
+    /// should reject unknown keys (`#[serde(deny_unknown_fields)]`).
     pub fn with_term<C, T>(
         mut self,
         kind: &'static str,
@@ -118,26 +118,26 @@ impl Registry {
         self
     }
 
-    /// The registry with one more preset.
+    /// Adds a preset.
     pub fn with_preset(mut self, preset: Preset) -> Self {
         self.presets.push(preset);
         self
     }
 
-    /// The names that `objective.terms` may use.
+    /// Returns the names that `objective.terms` can use.
     pub fn kinds(&self) -> Vec<&'static str> {
         self.terms.keys().copied().collect()
     }
 
-    /// The presets of losses.
+    /// Returns the presets of losses.
     pub fn presets(&self) -> &[Preset] {
         &self.presets
     }
 
-    /// Writes every default of the terms' settings into the configuration.
+    /// Writes all defaults of the terms' settings into the config.
     ///
     /// # Errors
-    /// A term that is not known, or settings that it refuses.
+    /// Fails on unknown terms and rejected settings.
     pub fn spell_out(&self, config: &mut ObjectiveConfig) -> Result<(), ObjectiveError> {
         for table in &mut config.terms {
             *table = self.built(table)?.0;
@@ -145,10 +145,10 @@ impl Registry {
         Ok(())
     }
 
-    /// The terms of a configuration: those with keys of their own, then `terms` in its order.
+    /// Returns the terms of a config: those with their own keys, then `terms` in order.
     ///
     /// # Errors
-    /// A term that is not known, or settings that it refuses.
+    /// Fails on unknown terms and rejected settings.
     pub fn terms(&self, config: &ObjectiveConfig) -> Result<Vec<Arc<dyn LossTerm>>, ObjectiveError> {
         let mut terms: Vec<Arc<dyn LossTerm>> = Vec::new();
         if let Some(selective) = &config.selective {

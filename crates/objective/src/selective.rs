@@ -1,17 +1,17 @@
-//! STAPO's selective term, added on outlier turns only (STAPO, section 4.2, equations 4, 5, 8 and 10).
+//! STAPO's selective term, only on outlier turns (STAPO, section 4.2, equations 4, 5, 8 and 10).
 //!
-//! `J_sel = 1 / turns * sum over outlier turns of (alpha R_TA - gamma P_TI)`, where
-//! `R_TA = KL[pi(.|c) || pi(.|c masked)]` and `P_TI = KL[pi(.|c masked) || pi_ref(.|c masked)]`, each a mean
-//! over the response's tokens, teacher-forced on the same response. `turns` counts every turn of the
-//! optimiser batch. The loss is `-J_sel`.
+//! `J_sel = 1 / turns * sum over outlier turns of (alpha R_TA - gamma P_TI)`, with `R_TA =
+//! KL[pi(.|c) || pi(.|c masked)]` and `P_TI = KL[pi(.|c masked) || pi_ref(.|c masked)]`. Each is a
+//! mean over the response tokens, teacher-forced on the same response. `turns` counts all turns of
+//! the optimizer batch. The loss is `-J_sel`.
 //!
-//! The KLs come in as numbers: either full-vocabulary KLs per token, whose derivative the learner
-//! carries on through its distributions, or log-probabilities of the sampled tokens, from which they
-//! are estimated by k3.
+//! The KLs are inputs: either full-vocabulary KLs per token, whose derivative the learner continues
+//! through its distributions, or log-probs of the sampled tokens, from which k3 estimates them.
 //!
-//! Differs from the paper: the tokens are those of the response, which the policy sampled with the whole context, so that k3
-//! estimates `R_TA` without bias and `P_TI`, whose tokens would have to be sampled with the masked one, with bias. `estimator = "full"` takes both over
-//! the whole distribution at each token.
+//! Differs from the paper: the tokens are those of the response, sampled with the full context.
+//! Therefore k3 estimates `R_TA` without bias, but `P_TI` with bias, because its tokens should be
+//! sampled with the masked context. `estimator = "full"` computes both over the full distribution
+//! at each token.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
@@ -25,27 +25,27 @@ use crate::{KlEstimator, LossTerm, Minibatch, TermParts, kl_estimate};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectiveEstimator {
-    /// Over the full vocabulary, by the learner.
+    /// Exact, over the full vocabulary, by the learner.
     #[default]
     Full,
-    /// From the sampled tokens' log-probabilities.
+    /// From log-probs of the sampled tokens.
     K3,
 }
 
-/// Guard against hacking of the reward.
+/// Which penalty prevents reward hacking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectivePenalty {
     /// `P_TI` on outlier turns.
     #[default]
     Ti,
-    /// The global KL penalty alone.
+    /// Only the global KL penalty.
     Single,
-    /// The global KL penalty alone, its coefficient raised by gamma.
+    /// Only the global KL penalty, with gamma added to its coefficient.
     Increased,
 }
 
-/// The switches of the selective term.
+/// Settings of the selective term.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SelectiveConfig {
@@ -57,11 +57,11 @@ pub struct SelectiveConfig {
     pub gamma: f64,
     /// Estimator of the two KLs.
     pub estimator: SelectiveEstimator,
-    /// Take the distribution after the masked prompt for a constant in `R_TA`.
+    /// Treat the masked prompt's distribution as constant in `R_TA`.
     pub detach_masked: bool,
-    /// Part of the prompt that the masked-context pass hides.
+    /// Part of the prompt to hide in the masked-context pass.
     pub mask: ContextMask,
-    /// Guard against hacking of the reward.
+    /// Which penalty prevents reward hacking.
     pub penalty: SelectivePenalty,
 }
 
@@ -124,20 +124,20 @@ impl LossTerm for SelectiveConfig {
 }
 
 impl SelectiveConfig {
-    /// Refuses settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
-    /// A coefficient outside of its range.
+    /// Fails on a coefficient out of range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(format!("selective: {error}")))
     }
 
-    /// The coefficient of the global KL penalty that belongs to [`SelectiveConfig::penalty`].
+    /// Returns the coefficient of the global KL penalty for [`SelectiveConfig::penalty`].
     pub fn kl_coef(&self, base: f64) -> f64 {
         if self.penalty == SelectivePenalty::Increased { base + self.gamma } else { base }
     }
 
-    /// The weight of `P_TI` that belongs to [`SelectiveConfig::penalty`].
+    /// Returns the weight of `P_TI` for [`SelectiveConfig::penalty`].
     pub fn penalty_coef(&self) -> f64 {
         if self.penalty == SelectivePenalty::Ti { self.gamma } else { 0.0 }
     }
@@ -152,7 +152,7 @@ pub struct FullKls<'a> {
     pub reference_kl: &'a [f64],
 }
 
-/// Log-probabilities of the sampled tokens of one sequence, in nats.
+/// Log-probs of the sampled tokens of one sequence, in nats.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedLogprobs<'a> {
     /// Under the policy with the whole prompt.
@@ -163,37 +163,38 @@ pub struct MaskedLogprobs<'a> {
     pub reference: &'a [f64],
 }
 
-/// Loss share of one sequence and its derivatives with respect to the two inputs that carry a gradient.
+/// Loss part of one sequence and its derivatives with respect to the two inputs with a gradient.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SelectiveGradient {
-    /// The sequence's share of `-J_sel`.
+    /// The sequence's part of `-J_sel`.
     pub loss: f64,
-    /// With respect to `kl` (full KLs) or `full` (log-probabilities).
+    /// With respect to `kl` (full KLs) or `full` (log-probs).
     pub d_first: Vec<f64>,
-    /// With respect to `reference_kl` (full KLs) or `masked` (log-probabilities).
+    /// With respect to `reference_kl` (full KLs) or `masked` (log-probs).
     pub d_second: Vec<f64>,
     /// Sum over outlier turns of the mean `R_TA`.
     pub kl: f64,
     /// Sum over outlier turns of the mean `P_TI`.
     pub reference_kl: f64,
-    /// Outlier turns.
+    /// Number of outlier turns.
     pub outliers: usize,
 }
 
-/// The selective term of one optimiser batch.
+/// The selective term of one optimizer batch.
 #[derive(Clone, Debug)]
 pub struct SelectiveObjective {
     config: SelectiveConfig,
-    /// Spans of every sequence, and whether each is an outlier.
+    /// Spans of each sequence, and whether each is an outlier.
     sequences: Vec<Vec<(TurnSpan, bool)>>,
     turns: f64,
 }
 
 impl SelectiveObjective {
-    /// The term over a batch: the spans of every sequence and whether each is an outlier turn.
+    /// Creates the term over a batch, from the spans of each sequence and whether each is an
+    /// outlier turn.
     ///
     /// # Errors
-    /// A coefficient outside of its range.
+    /// Fails on a coefficient out of range.
     pub fn new(
         config: &SelectiveConfig,
         sequences: Vec<Vec<(TurnSpan, bool)>>,
@@ -203,11 +204,11 @@ impl SelectiveObjective {
         Ok(Self { config: config.clone(), sequences, turns })
     }
 
-    /// The term over outlier turns alone, each with its own span as a sequence of one; `turns` counts
-    /// every turn of the optimiser batch. This is what a learner evaluates masked_context by masked_context.
+    /// Creates the term over outlier turns only, each as a sequence with one span. `turns` counts
+    /// all turns of the optimizer batch. The learner evaluates it one masked context at a time.
     ///
     /// # Errors
-    /// A coefficient outside of its range.
+    /// Fails on a coefficient out of range.
     pub fn for_masked_contexts(
         config: &SelectiveConfig,
         spans: &[TurnSpan],
@@ -217,17 +218,17 @@ impl SelectiveObjective {
         Ok(Self { turns: turns as f64, ..Self::new(config, sequences)? })
     }
 
-    /// True if a sequence has an outlier turn: only those need the extra forward passes.
+    /// Returns true if a sequence has an outlier turn and thus needs the extra passes.
     pub fn needs(&self, sequence: usize) -> bool {
         self.sequences
             .get(sequence)
             .is_some_and(|spans| spans.iter().any(|(span, outlier)| *outlier && !span.is_empty()))
     }
 
-    /// From full-vocabulary KLs. Entries outside of outlier turns are not looked at.
+    /// Evaluates one sequence from full-vocabulary KLs. Entries outside outlier turns are ignored.
     ///
     /// # Errors
-    /// A wrong number of entries, or one that is not finite in an outlier turn.
+    /// Fails on a wrong number of entries, and on NaN or infinity in an outlier turn.
     pub fn from_kls(&self, sequence: usize, kls: FullKls<'_>) -> Result<SelectiveGradient, ObjectiveError> {
         let FullKls { kl, reference_kl } = kls;
         self.sum_up(sequence, &[("kl", kl), ("reference_kl", reference_kl)], |token| Term {
@@ -236,10 +237,10 @@ impl SelectiveObjective {
         })
     }
 
-    /// From log-probabilities, by k3. Entries outside of outlier turns are not looked at.
+    /// Evaluates one sequence from log-probs, by k3. Entries outside outlier turns are ignored.
     ///
     /// # Errors
-    /// A wrong number of entries, or one that is not finite in an outlier turn.
+    /// Fails on a wrong number of entries, and on NaN or infinity in an outlier turn.
     pub fn from_logprobs(
         &self,
         sequence: usize,
@@ -310,11 +311,11 @@ impl SelectiveObjective {
     }
 }
 
-/// The two KLs at one token with their slopes.
+/// The two KLs at one token and their derivatives.
 struct Term {
-    /// `R_TA`, its slope in the first input and in the second.
+    /// `R_TA` and its derivatives with respect to the first and the second input.
     kl: (f64, f64, f64),
-    /// `P_TI` and its slope in the second input.
+    /// `P_TI` and its derivative with respect to the second input.
     reference_kl: (f64, f64),
 }
 

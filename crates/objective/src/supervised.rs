@@ -1,4 +1,4 @@
-//! Weighted cross-entropy on given responses: the warm start.
+//! Weighted cross-entropy on given responses (SFT).
 
 use turnwise_core::{DirectLoss, LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
 
@@ -11,7 +11,7 @@ pub struct SupervisedSequence {
     pub weights: Vec<f64>,
 }
 
-/// `loss = -sum w_t ln pi(t) / sum w`, both sums over the whole optimiser batch.
+/// `loss = -sum w_t ln pi(t) / sum w`, both sums over the whole optimizer batch.
 #[derive(Clone, Debug)]
 pub struct SupervisedObjective {
     sequences: Vec<SupervisedSequence>,
@@ -19,10 +19,10 @@ pub struct SupervisedObjective {
 }
 
 impl SupervisedObjective {
-    /// The objective over one optimiser batch.
+    /// Creates the objective over one optimizer batch.
     ///
     /// # Errors
-    /// A weight that is negative or not finite, or a batch whose weights are all 0.
+    /// Fails on a negative, NaN or infinite weight, or if all weights are 0.
     pub fn new(sequences: Vec<SupervisedSequence>) -> Result<Self, ObjectiveError> {
         for (index, sequence) in sequences.iter().enumerate() {
             for (token, &value) in sequence.weights.iter().enumerate() {
@@ -45,18 +45,19 @@ impl SupervisedObjective {
         Ok(Self { sequences, total })
     }
 
-    /// Every response token counts once; `lengths` are the numbers of response tokens.
+    /// Creates the objective with weight 1 for each response token; `lengths` are the numbers of
+    /// response tokens.
     ///
     /// # Errors
-    /// A batch without response tokens.
+    /// Fails on a batch without response tokens.
     pub fn uniform(lengths: &[usize]) -> Result<Self, ObjectiveError> {
         Self::new(lengths.iter().map(|&length| SupervisedSequence { weights: vec![1.0; length] }).collect())
     }
 
-    /// Loss share and derivatives of one sequence in f64.
+    /// Returns the loss part and derivatives of one sequence in f64.
     ///
     /// # Errors
-    /// Lengths that do not fit, or a log-probability that is not finite where it counts.
+    /// Fails on wrong lengths, or NaN or infinite log-probs of weighted tokens.
     pub fn gradient(&self, sequence: usize, logprobs: &[f64]) -> Result<Gradient, ObjectiveError> {
         let Some(SupervisedSequence { weights }) = self.sequences.get(sequence) else {
             return Err(ObjectiveError::Setting(format!(

@@ -1,8 +1,7 @@
-//! Loss terms: what a loss has besides the clipped surrogate, the KL penalty and the entropy bonus.
+//! Loss terms besides the clipped surrogate, the KL penalty and the entropy bonus.
 //!
-//! A term is one file with its settings, its equation and its [`LossTerm`]; a line in
-//! [`crate::registry`] makes it known to configs, and [`crate::Registry::with_term`] does so from
-//! another crate.
+//! A term is one file with its settings, its equation and its [`LossTerm`]. One line in
+//! [`crate::registry`] registers it for configs; other crates use [`crate::Registry::with_term`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,50 +12,50 @@ use turnwise_core::{
 
 use crate::PolicyObjective;
 
-/// Term of a loss.
+/// A term of the loss.
 pub trait LossTerm: Debug + Send + Sync {
-    /// The term's config name.
+    /// Returns the term's config name.
     fn kind(&self) -> &'static str;
 
-    /// The extra model passes that it needs.
+    /// Returns the extra model passes that it needs.
     fn passes(&self) -> Passes {
         Passes::default()
     }
 
-    /// True if the turns that credit selects must be known (`credit.outliers`).
+    /// Returns true if the term needs the turns that credit selects (`credit.outliers`).
     fn needs_selected_turns(&self) -> bool {
         self.passes().masked_context.is_some()
     }
 
-    /// True if tokens whose advantage is 0 have a gradient by this term.
+    /// Returns true if tokens with advantage 0 have a gradient from this term.
     fn acts_without_advantage(&self) -> bool {
         false
     }
 
-    /// True if [`TermParts::scaling`] is given. A loss has at most one such term.
+    /// Returns true if the term provides [`TermParts::scaling`]. A loss has at most one such term.
     fn scales_gradient(&self) -> bool {
         false
     }
 
-    /// The coefficient of the KL penalty to the reference policy beside this term.
+    /// Returns the KL coefficient that is used with this term.
     fn kl_coef(&self, coef: f64) -> f64 {
         coef
     }
 
-    /// The parts of the term over one optimiser batch.
+    /// Builds the parts of the term over one optimizer batch.
     ///
     /// # Errors
-    /// Arrays that do not fit together or numbers that are not finite.
+    /// Fails on arrays that do not fit together, NaN and infinity.
     fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError>;
 }
 
-/// Optimiser batch that a term is built for.
+/// The optimizer batch that a term is built for.
 #[derive(Clone, Copy, Debug)]
 pub struct Minibatch<'a> {
-    /// The policy objective over it, with the numbers of every sequence ([`PolicyObjective::batch`]).
+    /// The policy objective over it, with the numbers of each sequence
+    /// ([`PolicyObjective::batch`]).
     pub policy: &'a Arc<PolicyObjective>,
-    /// The responses of selected turns that are run once more after a masked prompt, in the order in
-    /// which the learner gets them.
+    /// Responses of selected turns that are also run after a masked prompt, in the learner's order.
     pub masked: &'a [TurnSpan],
 }
 
@@ -71,11 +70,11 @@ pub struct TermParts {
     pub scaling: Option<Box<dyn ObservedScaling>>,
 }
 
-/// Gradient scaling that looks at the pass that makes the gradient.
+/// Gradient scaling that observes the backward pass.
 pub trait ObservedScaling: GradientScaling + Send + Sync {
-    /// Takes note of one sequence's numbers, in any order and on any thread.
+    /// Observes the numbers of one sequence, in any order and on any thread.
     ///
     /// # Errors
-    /// Lengths that do not fit, or a number that is not finite at a token that counts.
+    /// Fails on wrong lengths, and on NaN or infinity at a token that counts.
     fn observe(&self, sequence: usize, tokens: TokenStatistics<'_>) -> Result<(), ObjectiveError>;
 }

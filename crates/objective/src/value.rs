@@ -1,16 +1,16 @@
 //! The critic's clipped value loss (Schulman et al. 2017; as in common PPO implementations).
 //!
-//! `loss = mean over response tokens of 0.5 max((v - R)^2, (clip(v) - R)^2)`,
-//! `clip(v) = v_old + clamp(v - v_old, -clip, clip)`; the mean is over the whole optimiser batch.
+//! `loss = mean over response tokens of 0.5 max((v - R)^2, (clip(v) - R)^2)`, `clip(v) = v_old +
+//! clamp(v - v_old, -clip, clip)`. The mean is over the whole optimizer batch.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
 
-/// The switches of the value loss.
+/// Settings of the value loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueConfig {
-    /// Distance by which a value may move from the one that made the advantages before its loss stops falling.
+    /// How far a value may move from its old value before the loss stops decreasing.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub clip: f64,
 }
@@ -24,28 +24,28 @@ impl Default for ValueConfig {
 /// The numbers of one sequence, one entry per response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueSequence {
-    /// The critic's values when the advantages were made.
+    /// The critic's values when the advantages were computed.
     pub old_values: Vec<f64>,
-    /// Targets of the values.
+    /// Value targets.
     pub returns: Vec<f64>,
-    /// Tokens that count, one entry each; absent: all.
+    /// Which tokens count; absent: all.
     pub mask: Option<Vec<bool>>,
 }
 
 /// Value loss of one sequence and its derivative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueGradient {
-    /// The sequence's share of the batch's loss.
+    /// The sequence's part of the batch loss.
     pub loss: f64,
     /// `d loss / d value`, one per response token.
     pub d_values: Vec<f64>,
-    /// Tokens on the clipped branch, where the derivative is 0.
+    /// Number of tokens on the clipped branch, where the derivative is 0.
     pub clipped: f64,
-    /// Tokens that count.
+    /// Number of tokens that count.
     pub tokens: f64,
 }
 
-/// The value loss of one optimiser batch.
+/// The value loss of one optimizer batch.
 #[derive(Clone, Debug)]
 pub struct ValueObjective {
     clip: f64,
@@ -54,10 +54,10 @@ pub struct ValueObjective {
 }
 
 impl ValueObjective {
-    /// The loss over `sequences`.
+    /// Creates the loss over `sequences`.
     ///
     /// # Errors
-    /// A negative clip range, arrays of different length, numbers that are not finite.
+    /// Fails on a negative clip range, arrays of different length, NaN and infinity.
     pub fn new(config: &ValueConfig, sequences: Vec<ValueSequence>) -> Result<Self, ObjectiveError> {
         if config.clip.is_nan() || config.clip < 0.0 {
             return Err(ObjectiveError::Setting(format!(
@@ -88,10 +88,10 @@ impl ValueObjective {
         Ok(Self { clip: config.clip, sequences, tokens })
     }
 
-    /// Loss share and derivative of one sequence.
+    /// Returns the loss part and derivative of one sequence.
     ///
     /// # Errors
-    /// A wrong number of values, or one that is not finite at a token that counts.
+    /// Fails on a wrong number of values, and on NaN or infinity at a token that counts.
     pub fn gradient(&self, sequence: usize, values: &[f64]) -> Result<ValueGradient, ObjectiveError> {
         let Some(data) = self.sequences.get(sequence) else {
             let count = self.sequences.len();
@@ -132,7 +132,7 @@ impl ValueSequence {
     }
 }
 
-/// Objective of a critic: the learner hands in values in the place of log-probabilities.
+/// A critic's objective: the learner passes values instead of log-probs.
 impl Objective for ValueObjective {
     fn evaluate(
         &self,

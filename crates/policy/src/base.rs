@@ -9,7 +9,7 @@ use turnwise_model::{AdapterBase, Parameters};
 use crate::run_folder::enclosing_run;
 use crate::{PolicyError, policy_folder};
 
-/// Folder of a run directory that holds the base where no other folder keeps it.
+/// Folder of a run directory that holds the base if no other folder keeps it.
 pub const FOLDER: &str = "base";
 
 /// The model that a checkpoint's adapter stands on, as its `state.json` names it.
@@ -25,8 +25,9 @@ pub struct BaseModel {
 }
 
 impl BaseModel {
-    /// A model of the hub, named as `ORG/NAME` or `ORG/NAME@REVISION`, that was found in `folder`: by the commit whose snapshot in
-    /// the hub's cache that is, since a branch moves on. Where it is no snapshot, by the revision that was asked for.
+    /// Creates a model of the hub, named as `ORG/NAME` or `ORG/NAME@REVISION`, that was found in
+    /// `folder`: by the commit whose snapshot in the hub's cache that is, since a branch moves on. Where
+    /// it is not a snapshot, by the revision that was asked for.
     pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
         let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
         let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));
@@ -41,12 +42,13 @@ impl BaseModel {
     }
 }
 
-/// The folder of the base of the adapter in `folder`: the run's own copy, where the adapter lies in a run
+/// Returns the folder of the base of the adapter in `folder`: the run's own copy, where the adapter is in a run
 /// directory that has one, else what the adapter's config names, seen from here or from there.
 ///
 /// # Errors
-/// The run has no copy and `adapter_config.json` names no model, or names neither a folder with a `config.json` nor a
-/// model that [`policy_folder`] finds; the error has the key `base_model_name_or_path`.
+/// Fails if the run has no copy and `adapter_config.json` names no model, or names neither a folder with
+/// a `config.json` nor a model that [`policy_folder`] finds; the error has the key
+/// `base_model_name_or_path`.
 pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
         return Ok(own);
@@ -71,7 +73,7 @@ pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, Polic
     })
 }
 
-/// The text that names a model at a revision.
+/// Returns the text that names a model at a revision.
 pub(crate) fn revised(name: &str, revision: Option<&str>) -> String {
     revision.map_or_else(|| name.to_owned(), |revision| format!("{name}@{revision}"))
 }
@@ -80,12 +82,12 @@ fn is_model(folder: &Path) -> bool {
     folder.join("config.json").is_file()
 }
 
-/// Refuses a base that is not the one that the checkpoint's adapter was trained on. An adapter outside of
+/// Rejects a base that is not the one that the checkpoint's adapter was trained on. An adapter outside of
 /// a checkpoint does not say, even where another tool's `state.json` lies beside it.
 ///
 /// # Errors
-/// The CRC-32C of the base's weights is not the one in the checkpoint's `state.json`, that file cannot be read or is,
-/// inside of a run, no state of a checkpoint, or there is no `adapter`.
+/// Fails if the CRC-32C of the base's weights is not the one in the checkpoint's `state.json`, that file
+/// cannot be read or is, inside of a run, no state of a checkpoint, or there is no `adapter`.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
     // `policy` and `.` have no parent in their text, and a link's is not that of the adapter.
     let real = adapter.canonicalize().map_err(PolicyError::io(adapter))?;

@@ -25,16 +25,16 @@ impl Policy {
     /// folder).
     ///
     /// # Errors
-    /// Name the file and what is wrong with it: no model there, an unsupported architecture or tokenizer, a base
-    /// that changed since its adapter was trained.
+    /// The error names the file and what is wrong with it: no model there, an unsupported architecture or
+    /// tokenizer, a base that changed since its adapter was trained.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::load_with(path, &mut |_| ())
     }
 
-    /// The same; `notes` receives what is fetched and from where the model comes.
+    /// Returns the same; `notes` receives what is fetched and from where the model comes.
     ///
     /// # Errors
-    /// Those of [`Policy::load`].
+    /// Fails like [`Policy::load`].
     pub fn load_with(path: &Path, notes: &mut Notes<'_>) -> Result<Self, PolicyError> {
         let folder = policy_folder(path, notes)?;
         if is_adapter(&folder) {
@@ -46,7 +46,7 @@ impl Policy {
         Ok(Self { weights: weights.into(), tokenizer })
     }
 
-    /// An adapter with the model that it stands on.
+    /// Returns an adapter with the model that it stands on.
     fn load_adapted(folder: &Path, notes: &mut Notes<'_>) -> Result<Self, PolicyError> {
         let named = AdapterFile::read(folder)?.base;
         let base = base::find(folder, named.as_ref())?;
@@ -73,7 +73,7 @@ impl Policy {
     }
 }
 
-/// Refuses a tokenizer that has ids without a row in the model's embedding.
+/// Rejects a tokenizer that has ids without a row in the model's embedding.
 fn check_vocabulary(
     folder: &Path,
     tokenizer: &Tokenizer,
@@ -97,7 +97,7 @@ fn check_vocabulary(
 /// checkpoint), or a model of the hub, which is fetched where that is built in.
 ///
 /// # Errors
-/// There is no model, it cannot be fetched, or a file of the checkpoint is not what was written.
+/// Fails if there is no model, it cannot be fetched, or a file of the checkpoint is not what was written.
 pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());
@@ -129,14 +129,14 @@ mod tests {
 
     use super::*;
 
-    /// A tokenizer with 256 bytes and some more tokens.
+    /// Returns a tokenizer with 256 bytes and some more tokens.
     fn tokenizer(more: usize) -> Tokenizer {
         let special_tokens = (0..more).map(|index| format!("<{index}>")).collect();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
         Tokenizer::train(std::iter::empty(), &config).unwrap()
     }
 
-    /// A model of 258 rows with its tokenizer in `base`, and an adapter of it in `adapter`.
+    /// Returns a model of 258 rows with its tokenizer in `base`, and an adapter of it in `adapter`.
     fn folders() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::testing::tiny_config(258);

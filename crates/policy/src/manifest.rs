@@ -37,15 +37,15 @@ impl Manifest {
     /// The manifest of what is in a folder now.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Fails on a file that cannot be read.
     pub fn of(folder: &Path) -> Result<Self, PolicyError> {
         Ok(Self { files: facts_below(folder, "")? })
     }
 
-    /// The manifest in a checkpoint; `None` in one of an earlier version, which promises nothing.
+    /// Returns the manifest in a checkpoint; `None` in one of an earlier version, which promises nothing.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// Fails if there is none, or it cannot be read.
     pub fn read(folder: &Path) -> Result<Option<Self>, String> {
         let text = fs::read_to_string(folder.join(COMPLETE)).map_err(|_| format!("has no {COMPLETE}"))?;
         if text.trim().is_empty() {
@@ -57,7 +57,7 @@ impl Manifest {
     /// Compares the files of a checkpoint whose paths begin with `prefix`.
     ///
     /// # Errors
-    /// The first file that is missing or not what was written.
+    /// Returns the first file that is missing or not what was written.
     pub fn check(&self, folder: &Path, prefix: &str, check: Check) -> Result<(), String> {
         for (name, facts) in self.files.iter().filter(|(name, _)| name.starts_with(prefix)) {
             let path = folder.join(name);
@@ -75,7 +75,7 @@ impl Manifest {
     }
 }
 
-/// Every file below a folder with its facts, by its path from there.
+/// Returns every file below a folder with its facts, by its path from there.
 fn facts_below(folder: &Path, prefix: &str) -> Result<BTreeMap<String, FileFacts>, PolicyError> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(PolicyError::io(folder))? {

@@ -10,11 +10,12 @@ use crate::manifest::{Check, Manifest};
 /// checksums.
 pub const COMPLETE: &str = "COMPLETE";
 
-/// The folders of a run that are named like checkpoints, oldest first, whole or not: those of the warm start
-/// (`sft-000100`), then those of reinforcement learning (`step-000012`). What a kill left over has other names.
+/// Returns the folders of a run that are named like checkpoints, oldest first, whole or not: those of the
+/// warm start (`sft-000100`), then those of reinforcement learning (`step-000012`). What a kill left over
+/// has other names.
 ///
 /// # Errors
-/// The folder `checkpoints` cannot be read.
+/// Fails if the folder `checkpoints` cannot be read.
 pub fn checkpoint_folders(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     let folder = run.join("checkpoints");
     let mut found = Vec::new();
@@ -28,20 +29,20 @@ pub fn checkpoint_folders(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// The folders of a run's whole checkpoints, oldest first.
+/// Returns the folders of a run's whole checkpoints, oldest first.
 ///
 /// # Errors
-/// The folder `checkpoints` cannot be read.
+/// Fails if the folder `checkpoints` cannot be read.
 pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     let mut folders = checkpoint_folders(run)?;
     folders.retain(|path| path.join(COMPLETE).is_file());
     Ok(folders)
 }
 
-/// The policy in a checkpoint, checked file by file.
+/// Returns the policy in a checkpoint, checked file by file.
 ///
 /// # Errors
-/// A file of it that is missing or not what was written.
+/// Fails on a file of it that is missing or not what was written.
 pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     let manifest = Manifest::read(checkpoint);
     let sound = manifest.and_then(|found| {
@@ -51,18 +52,18 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     Ok(checkpoint.join("policy"))
 }
 
-/// The newest whole checkpoint of a run.
+/// Returns the newest whole checkpoint of a run.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "holds no whole checkpoint; start the run anew")
     })
 }
 
-/// The label of the checkpoint that a policy is read from, such as `step-000060`: of a run its newest whole one. `None`
-/// for a policy that is not a run's, and for a run's `base`.
+/// Returns the label of the checkpoint that a policy is read from, such as `step-000060`: of a run its
+/// newest whole one. `None` for a policy that is not a run's, and for a run's `base`.
 pub fn checkpoint_label(policy: &Path) -> Option<String> {
     let policy = policy.canonicalize().ok()?;
     let run = enclosing_run(&policy)?;
@@ -71,13 +72,13 @@ pub fn checkpoint_label(policy: &Path) -> Option<String> {
     inside.next()?.as_os_str().to_str().map(str::to_owned)
 }
 
-/// True if a folder is a run directory.
+/// Returns true if a folder is a run directory.
 pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }
 
-/// The run that a folder belongs to: the run directory itself, its `base`, one of its checkpoints, or the policy or
-/// critic in one.
+/// Returns the run that a folder belongs to: the run directory itself, its `base`, one of its
+/// checkpoints, or the policy or critic in one.
 ///
 /// A `config.toml` in a folder above is not enough, since any project may have one: the folder that holds it must be a
 /// run with its pinned tasks (`panel.json`), and the path from there must be one that runs write.
@@ -87,7 +88,7 @@ pub fn enclosing_run(folder: &Path) -> Option<PathBuf> {
     folder.ancestors().take(4).find(|root| holds(root) && is_part(&folder, root)).map(Path::to_path_buf)
 }
 
-/// True if a run in `root` writes a model into this folder.
+/// Returns true if a run in `root` writes a model into this folder.
 fn is_part(folder: &Path, root: &Path) -> bool {
     let Ok(inside) = folder.strip_prefix(root) else { return false };
     let names: Option<Vec<&str>> = inside.components().map(|part| part.as_os_str().to_str()).collect();
@@ -98,7 +99,7 @@ fn is_part(folder: &Path, root: &Path) -> bool {
     }
 }
 
-/// The order of a checkpoint's label; `None` for other names.
+/// Returns the order of a checkpoint's label; `None` for other names.
 fn order(label: &str) -> Option<(u8, u64)> {
     let (phase, step) = label.split_once('-')?;
     let phase = ["sft", "step"].iter().position(|name| *name == phase)?;

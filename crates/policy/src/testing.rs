@@ -2,7 +2,7 @@
 
 use turnwise_model::ModelConfig;
 
-/// One layer of width 4 with this many rows of the vocabulary.
+/// Returns one layer of width 4 with this many rows of the vocabulary.
 pub(crate) fn tiny_config(vocab_size: usize) -> ModelConfig {
     ModelConfig {
         vocab_size,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Time in which a connection must stand. Lost packets are sent again after 1, 3 and 7 s, and a request that fails is made
-/// again: more time would only keep it from another server.
+/// Time limit of a connection. Lost packets are resent after 1, 3 and 7 s, and failed requests are
+/// retried, so a longer limit would only delay the use of another server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// An answer of any status.
@@ -14,9 +14,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub(crate) struct Reply {
     /// HTTP status.
     pub(crate) status: u16,
-    /// Time after which the server wants to be asked again.
+    /// Time after which the server wants to be retried.
     pub(crate) retry_after: Option<Duration>,
-    /// Type of the body; empty where the server does not say it.
+    /// Type of the body; empty if the server does not say it.
     pub(crate) content_type: String,
     /// The whole body.
     pub(crate) body: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
-    /// The reason alone.
+    /// Returns the reason alone.
     pub(crate) fn cause(&self) -> String {
         match self {
             Self::Unreachable(reason) | Self::Broken(reason) => reason.clone(),
@@ -54,7 +54,7 @@ impl HttpError {
         }
     }
 
-    /// Failure of a request that was given so much time, worded to stand after the server's name.
+    /// Returns the failure of a request with this time limit, worded to follow the server's name.
     pub(crate) fn reason(&self, time: Duration) -> String {
         match self {
             Self::Unreachable(_) => format!("cannot be reached: {}", self.cause()),
@@ -72,7 +72,7 @@ impl From<reqwest::Error> for HttpError {
     }
 }
 
-/// The cause at the bottom of a failure, which says most ("connection refused", "unexpected end of file"), without an
+/// Returns the root cause of a failure ("connection refused", "unexpected end of file"), without an
 /// address.
 fn deepest_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
@@ -88,18 +88,18 @@ fn deepest_cause(error: reqwest::Error) -> String {
     cause
 }
 
-/// The key in an environment variable; none where no variable is named.
+/// Returns the key in an environment variable; none if no variable is named.
 ///
 /// # Errors
-/// The variable holds no key.
+/// Fails if the variable holds no key.
 pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
     turnwise_settings::api_key(variable).map_err(|error| NoClient::Key(error.to_string()))
 }
 
-/// The value of a header with a secret, which no log shows.
+/// Returns the value of a header with a secret, which no log shows.
 ///
 /// # Errors
-/// No header can carry the secret.
+/// Fails if no header can carry the secret.
 pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| NoClient::Key("holds a key that no header can carry".into()))?;
@@ -107,10 +107,10 @@ pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     Ok(value)
 }
 
-/// The value of an `Authorization` header with a key.
+/// Returns the value of an `Authorization` header with a key.
 ///
 /// # Errors
-/// No header can carry the key.
+/// Fails if no header can carry the key.
 pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
     secret_header(&format!("Bearer {key}"))
 }
@@ -118,15 +118,16 @@ pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
 /// The proxies that the environment names (`HTTPS_PROXY`, `NO_PROXY`), and what a client does with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxies {
-    /// They are not used. Inference servers and worlds are in the run's own network: a proxy is there to leave it, and often
-    /// finds none of its machines.
+    /// Proxies are not used. Inference servers and environments are in the local network, which
+    /// proxies often cannot reach.
     Ignored,
     /// They are used. A training service may be hosted by others and be reached through a proxy alone; for one in the run's
     /// own network there is `NO_PROXY`.
     OfEnvironment,
 }
 
-/// The settings of all clients. No redirect is followed: a key goes to the address that was named, and no further.
+/// Returns the settings of all clients. Redirects are not followed, so that a key goes only to the
+/// named address.
 pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
     // The process needs it once, before the first client. One that is there already is as good.
     #[cfg(feature = "tls")]
@@ -141,7 +142,7 @@ pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
 /// Makes a client.
 ///
 /// # Errors
-/// The library's, without an address.
+/// Returns the library's error, without an address.
 pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, NoClient> {
     builder.build().map_err(|error| NoClient::Build(deepest_cause(error)))
 }
@@ -149,7 +150,7 @@ pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, 
 /// Sends a request and reads its answer of at most `limit` bytes, all within `timeout`.
 ///
 /// # Errors
-/// There is no answer, or it is too large.
+/// Fails if there is no answer, or it is too large.
 pub(crate) async fn send(
     request: reqwest::RequestBuilder,
     timeout: Duration,
@@ -162,7 +163,7 @@ pub(crate) async fn send(
 /// Reads an answer of at most `limit` bytes.
 ///
 /// # Errors
-/// The connection broke, or the answer is too large.
+/// Fails if the connection broke, or the answer is too large.
 pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Result<Reply, HttpError> {
     let status = response.status().as_u16();
     let retry_after = header(&response, RETRY_AFTER).parse::<u64>().ok().map(Duration::from_secs);
@@ -177,7 +178,7 @@ pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Resul
     Ok(Reply { status, retry_after, content_type, body })
 }
 
-/// The text of a header; empty where there is none.
+/// Returns the text of a header; empty if there is none.
 fn header(response: &reqwest::Response, name: HeaderName) -> &str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
@@ -194,7 +195,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// A client that shows this key, where there is one.
+    /// Creates a client that shows this key, if there is one.
     pub(crate) fn new(key: Option<&str>) -> Result<Self, NoClient> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -232,7 +233,8 @@ mod tests {
 
     use super::*;
 
-    /// The outcome of a request that is answered with this text, of which at most 10 bytes of a body are read.
+    /// Returns the outcome of a request that is answered with this text, of which at most 10 bytes of a
+    /// body are read.
     fn answered(text: &str) -> Result<Reply, HttpError> {
         let text = text.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,8 +8,8 @@
 //! | `environments` | worlds that servers play (feature `environments`) |
 //! | `thread.rs`, `http.rs` | what they share: the thread that requests are under way on and the way back of their outcomes, and requests with bounded answers |
 //!
-//! A run takes its policy from a source; this one hands the policies of another source to servers where the config has a table
-//! `rollout.engine`:
+//! A run gets its policy from a source. This one moves the sampling of another source's policies to
+//! servers if the config has a table `rollout.engine`:
 //!
 //! ```
 //! use std::sync::Arc;

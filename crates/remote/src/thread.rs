@@ -27,7 +27,7 @@ impl RequestThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// Fails if the system gives no thread.
     pub(crate) fn start() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -40,7 +40,7 @@ impl RequestThread {
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The runtime, to start tasks on.
+    /// Returns the runtime, to start tasks on.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -48,7 +48,7 @@ impl RequestThread {
     /// Runs a future on the thread and waits for its result.
     ///
     /// # Errors
-    /// The thread has ended.
+    /// Fails if the thread has ended.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -63,7 +63,7 @@ impl RequestThread {
     /// Runs a future that can fail on the thread and waits for its result.
     ///
     /// # Errors
-    /// The future's, or the thread has ended.
+    /// Returns the error of the future, or fails if the thread has ended.
     pub(crate) fn try_wait<T: Send + 'static, E: From<ThreadEnded> + Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, E>> + Send + 'static,
@@ -83,7 +83,8 @@ impl Drop for RequestThread {
     }
 }
 
-/// Error of a wait for a request whose task ended without an outcome: it panicked, or its thread is gone.
+/// Error while waiting for a request whose task ended without a result: it panicked, or its thread
+/// ended.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the task of a request has ended without an outcome")]
 pub(crate) struct TaskEnded;
@@ -106,15 +107,15 @@ impl<T> Outcomes<T> {
         Self { sender, receiver }
     }
 
-    /// The promise of an outcome, for the task of a request to keep.
+    /// Returns the promise of an outcome, for the task of a request to keep.
     pub(crate) fn promise(&self, request: RequestId) -> Promise<T> {
         Promise { request, sender: Some(self.sender.clone()) }
     }
 
-    /// Waits for an outcome, until `deadline` where there is one; `None` where that has passed.
+    /// Waits for an outcome, until `deadline` if there is one; `None` if that has passed.
     ///
     /// # Errors
-    /// A promise was broken.
+    /// Fails if a promise was broken.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<Option<(RequestId, T)>, TaskEnded> {
         let found = match deadline {
             None => self.receiver.recv().map_err(RecvTimeoutError::from),
@@ -127,17 +128,17 @@ impl<T> Outcomes<T> {
         }
     }
 
-    /// An outcome that is there already.
+    /// Returns an outcome that is there already.
     ///
     /// # Errors
-    /// A promise was broken.
+    /// Fails if a promise was broken.
     pub(crate) fn take(&self) -> Result<Option<(RequestId, T)>, TaskEnded> {
         self.receiver.try_recv().ok().transpose()
     }
 }
 
-/// The promise of one outcome. Dropped without one, it says so: whoever waits holds a sender of the channel for the requests
-/// to come, so that the channel's own end would never show.
+/// A promise of one result. Dropping it without a result sends an error: the receiver also holds a
+/// sender for later requests, so it would never see the channel close.
 pub(crate) struct Promise<T> {
     request: RequestId,
     sender: Option<Sender<Result<(RequestId, T), TaskEnded>>>,

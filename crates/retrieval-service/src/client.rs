@@ -26,7 +26,7 @@ pub struct HttpOptions {
     pub backoff: Duration,
     /// The longest wait. A server's `Retry-After` is heeded up to this.
     pub backoff_max: Duration,
-    /// Most bytes of an answer.
+    /// Maximum number of bytes of an answer.
     pub largest_answer: u64,
     /// Key of the list of queries.
     pub request_key: RequestKey,
@@ -70,11 +70,13 @@ impl From<RetrievalError> for Failed {
 }
 
 impl HttpRetriever {
-    /// A client of servers by their addresses, such as `http://127.0.0.1:8000/retrieve`; without a path it is `/retrieve`.
+    /// Creates a client of servers by their addresses, such as `http://127.0.0.1:8000/retrieve`; without
+    /// a path it is `/retrieve`.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] for an address that is none, or one of another machine that was not allowed.
+    /// Returns [`RetrievalError::Setting`] for an address that is none, or one of another machine that
+    /// was not allowed.
     pub fn new(servers: &[String], options: HttpOptions) -> Result<Self, RetrievalError> {
         let setting = |reason: String| RetrievalError::Setting { key: "servers".to_owned(), reason };
         if servers.is_empty() {
@@ -146,7 +148,7 @@ impl HttpRetriever {
     }
 }
 
-/// The address as it is asked, or what is wrong with it. One that may hold a password is not repeated.
+/// Returns the address as it is asked, or what is wrong with it. One that may hold a password is not repeated.
 fn address(index: usize, server: &str, allow_remote: bool) -> Result<String, String> {
     let wrong = |reason: &str| format!("number {index} {reason}; write it as http://127.0.0.1:8000/retrieve");
     match turnwise_settings::check_address(server) {

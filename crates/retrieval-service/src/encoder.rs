@@ -32,7 +32,8 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// The settings that vectors are kept with: all that changes them, which the arithmetic does in rounding only.
+    /// Returns the settings that vectors are kept with: all that changes them, which the arithmetic does
+    /// in rounding only.
     pub fn encoding(&self) -> Encoding {
         Encoding {
             query_prefix: self.query_prefix.clone(),
@@ -57,7 +58,7 @@ impl PrefixedEncoder {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] with the file and what is wrong with it.
+    /// Returns [`RetrievalError::Setting`] with the file and what is wrong with it.
     pub fn load(folder: &Path, options: EncoderOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting { key: "encoder".to_owned(), reason };
         let encoder =
@@ -103,7 +104,8 @@ impl PrefixedEncoder {
     }
 }
 
-/// Files of a model folder that decide its vectors besides the weights: those that [`SentenceEncoder::load`] and its tokenizer read.
+/// Returns the files of a model folder that decide its vectors besides the weights: those that
+/// [`SentenceEncoder::load`] and its tokenizer read.
 fn other_files(folder: &Path) -> Vec<String> {
     let mut names = vec!["modules.json".to_owned(), "sentence_bert_config.json".to_owned()];
     // The encoder has read the list before, and refused one that is none.

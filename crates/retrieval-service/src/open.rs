@@ -32,8 +32,9 @@ impl Retriever for OpenRetriever {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`] for settings that cannot work, [`RetrievalError::File`] and [`RetrievalError::Index`] for
-/// folders that are no whole index. Servers are not asked before the first query.
+/// Returns [`RetrievalError::Setting`] for invalid settings, [`RetrievalError::File`] and
+/// [`RetrievalError::Index`] for folders that are not a complete index. Servers are not asked before the first
+/// query.
 pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalError> {
     config.check()?;
     let batched = |retriever: Arc<dyn Retriever>| -> Arc<dyn Retriever> {

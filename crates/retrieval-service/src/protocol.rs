@@ -6,9 +6,10 @@
 //! {"result": [[{"id": "0", "contents": ".."}, ..], ..]}            without return_scores
 //! ```
 //!
-//! The clients of verl-agent and SkyRL write `query` in place of `queries`; both are read, as is a single text in place
-//! of a list. `topk` may be missing or null (the server's own number counts), `return_scores` may be missing (false).
-//! Some servers give no `id`, or a number; more keys are passed over.
+//! The clients of verl-agent and SkyRL write `query` instead of `queries`; both are read, as is a single
+//! text instead of a list. `topk` may be missing or null (the server's own number counts),
+//! `return_scores` may be missing (false). Some servers give no `id`, or a number; more keys are passed
+//! over.
 
 use std::sync::Arc;
 
@@ -73,7 +74,7 @@ enum Item<'a> {
     Bare(Document<'a>),
 }
 
-/// The body of an answer.
+/// Returns the body of an answer.
 ///
 /// # Errors
 /// None that hits can bring about: all that they hold has a form in JSON, and a score that is not finite is written
@@ -84,7 +85,7 @@ pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_
     Ok(body)
 }
 
-/// The same; nothing where the body would have more than `most` bytes.
+/// Returns the same; nothing if the body would have more than `most` bytes.
 pub(crate) fn answer_within(
     lists: &[Vec<Hit>],
     return_scores: bool,

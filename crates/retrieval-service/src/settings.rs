@@ -41,11 +41,13 @@ pub struct RetrievalConfig {
     pub index: PathBuf,
     /// Model folder of the encoder (E5, or one of sentence-transformers), for the kinds `dense` and `hybrid`.
     pub encoder: PathBuf,
-    /// Searches vectors by the folder's graph of neighbours (`turnwise index build --approximate`), which looks at some thousand
-    /// of them in place of all and may miss some; for `dense` and `hybrid`, in a program with the feature `hnsw`.
+    /// Searches vectors by the folder's graph of neighbours (`turnwise index build --approximate`), which
+    /// looks at some thousand of them instead of all and may miss some; for `dense` and `hybrid`, in a
+    /// program with the feature `hnsw`.
     pub approximate: bool,
-    /// Text before every query that is encoded. Without it, here and in the next two, what the index was made with, or E5's
-    /// (`query: `, `passage: `, 256 tokens) where the index does not say; another value than the index's is refused.
+    /// Text before every query that is encoded. Without it, here and in the next two, what the index was
+    /// made with, or E5's (`query: `, `passage: `, 256 tokens) where the index does not say; another
+    /// value than the index's is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
     /// Text before every passage when its vector was made.
@@ -81,7 +83,8 @@ pub struct RetrievalConfig {
     /// Longest wait between two tries, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Most queries that are put together into one search of servers or vectors; 1 puts none together.
+    /// Maximum number of queries that are put together into one search of servers or vectors; 1 puts none
+    /// together.
     #[schemars(range(min = 1, max = 4096))]
     pub batch_queries: usize,
     /// Milliseconds that a search waits for others to join it.
@@ -124,11 +127,11 @@ impl Default for RetrievalConfig {
 }
 
 impl RetrievalConfig {
-    /// Refuses settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] names the key and what would do.
+    /// Returns [`RetrievalError::Setting`], which names the key and what would do.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
@@ -172,7 +175,8 @@ impl RetrievalConfig {
         }
     }
 
-    /// Settings of the encoder; `made` is what an index was made with, which counts where these settings say nothing.
+    /// Returns the settings of the encoder; `made` is what an index was made with, which counts where
+    /// these settings say nothing.
     pub fn encoder_options(&self, made: Option<Encoding>) -> EncoderOptions {
         let made = made.unwrap_or_else(|| EncoderOptions::default().encoding());
         EncoderOptions {

@@ -10,7 +10,7 @@ use crate::{Hit, RetrievalError, Retriever};
 /// Limits within which callers are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchingOptions {
-    /// Most queries of one search; more are passed on as they are.
+    /// Maximum number of queries of one search; more are passed on as they are.
     pub max_queries: usize,
     /// Time that a search waits for others to join it.
     pub wait: Duration,

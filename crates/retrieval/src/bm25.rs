@@ -21,11 +21,11 @@ pub struct Bm25Retriever {
 }
 
 impl Bm25Retriever {
-    /// An index in memory of some passages, for collections of up to a million.
+    /// Returns an index in memory of some passages, for collections of up to a million.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Index`] where it can't be made.
+    /// Returns [`RetrievalError::Index`] if it can't be made.
     pub fn in_memory(passages: impl IntoIterator<Item = Passage>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::in_memory(passages);
         let mut builder = IndexBuilder::in_memory()?;
@@ -40,7 +40,8 @@ impl Bm25Retriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] and [`RetrievalError::Index`] where the folder holds no whole index of this program.
+    /// Returns [`RetrievalError::File`] and [`RetrievalError::Index`] if the folder holds no whole index
+    /// of this program.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let terms = folder.join(BM25);
@@ -57,12 +58,12 @@ impl Bm25Retriever {
         Ok(Self { index, passages })
     }
 
-    /// The same with other constants.
+    /// Returns the same with other constants.
     pub fn with_ranking(self, ranking: Bm25) -> Self {
         Self { index: self.index.with_ranking(ranking), passages: self.passages }
     }
 
-    /// The passages that are searched.
+    /// Returns the passages that are searched.
     pub fn passages(&self) -> &PassageStore {
         &self.passages
     }

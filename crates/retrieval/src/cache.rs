@@ -36,7 +36,7 @@ pub struct CacheCounts {
 }
 
 impl CacheCounts {
-    /// Share of the queries that needed no search; 0 before the first query.
+    /// Returns the share of the queries that needed no search; 0 before the first query.
     pub fn hit_rate(self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Cached {
 }
 
 impl Cached {
-    /// A cache of up to `capacity` answers before a retriever.
+    /// Creates a cache of up to `capacity` answers before a retriever.
     pub fn new(inner: Arc<dyn Retriever>, capacity: usize) -> Self {
         Self { inner, capacity, kept: Mutex::default(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
@@ -69,12 +69,12 @@ impl Cached {
         CacheCounts { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }
 
-    /// Number of answers that are kept.
+    /// Returns the number of answers that are kept.
     pub fn len(&self) -> usize {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
     }
 
-    /// True if no answer is kept.
+    /// Returns true if no answer is kept.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -22,7 +22,7 @@ pub enum RetrievalError {
         /// The problem and how to fix it.
         reason: String,
     },
-    /// A line of a file is no passage.
+    /// A line of a file is not a passage.
     #[error("{}, line {line}: {reason}", path.display())]
     Line {
         /// The file.
@@ -55,7 +55,7 @@ pub enum RetrievalError {
         /// Time that was given.
         seconds: String,
     },
-    /// No connection, or one that broke off.
+    /// The connection failed or was closed.
     #[error("{server}: no connection: {reason}")]
     Unreachable {
         /// Address of the server.
@@ -88,7 +88,7 @@ impl RetrievalError {
         Self::File { path: path.to_owned(), reason: error.to_string() }
     }
 
-    /// A file or folder that does not hold what it should.
+    /// Returns a file or folder that does not hold what it should.
     pub(crate) fn damaged(path: &Path, problem: &str) -> Self {
         Self::File {
             path: path.to_owned(),
@@ -96,7 +96,7 @@ impl RetrievalError {
         }
     }
 
-    /// True if the same search may succeed when it is tried again.
+    /// Returns true if the same search may succeed when it is tried again.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Setting { .. }
@@ -110,8 +110,8 @@ impl RetrievalError {
         }
     }
 
-    /// True if one of the queries may be the reason, and not a retriever that cannot be reached or has too much to do: a server
-    /// answers 500 where its search broke down.
+    /// Returns true if one of the queries may be the reason, and not a retriever that cannot be reached
+    /// or has too much to do: a server answers 500 where its search broke down.
     pub fn may_lie_in_a_query(&self) -> bool {
         !self.is_transient() || matches!(self, Self::Status { status: 500, .. })
     }

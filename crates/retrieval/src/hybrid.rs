@@ -37,7 +37,7 @@ impl Hybrid {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] for no retriever, or a `k` that is negative or no number.
+    /// Returns [`RetrievalError::Setting`] for no retriever, or a `k` that is negative or no number.
     pub fn new(sources: Vec<Arc<dyn Retriever>>, k: f64, depth: usize) -> Result<Self, RetrievalError> {
         let refuse = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })

@@ -18,7 +18,7 @@ pub enum RetrieverKind {
 }
 
 impl RetrieverKind {
-    /// The name in settings.
+    /// Returns the name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bm25 => "bm25",

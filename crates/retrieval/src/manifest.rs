@@ -1,4 +1,4 @@
-//! The file that says that a folder's other files are whole, and of what.
+//! The file that states that a folder's other files are whole, and of what.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +45,7 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
             .map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Reads the manifest and holds the folder against it. `subject` is what the folder should hold.
+    /// Reads the manifest and compares the folder with it. `subject` is what the folder should hold.
     pub(crate) fn read(
         folder: &Path,
         name: &str,

@@ -14,12 +14,12 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// The first line, as it stands: `"Title"`. All of the contents where there is but one line.
+    /// Returns the first line, as it stands: `"Title"`. All of the contents where there is but one line.
     pub fn title(&self) -> &str {
         self.contents.split_once('\n').map_or(self.contents.as_str(), |(title, _)| title)
     }
 
-    /// Everything after the first newline; empty where there is none.
+    /// Everything after the first newline; empty if there is none.
     pub fn text(&self) -> &str {
         self.contents.split_once('\n').map_or("", |(_, text)| text)
     }
@@ -40,8 +40,8 @@ pub trait Retriever: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError`], for all queries of the call together; [`RetrievalError::is_transient`] says whether the same
-    /// call may succeed later.
+    /// Returns [`RetrievalError`], for all queries of the call together; [`RetrievalError::is_transient`]
+    /// says whether the same call may succeed later.
     fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError>;
 }
 

@@ -35,12 +35,12 @@ impl Echo {
         *self.panics.lock().unwrap() = Some(query.to_owned());
     }
 
-    /// All queries so far.
+    /// Returns all queries so far.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.calls.lock().unwrap().concat()
     }
 
-    /// Number of queries of each call so far.
+    /// Returns the number of queries of each call so far.
     pub(crate) fn calls(&self) -> Vec<usize> {
         self.calls.lock().unwrap().iter().map(Vec::len).collect()
     }

@@ -19,10 +19,11 @@ pub enum AddressError {
     Server,
 }
 
-/// Refuses an address of an HTTP server that cannot be used: its scheme, what is in it besides host and port, and these.
+/// Rejects an address of an HTTP server that cannot be used: its scheme, what is in it besides host and
+/// port, and these.
 ///
 /// # Errors
-/// The first problem.
+/// Returns the first problem.
 pub fn check_address(address: &str) -> Result<(), AddressError> {
     let rest = address.strip_prefix("http://").or_else(|| address.strip_prefix("https://"));
     let rest = rest.ok_or(AddressError::Scheme)?;

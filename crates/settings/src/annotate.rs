@@ -18,7 +18,7 @@ const WIDTH: usize = 100;
 /// are not set are there as comments.
 ///
 /// # Errors
-/// Settings that TOML cannot hold.
+/// Fails on settings that TOML cannot hold.
 pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<String, SettingsError> {
     let fail = |reason: String| SettingsError(vec![Problem::new("settings", reason)]);
     let text = toml::to_string_pretty(settings).map_err(|error| fail(error.to_string()))?;
@@ -111,7 +111,7 @@ impl Notes<'_> {
     }
 }
 
-/// The schema of the table that a value is, where the schema is a union.
+/// Returns the schema of the table that a value is, where the schema is a union.
 fn variant<'a>(schema: &'a Schema, table: &DeTable<'_>) -> &'a Schema {
     if let Some((tag, variants)) = tagged(schema) {
         let name = table.get(tag).and_then(|value| value.get_ref().as_str());
@@ -121,7 +121,7 @@ fn variant<'a>(schema: &'a Schema, table: &DeTable<'_>) -> &'a Schema {
     alternatives(schema).and_then(|all| all.iter().find(table)).unwrap_or(schema)
 }
 
-/// The keys of a schema that a table does not have.
+/// Returns the keys of a schema that a table does not have.
 fn missing<'a>(schema: &'a Schema, table: &DeTable<'_>) -> Vec<&'a str> {
     let properties = schema.get("properties").and_then(Schema::as_object);
     properties
@@ -165,7 +165,7 @@ fn note(schema: &Schema) -> String {
     comment(&text)
 }
 
-/// A text as comment lines of the width.
+/// Returns a text as comment lines of the width.
 fn comment(text: &str) -> String {
     let mut lines = String::new();
     for paragraph in text.split("\n\n") {

@@ -19,13 +19,13 @@ pub enum ApiKeyError {
     Characters(String),
 }
 
-/// The API key in the environment variable that a setting names; none where the setting is empty.
+/// Returns the API key in the environment variable that a setting names; none if the setting is empty.
 ///
-/// A variable that is missing or empty is refused before any work: a service that is sent no key answers later, and names
-/// neither the setting nor the variable.
+/// A variable that is missing or empty is rejected before any work: a service that is sent no key answers
+/// later, and names neither the setting nor the variable.
 ///
 /// # Errors
-/// The variable does not hold a key.
+/// Fails if the variable does not hold a key.
 pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     if variable.is_empty() {
         return Ok(None);
@@ -33,7 +33,7 @@ pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     key_in(variable, std::env::var(variable)).map(Some)
 }
 
-/// The key in what a variable holds.
+/// Returns the key in what a variable holds.
 fn key_in(variable: &str, value: Result<String, VarError>) -> Result<String, ApiKeyError> {
     let variable = variable.to_owned();
     match value {

@@ -3,7 +3,7 @@
 use thiserror::Error;
 use toml::{Table, Value};
 
-/// Reason why an argument is no setting.
+/// Reason why an argument is not a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AssignmentError {
     /// It has no `=`.
@@ -27,7 +27,7 @@ pub enum AssignmentError {
 /// ```
 ///
 /// # Errors
-/// An argument without a key or a value.
+/// Fails on an argument without a key or a value.
 pub fn assignment(text: &str) -> Result<(&str, Value), AssignmentError> {
     let (key, value) = text.split_once('=').ok_or(AssignmentError::Form)?;
     let (key, value) = (key.trim(), value.trim());

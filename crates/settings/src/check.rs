@@ -1,4 +1,4 @@
-//! A value held against a schema: types, ranges, choices, unknown and missing keys.
+//! A value compared with a schema: types, ranges, choices, unknown and missing keys.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,10 +9,10 @@ use crate::problem::{Problem, SettingsError};
 use crate::schema::{alternatives, choices, plain, range, shared_schema, tagged};
 use crate::suggest;
 
-/// Most characters of a value that an error repeats.
+/// Maximum number of characters of a value that an error repeats.
 const SHOWN: usize = 80;
 
-/// Refuses settings outside of the ranges that their type declares.
+/// Rejects settings outside of the ranges that their type declares.
 ///
 /// # Errors
 /// Every setting that is wrong, with its key, its value and what is allowed.
@@ -170,7 +170,7 @@ fn length(schema: &Schema, of: &str, length: usize, value: &Value, key: &str, fo
     }
 }
 
-/// True if a value is of one of a schema's types.
+/// Returns true if a value is of one of a schema's types.
 fn has_type(schema: &Schema, value: &Value) -> bool {
     let is = |name: &Schema| match name.as_str() {
         Some("string") => value.is_str(),
@@ -189,7 +189,7 @@ fn has_type(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-/// A schema's type in words.
+/// Returns a schema's type in words.
 pub(crate) fn type_name(schema: &Schema) -> String {
     let one = |name: &Schema| match name.as_str() {
         Some("string") => "a string",
@@ -207,7 +207,7 @@ pub(crate) fn type_name(schema: &Schema) -> String {
     }
 }
 
-/// A problem of a value, with the default that would do.
+/// Returns a problem of a value, with the default that would do.
 fn problem(key: &str, value: &Value, reason: &str, schema: &Schema) -> Problem {
     let mut shown = value.to_string().replace('\n', " ");
     if shown.chars().count() > SHOWN {

@@ -7,19 +7,19 @@ use thiserror::Error;
 /// One setting that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file with its line, or the argument of the command line, that the setting comes from; absent where it was
-    /// made in code.
+    /// The file with its line, or the argument of the command line, that the setting comes from; absent
+    /// if it was made in code.
     pub origin: Option<String>,
-    /// The setting, as `table.key`; empty where the source as a whole is wrong.
+    /// The setting, as `table.key`; empty if the source as a whole is wrong.
     pub key: String,
-    /// Its value in TOML; absent where the key itself is wrong or missing.
+    /// Its value in TOML; absent if the key itself is wrong or missing.
     pub value: Option<String>,
     /// The problem, and a value that would do.
     pub reason: String,
 }
 
 impl Problem {
-    /// A problem of a key, whose value the reason speaks of.
+    /// Creates a problem of a key, whose value the reason speaks of.
     pub fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { origin: None, key: key.into(), value: None, reason: reason.into() }
     }
@@ -48,7 +48,7 @@ impl SettingsError {
     /// The error of a list of problems, if there are any.
     ///
     /// # Errors
-    /// The problems.
+    /// Returns the problems.
     pub fn of(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
     }

@@ -9,8 +9,8 @@ use crate::schema::{alternatives, choices, description, plain, range, shared_sch
 /// Deepest heading of the page.
 const DEEPEST: usize = 5;
 
-/// The keys of a settings type as Markdown: a heading for each table, and under it a row for each key with what it
-/// allows, its default and its meaning.
+/// Returns the keys of a settings type as Markdown: a heading for each table, and under it a row for each
+/// key with what it allows, its default and its meaning.
 pub fn reference<T: JsonSchema + 'static>() -> String {
     let mut page = String::new();
     table(&shared_schema::<T>(), "", 2, &mut page);
@@ -120,7 +120,7 @@ fn code(value: &Schema) -> String {
     format!("`{}`", plain(value))
 }
 
-/// A text as it may stand in a cell of a table.
+/// Returns a text as it may stand in a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

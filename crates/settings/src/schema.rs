@@ -11,15 +11,16 @@ use serde_json::Value;
 /// The schemas that were asked for so far: making one takes milliseconds, and settings are checked often.
 static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 
-/// The JSON Schema (draft 2020-12) of a settings type, without references.
+/// Returns the JSON Schema (draft 2020-12) of a settings type, without references.
 ///
-/// Differs from what `schemars` derives: every object with named properties refuses others, the unit variants of tagged
-/// enums among them (`serde` lets any key pass there); TOML has no null, so an optional key may be absent but not null.
+/// Differs from what `schemars` derives: every object with named properties rejects others, the unit
+/// variants of tagged enums among them (`serde` lets any key pass there); TOML has no null, so an
+/// optional key may be absent but not null.
 pub fn schema_of<T: JsonSchema + 'static>() -> Value {
     Value::clone(&shared_schema::<T>())
 }
 
-/// The schema of a type, made once.
+/// Returns the schema of a type, made once.
 pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(schema) = known().as_ref().and_then(|known| known.get(&TypeId::of::<T>())) {
@@ -74,7 +75,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// The field that distinguishes the variants of a union of tables, with the value it has in each.
+/// Returns the field that distinguishes the variants of a union of tables, with the value it has in each.
 pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
     let choices = alternatives(schema)?;
     let tag_of = |choice: &'_ Value| {
@@ -91,7 +92,7 @@ pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
     Some((tag.as_str(), variants))
 }
 
-/// The texts that a schema allows, with the description of each, where it is a choice of texts.
+/// Returns the texts that a schema allows, with the description of each, where it is a choice of texts.
 pub(crate) fn choices(schema: &Value) -> Option<Vec<(&str, Option<&str>)>> {
     if let Some(names) = schema.get("enum").and_then(Value::as_array) {
         return names.iter().map(|name| Some((name.as_str()?, None))).collect();
@@ -103,17 +104,18 @@ pub(crate) fn choices(schema: &Value) -> Option<Vec<(&str, Option<&str>)>> {
     Some(lists.into_iter().flatten().collect())
 }
 
-/// The description of a schema.
+/// Returns the description of a schema.
 pub(crate) fn description(schema: &Value) -> Option<&str> {
     schema.get("description").and_then(Value::as_str)
 }
 
-/// The alternatives of a union that is no tagged one.
+/// Returns the alternatives of a union that is not a tagged one.
 pub(crate) fn alternatives(schema: &Value) -> Option<&Vec<Value>> {
     ["anyOf", "oneOf"].iter().find_map(|name| schema.get(*name)).and_then(Value::as_array)
 }
 
-/// Range that a schema allows beyond its type, in words: `at least 0 and below 1`. Empty where it allows everything.
+/// Range that a schema allows beyond its type, in words: `at least 0 and below 1`. Empty if it allows
+/// everything.
 pub(crate) fn range(schema: &Value) -> String {
     let number = |name: &str| schema.get(name).filter(|bound| !bound.is_null()).map(plain);
     // An unsigned integer says that it is 0 or more, which is worth saying only together with the other bound.
@@ -143,7 +145,7 @@ pub(crate) fn range(schema: &Value) -> String {
     parts.join(" and ")
 }
 
-/// A value of a schema in TOML's notation; single-precision numbers in their own shortest form.
+/// Returns a value of a schema in TOML's notation; single-precision numbers in their own shortest form.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {
@@ -164,7 +166,8 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// The shortest of the texts that read back as the number in double precision, or as the same number in single.
+/// Returns the shortest of the texts that read back as the number in double precision, or as the same
+/// number in single.
 fn shortest(number: f64) -> String {
     let double = format!("{number:?}");
     let single = format!("{:?}", number as f32);

@@ -3,7 +3,7 @@
 /// The least Jaro-Winkler similarity of two names that counts as near.
 const NEAR: f64 = 0.75;
 
-/// The known name nearest to a misspelt one, if any is near.
+/// Returns the known name nearest to a misspelt one, if any is near.
 pub fn suggest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// A tokenizer or chat template that cannot be made, read, written or used. Every message names the file, where there
-/// is one, and what to change.
+/// A tokenizer or chat template that cannot be made, read, written or used. Every message names the file,
+/// if there is one, and what to change.
 #[derive(Debug, Error)]
 pub enum TextError {
     /// A file could not be read or written.
@@ -19,13 +19,13 @@ pub enum TextError {
     File {
         /// The file.
         path: String,
-        /// The fault and, where known, how to fix it.
+        /// The fault and, if known, how to fix it.
         reason: String,
     },
     /// A chat template, or what it was given, cannot be used.
     #[error("chat: {0}")]
     Chat(String),
-    /// The tokenizer refused.
+    /// The tokenizer rejected.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
 }

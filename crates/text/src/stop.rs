@@ -11,13 +11,13 @@ pub struct ReasoningTags {
     pub open: String,
     /// Tag that ends it.
     pub close: String,
-    /// The end of a prompt that begins it in the response's place, such as a chat template's `<think>` and line break; empty
-    /// where no prompt does.
+    /// The end of a prompt that begins it in the response's place, such as a chat template's `<think>`
+    /// and line break; empty if no prompt does.
     pub opening: String,
 }
 
 impl ReasoningTags {
-    /// True if a response to this prompt begins inside of the reasoning.
+    /// Returns true if a response to this prompt begins inside of the reasoning.
     pub fn are_open_after(&self, tokenizer: &Tokenizer, prompt: &[u32]) -> bool {
         if self.opening.is_empty() {
             return false;
@@ -60,9 +60,10 @@ pub struct StopStringMatcher {
 }
 
 impl StopStringMatcher {
-    /// A matcher for the response to a prompt that passes over its reasoning: from the prompt's own opening tag or the first
-    /// one of the response to the first closing tag. Right behind it a stop string of white space alone ends nothing either:
-    /// the answer has not begun. In a response without reasoning every stop string counts, as for the default matcher.
+    /// Returns a matcher for the response to a prompt that passes over its reasoning: from the prompt's
+    /// own opening tag or the first one of the response to the first closing tag. Right behind it a stop
+    /// string of white space alone ends nothing either: the answer has not begun. In a response without
+    /// reasoning every stop string counts, as for the default matcher.
     pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
         let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
         Self { tail: Vec::new(), tags: Some(tags), part }
@@ -85,7 +86,7 @@ impl StopStringMatcher {
         found
     }
 
-    /// True if the last byte completes a stop string that counts where it stands.
+    /// Returns true if the last byte completes a stop string that counts where it stands.
     fn is_stopped(&mut self, byte: u8, stops: &[String]) -> bool {
         let is_last = |tail: &[u8], text: &str| !text.is_empty() && tail.ends_with(text.as_bytes());
         let complete = stops.iter().any(|stop| is_last(&self.tail, stop));
@@ -114,7 +115,8 @@ impl StopStringMatcher {
     }
 }
 
-/// Number of tokens up to and with the first whose bytes complete one of the strings; `None` where none is complete.
+/// Returns the number of tokens up to and with the first whose bytes complete one of the strings; `None`
+/// if none is complete.
 pub fn stop_length(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
     let mut matcher = StopStringMatcher::default();
     let last = tokens.iter().position(|&token| matcher.push(tokenizer, token, stops))?;
@@ -175,7 +177,7 @@ mod tests {
 
     const STOPS: [&str; 2] = ["\n", "\nObservation:"];
 
-    /// A tokenizer of single bytes, of these special tokens, and of these phrases.
+    /// Returns a tokenizer of single bytes, of these special tokens, and of these phrases.
     fn tokenizer(special: &[&str], phrases: &[&str]) -> Tokenizer {
         let [special_tokens, phrases] =
             [special, phrases].map(|texts| texts.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -188,7 +190,7 @@ mod tests {
         Tokenizer::train(["a"].into_iter(), &config).unwrap()
     }
 
-    /// The part of a response to a prompt that is kept; `None` where nothing stops it.
+    /// Returns the part of a response to a prompt that is kept; `None` if nothing stops it.
     fn kept(tokenizer: &Tokenizer, opening: &str, prompt: &str, text: &str) -> Option<String> {
         let [open, close, opening] = ["<think>", "</think>", opening].map(str::to_owned);
         let tags = Arc::new(ReasoningTags { open, close, opening });

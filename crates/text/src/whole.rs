@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::TextError;
 
-/// An error about a file's contents.
+/// Returns an error about a file's contents.
 pub(crate) fn wrong(path: &Path, reason: impl Display) -> TextError {
     TextError::File { path: path.display().to_string(), reason: reason.to_string() }
 }
 
-/// An error of the operating system about a file.
+/// Returns an error of the operating system about a file.
 pub(crate) fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> TextError {
     let path = path.display().to_string();
     move |source| TextError::Io { path, source }

@@ -37,7 +37,7 @@ enum Named {
     Token { content: String },
 }
 
-/// The name of a token, or BERT's where the settings give none.
+/// Returns the name of a token, or BERT's where the settings give none.
 fn name_of(token: Option<Named>, usual: &str) -> String {
     match token {
         Some(Named::Text(text) | Named::Token { content: text }) => text,
@@ -46,14 +46,15 @@ fn name_of(token: Option<Named>, usual: &str) -> String {
 }
 
 impl WordPiece {
-    /// Reads `tokenizer.json` of a folder, or `vocab.txt` with `tokenizer_config.json` where there is none.
+    /// Reads `tokenizer.json` of a folder, or `vocab.txt` with `tokenizer_config.json` if there is none.
     ///
     /// Special tokens that stand in a text (`[SEP]`) become themselves, as in `transformers`.
     ///
     /// # Errors
     ///
-    /// [`TextError`] with the file: neither is there, or it puts no marker before and behind a text, as those of BERT and
-    /// its kin do. (The pieces themselves may be other ones: E5's small multilingual model is a BERT with those of XLM-R.)
+    /// Returns [`TextError`] with the file: neither is there, or it puts no marker before and behind a
+    /// text, as those of BERT and its kin do. (The pieces themselves may be other ones: E5's small
+    /// multilingual model is a BERT with those of XLM-R.)
     pub fn load_folder(folder: &Path, max_tokens: usize) -> Result<Self, TextError> {
         let whole = folder.join("tokenizer.json");
         let wrong =
@@ -84,11 +85,11 @@ impl WordPiece {
         Ok(Self { library })
     }
 
-    /// The ids of a text with its markers.
+    /// Returns the ids of a text with its markers.
     ///
     /// # Errors
     ///
-    /// [`TextError::Tokenizer`] where the tokenizer's file is broken in a way that only this text shows.
+    /// Returns [`TextError::Tokenizer`] if the tokenizer's file is broken in a way that only this text shows.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let encoding =
             self.library.encode_fast(text, true).map_err(|error| TextError::Tokenizer(error.to_string()))?;
@@ -96,7 +97,7 @@ impl WordPiece {
     }
 }
 
-/// A tokenizer from a list of pieces.
+/// Returns a tokenizer from a list of pieces.
 fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
     let path = folder.join("vocab.txt");
     let wrong = |reason: String| TextError::File { path: path.display().to_string(), reason };

@@ -10,13 +10,13 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 
 use crate::TrainError;
 
-/// Texts whose vectors are kept; then all are forgotten.
+/// Number of cached vectors; the cache is cleared when full.
 const KEPT: usize = 1 << 16;
 
-/// The embedder that a config names: a model folder, or hashed n-grams where it names none.
+/// Returns the embedder that a config names: a model folder, or hashed n-grams where it names none.
 ///
 /// # Errors
-/// [`TrainError::Model`] for a folder that holds no encoder, with the file and what is wrong with it.
+/// Returns [`TrainError::Model`] for a folder that holds no encoder, with the file and what is wrong with it.
 pub fn embedder(config: &CreditConfig) -> Result<Box<dyn Embedder>, TrainError> {
     if config.encoder.as_os_str().is_empty() {
         return Ok(Box::new(HashedNgrams::default()));

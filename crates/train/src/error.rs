@@ -26,7 +26,7 @@ pub enum TrainError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// A file of the run directory is not what it should be.
+    /// A file of the run directory is invalid.
     #[error("{path}: {reason}")]
     File {
         /// Path of the file.
@@ -43,7 +43,7 @@ pub enum TrainError {
     /// The policy could not be trained.
     #[error(transparent)]
     Learn(#[from] turnwise_core::LearnError),
-    /// The objective refused.
+    /// The objective rejected.
     #[error(transparent)]
     Objective(#[from] turnwise_core::ObjectiveError),
     /// Credit could not be assigned.
@@ -101,12 +101,12 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// An I/O error with the path it happened at.
+    /// Returns an I/O error with the path it happened at.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
     }
 
-    /// A file with wrong content.
+    /// Returns a file with wrong content.
     pub fn file(path: &Path, reason: impl Into<String>) -> Self {
         Self::File { path: path.display().to_string(), reason: reason.into() }
     }

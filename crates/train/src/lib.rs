@@ -1,7 +1,7 @@
 //! Training: rollouts, credit, updates, checkpoints and the run directory.
 //!
-//! [`Run`] is the whole loop; everything it does is written to its [`RunDirectory`], from which it can
-//! be resumed bit for bit. What it has to say goes to an [`Observer`].
+//! [`Run`] is the complete loop. It writes everything to its [`RunDirectory`], from which it can be
+//! resumed bit for bit. Messages go to an [`Observer`].
 //!
 //! | folder | subject |
 //! |---|---|

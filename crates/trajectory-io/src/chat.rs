@@ -16,24 +16,24 @@ pub(crate) struct Message {
     /// The part that acts: the tool calls, or the text without the reasoning before it; nothing of a text that was cut
     /// off while it reasoned.
     pub(crate) action: String,
-    /// Entropies of its tokens, where known.
+    /// Entropies of its tokens, if known.
     pub(crate) entropies: Vec<f32>,
 }
 
 impl Message {
-    /// A message that the policy did not write.
+    /// Returns a message that the policy did not write.
     pub(crate) fn given(text: String) -> Self {
         Self { text, ..Self::default() }
     }
 
-    /// A message that the policy wrote.
+    /// Returns a message that the policy wrote.
     pub(crate) fn written(text: &str) -> Self {
         let acting = Reasoning::of_continued(text).answer().unwrap_or_default();
         Self { sampled: true, text: text.to_owned(), action: acting.trim().to_owned(), entropies: Vec::new() }
     }
 }
 
-/// The messages of a JSON value: a text, or a list of objects with `role` and `content`.
+/// Returns the messages of a JSON value: a text, or a list of objects with `role` and `content`.
 pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     match value {
         Value::String(text) => Some(vec![Message::written(text)]),
@@ -42,7 +42,7 @@ pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     }
 }
 
-/// One message of the shape that chat interfaces share; `sampled` is set by its role.
+/// Returns one message of the shape that chat interfaces share; `sampled` is set by its role.
 pub(crate) fn message(value: &Value) -> Option<Message> {
     let role = value["role"].as_str()?;
     let mut text = content(&value["content"])?;
@@ -58,7 +58,7 @@ pub(crate) fn message(value: &Value) -> Option<Message> {
     Some(Message { sampled: role == "assistant", text, ..message })
 }
 
-/// The text of a message's content, which may be a list of parts.
+/// Returns the text of a message's content, which may be a list of parts.
 fn content(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(String::new()),
@@ -74,7 +74,7 @@ fn content(value: &Value) -> Option<String> {
     }
 }
 
-/// A tool call as `name(arguments)`: an object, the same inside `function`, or JSON text of either.
+/// Returns a tool call as `name(arguments)`: an object, the same inside `function`, or JSON text of either.
 fn call(value: &Value) -> Option<String> {
     if let Value::String(text) = value {
         return serde_json::from_str::<Value>(text).ok().filter(Value::is_object).as_ref().and_then(call);
@@ -89,7 +89,7 @@ fn call(value: &Value) -> Option<String> {
     Some(format!("{name}({arguments})"))
 }
 
-/// A record of a conversation. The reward belongs to the last turn.
+/// Returns a record of a conversation. The reward belongs to the last turn.
 pub(crate) fn record(
     line: usize,
     step: u64,

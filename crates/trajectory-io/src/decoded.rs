@@ -18,7 +18,8 @@ pub(crate) enum Headings {
 }
 
 impl Headings {
-    /// The form of a prompt that ends with the heading of the policy's reply. One that does not is taken for lines.
+    /// Returns the form of a prompt that ends with the heading of the policy's reply. One that does not
+    /// is taken for lines.
     pub(crate) fn of(prompt: &str) -> Self {
         let before =
             without_thought(prompt).trim_end_matches('\n').strip_suffix(POLICY[0]).unwrap_or_default();
@@ -34,14 +35,15 @@ impl Headings {
     }
 }
 
-/// A prompt without the thought that it opens, or leaves empty, for the policy.
+/// Returns a prompt without the thought that it opens, or leaves empty, for the policy.
 fn without_thought(prompt: &str) -> &str {
     let end = prompt.trim_end();
     let closed = end.strip_suffix("</think>").map_or(end, str::trim_end);
     closed.strip_suffix("<think>").map_or(prompt, str::trim_end)
 }
 
-/// True if a message may end in this character with a glued heading behind it. Behind a blank or a hyphen, `user` is a word.
+/// Returns true if a message may end in this character with a glued heading behind it. Behind a blank or
+/// a hyphen, `user` is a word.
 fn ends_a_message(last: char) -> bool {
     last == '\n' || !(last.is_whitespace() || matches!(last, '-' | '_' | '/' | '\''))
 }
@@ -55,7 +57,7 @@ fn heading(line: &str) -> Option<bool> {
     }
 }
 
-/// The first glued heading with one of these names: where it begins and where it ends.
+/// Returns the first glued heading with one of these names: where it begins and where it ends.
 fn glued_heading(text: &str, names: &[&str]) -> Option<(usize, usize)> {
     let ends = |name: &str, at: usize| {
         let rest = &text[at + name.len()..];
@@ -112,7 +114,7 @@ pub(crate) fn split(text: &str, headings: Headings) -> Vec<Message> {
     messages
 }
 
-/// The last thing said in a prompt, decoded to one text: what a reader takes for the task.
+/// Returns the last thing said in a prompt, decoded to one text: what a reader takes for the task.
 pub(crate) fn last_prompt(text: &str) -> &str {
     // The thought comes after the heading that gives the word to the policy.
     let mut end = without_thought(text).trim_end();

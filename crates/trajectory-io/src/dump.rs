@@ -28,7 +28,7 @@ pub struct Origin {
     pub line: usize,
     /// The group as the file names it, a string or a number.
     pub group: Value,
-    /// True if the task was solved; absent where the file does not say.
+    /// True if the task was solved; absent if the file does not say.
     pub success: Option<bool>,
     /// Further fields of the turns, one entry a turn.
     pub turns: Vec<TurnExtras>,
@@ -46,14 +46,14 @@ pub struct DumpBatch {
 }
 
 impl DumpBatch {
-    /// The critic's values; a turn that has none adds nothing.
+    /// Returns the critic's values; a turn that has none adds nothing.
     pub fn values(&self) -> PerToken<f64> {
         self.map(|origin| {
             origin.turns.iter().flat_map(|turn| turn.values.iter().flatten().copied()).collect()
         })
     }
 
-    /// The credits of an outside decomposer; NaN where there is none.
+    /// Returns the credits of an outside decomposer; NaN if there is none.
     pub fn credits(&self) -> PerTurn<f64> {
         self.map(|origin| origin.turns.iter().map(|turn| turn.credit.unwrap_or(f64::NAN)).collect())
     }

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Reason why a dump could not be read, used or written.
 #[derive(Debug, Error)]
 pub enum DumpError {
-    /// The operating system refused.
+    /// The operating system rejected.
     #[error("{path}: {source}")]
     Io {
         /// The file.

@@ -37,7 +37,7 @@ impl Format {
         }
     }
 
-    /// True if such a dump can have this field.
+    /// Returns true if such a dump can have this field.
     pub fn has(self, field: TurnField) -> bool {
         match field {
             TurnField::Observation | TurnField::Action => true,
@@ -67,9 +67,9 @@ impl FromStr for Format {
 /// Options of reading a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
-    /// Its format; found from the file where nothing is said.
+    /// Its format; found from the file if nothing is said.
     pub format: Option<Format>,
-    /// Reward columns of a TRL dump that count, with their weights; all with weight 1 where empty.
+    /// Reward columns of a TRL dump that count, with their weights; all with weight 1 if empty.
     pub rewards: Vec<(String, f64)>,
 }
 

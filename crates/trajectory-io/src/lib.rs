@@ -5,7 +5,8 @@
 //! credits of an outside decomposer. [`write_rows`] writes one line for each trajectory with one
 //! advantage per turn. Both know JSON lines (`.jsonl`, `.jsonl.zst`) and Parquet.
 //!
-//! The file of each format says what it has and how it is read: [`turnwise`], [`verl`], [`trl`], [`verifiers`].
+//! The file of each format states what it has and how it is read: [`turnwise`], [`verl`], [`trl`],
+//! [`verifiers`].
 //!
 //! ```
 //! use turnwise_trajectory_io::{ReadOptions, read};

@@ -50,14 +50,14 @@ pub(crate) fn json_reason(error: &serde_json::Error) -> String {
     error.to_string().replace(&format!(" at line {} column", error.line()), " at column")
 }
 
-/// True of what can be read more than once.
+/// Returns true of what can be read more than once.
 pub(crate) fn is_file(path: &Path) -> Result<bool, DumpError> {
     let found = std::fs::metadata(path).map_err(|error| DumpError::io(path, error))?;
     // What is wrong with reading a folder, the operating system says.
     Ok(found.is_file() || found.is_dir())
 }
 
-/// True if the file is a Parquet file.
+/// Returns true if the file is a Parquet file.
 pub(crate) fn is_parquet(path: &Path) -> Result<bool, DumpError> {
     if !is_file(path)? {
         let reason = "this is no file but a pipe or a device, and Parquet is read from its end; write it to a file first";

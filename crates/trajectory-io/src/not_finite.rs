@@ -1,13 +1,14 @@
 //! Numbers that Python's `json.dumps` writes and JSON does not have.
 
-/// Words that Python writes in place of numbers that are not finite. The first that fits counts.
+/// Words that Python writes instead of numbers that are not finite. The first that fits counts.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// The text with null in place of numbers that are not finite; nothing where there are none. Inside of texts everything stays.
+/// Returns the text with null instead of numbers that are not finite; nothing if there are none. Inside
+/// of texts everything stays.
 ///
 /// # Errors
-/// The reason, where one of them stands under a key that is `used`. The keys are those that lead to it, outermost first; places
-/// in lists have none.
+/// Returns the reason, where one of them stands under a key that is `used`. The keys are those that lead
+/// to it, outermost first; places in lists have none.
 pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Option<String>, String> {
     let bytes = text.as_bytes();
     let mut out = String::new();
@@ -48,7 +49,7 @@ pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Opti
     Ok((done > 0).then(|| out + &text[done..]))
 }
 
-/// The bytes of a text from behind its opening quote up to the closing one.
+/// Returns the bytes of a text from behind its opening quote up to the closing one.
 fn text_length(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {

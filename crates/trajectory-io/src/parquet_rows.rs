@@ -29,7 +29,7 @@ pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
     table(file).map_err(|error| DumpError::file(path, reason(&error)))
 }
 
-/// Why a file cannot be read, with a way out where there is one.
+/// Why a file cannot be read, with a way out if there is one.
 fn reason(error: &ParquetError) -> String {
     let text = error.to_string();
     let remedy = if text.contains("Disabled feature") {
@@ -41,12 +41,13 @@ fn reason(error: &ParquetError) -> String {
     format!("not a readable Parquet file: {text}{remedy}")
 }
 
-/// The rows of a Parquet file as JSON objects by column name: texts, numbers, lists and structs; dates and times as the
-/// numbers they are stored as. Null are numbers that are not finite, decimals, and bytes that are not UTF-8 in a column of bytes.
+/// Returns the rows of a Parquet file as JSON objects by column name: texts, numbers, lists and structs;
+/// dates and times as the numbers they are stored as. Null are numbers that are not finite, decimals, and
+/// bytes that are not UTF-8 in a column of bytes.
 ///
 /// # Errors
-/// The file cannot be read, is no Parquet file, has a text that is not UTF-8, or a column of a type that JSON has nothing for
-/// (INTERVAL), which is named.
+/// Fails if the file cannot be read, is no Parquet file, has a text that is not UTF-8, or a column of a
+/// type that JSON has nothing for (INTERVAL), which is named.
 pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
     Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
 }
@@ -73,7 +74,7 @@ fn table(file: File) -> Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// True if the library reads a column; at others it panics.
+/// Returns true if the library reads a column; at others it panics.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as As;
     let kind = column.converted_type();
@@ -113,7 +114,7 @@ fn object(row: Row) -> Map<String, Value> {
     row.into_columns().into_iter().map(|(name, field)| (name, value(&field))).collect()
 }
 
-/// A value as JSON ([`parquet_rows`]).
+/// Returns a value as JSON ([`parquet_rows`]).
 fn value(field: &Field) -> Value {
     match field {
         Field::Null | Field::Decimal(_) => Value::Null,

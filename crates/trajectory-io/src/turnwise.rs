@@ -23,8 +23,9 @@
 //!
 //! A key whose value is null counts as absent.
 //!
-//! Trajectories of a run's dump that it did not train on are left out, and a note says how many: those that failed through no fault of the policy
-//! (`stop` says so), and those without advantages in a step whose others have them, which were in no group that was compared.
+//! Trajectories of a run's dump that it did not train on are left out, and a note states how many: those
+//! that failed through no fault of the policy (`stop` says so), and those without advantages in a step
+//! whose others have them, which were in no group that was compared.
 //!
 //! A key that is not known is an error in a line written by hand, because a misspelt `valid` would
 //! change the numbers silently; a run's line (it has `schema_version`) may have more keys. `turns[].response` (the
@@ -97,14 +98,14 @@ enum Values {
     Tokens(Vec<f64>),
 }
 
-/// A value, or what stands for none where it is null.
+/// Returns a value, or what stands for none if it is null.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Log-probabilities, in which null stands for a number that was not finite.
+/// Log-probs, in which null stands for a number that was not finite.
 fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
     let read: Option<Vec<Option<f32>>> = Option::deserialize(deserializer)?;
     Ok(read.unwrap_or_default().into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())
@@ -162,7 +163,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// True if a value is of this kind; an absent one may be written as null.
+    /// Returns true if a value is of this kind; an absent one may be written as null.
     fn fits(self, value: &Value) -> bool {
         match self {
             _ if value.is_null() => true,
@@ -271,8 +272,8 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// The trajectories that were compared with others: none that failed through no fault of the policy, and in a step where some were trained on
-/// (`trained`, by record) only these.
+/// Returns the trajectories that were compared with others: none that failed through no fault of the
+/// policy, and in a step where some were trained on (`trained`, by record) only these.
 fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
     let steps: BTreeSet<u64> =
         records.iter().zip(trained).filter(|(_, trained)| **trained).map(|(record, _)| record.step).collect();
@@ -287,7 +288,7 @@ fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
         .collect()
 }
 
-/// True if the value that these keys lead to is looked at.
+/// Returns true if the value that these keys lead to is looked at.
 fn is_used(keys: &[&str]) -> bool {
     let known = |known: &[(&str, Kind)], key: &str| known.iter().any(|(name, _)| *name == key);
     match keys {
@@ -406,7 +407,7 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
     Ok((turn, extras))
 }
 
-/// Refuses values of a wrong kind and, in a line written by hand, keys that are not known.
+/// Rejects values of a wrong kind and, in a line written by hand, keys that are not known.
 fn check_keys(path: &Path, line: usize, read: &Value) -> Result<(), DumpError> {
     let by_hand = read.get("schema_version").is_none_or(Value::is_null);
     let check = |place: &str, value: &Value, keys: &[(&str, Kind)]| {
@@ -447,7 +448,7 @@ fn names(keys: &[(&str, Kind)]) -> String {
     keys.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// A value as text of at most 40 characters.
+/// Returns a value as text of at most 40 characters.
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= 40 {

@@ -129,7 +129,8 @@ fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     }
 }
 
-/// The trajectories of an episode with their agents' names. Traces that have no reward are added to `unscored`.
+/// Returns the trajectories of an episode with their agents' names. Traces that have no reward are added
+/// to `unscored`.
 fn traces(
     path: &Path,
     line: usize,
@@ -175,7 +176,7 @@ fn traces(
     Ok(records)
 }
 
-/// The messages of a trace in the order of its sampled nodes, each after what is new on its path.
+/// Returns the messages of a trace in the order of its sampled nodes, each after what is new on its path.
 fn walk(nodes: &[Node]) -> Result<Vec<chat::Message>, String> {
     let mut messages = Vec::new();
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.sampled) {
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
     use crate::{Dump, ReadOptions, read};
 
-    /// An episode of agents: name, whether it is trained, its score.
+    /// Returns an episode of agents: name, whether it is trained, its score.
     fn episode(agents: &[(&str, bool, Option<f64>)]) -> Value {
         let traces: Vec<Value> = agents
             .iter()
@@ -247,7 +248,7 @@ mod tests {
         read(&path, &ReadOptions::default()).unwrap()
     }
 
-    /// The names of the groups, and how many trajectories each has.
+    /// Returns the names of the groups, and how many trajectories each has.
     fn groups(dump: &Dump) -> Vec<(Value, usize)> {
         let origins = dump.batches.iter().flat_map(|step| &step.origins);
         let named = origins.map(|group| {

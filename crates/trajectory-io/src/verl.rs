@@ -3,10 +3,10 @@
 //!
 //! `input` and `output` are decoded text. A sample of several turns has all of them, and what the
 //! environment said between them, in `output`; they are separated by the headings of the chat template
-//! that survive decoding: lines that are only `user`, `tool` or `assistant`, or, where `input` ends as Llama 3's prompts do
-//! (`Find it.assistant` and a blank line), such words at the end of a message. The score belongs
-//! to the last turn. Samples with one `uid` are a group; where there is none, samples of one step with
-//! the same `input` are. `acc` says whether a task was solved.
+//! that survive decoding: lines that are only `user`, `tool` or `assistant`, or, where `input` ends as
+//! Llama 3's prompts do (`Find it.assistant` and a blank line), such words at the end of a message. The
+//! score belongs to the last turn. Samples with one `uid` are a group; if there is none, samples of one
+//! step with the same `input` are. `acc` says whether a task was solved.
 //!
 //! verl 0.9's trainer (`trainer.v1`) gives every line a `uid` of its own, `{prompt}_{session}_{output}`
 //! with the UUID of the prompt. There the prompt is the group, and a session is a trajectory: its
@@ -54,7 +54,7 @@ struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The parts of such a `uid`; nothing of any other text, which names a group as a whole.
+    /// Returns the parts of such a `uid`; nothing of any other text, which names a group as a whole.
     fn of(uid: &'a str) -> Option<Self> {
         let mut parts = uid.rsplitn(3, '_');
         let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -62,14 +62,14 @@ impl<'a> Key<'a> {
         (key.is_padding() || is_uuid(key.prompt)).then_some(key)
     }
 
-    /// True if its line only fills the batch.
+    /// Returns true if its line only fills the batch.
     fn is_padding(&self) -> bool {
         let hex = |rest: &str| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
         self.prompt.strip_prefix("pad").is_some_and(hex)
     }
 }
 
-/// True if the text is a UUID with its hyphens.
+/// Returns true if the text is a UUID with its hyphens.
 fn is_uuid(text: &str) -> bool {
     text.split('-').map(str::len).eq([8, 4, 4, 4, 12])
         && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
@@ -112,7 +112,8 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     Ok(records)
 }
 
-/// The trajectory that some samples are, one after the other. The last has its outcome, which verl copies to the others.
+/// Returns the trajectory that some samples are, one after another. The last has its outcome, which verl
+/// copies to the others.
 fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     let (first, last) = (samples.values().next()?, samples.values().next_back()?);
     let success = match &last.read.acc {
@@ -138,7 +139,7 @@ fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     Some(chat::record(first.line, first.read.step, key, group, goal, messages, last.score, success))
 }
 
-/// Last words of the environment in a prompt, which may have the whole conversation before it.
+/// Returns the last words of the environment in a prompt, which may have the whole conversation before it.
 fn last_heard(input: &str) -> Option<chat::Message> {
     decoded::split(input, Headings::of(input)).into_iter().rfind(|message| !message.sampled)
 }

@@ -32,7 +32,7 @@ pub struct Row {
     /// Sum of rewards.
     #[serde(rename = "return")]
     pub outcome: f64,
-    /// True if the task was solved; absent where the input does not say.
+    /// True if the task was solved; absent if the input does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
     /// One advantage per turn.
@@ -40,7 +40,7 @@ pub struct Row {
     /// True for each turn of unusual entropy, where the method locates such turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outliers: Option<Vec<bool>>,
-    /// Record of each stage, `[turn][stage]`, where it was asked for.
+    /// Record of each stage, `[turn][stage]`, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Vec<Vec<StageRecord>>>,
 }
@@ -63,10 +63,10 @@ fn form_of(path: &Path) -> Result<Form, DumpError> {
     }
 }
 
-/// Refuses a name that [`write_rows`] would refuse, before the rows are made.
+/// Rejects a name that [`write_rows`] would reject, before the rows are made.
 ///
 /// # Errors
-/// Another extension.
+/// Fails on another extension.
 pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
     form_of(path).map(|_| ())
 }
@@ -79,7 +79,7 @@ pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
 /// stages as JSON text). The file is written aside and renamed when whole.
 ///
 /// # Errors
-/// Another extension, or what the system or the Parquet writer said.
+/// Fails on another extension, or what the system or the Parquet writer said.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
     let form = form_of(path)?;
     let bytes = if form == Form::Parquet {
@@ -165,7 +165,7 @@ fn column<T: DataType>(
     writer.close()
 }
 
-/// The values that there are, and the definition level of every row.
+/// Returns the values that there are, and the definition level of every row.
 fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
     let (mut present, mut defined) = (Vec::new(), Vec::new());
     for value in values {
@@ -175,8 +175,8 @@ fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
     (present, defined)
 }
 
-/// The values of a list column with their definition and repetition levels. `empty` is the definition
-/// level of an empty list: 1 where the list itself may be absent, else 0.
+/// Returns the values of a list column with their definition and repetition levels. `empty` is the definition
+/// level of an empty list: 1 if the list itself may be absent, else 0.
 fn list<'a, T: Copy + 'a>(
     rows: impl Iterator<Item = Option<&'a [T]>>,
     empty: i16,

@@ -31,34 +31,34 @@ const HELP: &str = "\
 
 /// Talk to a model.
 ///
-/// A model with a chat template answers; one without (a model trained from scratch) continues what is typed, where
-/// `\n` stands for a line break.
+/// A model with a chat template answers. A model without one (trained from scratch) continues the
+/// typed text, in which `\n` is a line break.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     /// A model folder, a run directory (its newest checkpoint) or a checkpoint.
     model: PathBuf,
-    /// System message; without it the chat template may put in its own.
+    /// System message; without it the chat template may insert its own.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Softmax temperature; 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 0.7)]
     temperature: f32,
-    /// Smallest probability mass that is sampled from.
+    /// Nucleus sampling: smallest probability mass to sample from.
     #[arg(long, default_value_t = 1.0)]
     top_p: f32,
-    /// Longest reply in tokens.
+    /// Maximum tokens of a reply.
     #[arg(long, default_value_t = 512)]
     max_tokens: usize,
-    /// Let the model reason before it answers, where its chat template has that switch (Qwen3).
+    /// Let the model reason before it answers, if its chat template supports it (Qwen3).
     #[arg(long, value_enum)]
     thinking: Option<Thinking>,
-    /// Continue what is typed even where there is a chat template.
+    /// Continue the typed text; do not use the chat template.
     #[arg(long, conflicts_with_all = ["system", "thinking"])]
     plain: bool,
-    /// Seed of the draws.
+    /// Seed for sampling.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Device that the model computes on.
+    /// Device to run the model on.
     #[arg(long, value_enum, default_value_t)]
     device: DeviceName,
 }
@@ -148,7 +148,7 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads lines and answers them until there are no more.
+/// Reads lines and answers them until there no longer exist.
 fn talk<S: Sampler>(
     conversation: &mut Conversation<'_, S>,
     out: &mut impl Write,
@@ -175,7 +175,7 @@ struct Conversation<'a, S> {
     format: Option<ChatFormat>,
     /// One token a request, so that each is shown as it comes.
     params: SamplingParams,
-    /// Longest reply in tokens.
+    /// Maximum tokens of a reply.
     longest: usize,
     context: usize,
     seed: u64,
@@ -237,7 +237,7 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(())
     }
 
-    /// The next token of the reply.
+    /// Returns the next token of the reply.
     fn token(&mut self, index: u64) -> anyhow::Result<u32> {
         self.sampler.submit(SampleRequest {
             session: 0,

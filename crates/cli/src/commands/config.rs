@@ -18,25 +18,26 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Print the resolved config: every key with its meaning, range and default above it. The output is a config.
+    /// Print the resolved config, each key with its meaning, range and default. The output is a
+    /// config.
     Show(Sources),
-    /// Say whether a config can run; exit with 2 and the reason when not.
+    /// Check whether a config can run; if not, print the reasons and exit with status 2.
     Check(Sources),
     /// List the presets.
     Presets,
-    /// Print the JSON Schema of a config, for editors: with `#:schema config.schema.json` as the first line of a config,
-    /// Taplo (Even Better TOML) completes, explains and checks its keys.
+    /// Print the JSON Schema of configs. Editors with Taplo (Even Better TOML) use it if a config's
+    /// first line is `#:schema config.schema.json`.
     Schema,
-    /// Print the config reference in Markdown: every table and key with what it allows, its default and its meaning.
+    /// Print the config reference in Markdown: each key with its range, default and meaning.
     Reference,
 }
 
 #[derive(Args)]
 struct Sources {
-    /// Config files, later ones win, and overrides written key.sub=value.
+    /// Config files (later ones win) and overrides such as train.steps=20.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// A method in the place of the files' own, or a whole config to start from.
+    /// Method preset (replaces the config's method), or a full base config.
     #[arg(long)]
     preset: Option<String>,
 }

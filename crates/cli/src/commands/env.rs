@@ -34,13 +34,13 @@ pub(crate) struct EnvArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Environments with their splits and how many tasks each has.
+    /// List environments, their splits and numbers of tasks.
     List(ListArgs),
-    /// Write a generated world as game files in the environment's official format.
+    /// Write generated games as files in the environment's official format.
     Generate(GenerateArgs),
-    /// Replay recorded episodes and compare everything the engine says with the recording.
+    /// Replay recorded episodes and compare the engine's output with the recording.
     Replay(ReplayArgs),
-    /// Ask the shop's search engine queries of a file and write its answers.
+    /// Run queries from a file on the shop's search engine and write the hits.
     Search(super::search::SearchArgs),
 }
 
@@ -60,9 +60,10 @@ pub(crate) enum SizeName {
 
 #[derive(Args)]
 struct ListArgs {
-    /// Only this kind, with the tasks of every split by kind of task.
+    /// Show only this environment, with the tasks of each split by kind.
     environment: Option<String>,
-    /// Count the tasks of these official files instead of the generated world (of `alfworld` if no kind is named).
+    /// Count the tasks in these official files instead of generated ones (default environment:
+    /// `alfworld`).
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
@@ -77,7 +78,8 @@ const GENERATOR: [(&str, &str); 6] = [
     ("task_types", "--task-type"),
 ];
 
-/// Those of [`GENERATOR`] that the command line has. The defaults are ALFWorld's and mean nothing to another world.
+/// The options of [`GENERATOR`] that were given. The defaults are ALFWorld's and do not apply to
+/// others.
 struct Given(Vec<(&'static str, &'static str)>);
 
 impl FromArgMatches for Given {
@@ -112,7 +114,7 @@ struct GenerateArgs {
     /// Folder to write to; it must be new or empty.
     #[arg(short, long, value_name = "DIR", visible_alias = "output")]
     out: PathBuf,
-    /// The same seed gives the same files.
+    /// Seed of the generator.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
     /// Size of the scenes.
@@ -121,10 +123,10 @@ struct GenerateArgs {
     /// Number of training games.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().train)]
     train: usize,
-    /// Number of games on training floor plans with other tasks and layouts.
+    /// Number of games on training floor plans, with other tasks and layouts.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_seen)]
     valid_seen: usize,
-    /// Number of games on floor plans that no training game has.
+    /// Number of games on floor plans that are not in training.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_unseen)]
     valid_unseen: usize,
     /// Training floor plans per kind of room.
@@ -136,7 +138,7 @@ struct GenerateArgs {
 }
 
 impl GenerateArgs {
-    /// The value of one of [`GENERATOR`].
+    /// Returns the value of one of [`GENERATOR`].
     fn setting(&self, key: &str) -> anyhow::Result<Value> {
         let count = match key {
             "size" => {
@@ -160,21 +162,21 @@ impl GenerateArgs {
 struct ReplayArgs {
     /// Name of the environment.
     environment: String,
-    /// The recording: JSON lines, one episode a line (search: or a list), as they are or compressed with zstd.
+    /// The recording: JSON lines, one episode per line (search: or a list), plain or zstd.
     file: PathBuf,
-    /// Data that it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the
-    /// folder of the official files. Recordings of sokoban, ezpoints and search hold their tasks themselves; for ezpoints, a
-    /// folder with the original's pictures, which are then compared too; for search, a folder with the collection
-    /// (`passages.jsonl`, `retrievals.jsonl`), whose texts are then compared too.
+    /// Data of the recording. alfworld: a folder of games, a game file or a `.tar.zst` archive.
+    /// webshop: the folder of the official files. sokoban, ezpoints and search need none; with
+    /// ezpoints' pictures, or search's collection (`passages.jsonl`, `retrievals.jsonl`), these are
+    /// compared, too.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// Write what the engine gave as a recording of its own (compressed if the name ends in `.zst`).
+    /// Write the engine's output as a recording (compressed if the name ends in `.zst`).
     #[arg(short = 'o', long, value_name = "FILE", visible_aliases = ["out", "output"])]
     dump: Option<PathBuf>,
-    /// Only for webshop: a query that the recording's search knew no answer to (repeat the option for more).
+    /// WebShop only: a query without an answer in the recording; repeatable.
     #[arg(long, value_name = "QUERY")]
     unanswered: Vec<String>,
-    /// Differences to show in full.
+    /// Number of differences to show in full.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
 }
@@ -344,7 +346,8 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     turnwise_files::open(path).with_context(|| path.display().to_string())
 }
 
-/// A replay's result in one line, and the first differences in full. `unit` is what an episode is called.
+/// Formats the result of a replay in one line, and the first differences in full. `unit` is the
+/// word for an episode.
 fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
     for difference in differences.iter().take(show) {
         let _ = write!(

@@ -27,44 +27,46 @@ use crate::worlds::{self, load_resolved, load_to_play};
 /// Evaluate a run, checkpoint or model.
 #[derive(Args)]
 pub(crate) struct EvalArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, a model folder, or a model of the hub (ORG/NAME).
+    /// A run directory (its newest checkpoint), a checkpoint, a model folder, or a hub model
+    /// (ORG/NAME).
     policy: PathBuf,
-    /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
+    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
+    /// config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// One more override written key.sub=value; may be repeated.
+    /// An override such as eval.tasks=64; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// The checkpoint of a run: `best` (train.keep_best), or a position such as step-12 or sft-300; the newest by default.
+    /// Checkpoint of a run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// The environment; the config's by default. Another one than the config's brings its own prompts and splits.
+    /// Environment [default: the config's]. Another one uses its own prompts and splits.
     #[arg(long)]
     env: Option<String>,
-    /// Prompting of the model: as the config says, with ReAct (a thought and an action each turn), or with Reflexion
-    /// (ReAct, and a reflection and another trial after a failure).
+    /// Prompting: the config's (plain), ReAct (a thought and an action each turn), or Reflexion
+    /// (ReAct; after a failure a reflection and another trial).
     #[arg(long, value_enum, default_value_t)]
     agent: AgentName,
-    /// Times that Reflexion tries a task at most; 3 unless given.
+    /// Maximum trials of Reflexion per task [default: 3].
     #[arg(long)]
     trials: Option<usize>,
-    /// Splits to evaluate; the config's by default.
+    /// Splits to evaluate [default: the config's].
     #[arg(long)]
     split: Vec<String>,
-    /// Tasks per split; 0 takes all. The config's by default.
+    /// Tasks per split; 0 for all [default: the config's].
     #[arg(long)]
     tasks: Option<usize>,
-    /// Softmax temperature; 0 is greedy. The config's by default.
+    /// Sampling temperature; 0 is greedy [default: the config's].
     #[arg(long)]
     temperature: Option<f32>,
-    /// Seed of the draws; the config's by default.
+    /// Seed for sampling [default: the config's].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Write the results as JSON: into a file, or into a folder (a name that ends with `/`), where the file is named after
-    /// the checkpoint as training's own evaluations are.
+    /// Write the results as JSON: to a file, or to a folder (a name ending in `/`), where the file
+    /// is named after the checkpoint.
     #[arg(short, long, value_name = "FILE|FOLDER/", visible_alias = "output")]
     out: Option<PathBuf>,
-    /// Write every trajectory as JSON lines (compressed where the name ends in .zst).
+    /// Write all trajectories as JSON lines (compressed if the name ends in .zst).
     #[arg(long, value_name = "FILE")]
     trajectories: Option<PathBuf>,
 }
@@ -88,7 +90,7 @@ impl From<AgentName> for Agent {
     }
 }
 
-/// Times that Reflexion tries a task at most, unless it is said.
+/// Default maximum of Reflexion's trials per task.
 const TRIALS: usize = 3;
 
 pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
@@ -158,8 +160,8 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the checkpoint and the file of results that are meant, and refuses what cannot be done before anything is loaded: what is
-/// written after hours of playing must have a file to go to.
+/// Finds the checkpoint and the result file, and rejects invalid options before anything is loaded,
+/// so that hours of playing are not lost for want of a file.
 fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     match args.trials {
         Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
@@ -185,8 +187,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses to put another evaluation in the place of one that training made: comparisons and `train.keep_best` read it. The same may be
-/// played again.
+/// Rejects replacing an evaluation made by training with a different one, because comparisons and
+/// `train.keep_best` read it. The same evaluation may be repeated.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -220,7 +222,7 @@ fn check_replaced(
     Ok(())
 }
 
-/// True if both configs have the same world; its data may lie elsewhere (`env.data`).
+/// Returns true if both configs have the same world; its data may lie elsewhere (`env.data`).
 fn same_world(one: &Config, other: &Config) -> bool {
     let world = |config: &Config| {
         let mut env = config.env.clone();
@@ -246,8 +248,8 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The file for the results of a policy. In a folder it has the name that training gives to evaluations of this checkpoint,
-/// which is where `turnwise compare --evaluations` looks for it.
+/// Returns the result file of a policy. In a folder it is named like training's evaluations of this
+/// checkpoint, so that `turnwise compare --evaluations` finds it.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
     let is_folder = out.is_dir() || out.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -276,8 +278,9 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// The run whose panels are played: the one that the policy lies in, unless the config asks for other tasks or another world than
-/// the run's. Data may lie elsewhere than it did (`env.data`); its content is held against the panels.
+/// Returns the run whose panels are played: the policy's run, unless the config asks for other
+/// tasks or another environment. Its data may have moved (`env.data`); the content is verified
+/// against the panels.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
@@ -287,8 +290,8 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// The config that a policy is played with: of the run directory that it lies in; else what the files say; else, for a
-/// model that knows how a response ends (one of the hub's), the prompts that such a model is asked with.
+/// Returns the config for playing a policy: of its run directory, else of the files, else the
+/// default prompts for a hub model.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,
@@ -326,7 +329,7 @@ pub(crate) fn config_of(
     Ok(load_to_play(&ConfigSource { preset: None, files, overrides: first })?)
 }
 
-/// The limits and the splits of an environment's usual evaluation.
+/// Returns the limits and the splits of an environment's usual evaluation.
 fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     let registry = worlds::registry();
     let usual = registry.kind(kind)?.usual();
@@ -338,8 +341,8 @@ fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     ])
 }
 
-/// Settings for a model of the hub: free reasoning, two earlier turns, prompts of 4,096 and responses of 512 tokens;
-/// where an agent keeps the whole history, four times that.
+/// Returns settings for a hub model: free reasoning, two earlier turns, prompts of 4,096 and
+/// responses of 512 tokens; four times that if the agent keeps the whole history.
 fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<Vec<String>> {
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);
@@ -355,7 +358,7 @@ fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<V
     Ok(defaults)
 }
 
-/// A result as a table by kind of task.
+/// Returns a result as a table by kind of task.
 pub(crate) fn table(result: &Evaluation) -> String {
     let mut text = format!(
         "{}  ({} tasks, panel {}, {})\n",

@@ -14,12 +14,12 @@ use crate::ui;
 pub(crate) struct ExportArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or the folder of a model or an adapter.
     policy: PathBuf,
-    /// The folder that is made: a model as `transformers` loads it, or an adapter as PEFT does.
+    /// Output folder: a model for `transformers`, or an adapter for PEFT.
     out: PathBuf,
-    /// Merge an adapter into its base and write the model that comes of it.
+    /// Merge an adapter into its base and write the full model.
     #[arg(long)]
     merge: bool,
-    /// Replace OUT where it holds a model or an adapter already.
+    /// Replace OUT if it already holds a model or an adapter.
     #[arg(long)]
     force: bool,
     /// Number type of a model's weights.
@@ -29,10 +29,10 @@ pub(crate) struct ExportArgs {
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Dtype {
-    /// The trained weights, to the bit.
+    /// The trained weights, exactly.
     #[default]
     F32,
-    /// Half the size, rounded to the nearest: what models are usually served in.
+    /// Rounded to bf16, half the size; the usual type for serving.
     Bf16,
 }
 

@@ -22,7 +22,7 @@ pub(crate) mod turnrd;
 pub(crate) mod view;
 pub(crate) mod web;
 
-/// A seed that a config can hold: TOML has whole numbers up to 2^63 - 1.
+/// Returns a seed that a config can hold: TOML has whole numbers up to 2^63 - 1.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     const MOST: u64 = i64::MAX as u64;
     match text.parse() {

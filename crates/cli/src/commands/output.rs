@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use turnwise_files::{is_special, part_of, write_shared};
 
-/// Makes the folder of a file that an option names, and refuses one that cannot be written. What is there stays as it is.
+/// Creates the folder of an output file, and rejects one that cannot be written. An existing file
+/// is unchanged.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     let shown = || format!("{option} {}", path.display());
     if path.is_dir() {
@@ -32,7 +33,8 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     made.and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
-/// [`check_output`] of what is made of `input`, which it must not replace; `holds` says what is in that.
+/// Like [`check_output`], and rejects an output that would overwrite `input`; `holds` describes the
+/// input.
 pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &str) -> anyhow::Result<()> {
     if is_same_file(input, path) {
         bail!("{option} {}: is the file of the {holds}; name another file", path.display());
@@ -40,7 +42,8 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
     check_output(option, path)
 }
 
-/// Refuses a name without the ending of what is written: a slip would replace another file, such as one of the run that is shown.
+/// Rejects a name without the right ending, because a slip could overwrite another file, such as
+/// one of the displayed run.
 pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
     let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
     if !has_ending && !is_special(path) {
@@ -65,11 +68,11 @@ fn is_pipe(_: &Path) -> bool {
     false
 }
 
-/// Writes an output aside and puts it in its place when it is whole: what fails leaves no file, and one that was there as it was. Links stay
-/// links, and devices and pipes are written to.
+/// Writes an output atomically: a failure leaves an existing file unchanged. Links stay links;
+/// devices and pipes are written to.
 ///
 /// # Errors
-/// Those of `write`; the file cannot be written, with the option's name.
+/// Fails like `write`; the file cannot be written, with the option's name.
 pub(crate) fn write_output<T>(
     option: &str,
     path: &Path,
@@ -95,7 +98,7 @@ pub(crate) fn write_output<T>(
     found.with_context(shown)
 }
 
-/// True if both paths lead to one file. It need not be there yet, but its folder.
+/// Returns true if both paths lead to one file. It need not be there yet, but its folder.
 pub(crate) fn is_same_file(first: &Path, second: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {

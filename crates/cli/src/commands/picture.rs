@@ -14,7 +14,7 @@ const PIECE: usize = 4096;
 /// Display of pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pictures {
-    /// The best form that the terminal has: kitty's protocol, sixel, or half blocks; none where there is no terminal.
+    /// The best that the terminal supports: kitty, sixel or half blocks; off without a terminal.
     #[default]
     Auto,
     /// Half blocks in 24-bit colours.
@@ -23,12 +23,12 @@ pub(crate) enum Pictures {
     Sixel,
     /// Kitty's graphics protocol.
     Kitty,
-    /// None: the world's text.
+    /// No pictures, only text.
     Off,
 }
 
 impl Pictures {
-    /// Form that `auto` stands for. `variable` gives what the environment says of the terminal.
+    /// Resolves `auto`. `variable` reads environment variables about the terminal.
     pub(crate) fn resolve(self, terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Self {
         if self != Self::Auto {
             return self;
@@ -52,7 +52,7 @@ impl Pictures {
         }
     }
 
-    /// A picture as the terminal takes it, without a line break at its end; nothing for `off`.
+    /// Returns a picture in the terminal's form, without a final line break; empty for `off`.
     pub(crate) fn show(self, picture: &Picture) -> anyhow::Result<String> {
         Ok(match self {
             Self::Blocks => blocks(picture),

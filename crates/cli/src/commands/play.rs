@@ -31,34 +31,34 @@ use crate::worlds;
 /// Play an environment yourself in the terminal.
 #[derive(Args)]
 pub(crate) struct PlayArgs {
-    /// The world, by its kind (`turnwise env list` lists them).
+    /// The environment (`turnwise env list` lists them).
     environment: String,
-    /// Settings of the world, written key.sub=value, as in the [env] table of a config.
+    /// Settings as in the [env] table of a config, such as generator.size=small.
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Official data (alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the folder of the
-    /// official files), the same as data=PATH. Without it a world is generated.
+    /// Official data; same as data=PATH. alfworld: a folder of games, a game file or a `.tar.zst`
+    /// archive; webshop: the folder of the official files. Without it, tasks are generated.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
-    /// The split to play from; the last of the kind's usual evaluation by default, or the first there is.
+    /// Split to play from [default: the last split of the usual evaluation].
     #[arg(long)]
     split: Option<String>,
-    /// The task's id, or a part of it that no other task has.
+    /// Id of the task, or a unique part of it.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Picks the task; another number, another task. It is also the seed of a generated world.
+    /// Seed that selects the task; also the seed of a generated environment.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Size of the generated scene (alfworld), the same as generator.size=SIZE.
+    /// Size of the generated scene (alfworld); same as generator.size=SIZE.
     #[arg(long, value_enum)]
     size: Option<SizeName>,
-    /// Turns until the episode ends; the kind's usual number by default.
+    /// Maximum turns of the episode [default: the environment's usual limit].
     #[arg(long, value_name = "N", alias = "max-steps")]
     max_turns: Option<usize>,
-    /// Display of a world that can draw.
+    /// How to show pictures, for environments that have them.
     #[arg(long, value_enum, default_value_t)]
     pictures: Pictures,
-    /// Only for webshop: serve the shop as pages for a browser instead, at this address.
+    /// WebShop only: serve the shop as web pages at this address.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:3000")]
     web: Option<String>,
 }
@@ -151,7 +151,7 @@ struct Round {
     help: String,
 }
 
-/// The settings that the arguments name.
+/// Returns the settings that the arguments name.
 fn overrides(args: &PlayArgs) -> anyhow::Result<Vec<(String, Value)>> {
     let mut found = Vec::new();
     if let Some(path) = &args.data {
@@ -186,8 +186,8 @@ fn insert(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// The tasks to play: the one whose id has the wanted text in it, or those of a split in an order drawn by the seed. At
-/// least one.
+/// Returns the tasks to play, at least one: the one whose id contains the given text, or those of a
+/// split in an order drawn by the seed.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
     if let Some(wanted) = &args.task {
@@ -227,9 +227,9 @@ fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<
 
 /// Source of lines.
 trait Input {
-    /// The next line; `None` at the end of the input. `actions` are completed.
+    /// Returns the next line; `None` at the end of the input. `actions` are completed.
     fn line(&mut self, prompt: &str, actions: &[String]) -> anyhow::Result<Option<String>>;
-    /// True if the person sees what was typed.
+    /// Returns true if the person sees what was typed.
     fn echoes(&self) -> bool;
 }
 
@@ -442,7 +442,7 @@ fn steps(count: usize) -> String {
     if count == 1 { "1 step".to_owned() } else { format!("{count} steps") }
 }
 
-/// For someone who mistyped: the action that starts and ends most like what was typed.
+/// Suggests the action that is most similar to a mistyped one.
 fn near(action: &str, observation: &Observation) -> String {
     let typed = action.to_lowercase();
     let alike = |candidate: &String| {
@@ -464,7 +464,7 @@ fn near(action: &str, observation: &Observation) -> String {
     }
 }
 
-/// The actions in columns.
+/// Returns the actions in columns.
 fn columns(actions: &[String]) -> String {
     let width = actions.iter().map(|action| action.chars().count()).max().unwrap_or_default() + 3;
     let across = (96 / width).max(1);

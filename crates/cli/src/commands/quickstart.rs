@@ -15,19 +15,20 @@ use crate::memory;
 use crate::ui::{self, Ui};
 use crate::worlds::{self, load};
 
-/// Train a small agent from nothing and show what it learnt.
+/// Train a small agent from scratch and show what it learned.
 #[derive(Args)]
 pub(crate) struct QuickstartArgs {
-    /// Overrides written key.sub=value (turnwise config show --preset quickstart lists the keys).
+    /// Overrides such as train.steps=20 (`turnwise config show --preset quickstart` lists the
+    /// keys).
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Seed of the whole run: the same seed gives the same numbers.
+    /// Seed of the run.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Folder that run directories are made in.
+    /// Folder for run directories.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
-    /// Everything once through in its shortest form, to see that it works; the agent learns little.
+    /// Run everything in its shortest form, to check that it works; the agent learns little.
     #[arg(long)]
     smoke: bool,
 }
@@ -83,7 +84,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name itself, or the first of `name-2`, `name-3`, ... that is not taken.
+/// Returns the name itself, or the first of `name-2`, `name-3`, ... that is not taken.
 fn free_name(runs: &Path, name: &str) -> String {
     let mut free = name.to_owned();
     let mut number = 2;

@@ -26,25 +26,26 @@ use crate::ui::{self, Ui};
 pub(crate) struct RolloutArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
+    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
+    /// config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// File for the trajectories, as JSON lines (compressed where the name ends in .zst).
+    /// File for the trajectories, as JSON lines (compressed if the name ends in .zst).
     #[arg(short, long, value_name = "FILE", visible_alias = "output")]
     out: PathBuf,
     /// Split to play.
     #[arg(long, default_value = "train")]
     split: String,
-    /// Tasks to play, the first in content-hash order; 0 takes all.
+    /// Number of tasks, the first in content-hash order; 0 for all.
     #[arg(long, default_value_t = 16)]
     tasks: usize,
-    /// Trajectories of each task.
+    /// Trajectories per task.
     #[arg(long, default_value_t = 1)]
     samples: usize,
-    /// Softmax temperature; 0 is greedy. The config's rollout temperature by default.
+    /// Sampling temperature; 0 is greedy [default: the config's rollout temperature].
     #[arg(long)]
     temperature: Option<f32>,
-    /// Seed of the draws; the config's by default.
+    /// Seed for sampling [default: the config's].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
 }

@@ -19,7 +19,7 @@ use crate::ui::print;
 /// The files of search documents that the original's scripts and ours know, in a `--data` folder.
 const DOCUMENTS: [&str; 2] = ["documents.jsonl", "products_1000_documents.jsonl"];
 
-/// Environments with a search engine.
+/// Environments that have a search engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Searchable {
     /// The shop.
@@ -30,27 +30,27 @@ pub(crate) enum Searchable {
 pub(crate) struct SearchArgs {
     /// Environment to search.
     environment: Searchable,
-    /// Queries: JSON lines with the key `query`, as they are or compressed with zstd; a recording is one.
+    /// Queries: JSON lines with the key `query`, plain or zstd, such as a recording.
     #[arg(long, value_name = "FILE")]
     queries: PathBuf,
     /// File for the answers: JSON lines with query, tokens and hits (ASIN, position, score).
     #[arg(short = 'o', long, value_name = "FILE", visible_aliases = ["out", "output"])]
     dump: PathBuf,
-    /// Documents to search instead of the generated catalogue: search documents (JSON lines with `id` and
-    /// `contents`), a folder that has them, or a folder with a finished index.
+    /// Documents to search instead of the generated catalogue: JSON lines with `id` and `contents`,
+    /// a folder with them, or a finished index.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// Products to list per query.
+    /// Hits per query.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// The seed of the generated catalogue.
+    /// Seed of the generated catalogue.
     #[arg(long, default_value_t = 0, conflicts_with = "data")]
     seed: u64,
-    /// Products of the generated catalogue.
+    /// Number of products in the generated catalogue.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().products, conflicts_with = "data")]
     products: u32,
-    /// Write the generated catalogue's index to this new or empty folder and search it there; `--data` opens it
-    /// again.
+    /// Keep the index of the generated catalogue in this new or empty folder; `--data` opens it
+    /// later.
     #[arg(long, value_name = "DIR", conflicts_with = "data")]
     index: Option<PathBuf>,
 }

@@ -12,47 +12,49 @@ use crate::memory;
 use crate::ui::{self, Ui};
 use crate::worlds::{self, load};
 
-/// Train as a config says.
+/// Train a config.
 #[derive(Args)]
 pub(crate) struct TrainArgs {
-    /// Config files, later ones win, and overrides written key.sub=value.
+    /// Config files (later ones win) and overrides such as train.steps=20.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// A method in the place of the files' own, or a whole config to start from.
+    /// Method preset (replaces the config's method), or a full base config.
     #[arg(long)]
     preset: Option<String>,
-    /// Continue this run directory from its newest whole checkpoint; key=value changes settings from there on.
+    /// Resume this run from its newest complete checkpoint; key=value changes settings from there
+    /// on.
     #[arg(long, value_name = "RUN", conflicts_with = "preset")]
     resume: Option<PathBuf>,
-    /// With --resume: continue from this checkpoint (step-12, sft-300) and leave later ones behind.
+    /// With --resume: continue from this checkpoint (step-12, sft-300); later ones are set aside.
     #[arg(long, value_name = "CHECKPOINT", requires = "resume")]
     from: Option<Position>,
-    /// Start from the end of this run's warm start, which must be the one that the config asks for.
+    /// Reuse the SFT warm start of this run; its SFT settings must equal the config's.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     warm_start: Option<PathBuf>,
-    /// Folder that run directories are made in.
+    /// Folder for run directories.
     #[arg(long, default_value = "runs", conflicts_with = "resume")]
     runs: PathBuf,
-    /// Only check everything and print what memory the run takes; nothing is written.
+    /// Check everything and print the memory plan; write nothing.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
 }
 
-/// Only the warm start of a config.
+/// Run only the SFT warm start of a config.
 #[derive(Args)]
 pub(crate) struct SftArgs {
-    /// Config files, later ones win, and overrides written key.sub=value.
+    /// Config files (later ones win) and overrides such as train.steps=20.
     #[arg(value_name = "CONFIG|KEY=VALUE", required_unless_present = "preset")]
     sources: Vec<String>,
-    /// A method in the place of the files' own, or a whole config to start from.
+    /// Method preset (replaces the config's method), or a full base config.
     #[arg(long)]
     preset: Option<String>,
-    /// Folder that run directories are made in.
+    /// Folder for run directories.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
 }
 
-/// Overrides are what has a `=` after a key; files are the rest, and what is there under a name with a `=`.
+/// Splits arguments: overrides have a `=` after a key; the rest, and existing files with a `=` in
+/// their name, are files.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
     let is_override = |argument: &String| {
         let key = argument.split_once('=').map(|(key, _)| key);
@@ -137,7 +139,7 @@ fn exit_code(outcome: RunEnd) -> ExitCode {
     }
 }
 
-/// Says where everything lies, or how to go on.
+/// Prints where everything is, or how to continue.
 pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
     let root = run.directory().root().display();
     match outcome {

@@ -17,7 +17,7 @@ use super::credit::turnrd_settings_of;
 use super::output::is_same_file;
 use crate::ui;
 
-/// Written beside a checkpoint: where it came from and how it went.
+/// Training metadata stored next to a checkpoint.
 const REPORT: &str = "training.json";
 /// Width of an action in the credit table.
 const ACTION_WIDTH: usize = 48;
@@ -32,7 +32,8 @@ pub(crate) struct TurnrdArgs {
 enum TurnrdCommand {
     /// Train a new network on a replay file.
     Train(TrainArgs),
-    /// Show a checkpoint or a replay: sizes, fit on held-out records, FiLM, credits of a trajectory.
+    /// Show a checkpoint or a replay: sizes, fit on held-out records, FiLM, and the credits of a
+    /// trajectory.
     Inspect(InspectArgs),
 }
 
@@ -43,16 +44,16 @@ struct TrainArgs {
     /// Folder for the checkpoint.
     #[arg(short, long, visible_alias = "out")]
     output: PathBuf,
-    /// Settings as a TOML file; the defaults of `decomposer.network` where it is silent.
+    /// TOML file with settings of `decomposer.network`; missing keys have their defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Leave the goal out (`has-turnrd` rather than `has-turnrd-film`).
+    /// Do not condition on the goal (`has-turnrd` instead of `has-turnrd-film`).
     #[arg(long)]
     no_film: bool,
     /// Passes over the replay.
     #[arg(long)]
     epochs: Option<usize>,
-    /// One record in so many is held out to measure the fit; 0 trains on all.
+    /// Hold out one of every N records to measure the fit; 0 trains on all.
     #[arg(long, default_value_t = 10)]
     hold_out: u64,
     /// Seed of initial weights, order and dropout.
@@ -64,10 +65,10 @@ struct TrainArgs {
 struct InspectArgs {
     /// A checkpoint folder, a replay file, or a run: its newest network on its replay.
     path: PathBuf,
-    /// The replay to measure a checkpoint on; the one it was trained on unless given.
+    /// Replay to measure a checkpoint on [default: the one it was trained on].
     #[arg(long)]
     replay: Option<PathBuf>,
-    /// Record that the credit table shows; the held-out one of the highest return unless given.
+    /// Record to show in the credit table [default: the held-out one with the highest return].
     #[arg(long)]
     record: Option<usize>,
 }
@@ -90,13 +91,13 @@ pub(crate) fn run(args: TurnrdArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The replay behind a path: that of a run, or the path itself.
+/// Returns the replay behind a path: that of a run, or the path itself.
 fn replay_of(path: &Path) -> PathBuf {
     let of_run = path.join("turnrd/replay.bin");
     if of_run.is_file() { of_run } else { path.to_owned() }
 }
 
-/// The network behind a path: the newest of a run, or the path itself.
+/// Returns the network behind a path: the newest of a run, or the path itself.
 fn network_of(path: &Path) -> anyhow::Result<PathBuf> {
     let folder = path.join("turnrd");
     if !folder.is_dir() {
@@ -187,12 +188,13 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
 /// The replay that a network was trained on.
 struct Origin {
     replay: PathBuf,
-    /// The hold-out that its records were dealt by, where it is known.
+    /// The hold-out that its records were dealt by, if it is known.
     hold_out: Option<u64>,
 }
 
 impl Origin {
-    /// The replay named in the report beside a network, or that of the run whose round it is; `None` where there is neither.
+    /// Returns the replay named in the report beside a network, or that of its run; `None` if there
+    /// is neither.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {
@@ -273,7 +275,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first of the records with the highest return.
+/// Returns the first of the records with the highest return.
 fn best(replay: &mut Replay, indices: &[usize]) -> anyhow::Result<usize> {
     let mut best: Option<(f64, usize)> = None;
     for &index in indices {
@@ -290,7 +292,7 @@ fn fit_line(fit: &Fit) -> String {
     format!("{} trajectories, {r2}, mean squared error {:.4}", fit.samples, fit.mse)
 }
 
-/// Content of a replay, round by round.
+/// Returns the content of a replay, round by round.
 fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     #[derive(Default)]
     struct Round {
@@ -328,8 +330,8 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The credits of a trajectory; the star marks the turn of the highest credit or, where the return is
-/// not positive, the lowest.
+/// Formats the credits of a trajectory; the star marks the turn with the highest credit, or the
+/// lowest if the return is not positive.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };
     let by_credit =

@@ -1,7 +1,8 @@
 //! `turnwise play webshop --web`: the shop as pages to click through in a browser.
 //!
-//! Every page is written from the same state as the agent's observation, part by part, so a person sees what the
-//! agent reads. A visit has an address of its own (`/visit/NUMBER`); opening `/` starts a new one.
+//! Each page is made from the state behind the agent's observation, part by part, so a person sees
+//! what the agent reads. A visit has its own address (`/visit/NUMBER`); opening `/` starts a new
+//! one.
 
 mod html;
 

@@ -15,7 +15,7 @@ use super::{JudgeError, scores};
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    /// The key of some texts, each with its length, so that no two lists of texts share one.
+    /// Returns the key of some texts, each with its length, so that no two lists of texts share one.
     pub(super) fn of(texts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise judge 1");
@@ -30,7 +30,7 @@ impl Key {
         hexadecimal(&self.0)
     }
 
-    /// A coordinate for random draws that belong to this question.
+    /// Returns a coordinate for random draws that belong to this question.
     pub(super) fn coordinate(&self) -> u64 {
         self.0.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
@@ -46,7 +46,7 @@ struct Entry {
 /// The cache's answer.
 pub(super) enum Hit {
     Scores(Vec<f64>),
-    /// A file that cannot be used; it is written anew.
+    /// A file that cannot be used; it is written again.
     Broken,
     Nothing,
 }
@@ -54,7 +54,7 @@ pub(super) enum Hit {
 /// A folder of answers, `ab/abcd....json`.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// None where nothing is kept.
+    /// None if nothing is kept.
     folder: Option<PathBuf>,
 }
 

@@ -11,23 +11,23 @@ use turnwise_settings::{ApiKeyError, api_key};
 use super::cache::Key;
 use super::{JudgeConfig, JudgeError};
 
-/// Most bytes of an answer.
+/// Maximum number of bytes of an answer.
 const LARGEST: u64 = 1 << 20;
 
-/// Most tokens of the answer to [`Client::probe`].
+/// Maximum number of tokens of the answer to [`Client::probe`].
 const PROBE_TOKENS: u32 = 16;
 
 /// An API key. It is shown nowhere.
 pub(super) struct Secret(Option<String>);
 
 impl Secret {
-    /// Reads the variable of this name; an empty name is no key.
+    /// Reads the variable of this name; an empty name is not a key.
     pub(super) fn from_env(name: &str) -> Result<Self, JudgeError> {
         let refused = |error: ApiKeyError| JudgeError::setting("api_key_env", error.to_string());
         api_key(name).map(Self).map_err(refused)
     }
 
-    /// A text without the key.
+    /// Returns a text without the key.
     fn hide(&self, text: &str) -> String {
         self.0.as_ref().map_or_else(|| text.to_owned(), |key| text.replace(key, "[key]"))
     }
@@ -46,7 +46,7 @@ pub(super) enum Failure {
     Budget,
     /// No answer in time.
     Timeout,
-    /// No connection, or one that broke off.
+    /// The connection failed or was closed.
     Transport(String),
     /// Another status than 200.
     Status(u16, String),
@@ -55,7 +55,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// True if another try may help.
+    /// Returns true if another try may help.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Budget => false,
@@ -118,7 +118,7 @@ impl Client {
         })
     }
 
-    /// The content of the first choice.
+    /// Returns the content of the first choice.
     pub(super) fn ask(&self, config: &JudgeConfig, system: &str, user: &str) -> Result<String, Failure> {
         let message = self.complete(config, system, user, config.max_tokens)?;
         message
@@ -131,7 +131,7 @@ impl Client {
         self.complete(config, system, "Answer with [1].", config.max_tokens.min(PROBE_TOKENS)).map(drop)
     }
 
-    /// The message of the first choice.
+    /// Returns the message of the first choice.
     fn complete(
         &self,
         config: &JudgeConfig,

@@ -15,16 +15,16 @@ pub struct JudgeConfig {
     pub endpoint: String,
     /// Name of the model, as the service knows it.
     pub model: String,
-    /// Name of the environment variable that holds the API key; empty where the service wants none.
+    /// Name of the environment variable that holds the API key; empty if the service wants none.
     pub api_key_env: String,
-    /// A template file in place of the built-in one; empty for that.
+    /// A template file instead of the built-in one; empty for that.
     pub template: PathBuf,
     /// Folder of cached answers; empty for `judge` in the run directory.
     pub cache: PathBuf,
     /// Sampling temperature of the judge.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
-    /// Most tokens of an answer.
+    /// Maximum number of tokens of an answer.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: u32,
     /// Seconds until a request counts as failed, answer included.
@@ -40,12 +40,14 @@ pub struct JudgeConfig {
     /// Longest wait between two tries, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Most requests that a run sends, repetitions and those before the checkpoint that a resume goes on from included; 0 answers from the cache alone. The one that is sent
-    /// before a run begins is not counted.
+    /// Maximum number of requests that a run sends, repetitions and those before the checkpoint that a
+    /// resume continues from included; 0 answers from the cache alone. The one that is sent before a run
+    /// begins is not counted.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Share of the last 20 questions that may stay without an answer, from the eighth question on, and of the batch's together
-    /// with those that the cache answered. Above both the run stops, since its credits would be an even split under the judge's name; 1 never stops.
+    /// Fraction of the last 20 questions that may stay without an answer, from the eighth question on,
+    /// and of the batch's together with those that the cache answered. Above both the run stops, since
+    /// its credits would be an even split under the judge's name; 1 never stops.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
     /// Requests at a time.
@@ -75,7 +77,7 @@ impl Default for JudgeConfig {
 }
 
 impl JudgeConfig {
-    /// Refuses settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
     /// Name the key and what would do.

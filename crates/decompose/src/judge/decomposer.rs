@@ -17,7 +17,7 @@ const WINDOW: usize = 20;
 /// Questions before a share means anything.
 const FEWEST: usize = 8;
 
-/// Counts of a judge since it was made, or since the run began that it goes on with ([`Judge::go_on_from`]).
+/// Counts of a judge since it was made, or since the run began that it continues with ([`Judge::go_on_from`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {
@@ -105,8 +105,9 @@ impl State {
         (self.cached, self.asked, self.unanswered) = (cached, 0, 0);
     }
 
-    /// Notes how a question ended that was asked. A run that goes on has its good answers from the cache and asks what failed before
-    /// alone, which makes no good judge a dead one: what the cache answered of the batch counts too.
+    /// Notes how a question ended that was asked. A run that continues has its good answers from the
+    /// cache and asks what failed before alone, which makes no good judge a dead one: what the cache
+    /// answered of the batch counts too.
     fn note(&mut self, failed: bool, most: f64) {
         self.asked += 1;
         self.unanswered += usize::from(failed);
@@ -133,10 +134,10 @@ struct Question {
 }
 
 impl Judge {
-    /// A judge; `seed` decides the jitter between repetitions.
+    /// Creates a judge; `seed` decides the jitter between repetitions.
     ///
     /// # Errors
-    /// A setting that cannot work, a template that cannot be read, a cache folder that cannot be made,
+    /// Fails on an invalid setting, a template that cannot be read, a cache folder that cannot be made,
     /// an API key that is not in the environment.
     pub fn new(config: JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
         config.check()?;
@@ -187,7 +188,7 @@ impl Judge {
         Question { key: Key::of(&parts), user, turns }
     }
 
-    /// The scores that the cache has for a question.
+    /// Returns the scores that the cache has for a question.
     fn cached(&self, question: &Question) -> Option<Vec<f64>> {
         match self.cache.get(&question.key, question.turns) {
             Hit::Scores(scores) => return Some(scores),
@@ -197,7 +198,8 @@ impl Judge {
         None
     }
 
-    /// The scores that the judge gives; `None` where there are none to be had. Every failed request is reported.
+    /// Returns the scores that the judge gives; `None` if there are none to be had. Every failed request
+    /// is reported.
     fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
         let once = || {
             let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;
@@ -214,7 +216,8 @@ impl Judge {
         scores
     }
 
-    /// A request and its repetitions, counted; `failed` hears of every one that fails, `Err` holds the last one's reason.
+    /// Returns a request and its repetitions, counted; `failed` hears of every one that fails, `Err`
+    /// holds the last one's reason.
     fn tries<T>(
         &self,
         key: &Key,
@@ -253,7 +256,7 @@ impl Judge {
     /// With a `call_budget` of 0, nothing is asked.
     ///
     /// # Errors
-    /// The service does not answer, or refuses the request.
+    /// Fails if the service does not answer, or rejects the request.
     pub fn check_service(&self) -> Result<(), JudgeError> {
         if self.config.call_budget == 0 {
             return Ok(());
@@ -284,8 +287,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Answers all questions, from the cache or `concurrency` at a time; `failed` hears of failed requests while that goes on. A judge
-    /// that is dead is asked no more.
+    /// Answers all questions, from the cache or `concurrency` at a time; `failed` hears of failed
+    /// requests while that continues. A judge that is dead is asked no more.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
         self.with(|state| state.begin(cached.iter().flatten().count()));
@@ -323,14 +326,15 @@ impl Judge {
             .collect()
     }
 
-    /// The credit of every turn of a batch; what has no answer gets `R / T`, which [`Judge::metrics`] counts.
+    /// Returns the credit of every turn of a batch; what has no answer gets `R / T`, which
+    /// [`Judge::metrics`] counts.
     ///
     /// `warn` takes a line for people at the first failed request, while the others are still under way, and one that
     /// counts the trajectories without scores at the end.
     ///
     /// # Errors
-    /// More than `max_failed_share` of the last questions stayed without an answer: the judge is dead, or nearly so,
-    /// and credits would be a uniform split under the judge's name.
+    /// Fails if more than `max_failed_share` of the last questions stayed without an answer: the judge is
+    /// dead, or nearly so, and credits would be a uniform split under the judge's name.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();
@@ -389,7 +393,7 @@ impl Judge {
         Ok(credits)
     }
 
-    /// Refuses to go on where too many questions stayed without an answer.
+    /// Rejects to continue where too many questions stayed without an answer.
     fn check_alive(&self) -> Result<(), JudgeError> {
         self.with(|state| {
             if !state.dead {

@@ -3,7 +3,7 @@
 /// Highest score.
 const BEST: f64 = 10.0;
 
-/// The scores in an answer: a JSON list of `turns` numbers from 0 to 10, with nothing but white space
+/// Returns the scores in an answer: a JSON list of `turns` numbers from 0 to 10, with only white space
 /// around it.
 pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     let scores: Vec<f64> = serde_json::from_str(answer.trim())
@@ -17,8 +17,8 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     }
 }
 
-/// Credits that sum to the return `R`: `s_t R / sum s`, and where `R` is negative `(10 - s_t) R / sum (10 - s)`, so that the best turn
-/// always has the most credit. `None` where the shares sum to nearly 0.
+/// Credits that sum to the return `R`: `s_t R / sum s`, and where `R` is negative `(10 - s_t) R / sum (10
+/// - s)`, so that the best turn always has the most credit. `None` if the shares sum to nearly 0.
 ///
 /// Differs from the paper: its returns are 0 and 1, and it has no form for negative ones.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {

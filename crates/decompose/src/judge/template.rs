@@ -24,7 +24,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// True if what it makes of a trajectory says how many turns that has.
+    /// Returns true if what it makes of a trajectory states how many turns that has.
     pub(super) fn counts_turns(&self) -> bool {
         self.user.contains("{count}") || self.turn.contains("{index}")
     }
@@ -35,7 +35,7 @@ impl Template {
     /// Reads a template file, or the built-in one where the path is empty.
     ///
     /// # Errors
-    /// A file that cannot be read, is not such a TOML file or has an unknown placeholder.
+    /// Fails on a file that cannot be read, is not such a TOML file or has an unknown placeholder.
     pub fn load(path: &Path) -> Result<Self, JudgeError> {
         if path.as_os_str().is_empty() {
             return Self::parse(BUILT_IN, Path::new("the built-in template"));
@@ -62,7 +62,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The user message about a trajectory.
+    /// Returns the user message about a trajectory.
     pub fn render(&self, trajectory: &Trajectory) -> String {
         let mut turns = String::new();
         for (index, turn) in trajectory.turns.iter().enumerate() {

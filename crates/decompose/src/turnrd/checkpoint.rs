@@ -62,7 +62,7 @@ impl TurnRd {
     /// Reads what [`TurnRd::save`] wrote, to the bit.
     ///
     /// # Errors
-    /// Name the file and the tensor or key.
+    /// The error names the file and the tensor or key.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(WEIGHTS);
         let file = TensorFile::read(&path)?;

@@ -62,7 +62,7 @@ pub struct TurnRdConfig {
     /// Longest trajectory: the number of learned positions.
     #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
-    /// Share of activations dropped in training, in steps of 1/65536.
+    /// Fraction of activations dropped in training, in steps of 1/65536.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
     /// The norm of the input vectors.
@@ -95,16 +95,16 @@ pub struct TurnRdConfig {
     /// Largest global norm of the gradient; 0 switches clipping off. The paper names none.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
-    /// Most passes over the replay per round.
+    /// Maximum number of passes over the replay per round.
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
-    /// Records of earlier rounds in a pass for every record of the newest round, drawn with a probability in
-    /// proportion to their weight. Where there are no more than that, all are read: 1e6 is the paper's pass, which grows
-    /// with the run.
+    /// Records of earlier rounds in a pass for every record of the newest round, drawn with a probability
+    /// in proportion to their weight. Where there no longer exist than that, all are read: 1e6 is the
+    /// paper's pass, which grows with the run.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
-    /// Share of the loss by which a pass has to lower that of the pass before it; the round ends after one that does
-    /// not. 0: all `epochs` are done, as in the paper.
+    /// Fraction of the loss by which a pass has to lower that of the pass before it; the round ends after
+    /// one that does not. 0: all `epochs` are done, as in the paper.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_improvement: f64,
     /// Trajectories of a minibatch.
@@ -151,7 +151,7 @@ impl Default for TurnRdConfig {
 }
 
 impl TurnRdConfig {
-    /// Refuses settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
     /// Name the key, its value and what would do.
@@ -164,7 +164,7 @@ impl TurnRdConfig {
         Ok(())
     }
 
-    /// The optimiser: PyTorch's betas and epsilon.
+    /// Returns the optimizer: PyTorch's betas and epsilon.
     pub(super) fn optimizer(&self) -> AdamWConfig {
         AdamWConfig {
             beta1: 0.9,
@@ -176,7 +176,7 @@ impl TurnRdConfig {
     }
 }
 
-/// An error about a setting or an argument of TurnRD.
+/// Returns an error about a setting or an argument of TurnRD.
 pub(super) fn setting(key: &str, reason: impl Into<String>) -> ModelError {
     ModelError::Setting { key: format!("turnrd.{key}"), reason: reason.into() }
 }

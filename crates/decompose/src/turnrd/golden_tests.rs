@@ -1,4 +1,4 @@
-//! TurnRD against PyTorch, through a golden file that `tests/golden/turnrd/make.py` made; it says how
+//! TurnRD against PyTorch, through a golden file that `tests/golden/turnrd/make.py` made; it states how
 //! weights and inputs are computed.
 
 use serde_json::Value;

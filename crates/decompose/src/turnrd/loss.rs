@@ -83,7 +83,7 @@ fn log_softmax(scores: impl Iterator<Item = f64>) -> Vec<f64> {
     scores
 }
 
-/// Change of the progress signal at each turn; `None` at a turn without one, or after one.
+/// Returns the change of the progress signal at each turn; `None` at a turn without one, or after one.
 fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
     let mut before = Some(0.0f32);
     let change = |&now: &Option<f32>| {
@@ -94,7 +94,7 @@ fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
     progress.iter().map(change).collect()
 }
 
-/// Target of the value head at each turn.
+/// Returns the target of the value head at each turn.
 pub(super) fn value_targets(config: &TurnRdConfig, progress: &[Option<f32>]) -> Vec<Option<f64>> {
     match config.value_target {
         ValueTarget::Level => progress.iter().map(|level| level.map(f64::from)).collect(),
@@ -111,7 +111,7 @@ fn log_prior(progress: &[Option<f32>], turns: usize) -> Vec<f64> {
     }
 }
 
-/// The losses of a minibatch and their derivatives.
+/// Returns the losses of a minibatch and their derivatives.
 pub(super) fn losses(
     config: &TurnRdConfig,
     predictions: &[Prediction],

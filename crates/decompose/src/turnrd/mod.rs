@@ -28,7 +28,7 @@
 //! Credits (HAS, equation 5): `r_t = clip(V_t, -c, c) - (sum_s clip(V_s, -c, c) - R) / T`, which sum to
 //! the return `R`; or the same with the shift in proportion to `w_t`; or `w_t R` (`credits`).
 //!
-//! Trajectories of different lengths are laid one after the other, without padding. [`TurnRd::credits`]
+//! Trajectories of different lengths are laid one after another, without padding. [`TurnRd::credits`]
 //! runs one trajectory at a time, so that no other trajectory can change a bit of its credits.
 //!
 //! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in LLM-Agent

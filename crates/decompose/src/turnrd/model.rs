@@ -14,7 +14,7 @@ use super::{CreditRule, InputNorm, Sample, SampleSource, TurnRdConfig};
 use turnwise_model::layers::sum_gradients;
 use turnwise_model::{ModelError, OptimizerState};
 
-/// A learned decomposer of returns, with its optimiser's state.
+/// A learned decomposer of returns, with its optimizer's state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnRd {
     pub(super) config: TurnRdConfig,
@@ -74,17 +74,17 @@ pub struct Fit {
     pub mse: f64,
     /// Variance of the returns: the error of always saying their mean.
     pub variance: f64,
-    /// `1 - mse / variance`; absent where all returns are equal.
+    /// `1 - mse / variance`; absent if all returns are equal.
     pub r2: Option<f64>,
     /// `max |sum_t r_t - R|`.
     pub sum_drift: f64,
 }
 
 impl TurnRd {
-    /// A new network for vectors of width `input_dim`.
+    /// Creates a new network for vectors of width `input_dim`.
     ///
     /// # Errors
-    /// A setting that cannot work.
+    /// Fails on an invalid setting.
     pub fn new(config: TurnRdConfig, input_dim: usize, seed: u64) -> Result<Self, ModelError> {
         let mut model = Self::zeros(config, input_dim)?;
         model.weights = model.tensors.init(seed);
@@ -101,17 +101,17 @@ impl TurnRd {
         Ok(Self { config, input_dim, tensors, weights, optimizer })
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn config(&self) -> &TurnRdConfig {
         &self.config
     }
 
-    /// Width of turn and goal vectors.
+    /// Returns the width of turn and goal vectors.
     pub fn input_dim(&self) -> usize {
         self.input_dim
     }
 
-    /// Number of weights.
+    /// Returns the number of weights.
     pub fn parameters(&self) -> usize {
         self.weights.len()
     }
@@ -126,7 +126,7 @@ impl TurnRd {
         Network { config, tensors, weights }
     }
 
-    /// Lays trajectories one after the other.
+    /// Lays trajectories one after another.
     pub(super) fn pack<'a>(
         &self,
         trajectories: impl Iterator<Item = (&'a [f32], &'a [f32])>,
@@ -153,7 +153,7 @@ impl TurnRd {
 
     /// Splits a return into one credit per turn.
     ///
-    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends on nothing but these and the
+    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends on only these and the
     /// weights, to the bit.
     ///
     /// # Errors
@@ -179,19 +179,19 @@ impl TurnRd {
     /// [`TurnRd::credits`] of many trajectories, given as (turns, goal, return), on all cores.
     ///
     /// # Errors
-    /// Those of [`TurnRd::credits`].
+    /// Fails like [`TurnRd::credits`].
     pub fn credits_of(&self, trajectories: &[(&[f32], &[f32], f64)]) -> Result<Vec<Credits>, ModelError> {
         trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
     }
 
-    /// One round: up to `epochs` passes over the samples in shuffled minibatches ([`TurnRdConfig::older_per_new`],
-    /// [`TurnRdConfig::min_improvement`]).
+    /// Returns one round: up to `epochs` passes over the samples in shuffled minibatches
+    /// ([`TurnRdConfig::older_per_new`], [`TurnRdConfig::min_improvement`]).
     ///
     /// All draws come from (`seed`, `round`, epoch, sample), so that a round that is repeated gives the
     /// same bits. `progress` is called after every minibatch.
     ///
     /// # Errors
-    /// No samples, a sample that cannot be read or does not fit, a gradient that is not finite. The
+    /// Fails on no samples, a sample that cannot be read or does not fit, a gradient that is not finite. The
     /// weights are then those of the last whole minibatch.
     pub fn train(
         &mut self,
@@ -244,7 +244,7 @@ impl TurnRd {
         Ok(report)
     }
 
-    /// One minibatch: forward in lanes, losses over all of it, backward in lanes, AdamW.
+    /// Returns one minibatch: forward in lanes, losses over all of it, backward in lanes, AdamW.
     fn step(&mut self, samples: &[Sample], dropout: &Dropout) -> Result<(Losses, f64), ModelError> {
         for sample in samples {
             sample.check(&self.config, self.input_dim)?;
@@ -290,10 +290,10 @@ impl TurnRd {
         Ok((losses, norm))
     }
 
-    /// Fit of the estimated returns, without dropout.
+    /// Returns the fit of the estimated returns, without dropout.
     ///
     /// # Errors
-    /// A sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or does not fit.
     pub fn fit(&self, samples: &mut dyn SampleSource) -> Result<Fit, ModelError> {
         let mut fit = Fit { samples: samples.len(), ..Fit::default() };
         let (mut weights, mut returns, mut squares) = (0.0, 0.0, 0.0);
@@ -337,7 +337,7 @@ impl TurnRd {
     }
 }
 
-/// The heads' outputs by trajectory.
+/// Returns the heads' outputs by trajectory.
 pub(super) fn predictions<T: turnwise_model::Real>(pack: &Pack<T>, trace: &Trace<T>) -> Vec<Prediction> {
     let part = |all: &[T], first: usize, turns: usize| -> Vec<f64> {
         all[first..first + turns].iter().map(|value| value.to_f64()).collect()

@@ -10,7 +10,7 @@ use turnwise_model::layers::{
     Accumulate, add_assign, linear, linear_backward_bias, linear_backward_input, linear_backward_weight,
 };
 
-/// Trajectories laid one after the other.
+/// Trajectories laid one after another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pack<T> {
     /// Turn vectors, `[rows, D]`.
@@ -48,7 +48,7 @@ impl<T> Pack<T> {
         self.lengths.iter().sum()
     }
 
-    /// First row and length of each trajectory.
+    /// Returns the first row and length of each trajectory.
     pub(super) fn trajectories(&self) -> impl Iterator<Item = (usize, usize)> {
         self.lengths.iter().scan(0, |start, &length| {
             let first = *start;
@@ -73,7 +73,7 @@ pub(super) struct Trace<T> {
 }
 
 impl<T> Trace<T> {
-    /// Output of the attention head before the softmax, one number per turn.
+    /// Returns the output of the attention head before the softmax, one number per turn.
     pub(super) fn scores(&self) -> &[T] {
         &self.attention.output
     }

@@ -12,7 +12,7 @@ use turnwise_model::layers::{
 /// Added to the variance by layer norm, as PyTorch does.
 const EPSILON: f64 = 1e-5;
 
-/// `y = (x - mean) / sqrt(var + 1e-5) w + b` for each row; keeps the standardised rows and the inverse
+/// `y = (x - mean) / sqrt(var + 1e-5) w + b` for each row; keeps the standardized rows and the inverse
 /// deviations.
 pub(super) fn layer_norm<T: Real>(x: &[T], [weight, bias]: [&[T]; 2], [y, standard, inverse]: [&mut [T]; 3]) {
     struct Rows;
@@ -42,7 +42,7 @@ pub(super) fn layer_norm<T: Real>(x: &[T], [weight, bias]: [&[T]; 2], [y, standa
     vectorised(Rows, (x, [weight, bias], [y, standard, inverse]));
 }
 
-/// Adds to `d_x`, `d_weight` and `d_bias`; with `s` the standardised row, `r` the inverse deviation and
+/// Adds to `d_x`, `d_weight` and `d_bias`; with `s` the standardized row, `r` the inverse deviation and
 /// `g = d_y w`: `d_x += r (g - mean(g) - s mean(g s))`.
 pub(super) fn layer_norm_backward<T: Real>(
     d_y: &[T],

@@ -9,7 +9,7 @@ use turnwise_core::Rng;
 
 use super::{SampleSource, TurnRdConfig};
 
-/// Weight of a sample of this age; never 0, however old.
+/// Returns the weight of a sample of this age; never 0, however old.
 pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
     0.5f64.powf(f64::from(age) / half_life).max(f64::MIN_POSITIVE)
 }

@@ -22,9 +22,9 @@ pub struct FilmZeroed {
 pub struct GoalsShuffled {
     /// Mean squared error with the own goals.
     pub mse: f64,
-    /// With goals dealt anew.
+    /// With goals dealt again.
     pub shuffled_mse: f64,
-    /// Share of trajectories whose error grew.
+    /// Fraction of trajectories whose error grew.
     pub worse: f64,
     /// True if the error is that of `V_t` against the progress signal (where any trajectory has one) or
     /// that of `Rhat` against the return.
@@ -34,7 +34,7 @@ pub struct GoalsShuffled {
 }
 
 impl GoalsShuffled {
-    /// Relative growth of the error; absent where it was 0.
+    /// Relative growth of the error; absent if it was 0.
     pub fn relative_growth(&self) -> Option<f64> {
         (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
     }
@@ -60,10 +60,10 @@ impl TurnRd {
         model
     }
 
-    /// Change of the values where FiLM is set to zero; 0 without FiLM.
+    /// Returns the change of the values where FiLM is set to zero; 0 without FiLM.
     ///
     /// # Errors
-    /// A sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or does not fit.
     pub fn probe_film_zeroed(&self, samples: &mut dyn SampleSource) -> Result<FilmZeroed, ModelError> {
         let zeroed = self.without_film();
         let (mut change, mut size) = (0.0, 0.0);
@@ -79,10 +79,10 @@ impl TurnRd {
         Ok(FilmZeroed { relative_change, samples: samples.len() })
     }
 
-    /// Loss of fit with the goals of other trajectories, dealt by `seed`.
+    /// Returns the loss of fit with the goals of other trajectories, dealt by `seed`.
     ///
     /// # Errors
-    /// A sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or does not fit.
     pub fn probe_goals_shuffled(
         &self,
         samples: &mut dyn SampleSource,
@@ -128,10 +128,10 @@ impl TurnRd {
         Ok(found)
     }
 
-    /// Norms of gamma and beta; `None` without FiLM or samples.
+    /// Returns the norms of gamma and beta; `None` without FiLM or samples.
     ///
     /// # Errors
-    /// A sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or does not fit.
     pub fn probe_film_norms(&self, samples: &mut dyn SampleSource) -> Result<Option<FilmNorms>, ModelError> {
         if self.tensors.film.is_none() || samples.is_empty() {
             return Ok(None);

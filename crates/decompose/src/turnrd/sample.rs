@@ -20,7 +20,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Refuses shapes and numbers that would spoil the network; returns the number of turns.
+    /// Rejects shapes and numbers that would spoil the network; returns the number of turns.
     pub(super) fn check(&self, config: &TurnRdConfig, input_dim: usize) -> Result<usize, ModelError> {
         let turns = check_vectors(config, input_dim, &self.turns, &self.goal)?;
         if !(self.progress.is_empty() || self.progress.len() == turns) {
@@ -74,10 +74,10 @@ pub(super) fn check_vectors(
 
 /// Samples that are read when they are needed, so that a replay on disk need not fit in memory.
 pub trait SampleSource {
-    /// Number of samples.
+    /// Returns the number of samples.
     fn len(&self) -> usize;
 
-    /// True if there are none.
+    /// Returns true if there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -88,10 +88,10 @@ pub trait SampleSource {
         0
     }
 
-    /// One of them, by its index in `0..len()`.
+    /// Returns one of them, by its index in `0..len()`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if it cannot be read.
     fn sample(&mut self, index: usize) -> Result<Sample, ModelError>;
 }
 

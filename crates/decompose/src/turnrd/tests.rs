@@ -26,7 +26,7 @@ fn small() -> TurnRdConfig {
     }
 }
 
-/// A task with an answer: the return is 1 where a turn's first feature has the sign of the goal's.
+/// Returns a task with an answer: the return is 1 if a turn's first feature has the sign of the goal's.
 fn samples(count: usize, dim: usize, seed: u64) -> Vec<Sample> {
     let mut rng = Seed::derive(seed, Purpose::World, &[]).rng();
     (0..count)
@@ -172,8 +172,9 @@ fn it_learns_a_task_that_needs_the_goal() {
     assert_eq!(unmoved.relative_growth(), Some(0.0), "without FiLM goals are not read");
 }
 
-/// Episodes of a search: a success looks around, then does three subgoals and ends; a failure looks around until the turn
-/// limit. A turn's vector tells, with noise, how far the episode is and how well it goes on.
+/// Returns the episodes of a search: a success looks around, then does three subgoals and ends; a failure
+/// looks around until the turn limit. A turn's vector tells, with noise, how far the episode is and how
+/// well it continues.
 fn episodes(count: usize, seed: u64) -> Vec<Sample> {
     const LIMIT: usize = 10;
     let mut rng = Seed::derive(seed, Purpose::World, &[]).rng();

@@ -6,7 +6,7 @@ use super::facts::Facts;
 use super::game::{StateLayout, Strings, World, put, trait_bit};
 use super::goal::{Goal, Shape, TaskType};
 
-/// The world of these facts and the goal of this shape in it.
+/// Returns the world of these facts and the goal of this shape in it.
 ///
 /// # Errors
 /// Facts that contradict each other or lack something, or a goal that can never be met.
@@ -75,7 +75,7 @@ struct Types {
 }
 
 impl Types {
-    /// The word of each thing's type.
+    /// Returns the word of each thing's type.
     fn kinds(&self) -> Vec<Option<u32>> {
         self.of.iter().map(|kind| kind.map(|kind| self.ids[usize::from(kind)])).collect()
     }
@@ -90,7 +90,7 @@ struct Places {
 }
 
 impl Places {
-    /// The receptacles of each place, one place behind the other, and where each ends.
+    /// Returns the receptacles of each place, one place behind the other, and where each ends.
     fn mates(&self) -> (Vec<u16>, Vec<u16>) {
         let mut mates = Vec::with_capacity(self.of.len());
         let mut ends = Vec::with_capacity(self.ids.len());
@@ -150,8 +150,8 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// The names, receptacles first. Within a type the numbers go down from the count in the order of the
-    /// ids, over objects and receptacles together.
+    /// Returns the names, receptacles first. Within a type the numbers go down from the count in the
+    /// order of the ids, over objects and receptacles together.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =
@@ -214,7 +214,7 @@ impl<'f> Things<'f> {
         Ok(Places { ids, of, start })
     }
 
-    /// The traits of things, receptacles first.
+    /// Returns the traits of things, receptacles first.
     fn traits(&self, types: &Types) -> Result<Vec<u16>, String> {
         let mut traits = vec![0u16; types.of.len()];
         for &id in &self.facts.openable {
@@ -236,7 +236,7 @@ impl<'f> Things<'f> {
         Ok(traits)
     }
 
-    /// The start state.
+    /// Returns the start state.
     fn initial(&self, layout: StateLayout, places: &Places) -> Result<Vec<u64>, String> {
         let mut initial = vec![0u64; layout.len()];
         for &(what, receptacle) in &self.facts.in_receptacle {
@@ -270,7 +270,7 @@ impl<'f> Things<'f> {
         Ok(nested)
     }
 
-    /// The objects that fit into each receptacle, by their types.
+    /// Returns the objects that fit into each receptacle, by their types.
     fn accepts(
         &self,
         layout: StateLayout,
@@ -292,7 +292,7 @@ impl<'f> Things<'f> {
         accepts
     }
 
-    /// The goal over the objects and receptacles that can count for it.
+    /// Returns the goal over the objects and receptacles that can count for it.
     fn goal(
         &self,
         shape: &Shape,
@@ -345,7 +345,7 @@ impl<'f> Things<'f> {
     }
 }
 
-/// The things in the order of their names, and each thing's rank in it.
+/// Returns the things in the order of their names, and each thing's rank in it.
 fn order(names: &[String]) -> (Vec<u16>, Vec<u16>) {
     let mut by_name: Vec<u16> = (0..names.len() as u16).collect();
     by_name.sort_unstable_by(|&a, &b| names[usize::from(a)].cmp(&names[usize::from(b)]));
@@ -356,12 +356,12 @@ fn order(names: &[String]) -> (Vec<u16>, Vec<u16>) {
     (by_name, rank)
 }
 
-/// A type name without the `type` at its end.
+/// Returns a type name without the `type` at its end.
 fn short(name: &str) -> &str {
     name.strip_suffix("type").unwrap_or(name)
 }
 
-/// The index of `id` in `known`, added if new.
+/// Returns the index of `id` in `known`, added if new.
 fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     let index = known.iter().position(|&other| other == id).unwrap_or_else(|| {
         known.push(id);
@@ -370,7 +370,7 @@ fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     index as u16
 }
 
-/// Fills an empty slot; the same value again is no harm.
+/// Fills an empty slot; setting the same value again is allowed.
 fn set_once(slot: &mut Option<u16>, value: u16) -> Result<(), ()> {
     match slot {
         Some(old) if *old != value => Err(()),

@@ -39,9 +39,9 @@ pub enum Command {
 }
 
 impl Command {
-    /// Reads a command the way the original does: blanks around it do not count, everything else must fit
-    /// to the byte. `None` for anything that is no command of this game; whether the command is possible
-    /// now is another question ([`Episode::admits`]).
+    /// Parses a command like the original: surrounding blanks are ignored, everything else must
+    /// match exactly. Returns `None` for text that is not a command of this game. Whether the
+    /// command is possible now is checked by [`Episode::admits`].
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);
@@ -79,7 +79,7 @@ impl Command {
         })
     }
 
-    /// The command as it is typed.
+    /// Returns the command as it is typed.
     pub fn text(self, game: &Game) -> String {
         let world = &game.world;
         let o = |object: ObjectId| world.object_name(object.index());
@@ -113,13 +113,13 @@ fn join<const N: usize>(parts: [&str; N]) -> String {
     text
 }
 
-/// Python's `str.strip`, which also takes the four ASCII separators for blanks.
+/// Strips like Python's `str.strip`, which also removes the four ASCII separators.
 fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }
 
 impl Episode {
-    /// True if a command can be carried out now.
+    /// Returns true if a command can be carried out now.
     pub fn admits(&self, command: Command) -> bool {
         let world = &self.game().world;
         let here = |receptacle: ReceptacleId| world.place_of(receptacle.index()) == self.place;
@@ -254,13 +254,13 @@ impl Episode {
         list
     }
 
-    /// Every admissible command, in byte order.
+    /// Returns every admissible command, in byte order.
     pub fn admissible(&self) -> Vec<String> {
         let game = self.game();
         self.commands().into_iter().map(|command| command.text(game)).collect()
     }
 
-    /// The receptacles at the agent's place, by name.
+    /// Returns the receptacles at the agent's place, by name.
     fn here_by_name(&self, world: &World) -> Vec<u16> {
         let mut near = self.here().to_vec();
         near.sort_unstable_by_key(|&receptacle| world.rank[usize::from(receptacle)]);
@@ -275,7 +275,7 @@ impl Episode {
         }
     }
 
-    /// True if an object is in a condition: clean, hot and so on.
+    /// Returns true if an object is in a condition: clean, hot and so on.
     pub(super) fn is(&self, object: ObjectId, condition: Condition) -> bool {
         has(&self.words, self.game().world.layout.condition(condition), object.index())
     }

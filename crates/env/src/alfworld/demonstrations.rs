@@ -2,7 +2,7 @@
 //!
 //! An expert episode teaches to search and to act. A walkthrough knows the whole scene and teaches only to
 //! act. Either may have commands inserted that are not understood: the learner then sees what `Nothing
-//! happens.` looks like and how to go on, without being taught to cause it.
+//! happens.` looks like and how to continue, without being taught to cause it.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub enum Source {
 /// Plays the episodes of a request on the games of its split, the expert searching in this order, and keeps the solved ones.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], and those of [`play_all`].
+/// Returns [`EnvError::UnknownSplit`], and those of [`play_all`].
 pub fn demonstrate(
     set: &AlfworldSet,
     request: &DemonstrationRequest<'_>,
@@ -48,7 +48,7 @@ pub fn demonstrate(
     })
 }
 
-/// One episode; `None` if it was not solved in time.
+/// Returns one episode; `None` if it was not solved in time.
 fn play(
     game: &Arc<Game>,
     mut expert: Expert<'_>,
@@ -92,8 +92,8 @@ fn play(
     Some(Demonstration { task: game.task(), turns, final_observation: episode.observation().to_owned() })
 }
 
-/// The names an episode has shown so far: mistakes are made of them, so that none gives away what has not
-/// been seen.
+/// The names that an episode has shown so far. Mistakes use only these, so that they reveal nothing
+/// unseen.
 struct Seen {
     receptacles: Vec<String>,
     objects: Vec<String>,
@@ -117,7 +117,8 @@ impl Seen {
         }
     }
 
-    /// A command that makes sense in general and is not admissible now. `None` if a few tries give none.
+    /// Returns a command that makes sense in general and is not admissible now. `None` if a few tries
+    /// give none.
     fn mistake(&self, admissible: &[String], rng: &mut Rng) -> Option<String> {
         for _ in 0..8 {
             let place = rng.choose(&self.receptacles)?;

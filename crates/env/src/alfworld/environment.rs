@@ -54,7 +54,7 @@ impl AlfworldEnv {
         Self { games, max_steps, episode: None }
     }
 
-    /// The episode being played.
+    /// Returns the episode being played.
     pub fn episode(&self) -> Option<&Episode> {
         self.episode.as_ref()
     }
@@ -145,14 +145,14 @@ fn observe(episode: &Episode) -> Observation {
     Observation::new(episode.observation()).with_admissible(episode.admissible())
 }
 
-/// Every word with 16 hexadecimal digits.
+/// Returns every word with 16 hexadecimal digits.
 fn hex(words: &[u64]) -> String {
     let digit =
         |word: u64, place: u32| char::from_digit((word >> (4 * place) & 15) as u32, 16).unwrap_or('0');
     words.iter().flat_map(|&word| (0..16).rev().map(move |place| digit(word, place))).collect()
 }
 
-/// The inverse of [`hex`].
+/// Returns the inverse of [`hex`].
 fn hex_words(text: &str) -> Option<Vec<u64>> {
     let (digits, rest) = text.as_bytes().as_chunks::<16>();
     if !rest.is_empty() {

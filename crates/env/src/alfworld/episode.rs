@@ -29,7 +29,7 @@ Available commands:
 /// Result of one command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// The command was admissible; otherwise nothing changed.
+    /// Whether the command was admissible; if not, nothing changed.
     pub understood: bool,
     /// The goal holds now.
     pub won: bool,
@@ -51,7 +51,7 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// The start of a game.
+    /// Returns the start of a game.
     pub fn new(game: Arc<Game>) -> Self {
         let world = &game.world;
         let receptacles = (0..world.layout.receptacles).map(|index| world.receptacle_name(index));
@@ -75,7 +75,7 @@ impl Episode {
         episode
     }
 
-    /// Takes up a saved state; the caller has checked that it fits the game.
+    /// Restores a saved state, which the caller has checked against the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -89,7 +89,7 @@ impl Episode {
         episode
     }
 
-    /// The game played.
+    /// Returns the game played.
     pub fn game(&self) -> &Arc<Game> {
         &self.game
     }
@@ -99,24 +99,25 @@ impl Episode {
         &self.observation
     }
 
-    /// Number of commands that were given, understood or not.
+    /// Returns the number of commands that were given, understood or not.
     pub fn steps(&self) -> usize {
         self.steps as usize
     }
 
-    /// True if the goal holds.
+    /// Returns true if the goal holds.
     pub fn won(&self) -> bool {
         self.won
     }
 
-    /// Share of the goal that is reached: a number in `[0, 1]` that is 1 exactly when the goal holds.
+    /// Returns the share of the goal that is reached: a number in `[0, 1]` that is 1 exactly when the
+    /// goal holds.
     ///
-    /// It is this engine's own measure (the original has none): the share of the facts below that hold, for
-    /// the object, or the receptacle, for which most of them do.
+    /// The measure is this engine's; the original has none. It is the fraction of the facts below
+    /// that hold, for the object or receptacle for which most of them do.
     ///
     /// * put: in hand or in place; in place.
     /// * clean, heat, cool: treated; in hand or in place; treated and in place.
-    /// * look: in hand; some lamp switched on; a lamp that is on lies here.
+    /// * look: in hand; some lamp switched on; a lamp that is on is here.
     /// * put two: per object in one receptacle two parts, in hand one part, of four.
     pub fn progress(&self) -> f64 {
         self.progress
@@ -127,7 +128,7 @@ impl Episode {
         self.holding.map(ObjectId)
     }
 
-    /// The receptacles at the agent's place, none at the start.
+    /// Returns the receptacles at the agent's place, none at the start.
     pub fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
         self.here().iter().copied().map(ReceptacleId)
     }
@@ -139,37 +140,38 @@ impl Episode {
         members(&self.words[base..base + layout.words]).map(ObjectId)
     }
 
-    /// True if a receptacle stands open; never for one that cannot be opened.
+    /// Returns true if a receptacle stands open; never for one that cannot be opened.
     pub fn is_open(&self, receptacle: ReceptacleId) -> bool {
         has(&self.words, self.game.world.layout.opened(), receptacle.index())
     }
 
-    /// True if things can be put into a receptacle and taken from it: it is open, or cannot be closed.
+    /// Returns true if objects can be put into a receptacle and taken from it: it is open or cannot
+    /// be closed.
     pub fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
         !self.game.is_openable(receptacle) || self.is_open(receptacle)
     }
 
-    /// True if an object was cleaned.
+    /// Returns true if an object was cleaned.
     pub fn is_clean(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Clean)
     }
 
-    /// True if an object is hot.
+    /// Returns true if an object is hot.
     pub fn is_hot(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Hot)
     }
 
-    /// True if an object is cool; some are from the start.
+    /// Returns true if an object is cool; some are from the start.
     pub fn is_cool(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Cool)
     }
 
-    /// True if an object was sliced.
+    /// Returns true if an object was sliced.
     pub fn is_sliced(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Sliced)
     }
 
-    /// True if an object was switched on.
+    /// Returns true if an object was switched on.
     pub fn is_toggled(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Toggled)
     }
@@ -178,7 +180,7 @@ impl Episode {
         self.game.world.at_place(usize::from(self.place))
     }
 
-    /// Carries a command out. Anything that is not admissible changes nothing, but is a step.
+    /// Executes a command. An inadmissible one changes nothing, but counts as a step.
     pub fn step(&mut self, action: &str) -> StepOutcome {
         let command = Command::parse(&self.game, action).filter(|&command| self.admits(command));
         self.steps = self.steps.saturating_add(1);
@@ -284,7 +286,7 @@ impl Episode {
         }
     }
 
-    /// A receptacle from the outside, or the inside where that can be seen.
+    /// Returns a receptacle from the outside, or the inside where that can be seen.
     fn describe(&self, receptacle: ReceptacleId) -> String {
         let name = self.game.receptacle_name(receptacle);
         let contents = || list(self.contents(receptacle).map(|object| self.game.object_name(object)));
@@ -295,7 +297,7 @@ impl Episode {
         }
     }
 
-    /// The held object. The first line that fits is the whole answer, so a clean mug is just a mug.
+    /// Returns the held object. The first line that fits is the whole answer, so a clean mug is just a mug.
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
         let name = self.game.object_name(object);
@@ -325,9 +327,9 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// Text of the receptacles that the agent faces. "Next to it" is what lies at this place and was taken, since it
-    /// was last put there, from a receptacle of this place: in practice something moved between neighbours, once for
-    /// each neighbour it was taken from.
+    /// Returns the text about the receptacles that the agent faces. "Next to it" lists objects at
+    /// this place that were taken from a receptacle of this place since they were last put there.
+    /// In practice these are objects moved between neighbours, once for each neighbour.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;
@@ -348,7 +350,7 @@ impl Episode {
     }
 }
 
-/// `a X`, `a X, and a Y`, `a X, a Y, and a Z`, or `nothing`.
+/// Formats a list: `a X`, `a X, and a Y`, `a X, a Y, and a Z`, or `nothing`.
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let text = join(names, "a ");
     if text.is_empty() { "nothing".into() } else { text }

@@ -1,11 +1,11 @@
-//! An expert that knows only what it has read.
+//! An expert that knows only what it has observed.
 //!
 //! It sees what any agent sees: the introduction with its list of receptacles, the task sentence, the
 //! feedback to its commands and the admissible commands. What it does not have is the scene: it looks in
 //! likely places first ([`Prior`]), remembers everything it passes, and acts on it.
 //!
-//! Search order: the receptacle with the most objects of the wanted kind to expect per command that it costs
-//! to look there (one to walk, one to open what has a door), or simply the order of the introduction.
+//! Search order: the receptacle with the most expected objects of the wanted kind per command that
+//! it takes to look there (one to walk, one to open a door), or the order of the introduction.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ impl Wish {
         Some(Self { task_type, object: (*object).to_owned(), target: (*target).to_owned() })
     }
 
-    /// The verb and the kind of receptacle that the object has to be treated with first.
+    /// Returns the verb and the kind of receptacle that the object must be treated with first.
     fn treatment(&self) -> Option<(&'static str, &'static str)> {
         match self.task_type {
             TaskType::PickCleanThenPlace => Some(("clean", "sinkbasin")),
@@ -75,7 +75,7 @@ impl Wish {
     }
 }
 
-/// A receptacle as far as it is known.
+/// What is known about a receptacle.
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
@@ -83,7 +83,7 @@ struct Spot {
     contents: Option<Vec<String>>,
     /// It was seen open and has not been closed since, or has no door.
     open: bool,
-    /// Nothing can be put there.
+    /// Whether nothing can be put there.
     refused: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct Expert<'a> {
 }
 
 impl<'a> Expert<'a> {
-    /// An expert with these habits in mind, likely places first.
+    /// Creates an expert with these habits in mind, likely places first.
     pub fn new(prior: &'a Prior) -> Self {
         Self {
             prior,
@@ -115,7 +115,7 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// The same expert with another search order.
+    /// Returns the same expert with another search order.
     pub fn with_order(mut self, order: SearchOrder) -> Self {
         self.order = order;
         self
@@ -138,7 +138,7 @@ impl<'a> Expert<'a> {
         self.wish.is_some()
     }
 
-    /// The next command: one of the admissible ones. (`look` if there are none.)
+    /// Returns the next command: one of the admissible ones. (`look` if there are none.)
     pub fn act(&mut self, observation: &Observation) -> String {
         self.observe(&observation.text());
         let scene = View::new(&self.spots, &observation.admissible);
@@ -172,7 +172,7 @@ impl<'a> Expert<'a> {
             .unwrap_or_else(|| "look".to_owned())
     }
 
-    /// Takes in what an observation says, without acting on it. [`Expert::act`] does so itself.
+    /// Updates the expert's knowledge from an observation without acting. [`Expert::act`] calls it.
     pub fn observe(&mut self, text: &str) {
         if let Some((object, receptacle)) = between(text, "You pick up the ", " from the ") {
             self.remove(object, receptacle);
@@ -282,7 +282,8 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// The receptacle that everything goes to: the one with most of it already, then the nearest.
+    /// Returns the receptacle to collect everything in: the one that has the most of it, then the
+    /// nearest.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -296,7 +297,7 @@ impl<'a> Expert<'a> {
             })
     }
 
-    /// Carries the held object to where it belongs.
+    /// Brings the held object to its destination.
     fn place(&self, scene: &View<'_>, wish: &Wish, held: &str) -> Decision {
         let Some(index) = self.destination(scene, wish) else { return self.put_away(scene, held) };
         let spot = &self.spots[index].name;
@@ -408,7 +409,7 @@ enum Decision {
     Forget,
 }
 
-/// The admissible commands, and what they say about where the agent is.
+/// The admissible commands, and what they reveal about the agent's position.
 struct View<'a> {
     admissible: &'a [String],
     here: Vec<bool>,
@@ -427,13 +428,13 @@ impl<'a> View<'a> {
         self.admissible.iter().any(|other| other == action)
     }
 
-    /// True if the agent stands before a receptacle.
+    /// Returns true if the agent stands before a receptacle.
     fn here(&self, spot: usize) -> bool {
         self.here[spot]
     }
 }
 
-/// The names of a list: `a mug 1, a cup 2, and a pan 1`.
+/// Returns the names of a list: `a mug 1, a cup 2, and a pan 1`.
 pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(", ").filter_map(|item| {
         let item = item.strip_prefix("and ").unwrap_or(item);

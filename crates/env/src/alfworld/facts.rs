@@ -1,4 +1,4 @@
-//! The start state that a problem lists: its facts, sorted by what they say.
+//! The start state of a problem: its facts, sorted by predicate.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ const OBJECT_TRAITS: [(&str, u16); 7] = [
     ("isreceptacleobject", trait_bit::VESSEL),
 ];
 
-/// Facts of the domain that no command asks for.
+/// Facts of the domain that no command uses.
 const IDLE: [&str; 10] = [
     "moveable",
     "ison",
@@ -30,8 +30,8 @@ const IDLE: [&str; 10] = [
     "total-cost",
 ];
 
-/// The start state as the problem lists it. Words are numbered; the same word in other letter case is the
-/// same word, because the planner behind the original lower-cases everything.
+/// The start state of the problem. Words are numbered; letter case is ignored, because the
+/// original's planner lower-cases everything.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     exact: HashMap<&'a str, u32>,
@@ -117,7 +117,7 @@ impl<'a> Facts<'a> {
         &self.words[id as usize]
     }
 
-    /// The words among `ids`, each once, sorted: the order of every list the engine prints.
+    /// Returns the words among `ids`, each once, sorted: the order of every list the engine prints.
     pub(super) fn sorted(&self, ids: impl Iterator<Item = u32>) -> Vec<u32> {
         let mut ids: Vec<u32> = ids.collect();
         ids.sort_unstable_by(|&a, &b| self.text(a).cmp(self.text(b)));

@@ -10,7 +10,7 @@ use turnwise_core::EnvError;
 use super::game::Game;
 use super::parse;
 
-/// The name that every official game file has; its folders tell the games apart.
+/// File name of every official game; the folders identify the games.
 pub(super) const GAME_FILE: &str = "game.tw-pddl";
 
 /// The ending of archives of games.
@@ -27,12 +27,12 @@ const WAITING: usize = 64;
 pub(super) struct Found {
     pub(super) games: Vec<Game>,
     pub(super) errors: Vec<EnvError>,
-    /// Games that say of themselves that they cannot be solved.
+    /// Number of games that are marked as unsolvable.
     pub(super) unsolvable: usize,
 }
 
 impl Found {
-    /// True if there was no file to read.
+    /// Returns true if there was no file to read.
     pub(super) fn is_empty(&self) -> bool {
         self.games.is_empty() && self.errors.is_empty() && self.unsolvable == 0
     }
@@ -49,7 +49,7 @@ impl Found {
     }
 }
 
-/// Reads every game under `path` whose split is wanted.
+/// Reads all games of the wanted splits under `path`.
 pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {
     let metadata = std::fs::metadata(path).map_err(|source| io(path, source))?;
     if metadata.is_file() {
@@ -123,7 +123,8 @@ fn read_files(files: &[PathBuf], wanted: &(dyn Fn(&str) -> bool + Sync)) -> Foun
     Found::default().with(parsed)
 }
 
-/// Parses what was read; `shown` is what an error calls the file, `name` the path the game's id comes from.
+/// Parses a file. `shown` is its name in errors; `name` is the path from which the game's id is
+/// made.
 fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, EnvError> {
     let broken = |reason: String| EnvError::File { path: shown.to_owned(), reason };
     let text = std::str::from_utf8(bytes)

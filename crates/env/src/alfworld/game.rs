@@ -82,7 +82,8 @@ impl Strings {
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
     pub(super) objects: usize,
-    /// Places the agent can stand at: those of receptacles, then the start if it is none of them.
+    /// Number of places where the agent can be: those of receptacles, and the start if it is
+    /// another one.
     pub(super) places: usize,
     /// Words of a set of objects.
     pub(super) words: usize,
@@ -102,27 +103,28 @@ impl StateLayout {
     pub(super) fn new(receptacles: usize, objects: usize, places: usize) -> Self {
         Self { receptacles, objects, places, words: objects.div_ceil(64).max(1) }
     }
-    /// Offset of the objects in a receptacle (`inReceptacle`).
+    /// Returns the offset of the objects in a receptacle (`inReceptacle`).
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Offset of the objects taken from a receptacle and not put back (an explicit `not_inReceptacle`).
+    /// Returns the offset of the objects taken from a receptacle and not put back (an explicit
+    /// `not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words
     }
-    /// Offset of the objects at a place (`objectAtLocation`).
+    /// Returns the offset of the objects at a place (`objectAtLocation`).
     pub(super) fn at(self, place: usize) -> usize {
         (2 * self.receptacles + place) * self.words
     }
-    /// The objects that are clean, hot and so on.
+    /// Returns the objects that are clean, hot and so on.
     pub(super) fn condition(self, condition: Condition) -> usize {
         (2 * self.receptacles + self.places + condition as usize) * self.words
     }
-    /// The receptacles that are open (`opened`).
+    /// Returns the receptacles that are open (`opened`).
     pub(super) fn opened(self) -> usize {
         (2 * self.receptacles + self.places + 5) * self.words
     }
-    /// Number of words in all.
+    /// Returns the number of words in all.
     pub(super) fn len(self) -> usize {
         self.opened() + self.receptacles.div_ceil(64)
     }
@@ -160,7 +162,7 @@ pub(super) struct World {
     pub(super) initial: Box<[u64]>,
 }
 
-/// True if bit `index` is set in the set that starts at `words[base]`.
+/// Returns true if bit `index` is set in the set that starts at `words[base]`.
 pub(super) fn has(words: &[u64], base: usize, index: usize) -> bool {
     words[base + index / 64] >> (index % 64) & 1 == 1
 }
@@ -172,7 +174,7 @@ pub(super) fn put(words: &mut [u64], base: usize, index: usize, value: bool) {
     if value { *word |= bit } else { *word &= !bit }
 }
 
-/// The members of a set, ascending.
+/// Returns the members of a set, ascending.
 pub(super) fn members(set: &[u64]) -> impl Iterator<Item = u16> {
     set.iter().enumerate().flat_map(|(index, &word)| {
         let mut rest = word;
@@ -202,12 +204,12 @@ impl World {
     pub(super) fn place_of(&self, receptacle: usize) -> u16 {
         self.place_of[receptacle]
     }
-    /// The receptacles at a place.
+    /// Returns the receptacles at a place.
     pub(super) fn at_place(&self, place: usize) -> &[u16] {
         let start = if place == 0 { 0 } else { self.mates_end[place - 1] };
         &self.mates[usize::from(start)..usize::from(self.mates_end[place])]
     }
-    /// The index, among `names`, of an exact name.
+    /// Returns the index, among `names`, of an exact name.
     fn find(&self, name: &str) -> Option<usize> {
         let found =
             self.by_name.binary_search_by(|&index| self.names.get(usize::from(index)).cmp(name)).ok()?;
@@ -238,110 +240,110 @@ impl Game {
         &self.id
     }
 
-    /// The split: the first part of the id.
+    /// Returns the split: the first part of the id.
     pub fn split(&self) -> &str {
         self.id.split('/').next().unwrap_or_default()
     }
 
-    /// Kind of task, one of six, as the PDDL goal says.
+    /// Returns the kind of task, one of six, as the PDDL goal says.
     pub fn task_type(&self) -> TaskType {
         self.goal.task_type()
     }
 
-    /// The task as the agent reads it, with its full stop.
+    /// Returns the task as the agent reads it, with its full stop.
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
 
-    /// The goal itself.
+    /// Returns the goal itself.
     pub fn goal(&self) -> &Goal {
         &self.goal
     }
 
-    /// The number of the floor plan, where the task folder ends with one.
+    /// Returns the number of the floor plan, where the task folder ends with one.
     pub fn floor_plan(&self) -> Option<u16> {
         self.floor_plan
     }
 
-    /// A plan that wins, where the file has one.
+    /// Returns a plan that wins, where the file has one.
     pub fn walkthrough(&self) -> Option<impl ExactSizeIterator<Item = &str>> {
         self.walkthrough.as_ref().map(|plan| (0..plan.len()).map(|index| plan.get(index)))
     }
 
-    /// All receptacles, in the order in which lists show them.
+    /// Returns all receptacles, in the order in which lists show them.
     pub fn receptacles(&self) -> impl ExactSizeIterator<Item = ReceptacleId> + use<> {
         (0..self.world.layout.receptacles as u16).map(ReceptacleId)
     }
 
-    /// All objects, in the order in which lists show them.
+    /// Returns all objects, in the order in which lists show them.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = ObjectId> + use<> {
         (0..self.world.layout.objects as u16).map(ObjectId)
     }
 
-    /// A receptacle's name, for example `cabinet 10`.
+    /// Returns a receptacle's name, for example `cabinet 10`.
     pub fn receptacle_name(&self, receptacle: ReceptacleId) -> &str {
         self.world.receptacle_name(receptacle.index())
     }
 
-    /// An object's name, for example `apple 1`.
+    /// Returns an object's name, for example `apple 1`.
     pub fn object_name(&self, object: ObjectId) -> &str {
         self.world.object_name(object.index())
     }
 
-    /// The receptacle of that exact name.
+    /// Returns the receptacle of that exact name.
     pub fn receptacle(&self, name: &str) -> Option<ReceptacleId> {
         self.world.find_receptacle(name).map(|index| ReceptacleId(index as u16))
     }
 
-    /// The object of that exact name.
+    /// Returns the object of that exact name.
     pub fn object(&self, name: &str) -> Option<ObjectId> {
         self.world.find_object(name).map(|index| ObjectId(index as u16))
     }
 
-    /// A receptacle's type, lower-cased, for example `sinkbasin`.
+    /// Returns a receptacle's type, lower-cased, for example `sinkbasin`.
     pub fn receptacle_type(&self, receptacle: ReceptacleId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[receptacle.index()]))
     }
 
-    /// An object's type, lower-cased, for example `butterknife`; empty for the few objects without one.
+    /// Returns an object's type, lower-cased, for example `butterknife`; empty for the few objects without one.
     pub fn object_type(&self, object: ObjectId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
     }
 
-    /// True if a receptacle can be opened; it starts closed then.
+    /// Returns true if a receptacle can be opened; it starts closed then.
     pub fn is_openable(&self, receptacle: ReceptacleId) -> bool {
         self.world.receptacle_is(receptacle.index(), trait_bit::OPENABLE)
     }
 
-    /// True if an object can be taken.
+    /// Returns true if an object can be taken.
     pub fn is_pickupable(&self, object: ObjectId) -> bool {
         self.world.object_is(object.index(), trait_bit::PICKUPABLE)
     }
 
-    /// True if an object can be switched on.
+    /// Returns true if an object can be switched on.
     pub fn is_toggleable(&self, object: ObjectId) -> bool {
         self.world.object_is(object.index(), trait_bit::TOGGLEABLE)
     }
 
-    /// True if objects of this type may be put into receptacles of that type.
+    /// Returns true if objects of this type may be put into receptacles of that type.
     pub fn accepts(&self, receptacle: ReceptacleId, object: ObjectId) -> bool {
         let world = &self.world;
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
     }
 
-    /// The place where a receptacle stands. Receptacles with the same number share their place.
+    /// Returns the place of a receptacle. Receptacles with the same number share a place.
     pub fn place(&self, receptacle: ReceptacleId) -> usize {
         usize::from(self.world.place_of(receptacle.index()))
     }
 
-    /// A digest of everything an episode depends on; saved states carry it.
+    /// Returns a digest of everything an episode depends on; saved states carry it.
     pub fn fingerprint(&self) -> String {
         let first = self.content().iter().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte));
         format!("{first:016x}")
     }
 
-    /// The game as a task. Its digest is of everything that the rules read of the game: what there is and where, the
-    /// goal and its sentence.
+    /// Returns the game as a task. The digest covers everything that the rules use: objects,
+    /// places, the goal and its sentence.
     pub fn task(&self) -> Task {
         Task {
             digest: turnwise_core::digest([self.content()]),

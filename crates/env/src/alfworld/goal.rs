@@ -1,4 +1,4 @@
-//! The six goals: how the PDDL says them, when they are met, and how far along an episode is.
+//! The six goals: their PDDL form, when they are met, and the progress of an episode.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl TaskType {
         Self::PickTwo,
     ];
 
-    /// The official name, for example `pick_and_place_simple`.
+    /// Returns the official name, for example `pick_and_place_simple`.
     pub fn name(self) -> &'static str {
         match self {
             Self::PickAndPlace => "pick_and_place_simple",
@@ -45,7 +45,7 @@ impl TaskType {
         }
     }
 
-    /// Condition that the object must be in before it is put, where there is one.
+    /// Condition that the object must be in before it is put, if there is one.
     pub(super) fn treatment(self) -> Option<Condition> {
         match self {
             Self::PickCleanThenPlace => Some(Condition::Clean),
@@ -173,7 +173,7 @@ impl Shape {
     }
 }
 
-/// The two arguments of the `nth` atom called `head`.
+/// Returns the two arguments of the `nth` atom called `head`.
 fn arguments<'a>(atoms: &'a [Vec<String>], head: &str, nth: usize) -> Option<[&'a str; 2]> {
     let atom = atoms.iter().filter(|atom| atom[0] == head).nth(nth)?;
     let [_, first, second] = atom.as_slice() else { return None };
@@ -229,37 +229,37 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// Kind of task, one of six.
+    /// Returns the kind of task, one of six.
     pub fn task_type(&self) -> TaskType {
         self.task_type
     }
 
-    /// The type of the object, lower-cased, for example `butterknife`.
+    /// Returns the type of the object, lower-cased, for example `butterknife`.
     pub fn object_type(&self) -> &str {
         &self.object
     }
 
-    /// The type of the receptacle it belongs in, or of the lamp it is looked at under.
+    /// Returns the type of the receptacle it belongs in, or of the lamp it is looked at under.
     pub fn target_type(&self) -> &str {
         &self.target
     }
 
-    /// The objects that count.
+    /// Returns the objects that count.
     pub fn objects(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.objects).map(ObjectId)
     }
 
-    /// The lamps that count; none unless something is to be looked at.
+    /// Returns the lamps that count; none unless something is to be looked at.
     pub fn lamps(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.lamps).map(ObjectId)
     }
 
-    /// The receptacles that count; none if something is to be looked at.
+    /// Returns the receptacles that count; none if something is to be looked at.
     pub fn receptacles(&self) -> impl Iterator<Item = ReceptacleId> {
         self.receptacles.iter().copied().map(ReceptacleId)
     }
 
-    /// True if the goal holds, and the progress toward it (see [`super::Episode::progress`]).
+    /// Returns true if the goal holds, and the progress toward it (see [`super::Episode::progress`]).
     pub(super) fn measure(
         &self,
         layout: StateLayout,

@@ -33,12 +33,13 @@ struct File<'a> {
 impl Game {
     /// Parses the text of a `game.tw-pddl` file.
     ///
-    /// `name` is the file's path. The last three folders in it are split, task and trial and become the
-    /// game's id; a path with fewer folders gives the split `games`.
+    /// `name` is the path of the file. Its last three folders are split, task and trial, and form
+    /// the game's id. A path with fewer folders gets the split `games`.
     ///
     /// # Errors
-    /// [`EnvError::File`] naming the file if it is not JSON, lacks a key, is marked unsolvable, is cut short,
-    /// has facts or a goal that no ALFWorld game has, or sits in a folder of another kind of task.
+    /// Returns [`EnvError::File`] naming the file if it is not JSON, lacks a key, is marked unsolvable,
+    /// is cut short, has facts or a goal that no ALFWorld game has, or sits in a folder of another kind
+    /// of task.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"
@@ -50,7 +51,7 @@ impl Game {
     }
 }
 
-/// The id of the game in the file called `name`: its last three folders.
+/// Returns the id of the game in the file called `name`: its last three folders.
 pub(super) fn id_of(name: &str) -> String {
     let mut parts: Vec<&str> =
         name.split(['/', '\\']).filter(|part| !matches!(*part, "" | "." | "..")).collect();
@@ -64,7 +65,7 @@ pub(super) fn id_of(name: &str) -> String {
     parts[parts.len().saturating_sub(3)..].join("/")
 }
 
-/// The game, or `None` if the file says that it cannot be solved.
+/// Returns the game, or `None` if the file says that it cannot be solved.
 pub(super) fn parse(name: &str, text: &str) -> Result<Option<Game>, String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| {
         format!(

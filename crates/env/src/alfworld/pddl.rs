@@ -1,6 +1,6 @@
 //! Tokens and lists of a PDDL problem, as far as the games use the language.
 
-/// Depth to which lists may nest. The games need 10; a bound keeps hostile input from exhausting the stack.
+/// Maximum nesting of lists. The games need 10; the limit protects the stack from hostile input.
 const MAX_DEPTH: usize = 64;
 
 /// One token.
@@ -35,13 +35,13 @@ impl<'a> Reader<'a> {
         Self { text, at: 0 }
     }
 
-    /// An error message that says in which line of the problem the reader stands.
+    /// Returns an error message that states in which line of the problem the reader stands.
     pub(super) fn error(&self, what: &str) -> String {
         let line = 1 + self.text.get(..self.at).unwrap_or_default().matches('\n').count();
         format!("`pddl_problem`, line {line}: {what}")
     }
 
-    /// The next token, or `None` at the end.
+    /// Returns the next token, or `None` at the end.
     pub(super) fn next(&mut self) -> Option<Token<'a>> {
         let bytes = self.text.as_bytes();
         loop {

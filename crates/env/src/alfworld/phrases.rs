@@ -2,9 +2,9 @@
 
 /// Phrases that a word-level tokenizer should make one token each, longest first.
 ///
-/// They are what stands between the names (`drawer 1`) in observations, task sentences and commands. No
-/// phrase ends in a blank: in our tokenizer the blank belongs to the piece after it, so that ` drawer 1` is
-/// one piece wherever it stands. What commands begin with comes with and without a blank before it.
+/// Fixed phrases around object names (`drawer 1`) in observations, task sentences and commands. No
+/// phrase ends in a blank: in our tokenizer a blank belongs to the next piece, so that ` drawer 1`
+/// is always one piece. Beginnings of commands occur with and without a leading blank.
 ///
 /// One text suffers from plain prefixes: `look` lists the receptacles at hand without an article, so there
 /// `, armchair 2` is cut after `, a`. It stays lossless.
@@ -92,7 +92,7 @@ mod tests {
         Regex::new(&parts.join("|")).unwrap()
     }
 
-    /// Every text of expert episodes on tiny games, commands included.
+    /// Returns every text of expert episodes on tiny games, commands included.
     fn texts() -> Vec<String> {
         let config = GeneratorConfig { train: 300, valid_seen: 0, valid_unseen: 0, ..Default::default() };
         let set = generate(&config).unwrap();

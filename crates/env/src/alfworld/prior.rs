@@ -22,15 +22,15 @@ struct Count {
 
 /// Kind of object x kind of receptacle -> how promising it is to look there.
 ///
-/// Counted over the start states of training games; an agent may know such habits of households in general,
-/// but nothing of the scene it is in.
+/// Counted over the start states of training games. The agent may know such habits of households in
+/// general, but nothing about its scene.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Weight of a pair that was never counted: enough to be looked at last, not never.
+/// Weight of a pair that was never counted, so that it is searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
@@ -70,15 +70,15 @@ impl Prior {
         EMBEDDED.as_ref().map_err(|reason| EnvError::Other(reason.clone()))
     }
 
-    /// The number of objects of this kind to expect in one receptacle of that kind, in a scene that holds
-    /// such objects: `(found + 0.02) / (searched + 1)`.
+    /// Returns the number of objects of this kind to expect in one receptacle of that kind, in a scene
+    /// that holds such objects: `(found + 0.02) / (searched + 1)`.
     pub fn expected(&self, object_kind: &str, receptacle_kind: &str) -> f64 {
         let count = self.counts.get(object_kind).and_then(|kinds| kinds.get(receptacle_kind));
         let Count { found, searched } = count.copied().unwrap_or_default();
         (found as f64 + SMOOTHING) / (searched as f64 + 1.0)
     }
 
-    /// True if nothing has been counted.
+    /// Returns true if nothing has been counted.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -117,7 +117,7 @@ impl Prior {
     }
 }
 
-/// The value of a key, made if need be, without a new string for a key that is there.
+/// Returns the value of a key, and creates it if needed. Allocates a string only for new keys.
 fn entry<'a, T: Default>(map: &'a mut BTreeMap<String, T>, key: &str) -> &'a mut T {
     if !map.contains_key(key) {
         map.insert(key.to_owned(), T::default());

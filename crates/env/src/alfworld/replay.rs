@@ -69,12 +69,12 @@ struct RecordedStep {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// * `name`: what errors call the recording.
-/// * `dump`: where to write what the engine gave, as a recording of its own (the same episodes and actions,
-///   the same keys in the same order); it replays without a difference.
+/// * `dump`: where to write the engine's output as a recording (same episodes, actions and keys, in
+///   the same order). It replays without a difference.
 ///
 /// # Errors
-/// If a line is no episode (naming the line and the key), a game is not in the set, or reading or writing
-/// fails. Differences are no errors.
+/// Fails if a line is not an episode (with the line and the key), if a game is not in the set, or
+/// on I/O errors. Differences are not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -105,7 +105,7 @@ pub fn replay(
     Ok(report)
 }
 
-/// Reads one line; the message names the key that is wrong.
+/// Parses one line; the message names the invalid key.
 fn parse(line: &str) -> Result<Recording, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
     let object = value.as_object().ok_or("not a JSON object; each line is one episode")?;
@@ -121,7 +121,7 @@ fn parse(line: &str) -> Result<Recording, String> {
     Recording::deserialize(&value).map_err(|error| key(&error, &value))
 }
 
-/// The message of `error`, with the key of `value` it is about where the message does not name it.
+/// Returns the message of `error`, with the key of `value` if the message lacks it.
 fn key(error: &serde_json::Error, value: &Value) -> String {
     let message = error.to_string();
     if message.contains('`') && message.starts_with("missing field") {
@@ -147,7 +147,7 @@ fn key(error: &serde_json::Error, value: &Value) -> String {
     }
 }
 
-/// The recording that the engine makes of the same actions.
+/// Returns the recording that the engine makes of the same actions.
 fn play(mut episode: Episode, recording: &Recording) -> Recording {
     let initial =
         Initial { observation: episode.observation().to_owned(), admissible_commands: episode.admissible() };

@@ -29,9 +29,9 @@ impl Games {
 
 /// ALFWorld as a task set.
 ///
-/// Splits come in the order train, valid_seen, valid_unseen, then the others by name. Inside a split games
-/// are ordered by the SHA-256 of their id: an order that depends on nothing but the data and mixes the kinds
-/// of tasks. (The original takes the file system's order, so no two machines agree.)
+/// Splits are in the order train, valid_seen, valid_unseen, then others by name. Games of a split
+/// are ordered by the SHA-256 of their id, which depends only on the data and mixes the kinds of
+/// tasks. The original uses the file system's order, which differs between machines.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -43,11 +43,11 @@ impl AlfworldSet {
     /// Loads every solvable game under `path`: a game file, a folder tree of them, a `.tar.zst` archive, or a
     /// folder with such archives in it (which then are all that is read).
     ///
-    /// A broken file never stops the others; what is wrong with each comes back beside the set, in the order
-    /// of the files.
+    /// A broken file does not prevent loading the others. Errors are returned with the set, in the
+    /// order of the files.
     ///
     /// # Errors
-    /// If `path` cannot be read, or holds no playable game.
+    /// Fails if `path` cannot be read, or holds no playable game.
     pub fn load(path: &Path) -> Result<(Self, Vec<EnvError>), EnvError> {
         Self::found(path, files::read(path, &|_| true)?)
     }
@@ -105,7 +105,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// A set of games made in memory. Of two games with the same id the first counts.
+    /// Creates a set of games made in memory. Of two games with the same id the first counts.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }
@@ -138,44 +138,44 @@ impl AlfworldSet {
         (Self { games, max_steps: DEFAULT_MAX_STEPS, unsolvable: 0 }, errors)
     }
 
-    /// The same games with another step limit.
+    /// Returns the same games with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// The step limit of the environments.
+    /// Returns the step limit of the environments.
     pub fn max_steps(&self) -> usize {
         self.max_steps
     }
 
-    /// Number of games that were left out because their files say that they cannot be solved.
+    /// Returns the number of games that were left out because their files mark them as unsolvable.
     pub fn unsolvable(&self) -> usize {
         self.unsolvable
     }
 
-    /// Number of games.
+    /// Returns the number of games.
     pub fn len(&self) -> usize {
         self.games.by_id.len()
     }
 
-    /// True if there is no game.
+    /// Returns true if there is no game.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A game by its id.
+    /// Returns a game by its id.
     ///
     /// # Errors
-    /// [`EnvError::UnknownTask`] for an id that no game has.
+    /// Returns [`EnvError::UnknownTask`] for an id that no game has.
     pub fn game(&self, id: &str) -> Result<&Arc<Game>, EnvError> {
         self.games.get(id)
     }
 
-    /// The games of a split, in its order.
+    /// Returns the games of a split, in its order.
     ///
     /// # Errors
-    /// [`EnvError::UnknownSplit`], with the splits there are.
+    /// Returns [`EnvError::UnknownSplit`], with the splits there are.
     pub fn split(&self, split: &str) -> Result<&[Arc<Game>], EnvError> {
         let found = self.games.splits.iter().find(|(name, _)| name == split);
         found.map(|(_, games)| games.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -184,7 +184,7 @@ impl AlfworldSet {
         })
     }
 
-    /// All games, split by split.
+    /// Returns all games, split by split.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Game>> {
         self.games.splits.iter().flat_map(|(_, games)| games)
     }

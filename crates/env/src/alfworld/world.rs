@@ -35,8 +35,8 @@ pub struct AlfworldSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {
-    /// Player of the demonstrations: the expert that knows only what it has seen, or the games' walkthroughs, which
-    /// know all.
+    /// Source of demonstrations: the expert, which knows only what it has seen, or the games'
+    /// walkthroughs, which know everything.
     pub source: Source,
     /// The order in which the expert searches.
     pub search_order: SearchOrder,
@@ -50,7 +50,7 @@ pub struct AlfworldWorld {
 }
 
 impl AlfworldWorld {
-    /// The games.
+    /// Returns the games.
     pub fn set(&self) -> &AlfworldSet {
         &self.set
     }

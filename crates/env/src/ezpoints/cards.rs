@@ -25,12 +25,12 @@ impl Suit {
     /// All suits, in the original's order.
     pub const ALL: [Self; 4] = [Self::Hearts, Self::Spades, Self::Diamonds, Self::Clubs];
 
-    /// The original's letter.
+    /// Returns the original's letter.
     pub fn letter(self) -> char {
         ['H', 'S', 'D', 'C'][self as usize]
     }
 
-    /// The word for it.
+    /// Returns the word for it.
     pub fn word(self) -> &'static str {
         ["hearts", "spades", "diamonds", "clubs"][self as usize]
     }
@@ -47,12 +47,12 @@ pub struct Card {
 }
 
 impl Card {
-    /// A card; `rank` is 1 for the ace to 13 for the king.
+    /// Creates a card; `rank` is 1 for the ace to 13 for the king.
     pub fn new(suit: Suit, rank: u8) -> Option<Self> {
         (1..=13).contains(&rank).then_some(Self { suit, rank })
     }
 
-    /// A card by the original's name, such as `H4` or `CT`.
+    /// Returns a card by the original's name, such as `H4` or `CT`.
     pub fn parse(name: &str) -> Option<Self> {
         let mut letters = name.chars();
         let letter = letters.next()?;
@@ -71,17 +71,17 @@ impl Card {
         self.rank
     }
 
-    /// The number it stands for: its rank, and 10 for ten and above.
+    /// Returns the number it stands for: its rank, and 10 for ten and above.
     pub fn number(self) -> u8 {
         self.rank.min(10)
     }
 
-    /// The rank as people write it: `A`, `2` to `10`, `J`, `Q`, `K`.
+    /// Returns the rank as people write it: `A`, `2` to `10`, `J`, `Q`, `K`.
     pub fn rank_word(self) -> &'static str {
         if self.rank == 10 { "10" } else { RANKS[usize::from(self.rank) - 1] }
     }
 
-    /// The card in words, such as `4 of hearts` or `J of spades`.
+    /// Returns the card in words, such as `4 of hearts` or `J of spades`.
     pub fn words(self) -> String {
         [self.rank_word(), " of ", self.suit.word()].concat()
     }
@@ -94,14 +94,15 @@ impl fmt::Display for Card {
     }
 }
 
-/// The two cards of an episode, in the order in which they lie.
+/// The two cards of an episode, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// A deal of the original's distribution: the first rank is uniform from 2 to the king, its suit uniform; the second
-    /// number makes 12 with the first by multiplication, with probability 1/2 where that can be (2, 3, 4, 6), and by
-    /// addition otherwise; then the two change places with probability 1/2. (The original draws `random.random() <= 0.5`.)
+    /// Draws a deal from the original's distribution. The first rank is uniform from 2 to the king,
+    /// and its suit is uniform. The second number makes 12 with the first: by multiplication with
+    /// probability 1/2 if possible (2, 3, 4, 6), otherwise by addition. Then both are swapped with
+    /// probability 1/2. (The original draws `random.random() <= 0.5`.)
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];
@@ -136,12 +137,13 @@ impl Deal {
         all
     }
 
-    /// The numbers of the cards.
+    /// Returns the numbers of the cards.
     pub fn numbers(self) -> [u8; 2] {
         self.0.map(Card::number)
     }
 
-    /// The operator between the two numbers that makes 12 of them; `None` for a deal that no episode has.
+    /// Returns the operator between the two numbers that makes 12 of them; `None` for a deal that no
+    /// episode has.
     pub fn operator(self) -> Option<Symbol> {
         let [left, right] = self.numbers().map(i128::from);
         if left + right == TARGET {
@@ -151,7 +153,7 @@ impl Deal {
         }
     }
 
-    /// A digest that two deals share exactly if they have the same cards, in whatever order.
+    /// Returns a digest that two deals share exactly if they have the same cards, in whatever order.
     pub fn digest(self) -> String {
         let mut cards = self.0;
         cards.sort_unstable();

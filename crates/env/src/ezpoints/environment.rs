@@ -13,9 +13,9 @@ use crate::saved::SavedEpisode;
 
 /// Plays the deals of a [`super::EzPointsSet`], one episode at a time.
 ///
-/// An episode ends with `=` (`terminated`), with the first action after a formula of six symbols or at the step limit
-/// (`truncated`). Actions that do nothing count as steps. With pictures, every observation has one after its
-/// text.
+/// An episode ends with `=` (`terminated`), with the first action after a formula of six symbols,
+/// or at the step limit (`truncated`). Actions that do nothing count as steps. With pictures, each
+/// observation has one after its text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,
@@ -27,7 +27,7 @@ pub struct EzPointsEnv {
 struct Episode {
     task: String,
     game: Game,
-    /// The actions so far: what a saved state is made of.
+    /// The actions so far, from which a saved state is made.
     taken: Vec<Cow<'static, str>>,
     over: bool,
 }
@@ -53,7 +53,7 @@ impl EzPointsEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// The game as it is now.
+    /// Returns the game as it is now.
     pub fn game(&self) -> Option<&Game> {
         self.episode.as_ref().map(|episode| &episode.game)
     }

@@ -11,18 +11,20 @@ use crate::demonstration::{
 };
 use crate::world::Advisor;
 
-/// The formula of a deal that comes to 12: the numbers in the order of the cards.
+/// Returns the formula of a deal that equals 12, with the numbers in the order of the cards.
 fn formula(deal: Deal) -> [Symbol; 3] {
     let [left, right] = deal.numbers().map(Symbol::Number);
     [left, deal.operator().unwrap_or(Symbol::Times), right]
 }
 
-/// The action that leads on to a formula of 12, the shortest that there is; `=` where there is none any more.
+/// Returns the action that leads on to a formula of 12, the shortest that there is; `=` if there is none
+/// any more.
 fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// The first of so many symbols and `=` that win; of several, the one that comes first among the cards and then the operators.
+/// Returns the first winning sequence of this many symbols and `=`. Ties are broken by the order of
+/// the cards, then of the operators.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");
@@ -70,7 +72,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// One episode; `None` if it does not come to its `=`.
+/// Returns one episode; `None` if it does not come to its `=`.
 fn play(
     set: &EzPointsSet,
     task: &Task,
@@ -145,7 +147,7 @@ mod tests {
         assert!(won == played && played > 190.0, "{won} of {played}");
     }
 
-    /// True if an episode can be won from a formula of these symbols, tried out symbol by symbol.
+    /// Returns true if an episode can be won from a formula of these symbols, tried out symbol by symbol.
     fn is_winnable(numbers: [Symbol; 2], written: &[Symbol]) -> bool {
         if written.len() > MOST_SYMBOLS {
             return false;

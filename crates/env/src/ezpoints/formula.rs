@@ -15,7 +15,7 @@ pub enum Symbol {
 const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 impl Symbol {
-    /// The symbol as text; nothing for a number that is none of a card.
+    /// Returns the symbol as text; empty for a number that is not on a card.
     pub fn text(self) -> &'static str {
         match self {
             Self::Number(number) => {
@@ -27,12 +27,13 @@ impl Symbol {
     }
 }
 
-/// The symbols in a row, as the original joins them: digits that meet become one number, `**` is a power.
+/// Returns the symbols in a row, as the original joins them: digits that meet become one number, `**` is
+/// a power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")
 }
 
-/// The symbols with something between them.
+/// Returns the symbols with something between them.
 pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
     let mut out = String::with_capacity(symbols.len() * (2 + between.len()));
     for (index, symbol) in symbols.iter().enumerate() {
@@ -44,11 +45,11 @@ pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
     out
 }
 
-/// Python's `eval` of a text of digits, `+` and `*`: sums of products of powers, where `+` may stand before any operand
-/// any number of times (`4+++8` is 12, `2*+6` too) and `**` binds to the right and tighter than a `+` before it
-/// (`+2**+3` is 8).
+/// Evaluates a text of digits, `+` and `*` like Python's `eval`: sums of products of powers. Any
+/// number of `+` may precede an operand (`4+++8` is 12, `2*+6` too). `**` binds to the right and
+/// tighter than a preceding `+` (`+2**+3` is 8).
 ///
-/// `None` where Python raises, and where the number is larger than 127 bits, which Python would count on.
+/// Returns `None` if Python raises, or if the number has more than 127 bits.
 pub fn eval(text: &str) -> Option<i128> {
     let mut parser = Parser { rest: text };
     let value = parser.sum()?;

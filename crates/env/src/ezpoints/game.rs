@@ -1,12 +1,12 @@
-//! The game: what an action does and what it is worth.
+//! The game: effects and rewards of actions.
 
 use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
 
-/// Value that a formula has to come to.
+/// Target value of the formula.
 pub const TARGET: i128 = 12;
 
-/// The reward of a formula of both cards that comes to the target.
+/// Reward of a formula of both cards that equals the target.
 pub const REWARD: f64 = 10.0;
 
 /// The longest formula that anything can be added to; one symbol more, and the next action ends the episode.
@@ -22,7 +22,7 @@ pub enum Action {
     Add(Symbol),
     /// `=`: the formula is evaluated.
     Evaluate,
-    /// Anything else (the original's -1), which does nothing.
+    /// Any other action (the original's -1), which does nothing.
     Nothing,
 }
 
@@ -32,7 +32,7 @@ impl Action {
         place_of(text.trim()).map_or(Self::Nothing, Self::of)
     }
 
-    /// The action of this place in [`ACTIONS`].
+    /// Returns the action of this place in [`ACTIONS`].
     pub fn of(index: usize) -> Self {
         match index {
             0..=9 => Self::Add(Symbol::Number(index as u8 + 1)),
@@ -44,7 +44,7 @@ impl Action {
     }
 }
 
-/// Place of a text in [`ACTIONS`], if it is one of them.
+/// Returns the place of a text in [`ACTIONS`], if it is one of them.
 pub(super) fn place_of(text: &str) -> Option<usize> {
     match *text.as_bytes() {
         [digit @ b'1'..=b'9'] => Some(usize::from(digit - b'1')),
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub reward: f64,
     /// The formula was evaluated.
     pub terminated: bool,
-    /// The formula was too long to go on.
+    /// The formula was too long to continue.
     pub truncated: bool,
     /// The action changed the formula or ended the episode.
     pub effective: bool,
@@ -77,17 +77,17 @@ pub struct Game {
 }
 
 impl Game {
-    /// The start of an episode.
+    /// Returns the start of an episode.
     pub fn new(deal: Deal) -> Self {
         Self { deal, formula: Vec::new() }
     }
 
-    /// The cards.
+    /// Returns the cards.
     pub fn deal(&self) -> Deal {
         self.deal
     }
 
-    /// The symbols so far.
+    /// Returns the symbols so far.
     pub fn formula(&self) -> &[Symbol] {
         &self.formula
     }
@@ -99,7 +99,8 @@ impl Game {
         dealt.saturating_sub(used)
     }
 
-    /// True if a symbol can be added: an operator always, a number where a card with it is left.
+    /// Returns true if a symbol can be added: operators always, numbers if a card with it is
+    /// unused.
     pub fn can_add(&self, symbol: Symbol) -> bool {
         match symbol {
             Symbol::Number(number) => self.left(number) > 0,
@@ -107,9 +108,10 @@ impl Game {
         }
     }
 
-    /// Carries an action out, in the original's order: nothing is done for [`Action::Nothing`], whatever the length; a
-    /// formula of more than [`MOST_SYMBOLS`] symbols ends the episode before the action is looked at; a number that is not
-    /// on an unused card changes nothing and does not lengthen the formula; `=` evaluates.
+    /// Applies an action in the original's order. [`Action::Nothing`] does nothing at any length. A
+    /// formula of more than [`MOST_SYMBOLS`] symbols ends the episode before the action is
+    /// considered. A number that is not on an unused card changes nothing. `=` evaluates the
+    /// formula.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

@@ -1,4 +1,5 @@
-//! EZPoints: building a formula of two cards that comes to 12, with the rules of gym-cards as verl-agent plays it.
+//! EZPoints: build a formula of two cards that equals 12, with the rules of gym-cards as verl-agent
+//! uses it.
 //!
 //! | File | Subject |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | [`picture`] | the cards and the formula as a picture |
 //! | [`mod@replay`] | recorded episodes of the original against these rules |
 //!
-//! verl-agent asks for a JSON reply; how its action is read stands in [`crate::parse`].
+//! verl-agent asks for a JSON reply; [`crate::parse`] describes how it is parsed.
 
 pub mod cards;
 mod environment;

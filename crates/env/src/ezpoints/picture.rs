@@ -39,7 +39,7 @@ const BLACK: Color = [20, 20, 24];
 /// Rows above those of the formula: the same throughout an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
-/// The pictures of the cards, and what is made of them once.
+/// The card pictures, and data computed from them once.
 #[derive(Debug)]
 pub struct Cards {
     /// In the order of their suits and ranks.
@@ -52,7 +52,7 @@ pub struct Cards {
 }
 
 impl Cards {
-    /// Cards of the project's own.
+    /// Returns the cards of the project's own.
     pub fn own() -> Self {
         Self::new(every_card().map(draw).collect())
     }
@@ -64,11 +64,11 @@ impl Cards {
         Self { cards, letters, lower, starts: Mutex::default() }
     }
 
-    /// The cards of a folder: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each, as gym-cards shows them. Aces, which are
-    /// never dealt, may be missing.
+    /// Returns the cards of a folder: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each, as gym-cards
+    /// shows them. Aces, which are never dealt, may be missing.
     ///
     /// # Errors
-    /// One is missing, is no PNG picture or has another size; the error names it.
+    /// Fails if a picture is missing, is not PNG or has another size; the error names it.
     pub fn read(folder: &Path) -> Result<Self, EnvError> {
         let read = |card: Card| {
             let path = folder.join(format!("{card}.png"));
@@ -92,7 +92,7 @@ impl Cards {
         &self.cards[13 * card.suit() as usize + usize::from(card.rank()) - 1]
     }
 
-    /// The picture of a game.
+    /// Returns the picture of a game.
     pub fn render(&self, game: &Game) -> Picture {
         let mut picture = Picture::new(SIDE, SIDE, TABLE);
         self.deal_out(game.deal(), &mut picture);
@@ -100,10 +100,11 @@ impl Cards {
         picture
     }
 
-    /// The picture of a game as a PNG file. What lies above the formula is drawn and compressed once a deal.
+    /// Returns the picture of a game as a PNG file. The part above the formula is drawn and
+    /// compressed once per deal.
     ///
     /// # Errors
-    /// The picture cannot be written.
+    /// Fails if the picture cannot be written.
     pub fn png(&self, game: &Game) -> Result<Vec<u8>, EnvError> {
         self.start(game.deal())?.finish(&self.formula(game))
     }
@@ -114,7 +115,7 @@ impl Cards {
         }
     }
 
-    /// The rows from [`UPPER`] on.
+    /// Returns the rows from [`UPPER`] on.
     fn formula(&self, game: &Game) -> Picture {
         let mut rows = self.lower.clone();
         let left = LEFT_MARGIN + strokes::width(TITLE);
@@ -141,7 +142,7 @@ fn every_card() -> impl Iterator<Item = Card> {
     Suit::ALL.into_iter().flat_map(|suit| (1..=13).filter_map(move |rank| Card::new(suit, rank)))
 }
 
-/// A card: its rank and suit in two corners, and the suit large.
+/// Returns a card: its rank and suit in two corners, and the suit large.
 fn draw(card: Card) -> Picture {
     let (width, height) = (CARD_WIDTH as f32, CARD_HEIGHT as f32);
     let color = if matches!(card.suit(), Suit::Hearts | Suit::Diamonds) { RED } else { BLACK };
@@ -164,7 +165,7 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// Distance of a point outside of a suit's sign that fills about -1 to 1.
+/// Returns the distance of a point outside of a suit's sign that fills about -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
     // A heart with its tip at 1; a spade is one upside down.

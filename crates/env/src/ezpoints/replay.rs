@@ -7,10 +7,11 @@
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! A folder of the originals can be given too: the cards in `cards_135x189`, and the last observation of an episode as
-//! `final_obs_seedN.png`. Every one there is is held against the picture drawn from those cards. All pixels outside of the
-//! rows of the formula have to be equal; inside, where the original's rasteriser of a font and this one's strokes
-//! differ, the mean of the absolute differences of the channels has to be at most [`TEXT_TOLERANCE`].
+//! Optionally with a folder of the original's pictures: the cards in `cards_135x189`, and the last
+//! observations of episodes as `final_obs_seedN.png`. Each is compared with the picture drawn from
+//! those cards. Pixels outside the rows of the formula must be equal. Inside, where font
+//! rasterizers differ, the mean absolute difference of the channels must be at most
+//! [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;
@@ -66,7 +67,7 @@ fn deal_of(cards: &[String; 2]) -> Result<Deal, String> {
     Ok(Deal([card(&cards[0])?, card(&cards[1])?]))
 }
 
-/// The deal of a line with `cards`, whatever else the line has.
+/// Returns the deal of a line with `cards`, whatever else the line has.
 pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
     #[derive(Deserialize)]
     struct Dealt {
@@ -80,7 +81,8 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// A line is no recorded episode (the error has the line), or reading fails. Differences are no errors.
+/// Fails if a line is not a recorded episode (with the line), or on read errors. Differences are
+/// not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();
@@ -126,7 +128,7 @@ pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<R
     Ok(ReplayReport { counts, unit: "episode", differences })
 }
 
-/// Difference between two pictures; nothing where only the formula's rows differ, and those little.
+/// Difference between two pictures; nothing if only the formula's rows differ, and those little.
 pub(super) fn compare(expected: &Picture, found: &Picture) -> Option<String> {
     let size = |picture: &Picture| (picture.width(), picture.height());
     if size(expected) != size(found) {

@@ -32,10 +32,10 @@ const MOST_DRAWS: usize = 100_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EzPointsReward {
-    /// verl-agent's: 10 for a formula that comes to 12, 0 for everything else.
+    /// As in verl-agent: 10 for a formula that equals 12, otherwise 0.
     #[default]
     Original,
-    /// 1 for a formula that comes to 12, 0 for everything else.
+    /// 1 for a formula that equals 12, otherwise 0.
     Success,
 }
 
@@ -54,8 +54,8 @@ impl EzPointsReward {
 pub struct EzPointsGenerator {
     /// The same seed gives the same deals.
     pub seed: u64,
-    /// Number of training deals, drawn by the original's distribution; a deal can be drawn more than once. `valid` and
-    /// `test` have every deal of theirs once.
+    /// Number of training deals, drawn from the original's distribution; a deal can occur more than
+    /// once. `valid` and `test` contain each of their deals once.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
 }
@@ -91,10 +91,10 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a deal; its kind says whether the formula is a sum or a product. No two cards that lie together in one split
-/// lie together in another, in whatever order: the first byte of the deal's digest says where they belong (of the 154
-/// pairs of cards about 60, 15 and 25 percent), whatever the seed. The suits tell them apart: there are only ten pairs of
-/// ranks, and the training has them all.
+/// A task is a deal; its kind is sum or product. Two cards that are dealt together in one split are
+/// never dealt together in another, in any order. The first byte of the deal's digest selects the
+/// split (of the 154 pairs about 60, 15 and 25 percent), independently of the seed. The suits
+/// distinguish pairs: there are only ten pairs of ranks, and training has all of them.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,
@@ -105,7 +105,7 @@ impl EzPointsSet {
     /// Deals in splits. With a `panel`, `test` is that, and its cards are in no other split.
     ///
     /// # Errors
-    /// The panel leaves nothing to train on.
+    /// Fails if the panel leaves nothing to train on.
     pub fn new(
         config: &EzPointsGenerator,
         panel: Option<Vec<Deal>>,
@@ -161,29 +161,29 @@ impl EzPointsSet {
         })
     }
 
-    /// The same deals with another step limit.
+    /// Returns the same deals with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// The deal of a task.
+    /// Returns the deal of a task.
     ///
     /// # Errors
-    /// There is no such task.
+    /// Fails if there is no such task.
     pub fn deal(&self, id: &str) -> Result<Deal, EnvError> {
         self.shared.deal(id)
     }
 
-    /// The tasks of a split, as they are kept.
+    /// Returns the tasks of a split, as they are kept.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if there is no such split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// A fresh environment, as its own type.
+    /// Returns a fresh environment, as its own type.
     pub fn ezpoints(&self) -> EzPointsEnv {
         EzPointsEnv::new(Arc::clone(&self.shared), self.max_steps)
     }

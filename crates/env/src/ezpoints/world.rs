@@ -34,7 +34,8 @@ pub struct EzPointsSettings {
     /// then have a picture after their text. Without it none are drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
-    /// Folder of cards (`H2.png` to `CK.png`, 135 x 189 pixels each) that pictures are made of, instead of the project's own.
+    /// Folder of card pictures (`H2.png` to `CK.png`, 135 x 189 pixels each) to use instead of the
+    /// project's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cards: Option<PathBuf>,
     /// The deals.
@@ -61,7 +62,7 @@ pub struct EzPointsWorld {
 }
 
 impl EzPointsWorld {
-    /// The deals.
+    /// Returns the deals.
     pub fn set(&self) -> &EzPointsSet {
         &self.set
     }
@@ -74,7 +75,7 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("ezpoints", include_str!("../../templates/ezpoints.toml")),
 ];
 
-/// The deals of recorded episodes.
+/// Returns the deals of recorded episodes.
 fn read_deals(path: &Path) -> Result<Vec<Deal>, EnvError> {
     let name = path.display().to_string();
     let file = turnwise_files::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;

@@ -3,11 +3,11 @@
 use serde_json::Value;
 use turnwise_core::ToolCall;
 
-/// The call in the text of a block. Arguments are any JSON value; a string that is itself a JSON object is read as that
-/// object (the form of OpenAI's interface), and none are an empty object.
+/// Parses the call in a block. Arguments are any JSON value. A string that contains a JSON object
+/// is parsed as that object (OpenAI's form), and missing arguments are an empty object.
 ///
 /// # Errors
-/// The reason why the text is no call.
+/// Returns the reason why the text is not a call.
 pub(super) fn read(block: &str) -> Result<ToolCall, &'static str> {
     let value: Value = serde_json::from_str(block).map_err(|_| "the block of the call is not JSON")?;
     let Value::Object(mut fields) = value else { return Err("the block of the call is not a JSON object") };
@@ -27,7 +27,8 @@ pub(super) fn read(block: &str) -> Result<ToolCall, &'static str> {
     Ok(ToolCall { id: String::new(), name, arguments })
 }
 
-/// A call's words (`name(arguments as JSON)`) as the JSON object that a model writes; `None` where they are no call.
+/// Converts a call as text (`name(arguments as JSON)`) to the JSON object that a model writes;
+/// `None` if it is not a call.
 pub fn call_json(words: &str) -> Option<String> {
     let ToolCall { name, arguments, .. } = ToolCall::from_text(words)?;
     Some(format!("{{\"name\": {}, \"arguments\": {arguments}}}", Value::String(name)))

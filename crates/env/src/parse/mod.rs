@@ -7,9 +7,10 @@
 //! | `named.rs` | blocks whose tags name the kind of action |
 //! | `rules.rs` | the rules: part of a prompt template's `[response]` section |
 //!
-//! A response either is the action (`line`), carries it in a block of tags (`tags`, `named`) or after a label (`label`, such as
-//! ReAct's `Action:`), in a JSON object (`json`), or is a structured call (`call`). What cannot be read is still sent to
-//! the environment, which answers that nothing happens; the turn is marked invalid, and credit subtracts its penalty there.
+//! A response is the action itself (`line`), or contains it in tags (`tags`, `named`), after a
+//! label (`label`, such as ReAct's `Action:`), in a JSON object (`json`), or as a structured call
+//! (`call`). A response that cannot be parsed is still sent to the environment, which replies that
+//! nothing happens. The turn is marked invalid, and credit applies its penalty.
 
 mod calls;
 mod named;
@@ -29,7 +30,7 @@ use crate::python::{is_space, strip};
 pub struct ParsedAction {
     /// Text that is sent to the environment.
     pub action: String,
-    /// The structured call, where the response has one; `action` is then the call as words.
+    /// The structured call, if any; `action` is then the call as text.
     pub call: Option<ToolCall>,
     /// True if the response counts as a valid action.
     pub valid: bool,
@@ -38,7 +39,8 @@ pub struct ParsedAction {
 }
 
 impl ParsedAction {
-    /// The action as the environment gets it; a call has the id that its result is to name.
+    /// Returns the action as the environment gets it. A call gets this id, which its result refers
+    /// to.
     pub fn into_action(self, id: impl Into<String>) -> Action {
         match self.call {
             Some(call) => Action::Call(ToolCall { id: id.into(), ..call }),
@@ -49,8 +51,10 @@ impl ParsedAction {
 
 /// Reads actions from responses, by the rules of a template ([`ResponseRules`]).
 ///
-/// With `admissible` on, the action must also be one of those the environment would understand; one that lists
-/// `name[<what goes here>]` admits any `name[..]` and any `<name>..</name>` that is not empty, and one that lists `name(<..>)` any call of that name. Where the environment lists nothing, nothing is inadmissible.
+/// With `admissible` on, the action must also be one that the environment would understand. A
+/// listed `name[<what goes here>]` admits any non-empty `name[..]` and `<name>..</name>`, and a
+/// listed `name(<..>)` admits any call of that name. If the environment lists nothing, everything
+/// is admissible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionParser {
     rules: ResponseRules,
@@ -58,8 +62,8 @@ pub struct ActionParser {
 }
 
 impl ActionParser {
-    /// A parser by these rules. `admissible`: an action that the environment would not understand is invalid, however well
-    /// it is written.
+    /// Creates a parser by these rules. `admissible`: an action that the environment would not understand
+    /// is invalid, however well it is written.
     pub fn new(rules: ResponseRules, admissible: bool) -> Self {
         Self { rules, admissible }
     }
@@ -104,13 +108,14 @@ impl ActionParser {
     }
 }
 
-/// True if an action is among the admissible ones, or fits a pattern `name[<..>]` among them (a search that a shop
-/// offers as `search[<your query>]`; `<search>..</search>` fits it too).
+/// Returns true if an action is among the admissible ones, or fits a pattern `name[<..>]` among them (a
+/// search that a shop offers as `search[<your query>]`; `<search>..</search>` fits it too).
 pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Share of the turns whose action was not offered, of those at which the world listed any; `None` where it never does.
+/// Returns the fraction of turns whose action was not offered, among turns with a list of actions;
+/// `None` if there are none.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
@@ -120,7 +125,7 @@ pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f6
     (listed > 0).then(|| foreign as f64 / listed as f64)
 }
 
-/// True if a listed action is this one, or a pattern `name[<..>]` that it fits.
+/// Returns true if a listed action is this one, or a pattern `name[<..>]` that it fits.
 fn admits(listed: &str, action: &str) -> bool {
     let open = || listed.strip_suffix(">]")?.split_once("[<").map(|(name, _)| name);
     let called = || listed.strip_suffix(">)")?.split_once("(<").map(|(name, _)| name);
@@ -136,15 +141,16 @@ fn admits(listed: &str, action: &str) -> bool {
 
 type Read = (String, Option<&'static str>);
 
-/// The trimmed first line.
+/// Returns the trimmed first line.
 fn line(rules: &ResponseRules, text: &str) -> Read {
     let action = rules.cased(text.split(['\n', '\r']).next().unwrap_or_default().trim());
     let reason = action.is_empty().then_some("the first line is empty");
     (action, reason)
 }
 
-/// Text after the first line that starts with the label and a colon (or the label, a number and a colon); what a model
-/// writes after that line is its own idea of what the world will answer. A thought is welcome and not demanded.
+/// Returns the text after the first line that starts with the label and a colon (or the label, a
+/// number and a colon). Text after that line is the model's own guess of the environment's reply. A
+/// thought is optional.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;
@@ -157,7 +163,8 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// The reasoning and the text after it; else what is read of a response whose reasoning is not closed.
+/// Returns the reasoning and the text after it, or what the rules prescribe for reasoning that is
+/// not closed.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -166,8 +173,8 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// The action that `read` finds behind the reasoning of a response that begins with any, so that drafts of actions in it are not read; in the
-/// whole response otherwise.
+/// Returns the action that `read` finds behind the reasoning of a response that begins with any, so that
+/// drafts of actions in it are not read; in the whole response otherwise.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -203,7 +210,7 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// The text between the first opening and the first closing tag, wherever they stand.
+/// Returns the text between the first opening and the first closing tag, wherever they stand.
 fn any_block(rules: &ResponseRules, response: &str) -> Read {
     let text = rules.cased(response);
     let [open, close] = &rules.action_tags;
@@ -217,7 +224,7 @@ fn any_block(rules: &ResponseRules, response: &str) -> Read {
     (strip(action).to_owned(), missing.then_some("a tag of the reasoning is missing"))
 }
 
-/// The first object in the text that can be read.
+/// Returns the first object in the text that can be read.
 fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let object = text.match_indices('{').find_map(|(start, _)| {
         let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
@@ -238,7 +245,7 @@ fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     (action, reason)
 }
 
-/// The one admissible action that occurs after `"action":`.
+/// Returns the one admissible action that occurs after `"action":`.
 fn any_object(response: &str, admissible: &[String]) -> Read {
     let lower = response.to_lowercase();
     let mut text = match lower.find("\"action\":") {
@@ -266,7 +273,7 @@ impl ResponseRules {
         }
     }
 
-    /// The last characters (Unicode scalar values, as Python counts them) of a response.
+    /// Returns the last characters (Unicode scalar values, as Python counts them) of a response.
     fn tail(&self, response: &str) -> String {
         let text = self.cased(response);
         let start = match self.tail.checked_sub(1) {

@@ -6,7 +6,7 @@ use super::rules::{Blocks, ReasoningDemand, ResponseRules};
 use super::{Read, after_reasoning};
 use crate::python::strip;
 
-/// The block that is the action, with its tags, and the reason why the response is malformed.
+/// Returns the block that is the action, with its tags, and the reason why the response is malformed.
 pub(super) fn read(rules: &ResponseRules, response: &str) -> Read {
     let names = &rules.action_names;
     match rules.blocks {
@@ -34,7 +34,7 @@ pub(super) fn read(rules: &ResponseRules, response: &str) -> Read {
 const NO_BLOCK: &str = "there is no block with an action";
 const SEVERAL: &str = "there is more than one block with an action";
 
-/// The text inside of the tags of this name, if the whole action is such a block.
+/// Returns the text inside of the tags of this name, if the whole action is such a block.
 pub(super) fn inside<'a>(action: &'a str, name: &str) -> Option<&'a str> {
     action.strip_prefix(&opening(name))?.strip_suffix(&closing(name))
 }
@@ -51,7 +51,7 @@ fn block(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", strip(text))
 }
 
-/// The response up to the first closing tag of the first name that has one.
+/// Returns the response up to the first closing tag of the first name that has one.
 fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     let end = names.iter().find_map(|name| {
         let tag = closing(name);
@@ -60,7 +60,7 @@ fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     end.map_or(response, |end| &response[..end])
 }
 
-/// The block that begins first, of any name, and what comes after it.
+/// Returns the block that begins first, of any name, and what comes after it.
 fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
     let blocks = names.iter().filter_map(|name| {
         let start = text.find(&opening(name))?;
@@ -71,7 +71,7 @@ fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
     blocks.min_by_key(|(start, ..)| *start).map(|(_, block, after)| (block, after))
 }
 
-/// The only block after the reasoning.
+/// Returns the only block after the reasoning.
 fn one(rules: &ResponseRules, response: &str) -> Read {
     let names = &rules.action_names;
     let (reasoning, answer) = match after_reasoning(rules, response) {

@@ -8,13 +8,16 @@ use serde::Deserialize;
 pub enum Style {
     /// The response is the action, up to the end of its first line. Reasoning that it begins with (`reasoning_tags`) is left out.
     Line,
-    /// In a block of tags in free text (`action_tags`), after reasoning in tags of its own (`reasoning_tags`).
+    /// In tags within free text (`action_tags`), after reasoning in its own tags
+    /// (`reasoning_tags`).
     Tags,
-    /// A structured call in a block of tags (`action_tags`, such as `<tool_call>` and `</tool_call>`), after reasoning in
-    /// tags of its own: one JSON object with `name` and `arguments`, as Qwen's and Hermes' chat formats write it.
+    /// A structured call in tags (`action_tags`, such as `<tool_call>` and `</tool_call>`), after
+    /// reasoning in its own tags: one JSON object with `name` and `arguments`, as in Qwen's and
+    /// Hermes' chat formats.
     Call,
-    /// In one of several blocks whose tags name the kind of action (`action_names`), such as `<search>..</search>` and
-    /// `<answer>..</answer>`. The action is the block with its tags, without white space at the ends of what is inside.
+    /// A block whose tag names the kind of action (`action_names`), such as `<search>..</search>`
+    /// and `<answer>..</answer>`. The action is the block with its tags; white space at the ends of
+    /// its content is removed.
     Named,
     /// On a line that starts with a label (`label`), as ReAct writes `Action: ..`.
     Label,
@@ -26,23 +29,23 @@ pub enum Style {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// The only one after the reasoning, and it is not empty. Tags inside of the reasoning do not count, and reasoning that
-    /// is never closed goes on to the response's end: a response that was cut off while it thought has no action, whatever
-    /// actions it thought of.
+    /// The only block after the reasoning, which must not be empty. Tags inside the reasoning do
+    /// not count. Reasoning that is never closed extends to the end, so a response that was cut off
+    /// while reasoning has no action.
     #[default]
     One,
-    /// From the first opening to the first closing tag of the whole response, as verl-agent reads it: also inside of the
-    /// reasoning, also empty, and nothing where they come in the wrong order. Reasoning that is required may stand
-    /// anywhere. With `style = "json"`, as it reads EZPoints: everything from the first `"action":` of the lower-cased
-    /// response on counts, and where there is none the response's last character alone (`find` gives -1 there). The action
-    /// is the admissible one that occurs in it; none or several are malformed. `10` is looked for first and taken out, so
-    /// that it is no `1`. With `style = "named"`, as it reads searches and answers: the response is cut after the first closing
-    /// tag of the first name, or else of the second; the first block of the first name counts, or else of the second, whatever
-    /// the case of its tags' letters; and it is malformed without a block, or where the whole response has more than one opening
-    /// tag.
+    /// As in verl-agent. With `tags`: from the first opening to the first closing tag of the whole
+    /// response, also inside the reasoning and if empty; no action if they are in the wrong order.
+    /// Required reasoning may be anywhere. With `json` (EZPoints): everything from the first
+    /// `"action":` of the lower-cased response, or else its last character (`find` returns -1
+    /// there). The action is the one admissible action in it; none or several are malformed. `10`
+    /// is found first and removed, so that it does not count as `1`. With `named` (search): the
+    /// response is cut after the first closing tag of the first name, or else of the second. The
+    /// first block of the first name counts, or else of the second, in any letter case. It is
+    /// malformed without a block, or if the whole response has more than one opening tag.
     Any,
-    /// With `style = "named"`, as Search-R1 reads searches and answers: the response is cut in the same way, and the first block
-    /// of either name counts, wherever it stands. Any block is well-formed.
+    /// As in Search-R1, with `style = "named"`: the response is cut in the same way, and the first
+    /// block of either name counts. Any block is well-formed.
     First,
 }
 
@@ -64,8 +67,8 @@ pub enum Case {
     /// They stay.
     #[default]
     Keep,
-    /// The response is lower-cased before its action is looked for, as verl-agent does; reasoning is asked of the response
-    /// as it was written.
+    /// Lower-case the response before the action is parsed, as verl-agent does. Reasoning is
+    /// checked in the original response.
     Lower,
 }
 
@@ -98,8 +101,8 @@ pub struct ResponseRules {
     /// First and last of the characters whose presence makes a response malformed.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
-    /// Characters (Unicode scalar values) of a malformed response's end that are sent in place of an action. (verl-agent
-    /// sends 30 to ALFWorld and 20 to WebShop.)
+    /// Characters (Unicode scalar values) of a malformed response's end that are sent instead of an
+    /// action. (verl-agent sends 30 to ALFWorld and 20 to WebShop.)
     #[serde(default = "tail")]
     pub tail: usize,
     /// True if white space at the ends of that tail is left out.
@@ -108,7 +111,7 @@ pub struct ResponseRules {
 }
 
 impl ResponseRules {
-    /// A style with the default of every other key.
+    /// Creates a style with the default of every other key.
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -125,10 +128,11 @@ impl ResponseRules {
         }
     }
 
-    /// Refuses a key that a template sets itself and these rules do not read; what it has from its base may stay.
+    /// Rejects keys that the template sets itself and these rules do not use. Keys from its base
+    /// may stay.
     ///
     /// # Errors
-    /// The first such key and what would read it.
+    /// Returns the first such key and what would read it.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {
@@ -166,10 +170,10 @@ impl ResponseRules {
         Ok(())
     }
 
-    /// Refuses rules that can find nothing.
+    /// Rejects rules that can find nothing.
     ///
     /// # Errors
-    /// The key that is wrong and what it must be.
+    /// Returns the invalid key and its valid values.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (key, tags) in [("action_tags", &self.action_tags), ("reasoning_tags", &self.reasoning_tags)] {
             if tags.iter().any(String::is_empty) || tags[0] == tags[1] {

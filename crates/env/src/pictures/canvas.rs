@@ -12,12 +12,12 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A picture of one colour.
+    /// Creates a picture of one colour.
     pub fn new(width: usize, height: usize, color: Color) -> Self {
         Self { width, rgb: color.repeat(width * height) }
     }
 
-    /// A picture of these bytes, three a pixel; `None` where they are no rows of `width` pixels.
+    /// Creates a picture from RGB bytes; `None` if they are not rows of `width` pixels.
     pub fn from_rgb(width: usize, rgb: Vec<u8>) -> Option<Self> {
         (width > 0 && !rgb.is_empty() && rgb.len().is_multiple_of(3 * width)).then_some(Self { width, rgb })
     }
@@ -32,18 +32,19 @@ impl Picture {
         (self.rgb.len() / 3).checked_div(self.width).unwrap_or_default()
     }
 
-    /// All bytes, row by row, three a pixel.
+    /// Returns all bytes, row by row, three a pixel.
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
 
-    /// The colour of a pixel inside the picture.
+    /// Returns the colour of a pixel inside the picture.
     pub fn pixel(&self, x: usize, y: usize) -> Color {
         let at = 3 * (y * self.width + x);
         [self.rgb[at], self.rgb[at + 1], self.rgb[at + 2]]
     }
 
-    /// Mixes a colour into a pixel; `share` is how much of the pixel it covers, from 0 to 1. Outside nothing happens.
+    /// Blends a colour into a pixel; `share` is the covered part of the pixel, from 0 to 1. Pixels
+    /// outside are ignored.
     pub fn blend(&mut self, x: usize, y: usize, color: Color, share: f32) {
         if x >= self.width || y >= self.height() {
             return;
@@ -67,8 +68,8 @@ impl Picture {
         }
     }
 
-    /// Draws a shape: `distance` is how far the middle of a pixel is outside of it (negative inside), in pixels, and the
-    /// edge is as wide as one. Only pixels of the given box are asked.
+    /// Draws a shape. `distance` returns how far a pixel's centre is outside the shape (negative
+    /// inside), in pixels; the edge is one pixel wide. Only pixels of the given box are evaluated.
     pub fn fill(
         &mut self,
         (left, top, right, bottom): (usize, usize, usize, usize),
@@ -85,7 +86,7 @@ impl Picture {
         }
     }
 
-    /// The same picture in another size, every new pixel the mean of the old ones under it.
+    /// Returns the same picture in another size, every new pixel the mean of the old ones under it.
     pub fn scaled(&self, width: usize, height: usize) -> Self {
         let mut rgb = Vec::with_capacity(3 * width * height);
         let span = |index: usize, count: usize, all: usize| {

@@ -15,10 +15,10 @@ use super::canvas::Picture;
 /// Longest side of a picture that is read.
 const MOST_SIDE: u32 = 4096;
 
-/// A picture as the bytes of a PNG file, the same for the same picture in every version of one build.
+/// Returns a picture as the bytes of a PNG file, the same for the same picture in every version of one build.
 ///
 /// # Errors
-/// The picture has no pixels.
+/// Fails if the picture has no pixels.
 pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     if picture.rgb().is_empty() {
         return Err(EnvError::Other("a picture cannot be written: it has no pixels".to_owned()));
@@ -48,10 +48,10 @@ pub struct Start {
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
-    /// The first rows of pictures of `height` rows.
+    /// Returns the first rows of pictures of `height` rows.
     ///
     /// # Errors
-    /// There are more rows than that, or none.
+    /// Fails if there are more rows than that, or none.
     pub fn new(rows: &Picture, height: usize) -> Result<Self, EnvError> {
         let (width, count) = (rows.width(), rows.height());
         if !(1..=height).contains(&count) {
@@ -75,10 +75,10 @@ impl Start {
         Ok(Self { width, height, rows: count, file, adler: adler.finish(), last })
     }
 
-    /// The file of the picture that goes on with these rows.
+    /// Returns the file of the picture that continues with these rows.
     ///
     /// # Errors
-    /// They are not as wide, or not as many as the picture needs.
+    /// Fails if they are not as wide, or not as many as the picture needs.
     pub fn finish(&self, rest: &Picture) -> Result<Vec<u8>, EnvError> {
         if (rest.width(), self.rows + rest.height()) != (self.width, self.height) {
             return Err(EnvError::Other(format!(
@@ -110,7 +110,7 @@ impl Start {
     }
 }
 
-/// The signature and the header of a picture of this size.
+/// Returns the signature and the header of a picture of this size.
 fn header(width: usize, height: usize) -> Vec<u8> {
     let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut header = Vec::from((width as u32).to_be_bytes());
@@ -121,7 +121,7 @@ fn header(width: usize, height: usize) -> Vec<u8> {
     file
 }
 
-/// The rows of a picture as their differences from the row above, which the last of them becomes.
+/// Returns the rows of a picture as their differences from the row above, which the last of them becomes.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {
@@ -137,7 +137,7 @@ fn unwritable(error: std::io::Error) -> EnvError {
     EnvError::Other(format!("a picture cannot be written: {error}"))
 }
 
-/// A zlib stream of one block.
+/// Returns a zlib stream of one block.
 fn compress(filtered: &[u8]) -> Result<Vec<u8>, EnvError> {
     let mut compressor = Compressor::new(Vec::with_capacity(filtered.len() / 8 + 256)).map_err(unwritable)?;
     compressor.write_data(filtered).map_err(unwritable)?;
@@ -157,7 +157,7 @@ fn chunk(file: &mut Vec<u8>, name: [u8; 4], data: &[u8]) {
 /// Reads a PNG file; palettes and grey become RGB, sixteen bits become eight, and transparency is left out.
 ///
 /// # Errors
-/// The file cannot be read, is no PNG file or is too large; the error names it.
+/// Fails if the file cannot be read, is not PNG or is too large; the error names it.
 pub fn read(path: &Path) -> Result<Picture, EnvError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
-/// States whose pictures are remembered.
+/// Maximum number of states whose pictures are cached.
 const MOST_KNOWN: usize = 1 << 16;
 
 /// A folder of pictures. A state's picture is drawn and written once, while it is among the last ones seen.
@@ -19,20 +19,20 @@ pub struct PictureStore {
 }
 
 impl PictureStore {
-    /// A store in this folder, which is made if it is not there.
+    /// Creates a store in this folder, which is made if it is not there.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Fails if it cannot be made.
     pub fn new(folder: &Path) -> Result<Self, EnvError> {
         fs::create_dir_all(folder)
             .map_err(|source| EnvError::Io { path: folder.display().to_string(), source })?;
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// The handle of a state's picture; where it is not known yet `draw` makes the bytes of its PNG file.
+    /// Returns the handle of a state's picture; if it is not known yet `draw` makes the bytes of its PNG file.
     ///
     /// # Errors
-    /// The picture cannot be drawn, or the file cannot be written.
+    /// Fails if the picture cannot be drawn, or the file cannot be written.
     pub fn handle(
         &self,
         state: &[u8],
@@ -55,7 +55,7 @@ impl PictureStore {
         Ok(handle)
     }
 
-    /// Path of a handle's file.
+    /// Returns the path of a handle's file.
     pub fn path(&self, handle: &ImageHandle) -> PathBuf {
         self.folder.join(format!("{}.png", handle.sha256))
     }

@@ -1,5 +1,5 @@
-//! The few letters and digits that pictures need, drawn as strokes of a round pen. Proportions are those of DejaVu Sans at
-//! 20 pixels, with which the original writes; the pixels are not.
+//! The letters and digits that pictures need, drawn as strokes of a round pen. Proportions are
+//! those of DejaVu Sans at 20 pixels, the original's font; pixels differ.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,14 @@ type Point = (f32, f32);
 enum Stroke {
     /// Straight from point to point.
     Lines(&'static [Point]),
-    /// Part of an ellipse: middle, half axes, and from where to where in degrees, counter-clockwise from the right.
+    /// Part of an ellipse: centre, half axes, and start and end angle in degrees, counter-clockwise
+    /// from the right.
     Arc(Point, Point, f32, f32),
 }
 
 use Stroke::{Arc, Lines};
 
-/// A letter's strokes and how far the pen moves on.
+/// Returns a letter's strokes and how far the pen moves on.
 fn glyph(letter: char) -> (&'static [Stroke], f32) {
     match letter {
         'F' => (&[Lines(&[(9.4, 14.0), (2.95, 14.0), (2.95, 0.9)]), Lines(&[(2.95, 8.0), (8.7, 8.0)])], 11.5),
@@ -106,7 +107,7 @@ fn glyph(letter: char) -> (&'static [Stroke], f32) {
     }
 }
 
-/// Width of a text at a height of 20 pixels.
+/// Returns the width of a text at a height of 20 pixels.
 pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
@@ -122,7 +123,7 @@ pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Col
     }
 }
 
-/// The pixels that a letter at this place covers, and how much of each, from 0 to 1.
+/// Returns the pixels that a letter at this place covers, and how much of each, from 0 to 1.
 fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
     let (strokes, advance) = glyph(letter);
     let place = |(right, above): Point| (x + right, y - above);
@@ -144,7 +145,7 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 /// Places between two pixels that a letter of [`Letters`] can begin at.
 const PHASES: i32 = 16;
 
-/// Position at which letters of [`Letters`] are drawn, so that what is left of and above it has pixels too.
+/// Position at which [`Letters`] are drawn, so that pixels to their left and above exist.
 const ORIGIN: (i32, i32) = (4, 20);
 
 /// Pixels of a letter by their distance from its place, and how much of each is covered.
@@ -166,8 +167,8 @@ impl Letters {
         Self(letters.chars().map(masks).collect())
     }
 
-    /// Writes a text as [`write()`] does, every letter at the nearest sixteenth of a pixel; `y` is a whole row, and a letter
-    /// that is none of these leaves a blank.
+    /// Like [`write()`], with each letter at the nearest sixteenth of a pixel. `y` is a whole row.
+    /// Unsupported letters leave a blank.
     pub(crate) fn write(&self, picture: &mut Picture, text: &str, (x, y): (f32, i32), color: Color) {
         let mut x = x;
         for letter in text.chars() {
@@ -182,7 +183,7 @@ impl Letters {
     }
 }
 
-/// A stroke as the points of a polygon line.
+/// Returns a stroke as the points of a polygon line.
 fn points(stroke: &Stroke) -> Vec<Point> {
     match *stroke {
         Lines(points) => points.to_vec(),

@@ -12,7 +12,7 @@ pub enum ProcessError {
         /// The operating system's reason.
         reason: String,
     },
-    /// The program's answer to `hello` is not one to go on with.
+    /// The program's answer to `hello` is not one to continue with.
     #[error("env.command: `{command}` is no world that can be played: {reason}")]
     Handshake {
         /// The command.
@@ -25,7 +25,7 @@ pub enum ProcessError {
     Lost {
         /// The reason.
         reason: String,
-        /// The end of what it wrote to stderr, with an introduction, or nothing.
+        /// The last lines of its stderr, with an introduction; may be empty.
         stderr: String,
     },
     /// The program answered with an error.
@@ -47,13 +47,13 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// True if the same request may succeed if it is made again. A step of a lost episode cannot: see
+    /// Returns true if the same request may succeed if it is repeated. A step of a lost episode cannot: see
     /// [`ProcessError::loses_episode`].
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Answer { transient: true, .. })
     }
 
-    /// True if the episode that the request was about exists no more.
+    /// Returns true if the episode that the request was about exists no more.
     pub fn loses_episode(&self) -> bool {
         !matches!(self, Self::Answer { transient: true, .. })
     }

@@ -1,12 +1,13 @@
-//! A process and whatever it started: a group that ends together.
+//! A process and its children, as a group that is killed together.
 
 use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 
-/// A process that leads a group of its own; on Unix, whatever it starts is in that group unless it leaves it.
+/// A process that leads its own group. On Unix, its children are in that group unless they leave
+/// it.
 ///
-/// The group is killed when its leader has ended and before that is reaped: until then nothing else can have its number. Elsewhere
-/// the leader alone is killed.
+/// The group is killed after its leader has ended and before it is reaped, so that its id cannot be
+/// reused. On other systems only the leader is killed.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Child,
@@ -15,7 +16,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Starts a process. In a group of its own it does not get the terminal's Ctrl-C, which is this process's to handle.
+    /// Starts a process in its own group, so that it does not receive the terminal's Ctrl-C.
     pub(super) fn spawn(command: &mut Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(command, 0);
@@ -27,7 +28,7 @@ impl Group {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// True if the leader has ended; the others are killed then.
+    /// Returns true if the leader has ended; the others are killed then.
     pub(super) fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {
@@ -43,7 +44,7 @@ impl Group {
         self.ended
     }
 
-    /// The leader's exit, where it is known.
+    /// Returns the leader's exit, if it is known.
     pub(super) fn status(&self) -> Option<ExitStatus> {
         self.status
     }
@@ -64,7 +65,7 @@ impl Group {
     }
 }
 
-/// True if a child has ended, which is left to be reaped.
+/// Returns true if a child has ended, which is left to be reaped.
 #[cfg(unix)]
 fn has_exited(child: &mut Child) -> io::Result<bool> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};

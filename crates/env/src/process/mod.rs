@@ -8,9 +8,9 @@
 //! | [`error`] | failures of requests to it |
 //! | [`world`] | the [`turnwise_core::TaskSet`] over it |
 //!
-//! Any program that reads a JSON object a line from stdin and writes one a line to stdout is a world. One program plays
-//! many episodes at once; requests carry an `id`, answers may come in any order. What it writes to stderr is kept and shown
-//! with its errors.
+//! Any program that reads a JSON object a line from stdin and writes one per line to stdout is a world.
+//! One program plays many episodes at once; requests carry an `id`, answers may come in any order. What
+//! it writes to stderr is kept and shown with its errors.
 //!
 //! ```text
 //! > {"id":0,"op":"hello","protocol":1,"client":"turnwise 0.1.0","settings":{"numbers":9}}

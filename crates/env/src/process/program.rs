@@ -1,9 +1,9 @@
 //! One program: its process, the threads that talk to it, and what becomes of requests when it fails.
 //!
-//! A writer thread, a reader thread and a thread that keeps the end of stderr belong to every process. A request
-//! waits for its answer on a channel. A process that is silent for too long, writes a line that is no answer, or ends is
-//! killed with everything it started (what has outlived it included), all requests that wait for it fail with the reason, and the next request that can do
-//! without an episode starts it anew.
+//! Each process has a writer thread, a reader thread and a thread that keeps the last lines of
+//! stderr. A request waits for its answer on a channel. A process that is silent for too long,
+//! writes an invalid line, or exits is killed with its children. All its waiting requests fail with
+//! the reason. The next request that does not need an episode restarts it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -30,7 +30,7 @@ pub struct ProgramSettings {
     pub directory: Option<PathBuf>,
     /// Settings sent to it with `hello`.
     pub settings: Value,
-    /// Limit of an answer; a request for many steps has it for each of them.
+    /// Time limit of an answer; a request with several steps has it per step.
     pub timeout: Duration,
     /// Limit of the answer to `hello`: the program may have to load data first.
     pub start_timeout: Duration,
@@ -43,7 +43,7 @@ const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 /// Characters of stderr that are kept.
 const STDERR: usize = 4096;
-/// Time for a program to end by itself once it was asked to.
+/// Time for a program to exit after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,22 +67,22 @@ struct Running {
 }
 
 impl Program {
-    /// A program that has not been started yet.
+    /// Creates a program that has not been started yet.
     pub fn new(settings: ProgramSettings) -> Self {
         Self { settings, running: Mutex::default(), starts: AtomicU64::new(0) }
     }
 
-    /// Number of its starts.
+    /// Returns the number of its starts.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// The process that runs now, started if there is none.
+    /// Returns the process that runs now, started if there is none.
     ///
     /// # Errors
-    /// [`ProcessError::Start`] where the command is empty or cannot be run; [`ProcessError::Handshake`] where it does
-    /// not answer `hello` as it should or in time, speaks another version of the protocol, or has no splits. Who
-    /// waited for a start that failed gets its error.
+    /// Returns [`ProcessError::Start`] if the command is empty or cannot be run. Returns
+    /// [`ProcessError::Handshake`] if it does not answer `hello` correctly or in time, has another
+    /// protocol version, or has no splits. All callers that wait for a start get its error.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
         let asked = Instant::now();
         let mut running = lock(&self.running);
@@ -139,7 +139,7 @@ struct Shared {
     stderr_ended: Condvar,
 }
 
-/// The end of what a process wrote to stderr.
+/// The last output of a process on stderr.
 #[derive(Debug, Default)]
 struct Stderr {
     kept: VecDeque<u8>,
@@ -234,7 +234,7 @@ impl Process {
         &self.welcome
     }
 
-    /// True if it can be asked.
+    /// Returns true if it can be asked.
     pub fn is_alive(&self) -> bool {
         matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
     }
@@ -242,9 +242,9 @@ impl Process {
     /// Sends a request and waits for its answer, for as long as its answers may take.
     ///
     /// # Errors
-    /// [`ProcessError::Answer`] where the program answers with an error; [`ProcessError::Lost`] where it does not
-    /// answer in time, writes a line that is no answer, or ends, now or before; [`ProcessError::Form`] for a request
-    /// that cannot be written as JSON.
+    /// Returns [`ProcessError::Answer`] if the program answers with an error;
+    /// [`ProcessError::Lost`] if it is too slow, writes an invalid line, or exits; and
+    /// [`ProcessError::Form`] for a request that cannot be written as JSON.
     pub fn call(&self, request: &Request<'_>) -> Result<Value, ProcessError> {
         // Held back while the program works on as many as it can: a request's time runs only while it is worked on.
         let _permit = self.permits.take();
@@ -263,15 +263,15 @@ impl Process {
         accept(answer)
     }
 
-    /// The same, with the answer's form checked.
+    /// Returns the same, with the answer's form checked.
     ///
     /// # Errors
-    /// Those of [`Process::call`], and [`ProcessError::Form`] for an answer of another form than `T`'s.
+    /// Fails like [`Process::call`], and [`ProcessError::Form`] for an answer of another form than `T`'s.
     pub fn ask<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, ProcessError> {
         read(request.op(), self.call(request)?)
     }
 
-    /// Sends a request whose answer nobody waits for.
+    /// Sends a request without waiting for the answer.
     pub fn notify(&self, request: &Request<'_>) {
         if let Ok((id, _)) = self.send(request) {
             self.forget(id);
@@ -307,7 +307,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Asks the program to end, and kills it where it does not.
+    /// Asks the program to exit, and kills it if it does not.
     fn drop(&mut self) {
         if self.is_alive() {
             self.notify(&Request::Shutdown {});
@@ -346,7 +346,7 @@ impl Shared {
         error
     }
 
-    /// End of the process, in words; waits a moment for it, and for what it wrote to stderr last.
+    /// Describes how the process ended; waits a moment for its exit and its last stderr output.
     fn end(&self) -> String {
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(10));
@@ -363,7 +363,7 @@ impl Shared {
         "it closed its output".to_owned()
     }
 
-    /// The end of stderr, to be put behind a message.
+    /// Returns the last lines of stderr, to append to a message.
     fn stderr(&self) -> String {
         let bytes: Vec<u8> = lock(&self.stderr).kept.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
@@ -381,7 +381,7 @@ fn accept(answer: Answer) -> Result<Value, ProcessError> {
     }
 }
 
-/// One of the answers inside the answer to `step_many`.
+/// Returns one of the answers inside the answer to `step_many`.
 pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
     read(op, accept(answer)?)
 }

@@ -23,16 +23,16 @@ pub enum Request<'a> {
         /// The table `env.settings` of the config.
         settings: &'a Value,
     },
-    /// Some tasks of a split, from `offset` on, at most `limit`.
+    /// Get at most `limit` tasks of a split from `offset`.
     Tasks {
         /// The split.
         split: &'a str,
         /// Number of tasks of the split before the first one asked for.
         offset: usize,
-        /// Most tasks asked for.
+        /// Maximum number of tasks asked for.
         limit: usize,
     },
-    /// Starts a task in an episode; an episode of this number that is under way is forgotten.
+    /// Start a task in an episode; a running episode with this number is dropped.
     Reset {
         /// The episode's number, chosen by the trainer.
         episode: u64,
@@ -47,7 +47,7 @@ pub enum Request<'a> {
         episode: u64,
         /// The action as words.
         action: &'a str,
-        /// The structured call, where the action is one; `action` is then `name(arguments as JSON)`.
+        /// The structured call, if the action is one; `action` is then `name(arguments as JSON)`.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<&'a ToolCall>,
     },
@@ -67,10 +67,10 @@ pub enum Request<'a> {
         task: &'a Value,
         /// Seed of the episode's random draws.
         seed: u64,
-        /// The most turns it may take.
+        /// Maximum turns.
         max_turns: usize,
     },
-    /// The last request: nothing is asked after it.
+    /// The last request.
     Shutdown {},
 }
 
@@ -83,7 +83,7 @@ impl Request<'_> {
         }
     }
 
-    /// The request's name in the protocol.
+    /// Returns the request's name in the protocol.
     pub fn op(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "hello",
@@ -105,7 +105,7 @@ pub struct EpisodeAction<'a> {
     pub episode: u64,
     /// The action as words.
     pub action: &'a str,
-    /// The structured call, where the action is one.
+    /// The structured call, if the action is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<&'a ToolCall>,
 }
@@ -130,7 +130,7 @@ pub(super) struct Line {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It was done; what came of it.
+    /// It was done; the result of it.
     Ok(Value),
     /// It was not done.
     Error(Failure),
@@ -139,7 +139,7 @@ pub enum Answer {
 /// Reason why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Failure {
-    /// Kind of the failure: it says if the same request may succeed when it is made again.
+    /// Kind of the failure: it says if the same request may succeed when it is repeated.
     #[serde(default)]
     pub kind: FailureKind,
     /// For people.
@@ -153,7 +153,7 @@ pub struct Failure {
 pub enum FailureKind {
     /// It may: a service was busy.
     Transient,
-    /// It cannot; the episode is over.
+    /// A retry cannot succeed; the episode is over.
     #[default]
     Fatal,
 }
@@ -195,27 +195,27 @@ pub struct Capabilities {
 /// The answer to `tasks`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TaskPage {
-    /// The tasks; everything in them goes back to the program with `reset`.
+    /// The tasks; `reset` sends them back to the program unchanged.
     pub tasks: Vec<Value>,
     /// The offset of the next page, if there is one.
     #[serde(default)]
     pub next: Option<usize>,
 }
 
-/// Observation: a text alone, or with what belongs to it.
+/// An observation: a text, or a text with admissible actions and state key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Seen {
     /// A text.
     Text(String),
-    /// A text with what belongs to it.
+    /// A text with admissible actions and state key.
     Parts {
         /// The text.
         text: String,
         /// Every action that would be understood now.
         #[serde(default)]
         admissible: Vec<String>,
-        /// Text that is equal for equal states; the observation's own where absent.
+        /// Text that is equal for equal states; if absent, the observation's text.
         #[serde(default)]
         state_key: Option<String>,
     },
@@ -236,10 +236,10 @@ pub struct Stepped {
     /// The reward of this action.
     #[serde(default)]
     pub reward: f64,
-    /// Share of the task that is done, from 0 to 1.
+    /// Fraction of the task that is done, from 0 to 1.
     #[serde(default)]
     pub progress: Option<f64>,
-    /// The episode ended because of what happened in the world.
+    /// Whether the episode ended by the environment's rules.
     #[serde(default)]
     pub terminated: bool,
     /// The episode was cut off.
@@ -251,7 +251,7 @@ pub struct Stepped {
     /// The action was understood.
     #[serde(default = "yes")]
     pub understood: bool,
-    /// Measurements beside the reward, by name.
+    /// Metrics by name.
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
 }

@@ -63,7 +63,7 @@ impl Default for ProcessConfig {
     }
 }
 
-/// Tasks that are asked for at once.
+/// Number of tasks per request.
 const PAGE: usize = 1000;
 
 /// A world that a program serves.
@@ -81,10 +81,11 @@ struct Served {
 }
 
 impl ProcessSet {
-    /// Starts the program and asks for its tasks. Episodes are cut off after `max_turns` actions (0: never).
+    /// Starts the program and requests its tasks. Episodes end after `max_turns` actions (0: no
+    /// limit).
     ///
     /// # Errors
-    /// The program does not start, speaks another protocol, or its tasks are not as tasks should be.
+    /// Fails if the program does not start, speaks another protocol, or its tasks are not as tasks should be.
     pub fn open(config: &ProcessConfig, max_turns: usize) -> Result<Self, EnvError> {
         let settings = ProgramSettings {
             command: config.command.clone(),
@@ -106,18 +107,18 @@ impl ProcessSet {
         Ok(Self(Arc::new(Served { programs, welcome, tasks, max_turns, next: AtomicU64::new(0) })))
     }
 
-    /// Number of the program's starts, all processes together.
+    /// Returns the number of the program's starts, all processes together.
     pub fn starts(&self) -> u64 {
         self.0.programs.iter().map(Program::starts).sum()
     }
 
-    /// An episode of a task as the program's expert plays it: observation and action of every turn, whether it solved
-    /// the task, and what it saw last.
+    /// Plays an episode with the program's expert. Returns observation and action of each turn,
+    /// whether the task was solved, and the last observation.
     ///
     /// # Errors
-    /// [`EnvError::Transient`] where the program was lost meanwhile or says that trying again may help;
-    /// [`EnvError::Other`] where it does not start, answers with another error, or in another form than the
-    /// protocol's.
+    /// Returns [`EnvError::Transient`] if the program was lost or reports that a retry may succeed;
+    /// otherwise [`EnvError::Other`] if it does not start, answers with an error, or violates the
+    /// protocol.
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
         let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;
@@ -144,10 +145,11 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// Episodes of the program's expert; those that solve their task are kept, and those that the program failed left out.
+/// Returns the episodes of the program's expert; those that solve their task are kept, and those that the
+/// program failed left out.
 ///
 /// # Errors
-/// The program failed every one of them.
+/// Fails if the program failed every one of them.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
         let shown = set.demonstrate(task, seed)?;
@@ -207,7 +209,7 @@ impl WorldKind for ProcessKind {
     }
 }
 
-/// All tasks of a split.
+/// Returns all tasks of a split.
 fn list(process: &Process, split: &str) -> Result<Vec<Task>, EnvError> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut offset = 0;
@@ -248,12 +250,12 @@ fn as_listed(task: &Task) -> Result<Value, EnvError> {
     serde_json::to_value(task).map_err(|error| EnvError::Other(error.to_string()))
 }
 
-/// A seed as a number that every JSON reader keeps exactly (53 bits).
+/// Returns a seed as a number that every JSON reader keeps exactly (53 bits).
 fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Error of a reset: where an episode starts, a lost program may be started again.
+/// Returns the error of a reset: where an episode starts, a lost program may be started again.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -262,7 +264,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// In an episode, what was lost with the program is lost for good.
+/// Converts an error within an episode, where a lost program cannot be replaced.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())
@@ -301,12 +303,12 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
-    /// A request waits for its turn in [`Process::call`], and has `timeout_s` from then on.
+    /// Returns a request waits for its turn in [`Process::call`], and has `timeout_s` from then on.
     fn limits_calls(&self) -> bool {
         true
     }
 
-    /// Steps of one process go to it in one request, where it can take them so.
+    /// Returns the maximum number of steps of one process in one request.
     fn batch_limit(&self) -> usize {
         if self.0.welcome.capabilities.step_many { 64 } else { 1 }
     }
@@ -364,7 +366,7 @@ impl TaskSet for ProcessSet {
     }
 }
 
-/// The episode behind a pending step.
+/// Returns the episode behind a pending step.
 fn playing<'a>(pending: &'a mut PendingStep<'_>) -> Option<&'a mut Episode> {
     let environment: &mut dyn Any = pending.environment;
     environment.downcast_mut::<ProcessEnvironment>()?.episode.as_mut()
@@ -386,7 +388,7 @@ struct Episode {
 }
 
 impl Episode {
-    /// The step, cut off where it is the last that the config allows.
+    /// Returns the step, cut off where it is the last that the config allows.
     fn count(&mut self, stepped: Stepped) -> Step {
         self.turns += 1;
         let limit = self.max_turns > 0 && self.turns >= self.max_turns;

@@ -83,7 +83,8 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// The rules of prompts whose history lines show what came of an action: the last of them is the current observation.
+/// Rules of prompts whose history lines show the result of an action; the last line is the current
+/// observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
 const HIDDEN_GOAL_OUTCOMES: Rule = Rule { required: &[Slot::ActionHistory], ..HIDDEN_GOAL };
@@ -151,7 +152,7 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// A concatenated sequence's observations stand in the model's reply, which goes on after them.
+    /// Whether observations of a concatenated sequence are inside the model's reply.
     #[serde(default)]
     open_reply: bool,
 }
@@ -162,7 +163,7 @@ struct HistorySection {
     separator: String,
     /// A windowed prompt of more characters than this is replaced by the one without history.
     max_chars: Option<usize>,
-    /// A line shows an action and what came of it, and not what was seen before it.
+    /// Whether a history line shows an action and its result, instead of the observation before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -186,18 +187,19 @@ struct PromptSection {
 }
 
 impl PromptTemplate {
-    /// An embedded template. A file of this name goes before it, as in [`PromptTemplate::find`].
+    /// Returns an embedded template. A file of this name goes before it, as in [`PromptTemplate::find`].
     ///
     /// # Errors
-    /// There is neither, or the file cannot be read or is no template.
+    /// Fails if there is neither, or the file cannot be read or is not a template.
     pub fn named(name: &str) -> Result<Self, EnvError> {
         Self::find(name, &Registry::builtin())
     }
 
-    /// A template by what a configuration names: a file, or a template that comes with a world of the registry.
+    /// Finds a template by the name in a configuration: a file, or a built-in template of an
+    /// environment in the registry.
     ///
     /// # Errors
-    /// There is neither, or it is no template.
+    /// Fails if there is neither, or it is not a template.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -209,10 +211,10 @@ impl PromptTemplate {
         Self::parse_in(source, &format!("embedded template `{name}`"), registry)
     }
 
-    /// A template file.
+    /// Returns a template file.
     ///
     /// # Errors
-    /// [`EnvError::Io`] where the file cannot be read, and those of [`PromptTemplate::parse`].
+    /// Returns [`EnvError::Io`] if the file cannot be read, and those of [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
         let source =
@@ -223,17 +225,17 @@ impl PromptTemplate {
     /// Reads a template; `file` names it in errors.
     ///
     /// # Errors
-    /// [`EnvError::File`] with the key: text that is no TOML, a key that is missing, unknown or called otherwise now,
-    /// a base that is no embedded template, a placeholder that must or may not stand in its text, rules of responses
-    /// that cannot work.
+    /// Returns [`EnvError::File`] with the key: invalid TOML; a missing, unknown or renamed key; a
+    /// base that is not a built-in template; missing or forbidden placeholders; invalid response
+    /// rules.
     pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Reads a template that may stand on one of this registry's.
+    /// Parses a template that may extend one of this registry's.
     ///
     /// # Errors
-    /// It is no template; the error has the key.
+    /// Fails if it is not a template; the error has the key.
     pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }
@@ -330,10 +332,10 @@ impl PromptTemplate {
     }
 }
 
-/// Templates that stand on each other, at most.
+/// Maximum length of a chain of bases.
 const MOST_BASES: usize = 8;
 
-/// A template's keys over those of its base.
+/// Returns a template's keys over those of its base.
 fn with_base(source: &str, registry: &Registry, depth: usize) -> Result<toml::Table, String> {
     let mut table: toml::Table = source.parse().map_err(|error: toml::de::Error| error.to_string())?;
     check_keys(&table)?;
@@ -356,7 +358,7 @@ fn with_base(source: &str, registry: &Registry, depth: usize) -> Result<toml::Ta
     }
 }
 
-/// The source of an embedded template.
+/// Returns the source of an embedded template.
 fn embedded<'a>(name: &str, registry: &'a Registry) -> Result<&'a str, String> {
     registry.template(name).ok_or_else(|| {
         let known: Vec<&str> = registry.templates().map(|(name, _)| name).collect();
@@ -370,7 +372,7 @@ fn embedded<'a>(name: &str, registry: &'a Registry) -> Result<&'a str, String> {
     })
 }
 
-/// Refuses keys and values of earlier versions, with what they are called now.
+/// Rejects keys and values of earlier versions, with what they are called now.
 fn check_renamed(table: &toml::Table) -> Result<(), String> {
     let Some(response) = table.get("response").and_then(toml::Value::as_table) else { return Ok(()) };
     if response.contains_key("think") {

@@ -1,4 +1,4 @@
-//! Prompts made of observations.
+//! Prompts from observations.
 //!
 //! | file | subject |
 //! |---|---|
@@ -48,7 +48,7 @@ pub struct PromptView<'a> {
     pub goal: &'a str,
     /// The turns so far as (observation, action), the latest last. It may start later than the first turn.
     pub history: &'a [(String, String)],
-    /// Turns of it that a windowed prompt shows at most.
+    /// Maximum earlier turns in a windowed prompt.
     pub window: usize,
     /// Observation that the agent acts on now.
     pub observation: &'a str,
@@ -84,7 +84,7 @@ pub struct PromptTemplate {
 }
 
 impl PromptTemplate {
-    /// True if some prompt lists the admissible actions.
+    /// Returns true if some prompt lists the admissible actions.
     pub fn lists_admissible(&self) -> bool {
         [
             &self.first,
@@ -99,28 +99,28 @@ impl PromptTemplate {
         .any(|text| text.has(Slot::AdmissibleActions))
     }
 
-    /// The rules by which responses are read.
+    /// Returns the rules by which responses are read.
     pub fn rules(&self) -> &ResponseRules {
         &self.rules
     }
 
-    /// The strings that end a response.
+    /// Returns the strings that end a response.
     pub fn stop(&self) -> &[String] {
         &self.stop
     }
 
-    /// True if observations of a concatenated sequence stand in the model's own reply, which goes on after them (Search-R1):
-    /// with a chat format the reply then stays open until the episode's end.
+    /// Returns true if observations of a concatenated sequence are inside the model's reply
+    /// (Search-R1). With a chat format, the reply then stays open until the episode ends.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
 
-    /// An action as a response to these prompts, without reasoning.
+    /// Returns an action as a response to these prompts, without reasoning.
     pub fn response(&self, action: &str) -> String {
         self.response_with_thought("", action)
     }
 
-    /// A thought and an action as a response to these prompts.
+    /// Returns a thought and an action as a response to these prompts.
     pub fn response_with_thought(&self, thought: &str, action: &str) -> String {
         let mut out = String::new();
         self.response.fill(&mut out, |slot, out| match slot {
@@ -133,12 +133,13 @@ impl PromptTemplate {
         out
     }
 
-    /// The windowed prompt for one turn.
+    /// Returns the windowed prompt for one turn.
     ///
-    /// The first turn, which has no history, has a prompt of its own; hiding the history changes nothing
-    /// there, and hiding the goal alone gives the masked prompt. With a window of 0 every later prompt is the
-    /// one without history that states the goal; so is one whose full text would have more characters (Unicode scalar
-    /// values) than the template's `history.max_chars`, and then masked prompts of this turn show no history either.
+    /// The first turn has its own prompt without history. Hiding the history changes nothing there,
+    /// and hiding the goal gives the masked prompt. With a window of 0, all later prompts are
+    /// without history and state the goal. So is a prompt whose full text would exceed the
+    /// template's `history.max_chars` (Unicode scalar values); masked prompts of that turn then
+    /// show no history either.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
@@ -162,13 +163,13 @@ impl PromptTemplate {
         self.fill(text, view, shown, hide_goal || !self.observation.keep_goal)
     }
 
-    /// The start of a concatenated sequence: everything before the first response.
+    /// Returns the start of a concatenated sequence: everything before the first response.
     pub fn render_concatenated_first(&self, view: &PromptView<'_>) -> String {
         self.fill(&self.concatenated_first, view, &[], false)
     }
 
-    /// Text that a concatenated sequence gets between a response and the next one. `closed` says that the response
-    /// before it ended by itself; one that was cut off is closed here first.
+    /// Returns the text between a response and the next one in a concatenated sequence. `closed`
+    /// tells whether the response ended by itself; a response that was cut off is closed first.
     pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
         // The goal stands at the start of the sequence already.
         let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);
@@ -228,7 +229,7 @@ fn push(out: &mut String, number: usize) {
     let _ = write!(out, "{number}");
 }
 
-/// The goal without its final full stop; the templates end the sentence themselves.
+/// Returns the goal without its final full stop; the templates end the sentence themselves.
 fn description(goal: &str) -> &str {
     let goal = goal.trim();
     goal.strip_suffix('.').unwrap_or(goal)

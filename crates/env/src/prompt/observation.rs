@@ -1,4 +1,5 @@
-//! Observations as prompts show them: without the goal where it is hidden, in parts, quoted, in lower case.
+//! Observations in prompts: without the goal if it is hidden, split into parts, quoted,
+//! lower-cased.
 
 use std::borrow::Cow;
 
@@ -8,8 +9,8 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// Text that the goal ends before, where that is not the end of the line. Then what stands before the marker is
-    /// part of the page's head and goes with the goal.
+    /// Text before which the goal ends, if it does not end with the line. The text before the
+    /// marker is then part of the page's head and is removed with the goal.
     goal_end: Option<String>,
     /// Separator of an observation's parts, and `join`, which prompts have in its place.
     #[serde(default)]
@@ -19,15 +20,15 @@ pub(super) struct ObservationSection {
     /// Quotation mark around every part in prompts.
     #[serde(default)]
     quote: String,
-    /// Show goals and observations in lower case. Actions stay as they are.
+    /// Show goals and observations in lower case; actions are unchanged.
     #[serde(default)]
     lowercase: bool,
 }
 
 impl ObservationSection {
-    /// The observation, without the goal if that is to be hidden: without the lines from its marker on, or without
-    /// everything up to its end, as the template says. A line or part that is the goal and nothing else is taken out as
-    /// well; words of the goal that stand in other sentences stay.
+    /// Appends the observation. If the goal is hidden, the lines from its marker on, or everything
+    /// up to its end, are removed, as the template says. A line or part that contains only the goal
+    /// is removed, too; words of the goal in other sentences stay.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);
@@ -50,12 +51,12 @@ impl ObservationSection {
         self.push_parts(out, &self.without_statements(goal, &shown));
     }
 
-    /// A text in the case the template shows it in.
+    /// Returns a text in the case the template shows it in.
     pub(super) fn cased<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.lowercase { text.to_lowercase().into() } else { text.into() }
     }
 
-    /// A text without the lines and parts that are the goal and nothing else.
+    /// Returns a text without the lines and parts that are the goal and nothing else.
     fn without_statements<'a>(&self, goal: &str, text: &'a str) -> Cow<'a, str> {
         let goal = goal.trim();
         if goal.is_empty() || !text.contains(goal) {
@@ -69,7 +70,7 @@ impl ObservationSection {
         if self.separator.is_empty() { text } else { without(&text, &self.separator) }.into()
     }
 
-    /// A text with its parts joined and quoted as the template says.
+    /// Appends a text, with its parts joined and quoted as the template says.
     fn push_parts(&self, out: &mut String, text: &str) {
         if self.separator.is_empty() {
             out.push_str(&self.cased(text));

@@ -29,7 +29,7 @@ fn view<'a>(history: &'a [(String, String)], admissible: &'a [String], window: u
     PromptView { goal: GOAL, history, window, observation, admissible, step: history.len() }
 }
 
-/// The templates for the observations above.
+/// Returns the templates for the observations above.
 fn alfworld() -> impl Iterator<Item = &'static str> {
     ["alfworld", "alfworld-compact", "alfworld-react", "alfworld-verl-agent"].into_iter()
 }

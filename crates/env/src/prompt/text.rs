@@ -33,7 +33,7 @@ impl Slot {
         Self::Thought,
     ];
 
-    /// The name between the braces.
+    /// Returns the name between the braces.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::TaskDescription => "task_description",
@@ -51,7 +51,7 @@ impl Slot {
     }
 }
 
-/// Placeholders that a text may have, must have, and why another one is refused.
+/// Placeholders that a text may have, must have, and why another one is rejected.
 pub(super) struct Rule {
     pub(super) allowed: &'static [Slot],
     pub(super) required: &'static [Slot],
@@ -111,7 +111,7 @@ impl Text {
         }
     }
 
-    /// True if this placeholder occurs.
+    /// Returns true if this placeholder occurs.
     pub(super) fn has(&self, slot: Slot) -> bool {
         self.0.contains(&Piece::Slot(slot))
     }
@@ -144,7 +144,7 @@ fn slot(name: &str, rule: &Rule) -> Result<Slot, String> {
     })
 }
 
-/// The candidate that differs least from a word, if it is near enough to have been meant.
+/// Returns the candidate that differs least from a word, if it is near enough to have been meant.
 pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))

@@ -18,9 +18,9 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request of an action: `<search>query</search>` and `<answer>answer</answer>`, the whole text of the action;
-    /// `search[query]` and `answer[answer]`, which are quicker to type; or a call of `search` with `query` or of `answer` with
-    /// `answer`.
+    /// Returns the request of an action: `<search>query</search>` and `<answer>answer</answer>`, the
+    /// whole text of the action; `search[query]` and `answer[answer]`, which are quicker to type; or a
+    /// call of `search` with `query` or of `answer` with `answer`.
     pub fn of(action: &'a Action) -> Self {
         match action {
             Action::Text { text } => Self::parse(text),
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The request as an action's text.
+    /// Returns the request as an action's text.
     pub fn text(&self) -> String {
         match self {
             Self::Search(query) => format!("<search>{query}</search>"),

@@ -1,4 +1,4 @@
-//! Answers: their normal form, exact match, F1 and cover match, and where in a text the answer stands.
+//! Answers: normalization, exact match, F1, cover match, and finding answers in a text.
 //!
 //! The normal form is that of SQuAD's evaluation, which Search-R1, verl-agent and FlashRAG share: lower case, no ASCII
 //! punctuation, no articles, one blank between words.
@@ -17,7 +17,8 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// The scores of an answer. With several golden answers each score is the best that any of them gives.
+    /// Returns the scores of an answer. With several golden answers each score is the best that any of
+    /// them gives.
     pub fn of(answer: &str, golden: &[String]) -> Self {
         let answer = normalize(answer);
         let mut scores = Self::default();
@@ -31,10 +32,10 @@ impl Scores {
     }
 }
 
-/// The normal form of a text.
+/// Returns the normal form of a text.
 ///
-/// Differs from the original where Python's and Rust's Unicode tables do: a letter with a combining mark next to a lone
-/// `a`, `an` or `the`.
+/// Differs from the original if Python's and Rust's Unicode tables do: a letter with a combining
+/// mark next to `a`, `an` or `the`.
 pub fn normalize(text: &str) -> String {
     // Most texts are ASCII, and passages are normalised at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
@@ -55,8 +56,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// True if a golden answer stands in a text, as words of their own in normal form: `no` does not stand in `carcinoma`. One that
-/// has no normal form stands nowhere.
+/// Returns true if the text contains a golden answer as whole words in normal form: `carcinoma`
+/// does not contain `no`. An answer with an empty normal form is never contained.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
@@ -70,7 +71,7 @@ pub fn stands_in(text: &str, golden: &[String]) -> bool {
 /// Ending of a possessive, whose apostrophe the normal form drops.
 const POSSESSIVE: &str = "'s";
 
-/// True if words stand in a text, not as parts of longer ones.
+/// Returns true if words stand in a text, not as parts of longer ones.
 fn has_words(text: &str, words: &str) -> bool {
     let is_part = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     let Some(first) = words.chars().next() else { return false };
@@ -86,14 +87,14 @@ fn has_words(text: &str, words: &str) -> bool {
     false
 }
 
-/// Ends a word, so that what comes next is another.
+/// Ends a word.
 fn open_word(normal: &mut String) {
     if !normal.is_empty() && !normal.ends_with(' ') {
         normal.push(' ');
     }
 }
 
-/// The longest runs of letters and digits of a word, and of all other characters.
+/// Returns the longest runs of letters and digits of a word, and of all other characters.
 fn pieces(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
@@ -108,9 +109,9 @@ fn pieces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// F1 over the words of two texts in their normal form, counted with repetition:
-/// `2 P R / (P + R)`, `P` and `R` the shared words over those of the answer and of the golden one. `yes`, `no` and `noanswer`
-/// match nothing but themselves.
+/// F1 over the words of two texts in their normal form, counted with repetition: `2 P R / (P + R)`, `P`
+/// and `R` the shared words over those of the answer and of the golden one. `yes`, `no` and `noanswer`
+/// match only themselves.
 fn f1(answer: &str, golden: &str) -> f64 {
     let decided = |text: &str| matches!(text, "yes" | "no" | "noanswer");
     if answer != golden && (decided(answer) || decided(golden)) {
@@ -133,10 +134,10 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// The last `<answer>..</answer>` of a text, if it has at least so many; the text between the tags, without white space at
-/// its ends.
+/// Returns the content of the last `<answer>..</answer>` of a text without white space at its ends,
+/// if the text has at least `at_least` of them.
 ///
-/// Search-R1 asks for two, because its prompt has an example of one and is read along; verl-agent asks for one.
+/// Search-R1 needs two, because its prompt contains an example; verl-agent needs one.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {

@@ -13,9 +13,10 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// The option that an answer names: by its own text (`C. difficile colitis` is that option, whatever its label), by its label,
-    /// alone or in front (`B`, `(b)`, `B. text`, `option B: text`), or by a text that several options share, the first of which
-    /// counts then. Articles count in labels, because `A` is one.
+    /// Returns the option that an answer names: by its text (`C. difficile colitis` is that option,
+    /// whatever its label), or by its label, alone or in front (`B`, `(b)`, `B. text`, `option B:
+    /// text`). If several options share a text, the first counts. Articles count in labels, because
+    /// `A` is one.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
         let label = label(answer);
@@ -28,8 +29,9 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// The options whose text an answer is, in normal form. A bare label is none, although an option may have such a text; and a
-    /// label that the normal form takes for an article has to stand in front of the option's text too.
+    /// Returns the options whose normalized text equals the answer. A bare label does not count,
+    /// even if an option has that text. A label that normalization would remove as an article must
+    /// also precede the option's text.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -42,7 +44,7 @@ impl Choices {
         (0..self.options.len()).filter(|place| is_text(&self.options[*place].1)).collect()
     }
 
-    /// The options as a prompt shows them, one a line.
+    /// Returns the options as a prompt shows them, one per line.
     pub fn lines(&self) -> String {
         let mut lines = String::new();
         for (label, text) in &self.options {
@@ -54,12 +56,12 @@ impl Choices {
     }
 }
 
-/// A text without what is in front of its first letter or digit.
+/// Returns the text from its first letter or digit.
 fn bare(text: &str) -> &str {
     text.trim_start_matches(|character: char| !character.is_alphanumeric())
 }
 
-/// The letters and digits that a text begins with.
+/// Returns the letters and digits that a text begins with.
 fn first_word(text: &str) -> &str {
     text.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
 }
@@ -68,7 +70,8 @@ fn same(left: &str, right: &str) -> bool {
     left.eq_ignore_ascii_case(right)
 }
 
-/// The word that an answer gives as a label: all there is of it, or set off by punctuation: `A patient` is no answer `A`.
+/// Returns the label in an answer: the whole answer, or a word separated by punctuation. `A
+/// patient` is not the answer `A`.
 fn label(answer: &str) -> Option<&str> {
     let mut rest = bare(answer);
     let mut label = first_word(rest);

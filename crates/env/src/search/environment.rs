@@ -23,15 +23,17 @@ pub enum AnswerFrom {
     /// The action that answers. An episode without one has no answer.
     #[default]
     Action,
-    /// The last `<answer>` block of the whole episode, as Search-R1 and verl-agent read it: retrieved passages included, so that
-    /// an episode that runs out of steps may be answered by a passage with such a block.
+    /// The last `<answer>` block of the whole episode, as Search-R1 and verl-agent read it. It
+    /// includes retrieved passages, so a passage with such a block can answer an episode that runs
+    /// out of steps.
     Transcript,
 }
 
 /// Plays the questions of a [`super::SearchSet`], one episode at a time.
 ///
-/// A search shows passages; an answer ends the episode (`terminated`), and so does the step limit (`truncated`), at whose last
-/// step nothing is searched any more. An action that is neither is answered by the format's own words and costs its step.
+/// A search returns passages. An episode ends with an answer (`terminated`) or at the step limit
+/// (`truncated`); the last step cannot search. Any other output gets the format's error message and
+/// uses up a turn.
 pub struct SearchEnv {
     shared: Arc<Shared>,
     max_steps: usize,
@@ -45,10 +47,10 @@ struct Episode {
     task: String,
     steps: usize,
     searches: usize,
-    /// A golden answer stood in what was found.
+    /// Whether the retrieved passages contained a golden answer.
     found: bool,
     over: bool,
-    /// Actions and observations, where the answer is read from them.
+    /// Actions and observations, if the answer is read from them.
     transcript: String,
 }
 
@@ -63,7 +65,7 @@ impl SearchEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// The episode under way.
+    /// Returns the episode under way.
     fn playing(&self) -> Result<&Episode, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {
@@ -75,7 +77,7 @@ impl SearchEnv {
         Ok(episode)
     }
 
-    /// The query that has to be searched for before the action can be carried out.
+    /// Returns the query that must be searched for before the action can be carried out.
     fn query<'a>(&self, action: &'a Action) -> Result<Option<&'a str>, EnvError> {
         let last = self.playing()?.steps + 1 >= self.max_steps;
         Ok(match Request::of(action) {
@@ -84,8 +86,8 @@ impl SearchEnv {
         })
     }
 
-    /// Carries an action out; `hits` are what its query found. Until here nothing of the episode has changed, so that an action
-    /// whose search failed can be tried again.
+    /// Applies an action with the `hits` of its query. Nothing has changed before this call, so an
+    /// action whose search failed can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -143,7 +145,8 @@ impl SearchEnv {
     }
 }
 
-/// The scores of an episode as metrics. `answer_found`: a golden answer stood in a passage that was found.
+/// Returns the scores of an episode as metrics. `answer_found`: a golden answer stood in a passage that
+/// was found.
 fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     let number = |yes: bool| f64::from(u8::from(yes));
     [
@@ -169,8 +172,8 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Passages for each query, all asked for in one call. A query that spoils it for all is left alone with its failure: each is then
-/// asked by itself.
+/// Retrieves passages for all queries in one call. If the call fails because of a query, each query
+/// is sent alone, so that only that query fails.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),
@@ -182,14 +185,14 @@ fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, Retrie
     }
 }
 
-/// The environment as its own type.
+/// Returns the environment as its own type.
 fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvError> {
     let any: &mut dyn Any = environment;
     any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))
 }
 
-/// Steps several environments of one set: all their queries go to the retriever in one call, and each by itself
-/// where that fails.
+/// Steps several environments of a set with one retriever call, or one call per query if that
+/// fails.
 pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
     let mut queries = Vec::new();
     let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());

@@ -11,7 +11,7 @@ use crate::demonstration::{
 };
 use crate::world::Advisor;
 
-/// Knows where to look, and answers with what was shown.
+/// An expert that knows which queries to make, and answers from the shown passages.
 pub(super) struct Expert {
     question: Question,
     /// The passages that were shown.
@@ -25,8 +25,7 @@ impl Expert {
         Self { question, seen: String::new(), searches: 0 }
     }
 
-    /// Takes note of an observation, if it shows what was found. The question itself gives nothing away, and neither does what is
-    /// said to an action that was not understood.
+    /// Reads an observation with passages. The question and error messages are ignored.
     fn read(&mut self, observation: &str) {
         if let Some(passages) = shown(observation) {
             self.searches += 1;
@@ -35,8 +34,9 @@ impl Expert {
         }
     }
 
-    /// The next action: the first planned search whose passage has not been shown (for questions without a plan, one search for
-    /// the question itself), then the golden answer that stands in what was shown, or `unknown` where none does.
+    /// Returns the next action: the first planned search whose passage was not shown (without a
+    /// plan, a search for the question), then the golden answer in the shown passages, or
+    /// `unknown`.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -48,7 +48,8 @@ impl Expert {
         answered(&self.answer().unwrap_or_else(|| "unknown".to_owned()))
     }
 
-    /// A golden answer, if what was shown gives it away. Answers to comparisons follow from the passages.
+    /// Returns a golden answer if the shown passages contain it. Answers to comparisons follow from
+    /// the passages.
     fn answer(&self) -> Option<String> {
         if !self.question.plan.is_empty() {
             return self.question.golden.first().cloned();
@@ -71,7 +72,8 @@ impl Advisor for Expert {
     }
 }
 
-/// A search as Search-R1's models write it, with blanks inside of the tags: the same tokens as inside of a sentence.
+/// Returns a search as Search-R1's models write it, with blanks inside of the tags: the same tokens as
+/// inside of a sentence.
 fn searched(query: &str) -> String {
     format!("<search> {query} </search>")
 }
@@ -93,7 +95,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// One episode; `None` if it is not worth imitating.
+/// Returns one episode; `None` if it is not worth imitating.
 fn play(
     set: &SearchSet,
     task: &Task,
@@ -239,7 +241,7 @@ mod tests {
         ObservationFormat::SearchR1.information(&[hit])
     }
 
-    /// Action of the expert after a search that showed this.
+    /// Returns the action of the expert after a search that showed this.
     fn advised(question: &Question, contents: &str) -> String {
         let mut expert = Expert::new(question.clone());
         expert.read(&question.prompt());

@@ -12,8 +12,8 @@ use super::question::Question;
 use super::records::{self, CountedFrom};
 use turnwise_retrieval::Passage;
 
-/// Reads the rows of a table that is no JSON, such as Parquet, as objects by column name. This crate has no reader for them;
-/// a program hands one in ([`super::SearchKind::with_tables`]).
+/// Reads the rows of a table such as Parquet as objects by column name. This crate has no such
+/// reader; a program provides one ([`super::SearchKind::with_tables`]).
 pub type TableReader = Arc<dyn Fn(&Path) -> Result<Vec<Value>, String> + Send + Sync>;
 
 /// First bytes of a Parquet file.
@@ -27,8 +27,8 @@ fn io_error(path: &Path, source: std::io::Error) -> EnvError {
     EnvError::Io { path: path.display().to_string(), source }
 }
 
-/// The records of a file, compressed by zstd or not: JSON objects one after the other, a list of them, one object whose values
-/// are all objects (each then has its key as `id`), or a table.
+/// Returns the records of a file, plain or zstd: JSON objects in sequence, a list of them, an
+/// object of objects (each gets its key as `id`), or a table.
 pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Value>, EnvError> {
     let mut start = [0; 4];
     let mut file = std::fs::File::open(path).map_err(|source| io_error(path, source))?;
@@ -59,7 +59,7 @@ pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<V
     })
 }
 
-/// The JSON values of a file, one after the other.
+/// Returns the JSON values of a file, one after another.
 pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EnvError> {
     let file = turnwise_files::open(path).map_err(|source| io_error(path, source))?;
     let values = serde_json::Deserializer::from_reader(file).into_iter::<T>();
@@ -67,8 +67,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| file_error(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// The questions of a file. A data set that no record names is called after the file, or after its folder where the file is
-/// called after a split (`nq/test.jsonl` has `nq`).
+/// Returns the questions of a file. If no record names its data set, it is named after the file, or
+/// after its folder if the file is named after a split (`nq/test.jsonl` is `nq`).
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);
@@ -84,7 +84,7 @@ pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec
     Ok(questions)
 }
 
-/// The passages of a collection.
+/// Returns the passages of a collection.
 pub(super) fn passages(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Passage>, EnvError> {
     let read = |(number, record): (usize, &Value)| {
         records::passage(record, number).ok_or_else(|| {
@@ -95,7 +95,7 @@ pub(super) fn passages(path: &Path, tables: Option<&TableReader>) -> Result<Vec<
     records(path, tables)?.iter().enumerate().map(read).collect()
 }
 
-/// Name of the data set of a file, from its path.
+/// Returns the name of the data set of a file, from its path.
 fn dataset(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.split('.').next().unwrap_or_default().to_owned();

@@ -12,12 +12,14 @@ use crate::python::{json_string, strip};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
-    /// Search-R1's (`search_r1/llm_agent/generation.py`), which SORL has too: passages with their titles apart, blank lines
-    /// around the block, and a sentence where an action is not understood. For sequences that grow.
+    /// Search-R1's format (`search_r1/llm_agent/generation.py`), also SORL's: passages with
+    /// separate titles, blank lines around the block, and an error message for other output. For
+    /// growing sequences.
     #[default]
     SearchR1,
-    /// verl-agent's (SkyRL's search tool): a JSON string of all passages inside of the tags, with every character that is not
-    /// ASCII escaped as Python's `json.dumps` does; nothing where an action is not understood. For windowed prompts.
+    /// verl-agent's format (SkyRL's search tool): a JSON string of all passages in the tags, with
+    /// non-ASCII characters escaped like Python's `json.dumps`; no error message. For windowed
+    /// prompts.
     VerlAgent,
 }
 
@@ -28,7 +30,7 @@ pub const INVALID: &str = "\nMy previous action is invalid. If I want to search,
                            </answer>. Let me try again.\n";
 
 impl ObservationFormat {
-    /// The observation with what was found, best first.
+    /// Returns the observation with the hits, best first.
     pub fn information(self, hits: &[Hit]) -> String {
         let mut passages = String::with_capacity(64 + hits.iter().map(length).sum::<usize>());
         match self {
@@ -53,7 +55,7 @@ impl ObservationFormat {
         }
     }
 
-    /// The observation after an action that is not understood.
+    /// Returns the observation after an action that is not understood.
     pub fn invalid(self) -> &'static str {
         match self {
             Self::SearchR1 => INVALID,
@@ -62,8 +64,8 @@ impl ObservationFormat {
     }
 }
 
-/// The passages that an observation shows, in whichever format; `None` for one that shows none, such as the question. What was cut
-/// off before its end is read as it stands.
+/// Returns the passages in an observation of either format; `None` if there are none, as in the
+/// question. Truncated passages are returned as they are.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {

@@ -33,8 +33,8 @@ const SENTENCES: [&str; 24] = [
     "In which country is ",
 ];
 
-/// Phrases that a word-level tokenizer should make one token each: what stands between names, years and words that a model
-/// has to choose.
+/// Returns phrases that a word-level tokenizer should keep as one token: text between names, years,
+/// and words that a model must choose.
 pub(super) fn phrases(format: ObservationFormat, top_k: usize, generated: bool) -> Vec<String> {
     let mut phrases: Vec<String> = TAGS.map(str::to_owned).to_vec();
     match format {

@@ -14,13 +14,14 @@ use super::choice::Choices;
 pub struct Question {
     /// Name inside of its data set.
     pub id: String,
-    /// Data set, which success is reported by: `nq`, `hotpotqa`, for generated ones `single-hop` and the like.
+    /// Data set by which success is reported, such as `nq`, `hotpotqa`, or `single-hop` for
+    /// generated questions.
     pub dataset: String,
     /// The question as the agent reads it, without options.
     pub text: String,
     /// Every answer that is right.
     pub golden: Vec<String>,
-    /// Options to choose from, where there are any.
+    /// Answer options, if any.
     pub choices: Option<Choices>,
     /// Passages that came with the question.
     pub passages: Vec<Arc<Passage>>,
@@ -33,7 +34,7 @@ pub struct Question {
 pub struct PlannedSearch {
     /// The query.
     pub query: String,
-    /// Answer of somebody who leaves this search and all later ones out: plausible, and most often wrong.
+    /// Answer without this search and later ones: plausible and usually wrong.
     pub early_answer: String,
 }
 
@@ -46,12 +47,12 @@ pub enum SearchReward {
     ExactMatch,
     /// F1 over words.
     F1,
-    /// 1 where a golden answer stands in the answer, else 0.
+    /// 1 if the answer contains a golden answer, else 0.
     CoverMatch,
 }
 
 impl Question {
-    /// The question with its options: the goal, and the first observation.
+    /// Returns the question with its options: the goal, and the first observation.
     pub fn prompt(&self) -> String {
         match &self.choices {
             None => self.text.clone(),
@@ -59,7 +60,7 @@ impl Question {
         }
     }
 
-    /// The scores of an answer. With options, they are all of naming the right one.
+    /// Returns the scores of an answer. With options, they are all of naming the right one.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),
@@ -70,7 +71,7 @@ impl Question {
         }
     }
 
-    /// True if a golden answer stands in a text, as words of its own.
+    /// Returns true if the text contains a golden answer as whole words.
     pub fn is_answered_in(&self, text: &str) -> bool {
         let golden = match &self.choices {
             None => self.golden.as_slice(),
@@ -89,7 +90,7 @@ impl Question {
 }
 
 impl SearchReward {
-    /// The reward of an answer's scores.
+    /// Returns the reward of an answer's scores.
     pub fn of(self, scores: &Scores) -> f64 {
         match self {
             Self::ExactMatch => f64::from(u8::from(scores.exact)),
@@ -99,7 +100,7 @@ impl SearchReward {
     }
 }
 
-/// A question that ends in a question mark, as Search-R1's data has them all.
+/// Returns a question that ends in a question mark, as Search-R1's data has them all.
 pub(super) fn with_mark(text: &str) -> String {
     let text = text.trim();
     if text.ends_with('?') || text.is_empty() { text.to_owned() } else { format!("{text}?") }

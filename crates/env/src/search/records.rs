@@ -27,17 +27,18 @@ pub(super) enum CountedFrom {
 }
 
 impl CountedFrom {
-    /// Base of the records of a file: 0 if any has a 0.
+    /// Returns the base of the records of a file: 0 if any has a 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// The question of a record. `number` names one that has no name; `dataset` is its data set where it names none.
+/// Parses the question of a record. `number` names it if it has no id; `dataset` is its data set if
+/// it names none.
 ///
 /// # Errors
-/// The reason why the record is no question that can be judged.
+/// Returns the reason why the record is not a question that can be judged.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -145,7 +146,7 @@ fn choices(record: &Map<String, Value>, counted: CountedFrom) -> Result<Option<C
     Ok(Some(Choices { options, right: place }))
 }
 
-/// The passages that come with a question, named after it.
+/// Returns the passages that come with a question, named after it.
 fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
     let mut found: Vec<(String, String)> = Vec::new();
     for value in ["passages", "paragraphs", "context", "CONTEXTS"].iter().filter_map(|key| record.get(*key)) {
@@ -190,7 +191,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// A text, or sentences in a row; those of HotpotQA begin with the blank that is between them.
+/// Returns a text, or sentences in a row; those of HotpotQA begin with the blank that is between them.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -202,7 +203,7 @@ fn joined(value: &Value) -> Option<String> {
     }
 }
 
-/// A passage of a collection: `contents` as wiki-18 has them, or `title` and `text`.
+/// Returns a passage of a collection: `contents` as wiki-18 has them, or `title` and `text`.
 pub(super) fn passage(record: &Value, number: usize) -> Option<Passage> {
     let id = record.get("id").and_then(text_of).unwrap_or_else(|| number.to_string());
     let contents = if let Some(contents) = record.get("contents") {

@@ -8,12 +8,13 @@
 //!             "metric_score": {"em", "acc", "f1"}}}
 //! ```
 //!
-//! The response is cut into what the model wrote (up to a `</search>`) and what it was shown after it. Every action is read and
-//! carried out as in training, and compared are: the prompt, the kind of action at every cut, every shown block to the byte,
-//! the answer, and exact match, cover match (`acc`) and F1. What a block has to look like is made from its own passages, so that
-//! numbers and tags are compared; with a folder of the collection (`passages.jsonl` with `id` and `contents`,
-//! `retrievals.jsonl` with `qid`, `query` and `topk_doc_ids`, compressed or not) it is made from the passages that the recorded
-//! retriever found for the query, so that the texts are compared too (all but quotation marks around titles).
+//! The response is split into what the model wrote (up to `</search>`) and what it was shown.
+//! Actions are parsed and applied as in training. Compared are the prompt, the kind of each action,
+//! each shown block byte for byte, the answer, exact match, cover match (`acc`) and F1. The
+//! expected block is made from the recorded passages, so numbers and tags are compared. With a
+//! folder of the collection (`passages.jsonl` with `id` and `contents`, `retrievals.jsonl` with
+//! `qid`, `query` and `topk_doc_ids`), it is made from the passages that the recorded retriever
+//! found, so texts are compared, too (except for quotation marks around titles).
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;
@@ -100,8 +101,9 @@ impl Collection {
         Ok(Self { passages: passages.collect(), found: found.collect() })
     }
 
-    /// The passages that were found; `None` if this query of the question is not in the record. A title has the quotation marks
-    /// that it has in the recorded block, because collections differ in them (CSV quotes only some).
+    /// Returns the passages that were found; `None` if this query of the question is not in the record. A
+    /// title has the quotation marks that it has in the recorded block, because collections differ in
+    /// them (CSV quotes only some).
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -115,7 +117,7 @@ impl Collection {
     }
 }
 
-/// The file of this name, or the one with `.zst` after it where only that is there.
+/// Returns the file of this name, or the one with `.zst` if only that exists.
 fn existing(folder: &Path, name: &str) -> PathBuf {
     let packed = folder.join(format!("{name}.zst"));
     if packed.exists() { packed } else { folder.join(name) }
@@ -125,7 +127,7 @@ fn hit(passage: Arc<Passage>) -> Hit {
     Hit { passage, score: 0.0 }
 }
 
-/// Gives the lists of passages that were put in, one after the other.
+/// Gives the lists of passages that were put in, one after another.
 #[derive(Default)]
 struct Queued(Mutex<VecDeque<Vec<Hit>>>);
 
@@ -136,7 +138,7 @@ impl Retriever for Queued {
     }
 }
 
-/// The passages of a shown block: a line that begins with `Doc`, a number and `(Title: ` begins one.
+/// Returns the passages of a shown block: a line that begins with `Doc`, a number and `(Title: ` begins one.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);
@@ -159,7 +161,7 @@ fn passages(block: &str) -> Vec<Hit> {
     found.into_iter().map(passage).collect()
 }
 
-/// Text of the model and text shown after it, one pair a turn.
+/// Returns the text of the model and text shown after it, one pair a turn.
 fn turns(response: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), response);
     while let Some(at) = rest.find(SEARCHED) {
@@ -176,7 +178,7 @@ fn turns(response: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// The user's words of a recorded prompt in Qwen's chat format; the whole prompt where it is none.
+/// Returns the user message of a recorded prompt in Qwen's chat format, or else the whole prompt.
 fn user_words(prompt: &str) -> &str {
     let inside = || prompt.split_once("<|im_start|>user\n")?.1.split_once("<|im_end|>");
     inside().map_or(prompt, |(words, _)| words)
@@ -185,7 +187,8 @@ fn user_words(prompt: &str) -> &str {
 /// Replays a recording.
 ///
 /// # Errors
-/// It is none (the error has the place), or the collection cannot be read. Differences are no errors.
+/// Fails if it is not a recording (the error has the place), or if the collection cannot be read.
+/// Differences are not errors.
 pub(super) fn replay(request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
     let ReplayRequest { name, mut recording, data, .. } = request;
     let collection = data.map(Collection::read).transpose()?;

@@ -11,8 +11,8 @@ use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriev
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. Only `bm25` is quick enough to be asked in place; with the others, episodes wait on threads of their
-    /// own (`rollout.env_threads`) and the sampler goes on.
+    /// Kind of retriever. Only `bm25` runs in place. With the others, episodes wait on their own
+    /// threads (`rollout.env_threads`) while the sampler continues.
     pub kind: RetrieverKind,
     /// Folder of an index that `turnwise index build` made, for `bm25`, `dense` and `hybrid`. `bm25` can do without: it then
     /// indexes the passages of `corpus` in memory at every start.
@@ -30,7 +30,7 @@ pub struct RetrieverSettings {
     /// The longest that the server may take for one request in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Times that a failed request is made again, for `http`; `rollout.env_retries` come on top.
+    /// Times that a failed request is repeated, for `http`; `rollout.env_retries` come on top.
     #[schemars(range(max = 100))]
     pub retries: u32,
     /// Queries whose passages are remembered, for all kinds but `bm25`; 0 for none.
@@ -62,7 +62,7 @@ impl RetrieverSettings {
     /// Opens the retriever; `passages` are what `bm25` without an index searches in.
     ///
     /// # Errors
-    /// The index or the passages cannot be used, or nobody here can open this kind.
+    /// Fails if the index or the passages cannot be used, or nobody here can open this kind.
     pub(super) fn open(
         &self,
         others: Option<&OpenRetriever>,
@@ -87,7 +87,7 @@ impl RetrieverSettings {
         Ok(if self.cache > 0 { Arc::new(Cached::new(opened, self.cache)) } else { opened })
     }
 
-    /// True if a search is done at once, without waiting for anything outside of this process.
+    /// Returns true if a search is done at once, without waiting for anything outside of this process.
     pub(super) fn is_instant(&self) -> bool {
         self.kind == RetrieverKind::Bm25
     }
@@ -137,7 +137,7 @@ impl RetrieverSettings {
     }
 }
 
-/// The error of a search as one of the environment: what may get better is tried again.
+/// Returns the error of a search as one of the environment: what may get better is tried again.
 pub(super) fn search_failed(error: &RetrievalError) -> EnvError {
     let text = format!("the search failed: {error}");
     if error.is_transient() { EnvError::Transient(text) } else { EnvError::Other(text) }

@@ -14,7 +14,7 @@ use crate::splits::{SPLITS, tasks_of};
 
 /// Steps that verl-agent gives.
 pub(super) const DEFAULT_MAX_STEPS: usize = 4;
-/// Most searches in one call of a retriever that has to be waited for.
+/// Maximum number of searches in one call of a retriever that must be waited for.
 const BATCH: usize = 256;
 
 /// Options of a [`SearchSet`].
@@ -28,7 +28,7 @@ pub struct SearchOptions {
     pub reward: SearchReward,
     /// The text that an answer is read from.
     pub answer_from: AnswerFrom,
-    /// Longest observation in tokens.
+    /// Maximum tokens of an observation.
     pub observation_tokens: Option<usize>,
     /// A search is done at once.
     pub instant: bool,
@@ -85,8 +85,8 @@ pub struct SearchSet {
 }
 
 impl SearchSet {
-    /// Questions of `train`, `valid` and `test`, searched for with this retriever. Of two questions of one name in one split the
-    /// second gets a number.
+    /// Returns the questions of `train`, `valid` and `test`, searched for with this retriever. Of two
+    /// questions of one name in one split the second gets a number.
     pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
         let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
         let mut places = HashMap::new();
@@ -112,40 +112,40 @@ impl SearchSet {
         Self { shared: Arc::new(shared), max_steps: DEFAULT_MAX_STEPS }
     }
 
-    /// The same questions with another step limit.
+    /// Returns the same questions with another step limit.
     #[must_use]
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// Steps of an episode.
+    /// Returns the steps of an episode.
     pub fn max_steps(&self) -> usize {
         self.max_steps
     }
 
-    /// The form of observations.
+    /// Returns the form of observations.
     pub fn format(&self) -> ObservationFormat {
         self.shared.options.format
     }
 
-    /// The question of a task.
+    /// Returns the question of a task.
     ///
     /// # Errors
-    /// There is no such task.
+    /// Fails if there is no such task.
     pub fn question(&self, task: &str) -> Result<&Question, EnvError> {
         self.shared.question(task)
     }
 
-    /// The tasks of a split, as they are kept.
+    /// Returns the tasks of a split, as they are kept.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if there is no such split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// A fresh environment, as its own type.
+    /// Returns a fresh environment, as its own type.
     pub fn search(&self) -> SearchEnv {
         SearchEnv::new(Arc::clone(&self.shared), self.max_steps)
     }

@@ -48,13 +48,13 @@ pub struct SearchKind {
 }
 
 impl SearchKind {
-    /// The same kind, which can also open other retrievers than `bm25`.
+    /// Returns the same kind, which can also open other retrievers than `bm25`.
     #[must_use]
     pub fn with_retrievers(self, open: OpenRetriever) -> Self {
         Self { retrievers: Some(open), ..self }
     }
 
-    /// The same kind, which can also read questions and passages of tables, such as Parquet files.
+    /// Returns the same kind, which can also read questions and passages of tables, such as Parquet files.
     #[must_use]
     pub fn with_tables(self, read: TableReader) -> Self {
         Self { tables: Some(read), ..self }
@@ -88,11 +88,11 @@ pub struct SearchFiles {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
-    /// Questions: JSON lines as FlashRAG has them (`question`, `golden_answers`), or the layouts of NQ, TriviaQA, PopQA, HotpotQA,
-    /// 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA and PubMedQA, as JSON or Parquet, compressed with zstd if wished.
-    /// Either one path (a file is the split `test`, a folder has files called after the splits), or a table of lists of files:
-    /// `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`. Without it the generator makes an encyclopaedia and
-    /// questions about it.
+    /// Questions: FlashRAG's JSON lines (`question`, `golden_answers`), or the layouts of NQ,
+    /// TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA and PubMedQA,
+    /// as JSON or Parquet, plain or zstd. A path (a file is the split `test`, a folder has files
+    /// named after splits), or a table of lists of files: `data = { train = ["nq.jsonl"], test =
+    /// ["bamboogle.jsonl"] }`. Absent: a generated encyclopaedia with questions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SearchData>,
     /// Passages that `bm25` searches in: JSON lines as wiki-18 has them (`id`, `contents`), or objects with `title` and `text`.
@@ -106,7 +106,8 @@ pub struct SearchSettings {
     pub top_k: usize,
     /// The form of observations.
     pub format: ObservationFormat,
-    /// Longest observation in tokens; the rest of a longer one is not shown, its closing tag included (Search-R1: 500).
+    /// Maximum tokens of an observation. The rest is cut off, with its closing tag (Search-R1:
+    /// 500).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
@@ -143,8 +144,9 @@ impl Default for SearchSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
-    /// Probability that it leaves its last search out and answers with what it has, or with something made up where it has
-    /// nothing. Such demonstrations are imitated although they miss their goal. For generated questions.
+    /// Probability that the expert skips its last search and answers with what it has, or makes up
+    /// an answer. Such demonstrations are imitated even if they miss their goal. For generated
+    /// questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }
@@ -159,7 +161,7 @@ pub struct SearchWorld {
 }
 
 impl SearchWorld {
-    /// The questions.
+    /// Returns the questions.
     pub fn set(&self) -> &SearchSet {
         &self.set
     }
@@ -179,7 +181,7 @@ const STEMS: [&[&str]; 3] = [&["train"], &["valid", "dev", "validation"], &["tes
 const ENDS: [&str; 5] = ["jsonl", "jsonl.zst", "json", "json.zst", "parquet"];
 
 impl SearchData {
-    /// The files of every split.
+    /// Returns the files of every split.
     fn files(&self) -> Result<[Vec<PathBuf>; 3], EnvError> {
         let folder = match self {
             Self::Splits(SearchFiles { train, valid, test }) => {
@@ -210,7 +212,7 @@ impl SearchData {
 }
 
 impl SearchKind {
-    /// Questions of every split that is wanted.
+    /// Returns the questions of every split that is wanted.
     fn questions(
         &self,
         data: &SearchData,
@@ -229,8 +231,8 @@ impl SearchKind {
     }
 }
 
-/// The passages that came with questions, each once. Every split is in one of the two, so that the collection and its order are
-/// the same whichever was read first.
+/// Returns the passages that came with questions, each once. Every split is in one of the two, so that
+/// the collection and its order are the same whichever was read first.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));

@@ -44,7 +44,7 @@ impl Action {
     }
 }
 
-/// True if an ASCII word in lower case occurs in a text that is lower-cased first, as Python does it.
+/// Returns true if the text, lower-cased like in Python, contains an ASCII word in lower case.
 fn contains_ignore_case(text: &str, word: &str) -> bool {
     if text.is_ascii() {
         let fits = |window: &[u8]| window.eq_ignore_ascii_case(word.as_bytes());

@@ -14,10 +14,11 @@ use crate::saved::SavedEpisode;
 
 /// Plays the levels of a [`super::SokobanSet`], one episode at a time.
 ///
-/// An episode ends when all boxes are on targets (`terminated`) or at the step limit (`truncated`). `still` and words that
-/// are no action cost what a step costs and move nothing. Every action counts towards the limit: verl-agent's environment
-/// does not count those two, its rollout, which has the same limit, does. With pictures, every observation has one after
-/// its text. Progress is the share of boxes on targets.
+/// An episode ends when all boxes are on targets (`terminated`), or at the step limit
+/// (`truncated`). `still`, and words that are not an action, cost a step and move nothing. All
+/// actions count toward the limit: verl-agent's environment does not count those two, but its
+/// rollout, with the same limit, does. With pictures, each observation has one after its text.
+/// Progress is the fraction of boxes on targets.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,
@@ -58,7 +59,7 @@ impl SokobanEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// The room as it is now.
+    /// Returns the room as it is now.
     pub fn room(&self) -> Option<&Room> {
         self.episode.as_ref().map(|episode| &episode.room)
     }

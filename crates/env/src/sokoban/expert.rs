@@ -11,7 +11,7 @@ use crate::demonstration::{
 };
 use crate::world::Advisor;
 
-/// Words of a demonstration where it is to be misunderstood.
+/// Text of a demonstrated action that is meant to be misunderstood.
 const NO_ACTION: &str = "push";
 
 /// An expert that reads the room and walks a shortest solution from there.
@@ -21,7 +21,7 @@ pub struct Expert {
 }
 
 impl Expert {
-    /// The first move of a shortest solution; `None` where there is nothing to do or nothing to be done.
+    /// Returns the first move of a shortest solution; `None` if the level is solved or unsolvable.
     pub fn next(&mut self, room: &Room) -> Option<Direction> {
         self.solver.solve(room).moves()?.first().copied()
     }
@@ -36,11 +36,11 @@ impl Advisor for Expert {
     }
 }
 
-/// Lets the expert play `count` levels of a split, taken in turn from the first. With probability `random_move_prob` it
-/// moves anywhere instead. Such moves are imitated as well, and so are episodes that miss their goal by them, up to the move
-/// that leaves no solution: left out, they would take the noise away that they are there for. An expert without noise is
-/// imitated where it reaches the goal. After a move that leaves no solution nothing more is played: nobody could say what would
-/// be right then. The result depends on the arguments alone, not on the number of threads.
+/// Lets the expert play `count` levels of a split in order. With probability `random_move_prob` it
+/// makes a random move. Such moves are imitated, and so are episodes that fail because of them, up
+/// to the move that leaves no solution: leaving them out would remove the intended noise. Without
+/// noise, only successful episodes are imitated. After a move that leaves no solution, the episode
+/// ends, because no right move exists. The result does not depend on the number of threads.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,
@@ -51,7 +51,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// One episode; `None` if there is nothing in it to imitate.
+/// Returns one episode; `None` if there is nothing in it to imitate.
 fn play(
     set: &SokobanSet,
     task: &Task,

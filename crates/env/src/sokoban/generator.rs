@@ -1,8 +1,8 @@
-//! Levels of our own: a room is carved, boxes stand on their targets, and the game is played backwards from there.
+//! Level generator: carve a room, put boxes on targets, and play the game backward.
 //!
-//! All states from which the boxes can be brought onto the targets are found by breadth-first search over moves taken
-//! back, so that the length of the shortest solution is known for each; the start is one of a wanted length. The
-//! forward search then proves it once more.
+//! A breadth-first search over reversed moves finds all states from which the boxes can reach the
+//! targets, so the length of the shortest solution is known for each. The start is a state with a
+//! wanted length. A forward search verifies it.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -10,7 +10,7 @@ use turnwise_core::{EnvError, Purpose, Rng, Seed};
 use super::room::{Cell, Direction, MOST_BOXES, Room};
 use super::solver::{Floor, Seen, Solution, Solver, State, WALL};
 
-/// Rooms that are tried for one level before the settings are said to be too hard.
+/// Number of rooms to try for one level before the settings are reported as too hard.
 const MOST_ATTEMPTS: u64 = 2_000;
 
 /// States of the backward search at most; beyond it the level is chosen from those found.
@@ -31,13 +31,13 @@ pub struct GeneratorConfig {
     /// Fewest boxes of a level.
     #[schemars(range(min = 1, max = 5))]
     pub min_boxes: usize,
-    /// Most boxes of a level; levels take the numbers of boxes in turn.
+    /// Maximum number of boxes of a level; levels take the numbers of boxes in turn.
     #[schemars(range(min = 1, max = 5))]
     pub max_boxes: usize,
     /// Fewest moves of a shortest solution.
     #[schemars(range(min = 1, max = 200))]
     pub min_moves: usize,
-    /// Most moves of a shortest solution.
+    /// Maximum number of moves of a shortest solution.
     #[schemars(range(min = 1, max = 200))]
     pub max_moves: usize,
     /// Number of training levels.
@@ -88,7 +88,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The level of this number.
+    /// Returns the level of this number.
     ///
     /// # Errors
     /// In `MOST_ATTEMPTS` rooms there was none with such a solution.
@@ -139,8 +139,8 @@ impl Generator {
         }
     }
 
-    /// A state from which the solved room is so many moves away, with no box on a target. Every length that occurs is as
-    /// likely as the others, and so is every state of one length.
+    /// Returns a state that is this many moves from the solved room, with no box on a target.
+    /// Lengths are equally likely, and so are the states of a length.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -210,8 +210,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// A room without anything in it, and its floor: a walk that leaves floor behind, two cells wide at times, until there is
-/// as much as was drawn, between what the boxes need and everything.
+/// Returns an empty room and its floor. A random walk, sometimes two cells wide, carves floor until
+/// its size reaches a drawn value between what the boxes need and the whole room.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

@@ -13,7 +13,7 @@ use super::solver::{Solution, Solver};
 /// floor too).
 ///
 /// # Errors
-/// Rows are not equally long, a symbol is unknown, or it is no level ([`Room::new`]).
+/// Rows are not equally long, a symbol is unknown, or it is not a level ([`Room::new`]).
 pub fn parse(text: &str) -> Result<Room, String> {
     let rows: Vec<&str> = text.lines().collect();
     let mut cells = Vec::with_capacity(text.len());
@@ -47,7 +47,7 @@ fn cell(symbol: char) -> Option<Cell> {
     })
 }
 
-/// A level as gym-sokoban keeps it: what is fixed (walls, floors, targets) and what is where now.
+/// A level in gym-sokoban's form: the fixed cells (walls, floors, targets) and the current state.
 #[derive(Deserialize)]
 pub(super) struct RecordedRoom {
     room_fixed: Vec<Vec<u64>>,
@@ -55,10 +55,10 @@ pub(super) struct RecordedRoom {
 }
 
 impl RecordedRoom {
-    /// The room.
+    /// Returns the room.
     ///
     /// # Errors
-    /// The tables are not of one shape, a number is unknown, or it is no level ([`Room::new`]).
+    /// Fails if the tables are not of one shape, a number is unknown, or it is not a level ([`Room::new`]).
     pub(super) fn room(&self) -> Result<Room, String> {
         let width = self.room_state.first().map_or(0, Vec::len);
         if self.room_fixed.len() != self.room_state.len() {
@@ -95,12 +95,12 @@ impl RecordedRoom {
     }
 }
 
-/// The levels of a file, in its order: JSON lines with `room_fixed` and `room_state`, or symbols with an empty line
-/// between levels (lines that start with `;` are comments); as they are or compressed with zstd.
+/// Returns the levels of a file in order: JSON lines with `room_fixed` and `room_state`, or symbols
+/// with an empty line between levels (`;` starts a comment); plain or zstd.
 ///
 /// # Errors
-/// The file cannot be read, or something in it is no level that can be solved, or one that is solved already; the error has the
-/// line.
+/// Fails if the file cannot be read, or if a level is invalid, unsolvable or already solved; the
+/// error has the line.
 pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     let name = path.display().to_string();
     let failed = |source| EnvError::Io { path: name.clone(), source };
@@ -122,7 +122,7 @@ pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     Ok(levels)
 }
 
-/// The levels of a file's lines; an error has its line.
+/// Returns the levels of a file's lines; an error has its line.
 fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     let mut solver = Solver::default();
     let mut found = Vec::new();
@@ -166,19 +166,21 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     Ok(found)
 }
 
-/// A level's digest, which levels share exactly if one is the other turned, mirrored or elsewhere between its outer walls.
-/// Cells that the player could not reach count as walls.
+/// Returns a level's digest, which levels share exactly if one is the other turned, mirrored or elsewhere
+/// between its outer walls. Cells that the player could not reach count as walls.
 pub fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
 
-/// The digest of a level without its player, which levels share exactly if they have the same walls, targets and boxes, turned,
-/// mirrored or elsewhere between the outer walls, wherever the player starts.
+/// Returns the digest of a level without its player, which levels share exactly if they have the same
+/// walls, targets and boxes, turned, mirrored or elsewhere between the outer walls, wherever the player
+/// starts.
 pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 
-/// The digest of the least of the eight ways to turn and mirror what the player could reach; `as_cell` says what counts as what.
+/// Returns the smallest digest over the eight rotations and reflections of the cells that the
+/// player can reach; `as_cell` maps the cells.
 fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
     let reachable = room.reachable();
     let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);

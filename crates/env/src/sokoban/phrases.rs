@@ -5,9 +5,9 @@ use super::room::{Cell, RoomText};
 /// Rooms with more different rows than this have their cells as phrases instead.
 const MOST_ROWS: usize = 2048;
 
-/// Phrases that a word-level tokenizer should make one token each: every row that a room of this width with so many boxes
-/// can have, so that a room is as many tokens as it has rows; or every cell, where there are too many rows, or where cells
-/// have blanks between them.
+/// Returns phrases that a word-level tokenizer should keep as one token: all possible rows of a
+/// room with this width and number of boxes, so that a room has as many tokens as rows. If there
+/// are too many rows, or if cells are separated by blanks, the cells instead.
 pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String> {
     let owned = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
     match text {
@@ -18,7 +18,7 @@ pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String>
     }
 }
 
-/// Every row between two walls, with its end of line.
+/// Returns every row between two walls, with its end of line.
 fn rows(width: usize, boxes: usize) -> Option<Vec<String>> {
     let mut found = vec![Vec::new()];
     for _ in 0..width.saturating_sub(2) {

@@ -24,11 +24,11 @@ impl Tiles {
         Self(Cell::ALL.map(draw))
     }
 
-    /// The tiles of a folder: `wall.png`, `floor.png`, `box_target.png`, `box_on_target.png`, `box.png`, `player.png` and
-    /// `player_on_target.png`, as gym-sokoban has them.
+    /// Returns the tiles of a folder: `wall.png`, `floor.png`, `box_target.png`, `box_on_target.png`,
+    /// `box.png`, `player.png` and `player_on_target.png`, as gym-sokoban has them.
     ///
     /// # Errors
-    /// One is missing, is no PNG picture or has another size; the error names it.
+    /// Fails if a picture is missing, is not PNG or has another size; the error names it.
     pub fn read(folder: &Path) -> Result<Self, EnvError> {
         let mut tiles = Self::own().0;
         for (tile, name) in tiles.iter_mut().zip(FILES) {
@@ -48,7 +48,7 @@ impl Tiles {
         Ok(Self(tiles))
     }
 
-    /// The picture of a room.
+    /// Returns the picture of a room.
     pub fn render(&self, room: &Room) -> Picture {
         let mut picture = Picture::new(TILE * room.width(), TILE * room.height(), [0, 0, 0]);
         for (at, cell) in room.cells().iter().enumerate() {

@@ -7,9 +7,9 @@
 //!  "steps": [{"action": 1..4, "reward", "done", "moved", "won", "text"}, ..]}
 //! ```
 //!
-//! Everything is compared: texts to the byte, rewards bit by bit, every flag. Where a shortest solution is recorded (it is
-//! empty for levels that the recorder did not solve), the solver's has to be as long, and the recorded one has to solve
-//! the level.
+//! Everything is compared: texts to the byte, rewards bit by bit, every flag. Where a shortest solution
+//! is recorded (it is empty for levels that the recorder did not solve), the solver's must be as long,
+//! and the recorded one has to solve the level.
 
 use std::io::BufRead;
 
@@ -53,7 +53,8 @@ fn direction(action: u64) -> Result<Direction, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// A line is no recorded episode (the error has the line), or reading fails. Differences are no errors.
+/// Fails if a line is not a recorded episode (with the line), or on read errors. Differences are
+/// not errors.
 pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError> {
     let mut solver = Solver::default();
     let mut differences = Vec::new();

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 /// Reward of every step.
 pub const STEP_REWARD: f64 = -0.1;
-/// Reward added where more boxes are on targets than before, subtracted where fewer are.
+/// Reward for each additional box on a target, and penalty for each one less.
 pub const TARGET_REWARD: f64 = 1.0;
-/// Reward added where all boxes are on targets.
+/// Reward added if all boxes are on targets.
 pub const SOLVED_REWARD: f64 = 10.0;
 
 /// Longest side of a room.
 pub const MOST_SIDE: usize = 32;
-/// Most boxes of a room.
+/// Maximum number of boxes of a room.
 pub const MOST_BOXES: usize = 8;
 
 /// One cell; the numbers are those of gym-sokoban's `room_state`, 6 is verl-agent's.
@@ -48,7 +48,7 @@ impl Cell {
         Self::PlayerOnTarget,
     ];
 
-    /// The cell of a number.
+    /// Returns the cell of a number.
     pub fn of(number: u64) -> Option<Self> {
         usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied())
     }
@@ -58,27 +58,27 @@ impl Cell {
         ["#", "_", "O", "√", "X", "P", "S"][self as usize]
     }
 
-    /// True if boxes belong here.
+    /// Returns true if boxes belong here.
     pub fn is_target(self) -> bool {
         matches!(self, Self::Target | Self::BoxOnTarget | Self::PlayerOnTarget)
     }
 
-    /// True if a box is here.
+    /// Returns true if a box is here.
     pub fn is_box(self) -> bool {
         matches!(self, Self::Box | Self::BoxOnTarget)
     }
 
-    /// True if the player is here.
+    /// Returns true if the player is here.
     pub fn is_player(self) -> bool {
         matches!(self, Self::Player | Self::PlayerOnTarget)
     }
 
-    /// True if the player or a box can go here.
+    /// Returns true if the player or a box can go here.
     pub fn is_free(self) -> bool {
         matches!(self, Self::Floor | Self::Target)
     }
 
-    /// The same cell with nothing on it.
+    /// Returns the same cell with nothing on it.
     pub fn emptied(self) -> Self {
         match self {
             Self::Wall => Self::Wall,
@@ -87,12 +87,12 @@ impl Cell {
         }
     }
 
-    /// The same cell with a box on it and nothing else.
+    /// Returns the same cell with a box on it and nothing else.
     pub fn with_box(self) -> Self {
         if self.is_target() { Self::BoxOnTarget } else { Self::Box }
     }
 
-    /// The same cell with the player on it and nothing else.
+    /// Returns the same cell with the player on it and nothing else.
     pub fn with_player(self) -> Self {
         if self.is_target() { Self::PlayerOnTarget } else { Self::Player }
     }
@@ -116,7 +116,7 @@ impl Direction {
     /// All directions in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Up, Self::Down, Self::Left, Self::Right];
 
-    /// The word for it.
+    /// Returns the word for it.
     pub fn word(self) -> &'static str {
         ["up", "down", "left", "right"][self as usize]
     }
@@ -151,17 +151,18 @@ pub struct Room {
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Boxes on targets when they were last counted for a reward. 0 at the start, whatever stands where: the original
-    /// counts for the first time after the first step.
+    /// Number of boxes on targets at the last reward. It starts at 0 for any room, because the
+    /// original counts for the first time after the first step.
     counted: usize,
 }
 
 impl Room {
-    /// A room of rows of `width` cells.
+    /// Creates a room of rows of `width` cells.
     ///
     /// # Errors
-    /// The cells are no level: no or several players, no boxes, another number of targets than of boxes, an opening in
-    /// the outer wall, or too large ([`MOST_SIDE`], [`MOST_BOXES`]); the text says which.
+    /// Fails if the cells are not a level: not exactly one player, no boxes, different numbers of
+    /// targets and boxes, an open outer wall, or too large ([`MOST_SIDE`], [`MOST_BOXES`]). The
+    /// text states which.
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
             return Err(format!("{} cells are no rows of {width}", cells.len()));
@@ -211,43 +212,43 @@ impl Room {
         self.cells.len() / self.width
     }
 
-    /// All cells, row by row.
+    /// Returns all cells, row by row.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
     }
 
-    /// The player's place among the cells.
+    /// Returns the player's place among the cells.
     pub fn player(&self) -> usize {
         self.player
     }
 
-    /// Number of boxes.
+    /// Returns the number of boxes.
     pub fn boxes(&self) -> usize {
         self.boxes
     }
 
-    /// Number of boxes on targets.
+    /// Returns the number of boxes on targets.
     pub fn on_target(&self) -> usize {
         self.cells.iter().filter(|cell| **cell == Cell::BoxOnTarget).count()
     }
 
-    /// True if all boxes are on targets.
+    /// Returns true if all boxes are on targets.
     pub fn is_solved(&self) -> bool {
         self.on_target() == self.boxes
     }
 
-    /// The number of boxes that the last reward counted on targets.
+    /// Returns the number of boxes that the last reward counted on targets.
     pub(super) fn counted(&self) -> usize {
         self.counted
     }
 
-    /// The same room as if a reward had counted so many boxes on targets last.
+    /// Sets the number of boxes on targets at the last reward.
     pub(super) fn with_counted(mut self, counted: usize) -> Self {
         self.counted = counted;
         self
     }
 
-    /// The neighbour of a cell; rooms are closed, so that one the player can reach has all four.
+    /// Returns the neighbour of a cell; rooms are closed, so that one the player can reach has all four.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,
@@ -257,7 +258,8 @@ impl Room {
         }
     }
 
-    /// The cells that the player could reach if there were no boxes, in the order of a breadth-first search.
+    /// Returns the cells that the player could reach if there were no boxes, in the order of a
+    /// breadth-first search.
     pub(super) fn reachable(&self) -> Vec<usize> {
         let height = self.height();
         let mut seen = vec![false; self.cells.len()];
@@ -282,8 +284,8 @@ impl Room {
         found
     }
 
-    /// Moves the player, who pushes a box that is in the way where that can be; what cannot be done changes nothing and
-    /// costs the same.
+    /// Moves the player, who pushes a box if possible. An impossible move changes nothing and costs
+    /// the same.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
         let cell = self.cells[next];
@@ -316,7 +318,7 @@ impl Room {
         Moved { reward, moved, solved }
     }
 
-    /// The room as text.
+    /// Returns the room as text.
     pub fn render(&self, text: RoomText) -> String {
         const SPACED: [&str; 7] = [" # \t", " _ \t", " O \t", " √ \t", " X \t", " P \t", " S \t"];
         let mut out = String::with_capacity(self.cells.len() * 5 + 8 * self.boxes);

@@ -33,7 +33,7 @@ const SMALL_CHUNK: u64 = 64;
 /// Levels made for each that is missing, so that a few do not cost what thousands do: of ten, one belongs to the test.
 const MADE_FOR_ONE: u64 = 16;
 
-/// Levels in a row of which none is wanted and new, after which there are no others to be expected.
+/// Number of consecutive levels without a wanted new one after which the search stops.
 const MOST_IN_VAIN: usize = 10_240;
 
 /// The reward of a step.
@@ -90,7 +90,7 @@ impl Shared {
     }
 }
 
-/// Levels that are made at once where so many are missing.
+/// Returns how many levels to make at once if this many are missing.
 fn chunk(missing: usize) -> u64 {
     (missing as u64).saturating_mul(MADE_FOR_ONE).clamp(SMALL_CHUNK, CHUNK)
 }
@@ -107,10 +107,10 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 
 /// Sokoban as a task set.
 ///
-/// A task is a level; its kind is its number of boxes. No room of a split is in another one, turned, mirrored, elsewhere between
-/// the outer walls or with another start of the player: the first byte of the digest of the room without its player says
-/// where all its levels belong (about 80, 10 and 10 percent), whatever the seed. Within a split a room may occur with several
-/// starts.
+/// A task is a level; its kind is the number of boxes. No room of a split is in another one, even
+/// rotated, reflected, shifted or with another start of the player. The first byte of the digest of
+/// the room without its player selects the split (about 80, 10 and 10 percent), independently of
+/// the seed. Within a split, a room may occur with several starts.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -121,7 +121,7 @@ impl SokobanSet {
     /// Generated levels. With a `panel`, `test` is that and not generated, and its rooms are in no other split.
     ///
     /// # Errors
-    /// There are not as many different levels as asked for.
+    /// Fails if there are fewer different levels than requested.
     pub fn new(
         config: &GeneratorConfig,
         panel: Option<Vec<Room>>,
@@ -197,7 +197,7 @@ impl SokobanSet {
         Self { shared: Arc::new(Shared { options, pictures, levels, splits }), max_steps: DEFAULT_MAX_STEPS }
     }
 
-    /// The same levels with another step limit.
+    /// Returns the same levels with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -208,23 +208,23 @@ impl SokobanSet {
         self.shared.options
     }
 
-    /// The level of a task.
+    /// Returns the level of a task.
     ///
     /// # Errors
-    /// There is no such task.
+    /// Fails if there is no such task.
     pub fn level(&self, id: &str) -> Result<&Room, EnvError> {
         self.shared.level(id)
     }
 
-    /// The tasks of a split, as they are kept.
+    /// Returns the tasks of a split, as they are kept.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if there is no such split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// A fresh environment, as its own type.
+    /// Returns a fresh environment, as its own type.
     pub fn sokoban(&self) -> SokobanEnv {
         SokobanEnv::new(Arc::clone(&self.shared), self.max_steps)
     }
@@ -264,8 +264,9 @@ mod tests {
         set.split(split).unwrap().iter().map(|task| task.digest.clone()).collect()
     }
 
-    /// The room of a level in a form of its own, made of its text alone: what the player can reach without its player, walls
-    /// all around cut off, and of its eight turns the one that comes first in the alphabet.
+    /// Returns a canonical form of a room: the cells that the player can reach, without the player,
+    /// with surrounding walls cut off; of the eight rotations and reflections, the first in
+    /// alphabetical order.
     fn plain(room: &Room) -> String {
         let rows: Vec<Vec<char>> = room.to_string().lines().map(|row| row.chars().collect()).collect();
         let mut reached: Vec<Vec<char>> = rows.iter().map(|row| vec!['#'; row.len()]).collect();

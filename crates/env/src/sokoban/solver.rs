@@ -5,16 +5,16 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::room::{Direction, MOST_BOXES, Room};
 
-/// Most states that a search looks at before it gives up.
+/// Maximum number of states that a search looks at before it gives up.
 pub const MOST_STATES: usize = 4_000_000;
 
-/// Up to so many states a table says which were seen, above that a set.
+/// Up to so many states a table states which were seen, above that a set.
 const MOST_TABLE: u64 = 1 << 18;
 
 /// The outcome of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Solution {
-    /// A shortest way to put all boxes on targets; empty where they are.
+    /// A shortest way to put all boxes on targets; empty if they are.
     Moves(Vec<Direction>),
     /// There is none.
     Unsolvable,
@@ -23,7 +23,7 @@ pub enum Solution {
 }
 
 impl Solution {
-    /// The moves, where there are.
+    /// Returns the moves, where there are.
     pub fn moves(self) -> Option<Vec<Direction>> {
         match self {
             Self::Moves(moves) => Some(moves),
@@ -81,7 +81,7 @@ impl Seen {
         }
     }
 
-    /// True if a state is seen for the first time.
+    /// Returns true if a state is seen for the first time.
     pub(super) fn insert(&mut self, code: u64) -> bool {
         if self.uses_table {
             std::mem::replace(&mut self.table[code as usize], self.search) != self.search
@@ -125,12 +125,12 @@ impl Floor {
         }
     }
 
-    /// The number of a place; [`WALL`] where the player cannot come.
+    /// Returns the number of a place; [`WALL`] where the player cannot come.
     pub(super) fn number(&self, at: usize) -> u16 {
         self.numbers[at]
     }
 
-    /// Number of codes of states with so many boxes; `None` where they are too many to count.
+    /// Returns the number of states with this many boxes; `None` if it is too large.
     pub(super) fn codes(&self, boxes: usize) -> Option<u64> {
         (self.cells.len() as u64).checked_pow(boxes as u32 + 1)
     }
@@ -145,12 +145,12 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The state as a number below [`Floor::codes`].
+    /// Returns the state as a number below [`Floor::codes`].
     pub(super) fn code(&self, cells: u64) -> u64 {
         self.boxes[..self.count].iter().fold(u64::from(self.player), |code, &at| code * cells + u64::from(at))
     }
 
-    /// The state of a number.
+    /// Returns the state of a number.
     pub(super) fn decode(mut code: u64, cells: u64, count: usize) -> Self {
         let mut boxes = [0; MOST_BOXES];
         for place in boxes[..count].iter_mut().rev() {
@@ -160,7 +160,7 @@ impl State {
         Self { player: code as u16, boxes, count }
     }
 
-    /// The box on a cell.
+    /// Returns the box on a cell.
     pub(super) fn box_at(&self, at: u16) -> Option<usize> {
         self.boxes[..self.count].iter().position(|&place| place == at)
     }
@@ -201,7 +201,7 @@ impl Default for Solver {
 }
 
 impl Solver {
-    /// A search that gives up after so many states.
+    /// Creates a search that gives up after so many states.
     pub fn new(most_states: usize) -> Self {
         Self { floor: Floor::default(), seen: Seen::default(), nodes: Vec::new(), most_states }
     }
@@ -211,8 +211,7 @@ impl Solver {
         self.most_states
     }
 
-    /// The shortest solution of a room as it stands; of several the one that is first by its moves in the order of
-    /// [`Direction::ALL`].
+    /// Returns the shortest solution of a room; ties are broken by the order of [`Direction::ALL`].
     pub fn solve(&mut self, room: &Room) -> Solution {
         self.floor.set(room);
         let mut start = State { player: self.floor.number(room.player()), boxes: [0; MOST_BOXES], count: 0 };
@@ -286,7 +285,7 @@ impl Solver {
     }
 }
 
-/// The moves to the last node.
+/// Returns the moves to the last node.
 fn path(nodes: &[Node]) -> Vec<Direction> {
     let mut moves = Vec::new();
     let mut at = nodes.len() - 1;

@@ -42,8 +42,9 @@ pub struct SokobanSettings {
     /// then have a picture after their text. Without it none are drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
-    /// Folder of tiles (`wall.png`, `floor.png`, `box_target.png`, `box_on_target.png`, `box.png`, `player.png`,
-    /// `player_on_target.png`, 16 x 16 pixels each) that pictures are made of, instead of the project's own.
+    /// Folder of tiles (`wall.png`, `floor.png`, `box_target.png`, `box_on_target.png`, `box.png`,
+    /// `player.png`, `player_on_target.png`, 16 x 16 pixels each) to use instead of the project's
+    /// own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiles: Option<PathBuf>,
     /// The generated levels.
@@ -73,7 +74,7 @@ pub struct SokobanWorld {
 }
 
 impl SokobanWorld {
-    /// The levels.
+    /// Returns the levels.
     pub fn set(&self) -> &SokobanSet {
         &self.set
     }

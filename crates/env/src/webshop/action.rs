@@ -12,9 +12,9 @@ pub enum Action {
 }
 
 impl Action {
-    /// Reads an action as the original does: by the greedy pattern `(.+)\[(.+)\]` at the start of the text, whose
-    /// dot stops at a newline. So the name runs to the LAST bracket that opens before the last one that closes,
-    /// what follows is ignored, and a name other than exactly `search` or `click` does nothing.
+    /// Parses an action like the original, by the greedy pattern `(.+)\[(.+)\]` at the start of the
+    /// text, whose dot stops at a newline. The name extends to the last opening bracket before the
+    /// last closing one, and the rest is ignored. Names other than `search` and `click` do nothing.
     pub fn parse(text: &str) -> Self {
         let line = text.split('\n').next().unwrap_or_default();
         let Some((name, argument)) = split(line) else { return Self::Other };

@@ -38,7 +38,7 @@ fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut
         .collect()
 }
 
-/// One price, or the two ends of a range.
+/// Returns one price, or the two ends of a range.
 pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
     match product.pricing.as_slice() {
         [] => (UNKNOWN_PRICE, None),
@@ -48,10 +48,11 @@ pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
 }
 
 impl Catalogue {
-    /// A catalogue in memory. The prices of ranges are drawn from `random` in the order of the products.
+    /// Creates a catalogue in memory. The prices of ranges are drawn from `random` in the order of the
+    /// products.
     ///
     /// # Errors
-    /// If two products have one identifier.
+    /// Fails if two products have one identifier.
     pub fn from_products(products: Vec<Product>, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let mut by_asin = HashMap::with_capacity(products.len());
         for (index, product) in products.iter().enumerate() {
@@ -64,18 +65,19 @@ impl Catalogue {
         Ok(Self { products: Products::Memory { products, by_asin }, prices })
     }
 
-    /// A catalogue in a file that [`StoreWriter`](super::store::StoreWriter) wrote. The heap holds one number a product.
+    /// Returns a catalogue in a file that [`StoreWriter`](super::store::StoreWriter) wrote. The heap
+    /// holds one number a product.
     ///
     /// # Errors
-    /// The file cannot be read, is not whole, or has a table of another length than it says.
+    /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
     pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let store = Store::open(path)?;
         let prices = draw((0..store.len()).map(|index| store.ends(index)), random);
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Gives the products of a mapped catalogue the nouns of their titles: those in the file `path`, which is made of
-    /// the side file in `folder` where it is missing. Returns whether there are any.
+    /// Adds the nouns of titles to a mapped catalogue, from the file `path`, which is created from
+    /// the side file in `folder` if missing. Returns whether there are any.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();
@@ -85,20 +87,20 @@ impl Catalogue {
         Ok(any)
     }
 
-    /// Number of products.
+    /// Returns the number of products.
     pub fn len(&self) -> usize {
         self.prices.len()
     }
 
-    /// True if there is no product.
+    /// Returns true if there is no product.
     pub fn is_empty(&self) -> bool {
         self.prices.is_empty()
     }
 
-    /// The product at this place.
+    /// Returns the product at this place.
     ///
     /// # Errors
-    /// There is no such place, or the product's record in the file is broken.
+    /// Fails if there is no such place, or the product's record in the file is broken.
     pub fn product(&self, index: u32) -> Result<Arc<Product>, EnvError> {
         let missing = || EnvError::Other(format!("the catalogue has no product number {index}"));
         match &self.products {
@@ -113,12 +115,12 @@ impl Catalogue {
         }
     }
 
-    /// The price that the product at this place is judged by; 100 where there is none.
+    /// Returns the price that the product at this place is judged by; 100 if there is none.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }
 
-    /// The place of a product.
+    /// Returns the place of a product.
     pub fn find(&self, asin: &str) -> Option<u32> {
         match &self.products {
             Products::Memory { by_asin, .. } => by_asin.get(asin).copied(),
@@ -126,7 +128,7 @@ impl Catalogue {
         }
     }
 
-    /// The identifier of the product at this place, without reading a mapped product.
+    /// Returns the identifier of the product at this place, without reading a mapped product.
     pub(super) fn identifier(&self, index: u32) -> Result<String, EnvError> {
         match &self.products {
             Products::Mapped { store, .. } if (index as usize) < store.len() => {
@@ -136,7 +138,7 @@ impl Catalogue {
         }
     }
 
-    /// The first byte of the SHA-256 of a product's identifier.
+    /// Returns the first byte of the SHA-256 of a product's identifier.
     pub(super) fn identifier_byte(&self, index: u32) -> Result<u8, EnvError> {
         let first = |asin: &[u8]| Sha256::digest(asin)[0];
         match &self.products {
@@ -145,10 +147,10 @@ impl Catalogue {
         }
     }
 
-    /// Indices of all products that fulfil a condition, in the catalogue's order.
+    /// Returns the indices of all products that fulfil a condition, in the catalogue's order.
     ///
     /// # Errors
-    /// A product's record in the catalogue's file is broken.
+    /// Fails if a product's record in the catalogue's file is broken.
     pub fn filter(&self, mut wanted: impl FnMut(&Product) -> bool) -> Result<Vec<u32>, EnvError> {
         let mut found = Vec::new();
         for index in 0..self.len() as u32 {

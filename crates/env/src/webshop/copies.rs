@@ -1,7 +1,8 @@
 //! Goals that are equal in everything and stand in two splits.
 //!
-//! A product that lists one value of an option twice gives each of its goals twice. Among the shuffled goals of the official 1,000 products nine pairs
-//! are such, and two of the first 500 goals, the tests, stand among the training goals as well.
+//! A product that lists an option value twice yields each of its goals twice. The official 1,000
+//! products have nine such pairs among the shuffled goals. Two of the first 500 goals, the tests,
+//! are also among the training goals.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +12,11 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Takes goals out of a split whose copies stand in a later one. `splits` come as [`super::Splits`] names them: training first, tests last, which
-/// stay as they are.
+/// Removes goals from a split that also occur in a later one. `splits` are in the order of
+/// [`super::Splits`]: training first, tests last and unchanged.
 ///
 /// # Errors
-/// A product's record in the catalogue's file is broken.
+/// Fails if a product's record in the catalogue's file is broken.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,
@@ -45,7 +46,8 @@ pub(super) fn take_out(
     Ok(())
 }
 
-/// True if two goals of a product may be equal: it has a value twice in an option, or an instruction twice.
+/// Returns true if two goals of a product may be equal: it has a value twice in an option, or an
+/// instruction twice.
 fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
     fn repeats<'a>(mut texts: impl Iterator<Item = &'a str>) -> bool {
         let mut seen = BTreeSet::new();

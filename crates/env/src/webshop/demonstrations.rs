@@ -11,13 +11,14 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, check_probability, play_all,
 };
 
-/// Lets the [`Expert`] shop for the goals of a request's split, and keeps the episodes that reach their goal, or miss nothing of
-/// it but the options left out: with `option_drop_prob` the expert leaves out an option value that the goal asks for, as people
-/// in a hurry do, and a policy that imitates them learns it too. An invalid action clicks on something that is not on the page.
+/// Lets the [`Expert`] shop for the goals of a split, and keeps episodes that reach their goal or
+/// miss only left-out options. With `option_drop_prob` the expert leaves out an option value, so a
+/// policy that imitates it does so, too. An invalid action clicks on something that is not on the
+/// page.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], [`EnvError::Other`] if `option_drop_prob` is no probability below 1, those of [`play_all`], and
-/// whatever the shop fails with.
+/// Returns [`EnvError::UnknownSplit`], [`EnvError::Other`] if `option_drop_prob` is not a
+/// probability below 1, the errors of [`play_all`], and those of the shop.
 pub fn demonstrate(
     set: &WebshopSet,
     request: &DemonstrationRequest<'_>,
@@ -29,7 +30,7 @@ pub fn demonstrate(
     })
 }
 
-/// One episode; `None` if it misses more of its goal than the options left out.
+/// Returns one episode; `None` if it misses more of its goal than the options left out.
 fn play(
     set: &WebshopSet,
     task: Task,
@@ -71,8 +72,8 @@ fn play(
     }
 }
 
-/// A click on something that an earlier page of the episode had and this one has not: nothing happens, and what
-/// has not been seen is not given away.
+/// Returns a click on something that was on an earlier page of the episode and is not on this one:
+/// nothing happens, and nothing unseen is revealed.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

@@ -20,20 +20,22 @@ pub const DEFAULT_MAX_STEPS: usize = 15;
 /// The metric that holds the score of the purchase, from 0 to 1.
 pub const TASK_SCORE: &str = "task_score";
 
-/// The metric that is 1 if the score's type factor is the project's stand-in and 0 if it is exact: see
-/// [`Judge::type_score`].
+/// Name of the metric that is 1 if the score's type factor is the project's stand-in, and 0 if it
+/// is exact ([`Judge::type_score`]).
 pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Plays the goals of a [`super::WebshopSet`], one episode at a time.
 ///
-/// The reward of a purchase is 1 for a score of 1 and 0 otherwise, or the score itself ([`super::reward::Reward`]);
-/// everything else gives 0. The score comes as the metric [`TASK_SCORE`] of the step that buys, too. An episode ends
-/// with a purchase (`terminated`) or at the step limit (`truncated`); actions that do nothing count as steps.
+/// The reward of a purchase is 1 for a score of 1, else 0; or the score itself
+/// ([`super::reward::Reward`]). Other actions give 0. The score is also the metric [`TASK_SCORE`]
+/// of the buying step. An episode ends with a purchase (`terminated`) or at the step limit
+/// (`truncated`). Actions that do nothing count as steps.
 ///
-/// Progress is the share of what the goal asks for (every attribute, every option, the price, the type) that the open
-/// page has or shows. On a product's pages the product counts, with the options chosen so far. On a page of
-/// results only price and type count, of the best product listed, because nothing else can be seen there. The type
-/// counts with its factor. It is 0 at the start page and 1 exactly where a purchase reaches the goal.
+/// Progress is the fraction of the goal's requirements (each attribute, each option, the price, the
+/// type) that the open page meets. On pages of a product, the product and the chosen options count.
+/// On a result page, only price and type of the best listed product count, because nothing else is
+/// visible. The type counts with its factor. Progress is 0 at the start page, and 1 exactly if a
+/// purchase would reach the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,
@@ -77,12 +79,12 @@ impl WebshopEnv {
         Self { world, max_steps, episode: None }
     }
 
-    /// The visit being played.
+    /// Returns the visit being played.
     pub fn session(&self) -> Option<&Session> {
         self.episode.as_ref().map(|episode| &episode.session)
     }
 
-    /// Score of the purchase, once there is one.
+    /// Returns the score of the purchase, once there is one.
     pub fn score(&self) -> Option<Score> {
         self.episode.as_ref()?.score
     }

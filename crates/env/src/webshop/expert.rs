@@ -1,9 +1,10 @@
 //! An agent that shops by reading: for demonstrations, and for advice to people.
 //!
-//! It knows the instruction, the observations and the admissible actions, nothing else. It searches for the words of
-//! the instruction, opens the listed product whose title has most of them at an allowed price, makes sure that the
-//! options asked for are there, reads the features where the title leaves words open, and goes on to the next
-//! product where too much is missing. When steps run short it goes back to the best one it has seen.
+//! The expert knows only the instruction, the observations and the admissible actions. It searches
+//! for the words of the instruction, and opens the product whose title has most of them at an
+//! allowed price. It checks that the requested options exist, and reads the features if the title
+//! leaves words open. If too much is missing, it continues with the next product. When few steps
+//! are left, it returns to the best product so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +13,11 @@ use turnwise_core::Observation;
 use super::environment::DEFAULT_MAX_STEPS;
 use super::page::SEARCH;
 
-/// Buttons, which are no option values.
+/// Buttons, which are not option values.
 const BUTTONS: [&str; 8] =
     ["back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now"];
 
-/// Words of instructions that say nothing about the product.
+/// Words of instructions that do not describe the product.
 const FILLERS: &str = "a about after am an and are as be best broke buy by called can care choose comes described do feature \
     features find for friend from get give help i if in interested is it kind like look looking me must my need new of old \
     on one ones or order our out people please possible price search should show sister some that the them they thing to \
@@ -69,7 +70,7 @@ pub struct Expert {
 }
 
 impl Expert {
-    /// An agent with this instruction.
+    /// Creates an agent with this instruction.
     pub fn new(instruction: &str) -> Self {
         Self {
             wish: Wish::read(instruction),
@@ -83,19 +84,19 @@ impl Expert {
         }
     }
 
-    /// The same with another step limit.
+    /// Returns the same with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// The next action.
+    /// Returns the next action.
     pub fn act(&mut self, observation: &Observation) -> String {
         self.act_noisy(observation, &mut || false)
     }
 
-    /// The next action of an expert that leaves out an option value that the goal asks for wherever `option_drop_prob` says so,
-    /// asked once for every value, and never comes back to it.
+    /// Returns the next action of an expert that skips each requested option value with
+    /// `option_drop_prob`, decided once per value.
     pub fn act_noisy(
         &mut self,
         observation: &Observation,
@@ -249,7 +250,7 @@ impl Expert {
         self.choose_or_buy(&wanted, option_drop_prob)
     }
 
-    /// Chooses the next value, or buys where none is left.
+    /// Chooses the next value, or buys if none is left.
     fn choose_or_buy(&mut self, wanted: &[String], option_drop_prob: &mut dyn FnMut() -> bool) -> String {
         for value in wanted {
             if self.chosen.insert(value.clone()) && !option_drop_prob() {
@@ -303,13 +304,14 @@ impl Wish {
         Self { query, words, values, text: text.to_lowercase(), limit: price, loose }
     }
 
-    /// Number of the words that a text does not have.
+    /// Returns the number of the words that a text does not have.
     fn missing(&self, text: &str) -> usize {
         let found = words(text);
         self.words.iter().filter(|word| !found.contains(*word)).count()
     }
 
-    /// Number of options that loose words name and that have no value on the page that the words name with them.
+    /// Returns the number of options that loose words name and that have no value on the page that the
+    /// words name with them.
     fn unmet(&self, parts: &[&str], offered: &[&str], wanted: &[String]) -> usize {
         let named = |part: &&&str| self.loose && !offered.contains(*part) && has_phrase(&self.text, part);
         let met = |name: &str| {
@@ -321,8 +323,8 @@ impl Wish {
         parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
-    /// The offered values to choose: those named, or, where none is named, those that the instruction has in its
-    /// sentence, longer ones first, no two of them overlapping.
+    /// Returns the offered values to choose: those named, or, if none is named, those that the
+    /// instruction has in its sentence, longer ones first, no two of them overlapping.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -340,7 +342,7 @@ impl Wish {
     }
 }
 
-/// True if a phrase stands in a text with no letter or digit next to it.
+/// Returns true if a phrase stands in a text with no letter or digit next to it.
 fn has_phrase(text: &str, phrase: &str) -> bool {
     let solid = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     !phrase.is_empty()
@@ -349,7 +351,7 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
         })
 }
 
-/// A text without fillers, to search for.
+/// Returns a text without fillers, to search for.
 fn plain(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
@@ -361,7 +363,7 @@ fn is_filler(word: &str) -> bool {
     FILLERS.split_ascii_whitespace().any(|filler| filler == word)
 }
 
-/// The words of a text in lower case, without fillers and endings.
+/// Returns the words of a text in lower case, without fillers and endings.
 fn words(text: &str) -> BTreeSet<String> {
     let lower = text.to_lowercase();
     let split = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
@@ -372,7 +374,7 @@ fn words(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A word without its plural.
+/// Returns a word without its plural.
 fn stem(word: &str) -> String {
     let without = |ending: &str| word.strip_suffix(ending).filter(|rest| rest.len() > 2);
     if let Some(rest) = without("ies") {
@@ -389,7 +391,7 @@ fn stem(word: &str) -> String {
     without("s").unwrap_or(word).to_owned()
 }
 
-/// The texts of a page after the instruction, without the marks of `text_rich`.
+/// Returns the texts of a page after the instruction, without the marks of `text_rich`.
 fn parts(text: &str) -> Vec<&str> {
     let rich = !text.contains(" [SEP] ");
     let all: Vec<&str> = if rich {

@@ -1,11 +1,11 @@
 //! Fuzzy comparison of short texts: `token_set_ratio` of the Python package thefuzz (0.20 and later, which is
 //! rapidfuzz underneath).
 //!
-//! The score of two texts is 100 if the words of one contain the words of the other. Otherwise, with `i` the words
-//! in both and `a`, `b` the words in one only (sorted, joined by spaces), it is the best of `ratio(i + a, i + b)`,
-//! `ratio(i, i + a)` and `ratio(i, i + b)`, the last two only if `i` is not empty, where
-//! `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))` and `indel` counts inserted and deleted characters. The
-//! result is rounded to a whole number, halves to the even one.
+//! The score of two texts is 100 if the words of one contain the words of the other. Otherwise, let
+//! `i` be the common words and `a`, `b` the words in only one text (sorted, joined by spaces). The
+//! score is the best of `ratio(i + a, i + b)`, `ratio(i, i + a)` and `ratio(i, i + b)`, the last
+//! two only if `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, where `indel`
+//! counts inserted and deleted characters. The result is rounded, halves to even.
 //!
 //! Differs from the thefuzz 0.19 that WebShop pins: its ratio is rounded inside as well, so the two can differ by 1.
 
@@ -28,15 +28,16 @@ fn is_word(character: char) -> bool {
     WORD.as_ref().is_some_and(|word| word.is_match(character.encode_utf8(&mut buffer)))
 }
 
-/// The lower-case form where it is one character.
+/// Returns the lower-case form if it is one character.
 fn lower(character: char) -> char {
     let mut lowered = character.to_lowercase();
     lowered.next().unwrap_or(character)
 }
 
 impl Words {
-    /// The words of a text. Characters from U+0080 to U+00FF are dropped first (thefuzz's `force_ascii`), then
-    /// everything that is neither letter nor digit becomes a space, then all is lower-cased.
+    /// Returns the words of a text. Characters from U+0080 to U+00FF are dropped first (thefuzz's
+    /// `force_ascii`), then everything that is neither letter nor digit becomes a space, then all is
+    /// lower-cased.
     pub(super) fn new(text: &str) -> Self {
         let kept = text.chars().filter(|character| !('\u{80}'..='\u{ff}').contains(character));
         let clean: String =
@@ -48,7 +49,7 @@ impl Words {
         Self(words)
     }
 
-    /// The score of two texts, from 0 to 100.
+    /// Returns the score of two texts, from 0 to 100.
     pub(super) fn token_set_ratio(&self, other: &Self) -> u32 {
         if self.0.is_empty() || other.0.is_empty() {
             return 0;
@@ -130,7 +131,8 @@ fn indel(left: &[char], right: &[char]) -> usize {
     left.len() + right.len() - 2 * common(left, right)
 }
 
-/// Length of the longest common subsequence, 64 cells at a time where the shorter text fits (Hyyrö 2004).
+/// Returns the length of the longest common subsequence, 64 cells at a time if the shorter text
+/// fits (Hyyrö 2004).
 fn common(left: &[char], right: &[char]) -> usize {
     let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
     if short.is_empty() {

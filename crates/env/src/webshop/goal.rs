@@ -19,7 +19,7 @@ pub enum GoalOptions {
 }
 
 impl GoalOptions {
-    /// Number of options.
+    /// Returns the number of options.
     pub fn len(&self) -> usize {
         match self {
             Self::Named(options) => options.len(),
@@ -27,7 +27,7 @@ impl GoalOptions {
         }
     }
 
-    /// True if no option is asked for.
+    /// Returns true if no option is asked for.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -51,11 +51,11 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// The digest of the goal's content: the product it was made of, with what its type is judged by, the instruction,
-    /// and everything that is asked for.
+    /// Returns the digest of the goal's content: its product with the data for judging the type,
+    /// the instruction, and all requirements.
     ///
     /// # Errors
-    /// The catalogue does not have the goal's product, or its record in the file is broken.
+    /// Fails if the catalogue does not have the goal's product, or its record in the file is broken.
     pub fn digest(&self, catalogue: &Catalogue) -> Result<String, EnvError> {
         let product = catalogue.product(self.product)?;
         let mut parts: Vec<&str> = vec![
@@ -96,7 +96,7 @@ pub enum GoalKind {
 /// The price of a goal that names none.
 const NO_LIMIT: f64 = 1_000_000.0;
 
-/// All goals of a catalogue in their order, 20 bytes each: a goal is put together when it is asked for.
+/// All goals of a catalogue in order, 20 bytes each. A goal is assembled on demand.
 #[derive(Clone, Debug)]
 pub struct Goals {
     kind: GoalKind,
@@ -128,17 +128,18 @@ impl Spec {
 impl Goals {
     /// Makes the goals of a catalogue: in the products' order, then shuffled.
     ///
-    /// `random` goes on from the draws of the prices; every product with an instruction (every human instruction
-    /// with attributes) draws two of the next four multiples of 10 dollars above the product's price and takes the
-    /// higher, if there are two below 1,000. `shuffle`: the seed of the shuffle. This is the original to the bit:
-    /// with 42 for all three, verl-agent's 6,910 goals of the 1,000-product files come in its order.
+    /// `random` continues after the draws of the prices. Each product with an instruction draws two
+    /// of the next four multiples of 10 dollars above its price, and takes the higher, if two are
+    /// below 1,000. `shuffle` is the seed of the shuffle. This equals the original to the bit: with
+    /// 42 for all three, verl-agent's 6,910 goals of the 1,000-product files have its order.
     ///
-    /// `most`: how many combinations of one product become goals at most, drawn by the project's own generator; all
-    /// if absent, as in the original. A product with more than a million of them then gives no goals and is counted
-    /// ([`Goals::skipped`]), and so is one with more than 4,294,967,295 whatever `most` is.
+    /// `most` limits the option combinations of a product that become goals, drawn by the project's
+    /// generator; absent: all, as in the original. A product with more than a million then gives no
+    /// goals and is counted ([`Goals::skipped`]), as is one with more than 4,294,967,295 for any
+    /// `most`.
     ///
     /// # Errors
-    /// A product's record in the catalogue's file is broken.
+    /// Fails if a product's record in the catalogue's file is broken.
     pub fn make(
         catalogue: &Catalogue,
         kind: GoalKind,
@@ -183,7 +184,7 @@ impl Goals {
         Ok(Self { kind, specs, order, skipped })
     }
 
-    /// Goals of which the parts were kept.
+    /// Returns the goals of which the parts were kept.
     pub(super) fn from_parts(kind: GoalKind, specs: &[[u32; 3]], order: Vec<u32>, skipped: usize) -> Self {
         let spec = |[product, number, tens]: &[u32; 3]| Spec {
             product: *product,
@@ -193,8 +194,8 @@ impl Goals {
         Self { kind, specs: specs.iter().map(spec).collect(), order, skipped }
     }
 
-    /// Parts of the goals to be written to a file: product, number and price limit in tens of each, and their indices
-    /// ordered by product and number.
+    /// Returns the parts of the goals for a file: product, number and price limit in tens, and the
+    /// indices ordered by product and number.
     pub(super) fn parts(&self) -> (impl Iterator<Item = [u32; 3]> + '_, &[u32]) {
         (self.specs.iter().map(|spec| [spec.product, spec.number, u32::from(spec.tens)]), &self.order)
     }
@@ -204,27 +205,27 @@ impl Goals {
         self.skipped
     }
 
-    /// Number of goals.
+    /// Returns the number of goals.
     pub fn len(&self) -> usize {
         self.specs.len()
     }
 
-    /// True if there is no goal.
+    /// Returns true if there is no goal.
     pub fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }
 
-    /// The goal at this index of the shuffled order.
+    /// Returns the goal at this index of the shuffled order.
     ///
     /// # Errors
-    /// There is no goal at this index; the catalogue does not have its product or the instruction that it was made
-    /// of; or the product's record in the file is broken.
+    /// Fails if there is no goal at this index, if the catalogue lacks its product or instruction,
+    /// or if the product's record is broken.
     pub fn get(&self, catalogue: &Catalogue, index: usize) -> Result<Goal, EnvError> {
         let spec = self.spec(index)?;
         self.build(catalogue, *spec)
     }
 
-    /// Index of the goal with this id.
+    /// Returns the index of the goal with this id.
     pub fn position(&self, catalogue: &Catalogue, id: &str) -> Option<usize> {
         let (asin, number) = self.parse_id(id)?;
         let wanted = (catalogue.find(asin)?, number);
@@ -236,17 +237,17 @@ impl Goals {
         self.specs.get(index).ok_or_else(|| EnvError::Other(format!("there is no goal number {index}")))
     }
 
-    /// The source of their words.
+    /// Returns the source of their words.
     pub(super) fn kind(&self) -> GoalKind {
         self.kind
     }
 
-    /// The product of the goal at this index, by its index in the catalogue.
+    /// Returns the product of the goal at this index, by its index in the catalogue.
     pub(super) fn product(&self, index: usize) -> Result<u32, EnvError> {
         Ok(self.spec(index)?.product)
     }
 
-    /// The indices of all goals of its product, itself among them.
+    /// Returns the indices of all goals of its product, itself among them.
     pub(super) fn of_same_product(&self, index: usize) -> Result<&[u32], EnvError> {
         let product = self.product(index)?;
         let of = |index: &u32| self.specs[*index as usize].product;
@@ -267,16 +268,16 @@ impl Goals {
         Some((asin, number.parse().ok()?))
     }
 
-    /// The id of the goal at this index.
+    /// Returns the id of the goal at this index.
     pub(super) fn id(&self, catalogue: &Catalogue, index: usize) -> Result<String, EnvError> {
         let spec = self.spec(index)?;
         Ok(format!("{}/{}/{}", self.prefix(), catalogue.identifier(spec.product)?, spec.number))
     }
 
-    /// The first byte of the SHA-256 of the identifier of the goal's product.
+    /// Returns the first byte of the SHA-256 of the identifier of the goal's product.
     ///
     /// # Errors
-    /// There is no goal at this index, or a catalogue in memory does not have its product.
+    /// Fails if there is no goal at this index, or a catalogue in memory does not have its product.
     pub fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
         let spec = self.spec(index)?;
         catalogue.identifier_byte(spec.product)
@@ -320,7 +321,7 @@ impl Goals {
     }
 }
 
-/// All numbers below `count`, or `most` of them in ascending order.
+/// Returns all numbers below `count`, or `most` of them in ascending order.
 fn some_of(count: u32, most: Option<usize>, seed: u64, product: u32) -> Vec<u32> {
     let Some(most) = most.filter(|most| *most < count as usize) else { return (0..count).collect() };
     let mut rng = Seed::derive(seed, Purpose::Tasks, &[u64::from(product)]).rng();
@@ -331,7 +332,7 @@ fn some_of(count: u32, most: Option<usize>, seed: u64, product: u32) -> Vec<u32>
     chosen.into_iter().collect()
 }
 
-/// The limit above a price, in tens of dollars; 0 if there is none.
+/// Returns the limit above a price, in tens of dollars; 0 if there is none.
 fn price_limit(price: f64, random: &mut PythonRandom) -> u16 {
     let above: Vec<u16> = (1..100).filter(|tens| f64::from(*tens) * 10.0 > price).take(4).collect();
     if above.len() < 2 {
@@ -341,7 +342,7 @@ fn price_limit(price: f64, random: &mut PythonRandom) -> u16 {
     above[first.max(second)]
 }
 
-/// One combination of option values, the options sorted by name, the last one changing fastest.
+/// Returns one combination of option values, the options sorted by name, the last one changing fastest.
 fn combination(product: &Product, number: u32) -> Vec<(String, String)> {
     let mut options: Vec<_> = product.options.iter().collect();
     options.sort_by(|a, b| a.name.cmp(&b.name));

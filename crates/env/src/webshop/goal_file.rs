@@ -1,9 +1,9 @@
-//! The goals of a large catalogue in a file beside it, so that only the first start makes them.
+//! A file with the goals of a large catalogue, so that only the first start creates them.
 //!
-//! Making the goals reads every product: minutes and gigabytes of touched pages for the full catalogue. A file has one
-//! line of JSON, which says what the goals were made of and how many there are, and then numbers of 32 bits,
-//! little-endian: for every goal its product, its number and its price limit in tens; their indices ordered by product and
-//! number; and the indices of each split.
+//! Creating the goals reads every product: minutes and gigabytes for the full catalogue. The file
+//! has one line of JSON with the source and the number of goals. Then follow little-endian 32-bit
+//! numbers: product, number and price limit in tens of each goal; their indices ordered by product
+//! and number; and the indices of each split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Source {
         Self { version: 2, products: products.to_owned(), goals, goals_per_product, seed, splits }
     }
 
-    /// Name of a file about these goals.
+    /// Returns the name of a file about these goals.
     pub(super) fn file_name(&self, kind: &str) -> String {
         let name = serde_json::to_string(self).unwrap_or_default();
         let digest = Sha256::digest(name);
@@ -42,7 +42,7 @@ impl Source {
         format!("{kind}-{number:016x}.bin")
     }
 
-    /// The file of these goals in a folder.
+    /// Returns the file of these goals in a folder.
     fn path(&self, folder: &Path) -> PathBuf {
         folder.join(self.file_name("goals"))
     }
@@ -59,7 +59,7 @@ struct Header {
 /// Goals and the indices of each of their splits.
 pub(super) type Divided = (Goals, Vec<Vec<u32>>);
 
-/// The goals of a source, where the folder has them whole.
+/// Returns the goals of a source, where the folder has them whole.
 pub(super) fn load(folder: &Path, source: &Source) -> Option<Divided> {
     let bytes = std::fs::read(source.path(folder)).ok()?;
     let line = bytes.iter().position(|byte| *byte == b'\n')?;

@@ -1,15 +1,15 @@
 //! The nouns of titles, from a side file that a part-of-speech tagger made.
 //!
-//! The original's type factor compares the nouns and names that spaCy finds in two titles. No tagger is part of this
-//! project, so it reads them: `nouns.jsonl` (or `.zst` of it) in the official folder, one title a line, made by
-//! `tools/webshop_nouns.py`:
+//! The original's type factor compares the nouns and names that spaCy finds in two titles. This
+//! project has no tagger, so it reads them from `nouns.jsonl` (or `.zst`) in the official folder,
+//! one title per line, made by `tools/webshop_nouns.py`:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
 //! ```
 //!
-//! The nouns are in lower case, in order, with repeats. Of the full catalogue they are put into a file beside the
-//! products (`nouns.bin`), one list a product, which is mapped:
+//! Nouns are in lower case, in order, with repeats. For the full catalogue they are written to a
+//! memory-mapped file (`nouns.bin`), one list per product:
 //!
 //! ```text
 //! magic (8)  size of nouns.jsonl u64  number of products u64  end of each list u64  lists (postcard)
@@ -40,10 +40,11 @@ struct Titled {
     nouns: Vec<String>,
 }
 
-/// Nouns by title; `None` where the folder has no side file.
+/// Nouns by title; `None` if the folder has no side file.
 ///
 /// # Errors
-/// The side file cannot be read, or a line of it, which the error names, is no object with `title` and `nouns`.
+/// Fails if the side file cannot be read, or if a line is not an object with `title` and `nouns`
+/// (the error names it).
 pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvError> {
     let Ok(path) = official::find(folder, &[NOUNS]) else { return Ok(None) };
     let mut found = HashMap::new();
@@ -70,7 +71,7 @@ pub(super) struct NounFile {
 }
 
 impl NounFile {
-    /// Opens the file of a catalogue, or makes it from the side file in `folder`; `None` where there is neither.
+    /// Opens the file of a catalogue, or makes it from the side file in `folder`; `None` if there is neither.
     pub(super) fn open_or_make(
         path: &Path,
         folder: &Path,
@@ -86,7 +87,7 @@ impl NounFile {
         Self::open(path, catalogue.len(), size)
     }
 
-    /// `None` where there is no file, or one of other products or another side file.
+    /// `None` if there is no file, or one of other products or another side file.
     fn open(path: &Path, count: usize, size: Option<u64>) -> Result<Option<Self>, EnvError> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -130,7 +131,7 @@ impl NounFile {
         self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
     }
 
-    /// End of the list of the product before `index`.
+    /// Returns the end of the list of the product before `index`.
     fn end(&self, index: usize) -> Option<usize> {
         match index.checked_sub(1) {
             None => Some(HEAD + self.count * 8),
@@ -138,7 +139,7 @@ impl NounFile {
         }
     }
 
-    /// The nouns of a product's title, where the side file has them.
+    /// Returns the nouns of a product's title, where the side file has them.
     pub(super) fn of(&self, index: usize) -> Option<Vec<String>> {
         let list = self.map.get(self.end(index)?..self.end(index + 1)?)?;
         postcard::from_bytes::<Option<Vec<String>>>(list).ok().flatten()

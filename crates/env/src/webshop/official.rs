@@ -7,9 +7,9 @@
 //! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and rule-written instructions, by product |
 //! | `items_human_ins.json` | instructions written by people, by product |
 //!
-//! Every file may also be compressed with zstd (`.zst`). They are read product by product, whatever their size. A
-//! product that is not as products should be is left out and counted ([`CatalogueReport::skipped`]); a file that is not JSON, or
-//! ends too early, is refused.
+//! Files may be compressed with zstd (`.zst`). They are streamed, so their size does not matter.
+//! Invalid products are left out and counted ([`CatalogueReport::skipped`]). A file that is not
+//! JSON, or ends too early, is rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -80,7 +80,7 @@ impl CatalogueReport {
         }
     }
 
-    /// A warning, if products were left out.
+    /// Returns a warning, if products were left out.
     pub fn warning(&self) -> Option<String> {
         (self.skipped > 0).then(|| {
             let (skipped, all) = (self.skipped, self.skipped + self.products);
@@ -89,7 +89,7 @@ impl CatalogueReport {
     }
 }
 
-/// The size that a folder has files for: small, unless there are only those of the full one.
+/// Returns the size that a folder has files for: small, unless there are only those of the full one.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
@@ -102,7 +102,7 @@ pub fn size_of(folder: &Path) -> Size {
 /// but the first of several with one identifier. `limit`: only the first products of the file.
 ///
 /// # Errors
-/// A file is missing or is not JSON, or none of its products can be read.
+/// Fails if a file is missing or is not JSON, or none of its products can be read.
 pub fn read(
     folder: &Path,
     size: Size,
@@ -165,7 +165,7 @@ pub fn read(
     Ok(report)
 }
 
-/// The first of these files that is there, as it is or with `.zst`.
+/// Returns the first of these files that exists, plain or with `.zst`.
 pub(super) fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
     let candidates = names.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.zst")]);
     candidates.map(|name| folder.join(name)).find(|path| path.is_file()).ok_or_else(|| EnvError::File {
@@ -200,8 +200,8 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
     serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
 }
 
-/// Takes a product with the line it stands on, where the file has one product a line, or the reason why it cannot be
-/// read. Returns whether more are wanted.
+/// Called with a product and its line number (if the file has one product per line), or with the
+/// reason why it cannot be read. Returns whether to continue.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
 /// Hands the elements of a JSON list over while it is read.
@@ -306,7 +306,7 @@ enum Pricing {
     Numbers(Vec<f64>),
 }
 
-/// An empty text where there is nothing to choose.
+/// Empty text if there are no choices.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Choices {
@@ -425,7 +425,7 @@ impl RawHuman {
     }
 }
 
-/// The numbers behind the dollar signs of a crawled price.
+/// Returns the numbers behind the dollar signs of a crawled price.
 fn prices(text: &str) -> Result<Vec<f64>, String> {
     if text.is_empty() {
         return Ok(vec![]);

@@ -43,18 +43,18 @@ fn without_nouns() -> String {
 }
 
 impl WebshopSet {
-    /// The shop of an official folder (see [`official`] for its files).
+    /// Returns the shop of an official folder (see [`official`] for its files).
     ///
-    /// The 1,000 products and their search live in memory. All 1.18 million are put into `built` (or
-    /// `turnwise-shop` inside the folder) at the first time: a file of products, a search index and the goals of every
-    /// choice of options that was asked for, read from there from then on. One process builds and others that want the
-    /// same shop wait; what was interrupted starts again. Delete that folder to build anew, for example after the official
-    /// files have changed.
+    /// The 1,000 products and their index are in memory. The full 1.18 million are converted on
+    /// first use into `built` (or `turnwise-shop` in the folder): a product file, a search index,
+    /// and the goals of each requested choice of options. One process builds while others wait; an
+    /// interrupted build starts again. Delete the folder to rebuild, for example after the official
+    /// files changed.
     ///
     /// # Errors
-    /// Name the file: an official one that is missing or broken, a side file of nouns that is broken, one in `built`
-    /// that cannot be written, is damaged or does not belong to the others. Also where the products give no goals of
-    /// the kind asked for.
+    /// The error names the file: a missing or broken official file, a broken side file of nouns, or
+    /// a file in `built` that is damaged, not writable or inconsistent. Also fails if the products
+    /// yield no goals of the requested kind.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {
@@ -79,20 +79,20 @@ impl WebshopSet {
         }
     }
 
-    /// A shop of generated products, in memory: nothing to download.
+    /// Returns a shop of generated products, in memory: nothing to download.
     ///
     /// # Errors
-    /// The products give no goals, for example because there are none.
+    /// Fails if the products give no goals, for example because there are none.
     pub fn generated(config: GeneratorConfig, options: &WebshopOptions) -> Result<Self, EnvError> {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// A shop of generated products in files, as the full official one is kept: in a folder of its own inside of `built`,
-    /// whose name has the number of the products and what else decides them.
+    /// Opens a shop of generated products in files, like the full official one, in a subfolder of
+    /// `built` named after the number of products and the other settings.
     ///
     /// # Errors
-    /// A file in `built` cannot be written, is damaged or does not belong to the others, or the products give no
-    /// goals, for example because there are none.
+    /// Fails if a file in `built` cannot be written, is damaged or does not belong to the others, or the
+    /// products give no goals, for example because there are none.
     pub fn generated_in(
         built: &Path,
         config: GeneratorConfig,
@@ -108,10 +108,10 @@ impl WebshopSet {
         Self::from_built(inside, built, options)
     }
 
-    /// A shop of products in memory, with its search.
+    /// Returns a shop of products in memory, with its search.
     ///
     /// # Errors
-    /// Two products have one identifier, or none gives a goal of the kind asked for.
+    /// Fails if two products have one identifier, or none gives a goal of the kind asked for.
     pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
         let index = SearchIndex::build_in_memory(documents).map_err(|error| failed(&error))?;
@@ -153,8 +153,8 @@ impl WebshopSet {
 /// Products whose content names the folder of a generated catalogue.
 const SAMPLED: u32 = 64;
 
-/// The folder of a generated catalogue. Its name has a digest of the first products, so that neither another seed nor
-/// another generator finds files that are not its own.
+/// Returns the folder of a generated catalogue. Its name has a digest of the first products, so that
+/// neither another seed nor another generator finds files that are not its own.
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     let sample = GeneratorConfig { products: config.products.min(SAMPLED), ..config };
     let sample: Vec<Product> = generator::products(sample).collect();
@@ -163,12 +163,13 @@ fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     Ok(format!("generated-{}-{digest:016x}", config.products))
 }
 
-/// True if both files are there; each gets its name when it is whole.
+/// Returns true if both files are there; each gets its name when it is whole.
 fn is_built(built: &Path) -> bool {
     built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
 }
 
-/// Reads the full catalogue once and writes both files in a folder aside, from where they are renamed.
+/// Reads the full catalogue once and writes both files to a temporary folder, which is then
+/// renamed.
 fn build(
     built: &Path,
     read: impl FnOnce(&mut dyn FnMut(Product) -> Result<(), EnvError>) -> Result<CatalogueReport, EnvError>,

@@ -1,9 +1,8 @@
-//! The pages of the shop, and the three ways they are read: `text`, `text_rich` and the list of what can be
-//! clicked.
+//! The pages of the shop in three forms: `text`, `text_rich` and the list of clickable items.
 //!
-//! The original renders HTML and takes it apart again. What survives of that is reproduced here: a text of white
-//! space only disappears if it holds a newline and else becomes one space; `text` strips every part, `text_rich`
-//! none.
+//! The original renders HTML and parses it again. Its visible effects are reproduced: a text of
+//! only white space disappears if it contains a newline, and otherwise becomes one space. `text`
+//! strips each part, `text_rich` does not.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -111,8 +110,9 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// Adds the values of option groups, which come after everything else. A value that is also something else
-    /// keeps that one's place but becomes the option; of two groups with one value the last wins.
+    /// Adds the values of option groups, after everything else. A value that is also another item
+    /// keeps that item's position but becomes the option. If two groups share a value, the last
+    /// wins.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();
@@ -126,12 +126,12 @@ impl<'a> PageView<'a> {
         }
     }
 
-    /// Effect of a click on the thing of this name; `None` if there is no such thing on the page.
+    /// Returns the effect of a click on this item; `None` if it is not on the page.
     pub fn target(&self, name: &str) -> Option<Target> {
         self.clickables.iter().find(|(clickable, _)| clickable == name).map(|(_, target)| *target)
     }
 
-    /// The page as the agent reads it.
+    /// Returns the page as the agent reads it.
     pub fn render(&self, mode: ObservationMode) -> String {
         match mode {
             ObservationMode::Text => self.text(),
@@ -173,7 +173,8 @@ impl<'a> PageView<'a> {
         if clicked.is_empty() { out } else { clicked + &out }
     }
 
-    /// The actions to offer: `search[<your query>]` where there is a search bar, then a click on everything.
+    /// Returns the actions to offer: `search[<your query>]` if there is a search bar, then a click
+    /// on each item.
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
@@ -186,7 +187,8 @@ impl<'a> PageView<'a> {
 /// Form of a search among the admissible actions.
 pub const SEARCH: &str = "search[<your query>]";
 
-/// The chosen options as the page after the purchase writes them: JSON with sorted keys, made safe for HTML.
+/// Returns the chosen options as the page after the purchase writes them: JSON with sorted keys, made
+/// safe for HTML.
 pub(super) fn options_json(options: &[(String, String)]) -> String {
     let mut sorted: Vec<&(String, String)> = options.iter().collect();
     sorted.sort();

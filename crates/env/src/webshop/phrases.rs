@@ -9,8 +9,8 @@ const MOST_PRODUCTS: usize = 4_000;
 
 /// Phrases that a word-level tokenizer should make one token each, longest first.
 ///
-/// They are what stands between titles, prices and option values on pages as `webshop-compact` shows them, and what
-/// actions are made of.
+/// Fixed text between titles, prices and option values on pages of `webshop-compact`, and parts of
+/// actions.
 const PHRASES: &[&str] = &[
     "rating: n.a.\ndescription\nfeatures\nreviews\nbuy now\n>",
     "back to search\npage 1 (total results: 50)\nnext >\n",
@@ -48,8 +48,8 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// The phrases of a shop: those of every page, and the identifiers of the products where they are few enough, so
-/// that to copy one from the page into a click is to copy one token.
+/// Returns the phrases of a shop: those of all pages, and the product identifiers if there are few
+/// enough, so that copying an identifier takes one token.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
     if catalogue.len() <= MOST_PRODUCTS {

@@ -30,13 +30,13 @@ pub struct Product {
     pub attributes: Vec<String>,
     /// The attributes that an instruction made for this product asks for.
     pub instruction_attributes: Vec<String>,
-    /// A sentence that asks for this product by `query` and `instruction_attributes`, without options and
-    /// price (`None` where the files have none).
+    /// A sentence that asks for this product by `query` and `instruction_attributes`, without
+    /// options and price; `None` if the files have none.
     pub instruction: Option<String>,
     /// Instructions in people's own words.
     pub human_instructions: Vec<HumanInstruction>,
-    /// The nouns and names of the title in lower case, in order and with repeats, as a part-of-speech tagger found
-    /// them; `None` where the catalogue has none ([`super::nouns`]).
+    /// The nouns and names of the title in lower case, in order and with repeats, as a part-of-speech
+    /// tagger found them; `None` if the catalogue has none ([`super::nouns`]).
     #[serde(skip)]
     pub nouns: Option<Vec<String>>,
 }
@@ -50,7 +50,7 @@ pub struct ProductOption {
     pub values: Vec<String>,
 }
 
-/// An instruction in free words, with what it asks for.
+/// An instruction written by a person, with its requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HumanInstruction {
     /// The sentence, without a price.

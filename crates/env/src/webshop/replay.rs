@@ -7,13 +7,14 @@
 //!  "initial": PAGE, "steps": [{"action": TEXT, "reward": NUMBER, "done": BOOL, PAGE.., "reward_info_without_pos": {..}}, ..]}
 //! ```
 //!
-//! where PAGE is `text`, `text_rich`, `has_search_bar`, `clickables`; the page after a purchase has only `text`. Everything
-//! is compared to the byte, numbers as Python writes them, but for the score of a purchase of another product than
-//! the goal's: its type factor needs a language model (see [`super::reward::Judge::type_score`]). Its other parts are
-//! compared. The page after the purchase is compared with the recorded score filled in.
+//! where PAGE is `text`, `text_rich`, `has_search_bar`, `clickables`; the page after a purchase has
+//! only `text`. Everything is compared byte for byte, with numbers in Python's format. The
+//! exception is the score of a purchase of another product than the goal's, whose type factor needs
+//! a language model ([`super::reward::Judge::type_score`]); its other parts are compared. The page
+//! after the purchase is compared with the recorded score filled in.
 //!
-//! A recording may have been made with a list of answers in place of the search engine. Queries that this list
-//! lacked, and that the recording therefore answers with nothing, are named when it is replayed.
+//! A recording may have been made with a list of answers instead of the search engine. Name the
+//! queries that this list lacked, for which the recording has no results, when you replay it.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub struct ReplayReport {
     pub sessions: usize,
     /// Steps replayed.
     pub steps: usize,
-    /// Purchases whose score is no reference, because a stand-in made its type factor.
+    /// Number of purchases whose score is not a reference, because its type factor is a stand-in.
     pub scores_not_compared: usize,
     /// Everything that differed, in the order of the recording.
     pub differences: Vec<Difference>,
@@ -79,12 +80,12 @@ struct RecordedStep {
     reward_info_without_pos: Option<serde_json::Map<String, Value>>,
 }
 
-/// Replays a recording. Blank lines are skipped. `unanswered`: queries that the recording's search knew no answer
-/// to; they find nothing.
+/// Replays a recording. Blank lines are skipped. `unanswered` are queries without results in the
+/// recording.
 ///
 /// # Errors
-/// A line is no session (the error names the line and the key), its goal is none of the set's, or reading fails. Differences
-/// are no errors, other words of a goal among them.
+/// Fails if a line is not a session (with line and key), if its goal is not in the set, or on read
+/// errors. Differences, also in the words of a goal, are not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -126,7 +127,7 @@ pub fn replay(
     Ok(report)
 }
 
-/// Compares a step; true if it bought something whose score is no reference.
+/// Compares a step. Returns true if it bought something whose score is not a reference.
 fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,

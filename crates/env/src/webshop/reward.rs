@@ -4,7 +4,7 @@
 //! score = (attributes met + options met + price met) / (attributes asked + options asked + 1) * type factor
 //! ```
 //!
-//! The score is 1 exactly if everything asked for is met by a product of the right type.
+//! The score is 1 exactly if a product of the right type meets all requirements.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
@@ -19,8 +19,8 @@ use crate::python::pair;
 /// Two texts with a higher `token_set_ratio` count as one.
 const ALIKE: u32 = 85;
 
-/// The original's words for colours, in its (alphabetical) order: the first that occurs anywhere in a text stands
-/// for the text.
+/// The original's list of colours in alphabetical order. The first that occurs in a text represents
+/// the text.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -29,7 +29,7 @@ const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige bla
     royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise \
     violet walnut wheat white wine yellow";
 
-/// Words that say nothing about what a product is; the stand-in for the type factor skips them.
+/// Words that do not describe a product; the stand-in for the type factor skips them.
 static FUNCTION_WORDS: LazyLock<HashSet<&str>> =
     LazyLock::new(|| FUNCTION_LIST.split_ascii_whitespace().collect());
 
@@ -42,12 +42,13 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// As the original compares them, with what that brings: a colour stands for every text it occurs in (`light
-    /// blue` is `blue`, `tailored` is `red`), and a synthetic goal's option is compared as Python writes the pair of
-    /// its name and value, which is a colour only if either is exactly one.
+    /// Like the original, with its side effects: a colour represents every text that contains it
+    /// (`light blue` is `blue`, `tailored` is `red`). The option of a synthetic goal is compared as
+    /// Python prints the pair of name and value, which is a colour only if either is exactly one.
     #[default]
     Original,
-    /// An option is met if exactly the value asked for was chosen, for synthetic goals under the name asked for.
+    /// An option is met only if exactly the requested value was chosen; for synthetic goals, under
+    /// the requested name.
     Strict,
 }
 
@@ -63,7 +64,7 @@ pub enum Reward {
 }
 
 impl Reward {
-    /// The reward of a purchase with this score.
+    /// Returns the reward of a purchase with this score.
     pub fn of(self, score: Score) -> f64 {
         match self {
             Self::Success => f64::from(score.success()),
@@ -105,18 +106,18 @@ pub struct Score {
 }
 
 impl Score {
-    /// The score, from 0 to 1.
+    /// Returns the score, from 0 to 1.
     pub fn total(&self) -> f64 {
         let met = self.attributes + self.options + usize::from(self.price);
         met as f64 / (self.attributes_asked + self.options_asked + 1) as f64 * self.kind.factor
     }
 
-    /// True if the goal is reached.
+    /// Returns true if the goal is reached.
     pub fn success(&self) -> bool {
         self.total() == 1.0
     }
 
-    /// True if the goal is reached but for this many options at most.
+    /// Returns true if the goal is reached but for this many options at most.
     pub fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
@@ -169,7 +170,7 @@ impl Judge {
         Self { goal, target, attributes, options, matching }
     }
 
-    /// The goal.
+    /// Returns the goal.
     pub fn goal(&self) -> &Goal {
         &self.goal
     }
@@ -186,8 +187,8 @@ impl Judge {
         }
     }
 
-    /// Number of attributes asked for that the product has: one of its own is alike, or its title, bullet points or
-    /// description contain the words.
+    /// Returns the number of requested attributes that the product has: one of its attributes is
+    /// similar, or its title, bullet points or description contain the words.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -204,7 +205,7 @@ impl Judge {
         self.goal.attributes.iter().zip(&self.attributes).filter(met).count()
     }
 
-    /// Number of options asked for that have been chosen.
+    /// Returns the number of options asked for that have been chosen.
     pub fn options_met(&self, chosen: &[(String, String)]) -> usize {
         match (self.matching, &self.goal.options) {
             (Matching::Original, _) => {
@@ -223,20 +224,22 @@ impl Judge {
         }
     }
 
-    /// The type factor.
+    /// Returns the type factor.
     ///
     /// ```text
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// (0.2 if the wanted title has no nouns; a noun that it repeats counts once above and each time below). The
-    /// factor is 0 if the title score is 0, 0.1 if it is below 0.1; else 1 if the kinds of product are equal, two
-    /// categories are shared or the title score is above 0.2, and 0.5 otherwise.
+    /// (0.2 if the wanted title has no nouns. A repeated noun counts once in the numerator and each
+    /// time in the denominator.) The factor is 0 if the title score is 0, and 0.1 if it is below
+    /// 0.1. Otherwise it is 1 if the kinds of product are equal, if two categories are shared, or
+    /// if the title score is above 0.2; else 0.5.
     ///
-    /// Differs from the original where the catalogue has no nouns for one of the titles ([`super::nouns`]): the original
-    /// takes the nouns and names that spaCy finds, and content words stand in for them then, which are all words with a
-    /// letter in them but the most common function words. `type_stand_in` says so. It is not set for the title that the
-    /// goal was made of: kind and categories are the goal's there, so the factor is 1 by either.
+    /// Differs from the original if the catalogue has no nouns for a title ([`super::nouns`]). The
+    /// original uses the nouns and names that spaCy finds. Here content words replace them: all
+    /// words with a letter, except the most common function words. `type_stand_in` is then set. It
+    /// is not set for the goal's own product, whose kind and categories give the factor 1 in either
+    /// case.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)
@@ -265,7 +268,7 @@ fn colours() -> impl Iterator<Item = &'static str> {
     COLOURS.split_ascii_whitespace()
 }
 
-/// The first colour that occurs in a text, or the text.
+/// Returns the first colour that occurs in a text, or the text.
 fn normalize_colour(text: &str) -> &str {
     colours().find(|colour| text.contains(colour)).unwrap_or(text)
 }
@@ -274,7 +277,7 @@ fn categories(path: &str) -> impl Iterator<Item = &str> {
     path.split('\u{203a}').map(crate::python::strip)
 }
 
-/// The distinct words that both titles have, per word of the wanted title.
+/// Returns the distinct words that both titles have, per word of the wanted title.
 fn title_score(wanted: &[String], found: &[String]) -> f64 {
     if wanted.is_empty() {
         return 0.2;

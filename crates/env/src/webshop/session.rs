@@ -1,4 +1,4 @@
-//! One visit to the shop: which page is open, what was searched and chosen, and what every action does.
+//! A visit to the shop: the open page, what was searched and chosen, and the effects of actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::python::float;
 /// Products on one page of results.
 pub const PAGE_SIZE: usize = 10;
 
-/// The last page of results that a saved visit may be on: no episode goes on so far, and its products can still be counted.
+/// The last page of results that a saved visit may be on: no episode continues so far, and its products
+/// can still be counted.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
 /// The pages behind a product's page.
@@ -106,7 +107,7 @@ pub enum Effect {
 }
 
 impl Session {
-    /// A visit with this instruction, at the start page.
+    /// Creates a visit with this instruction, at the start page.
     pub fn new(shop: Arc<Shop>, instruction: String) -> Self {
         Self {
             shop,
@@ -119,12 +120,13 @@ impl Session {
         }
     }
 
-    /// A saved visit.
+    /// Returns a saved visit.
     ///
     /// # Errors
-    /// [`EnvError::State`] where the visit is not possible in this shop: a page behind the start without a search, a
-    /// product that the catalogue does not have, a product's page without a product or another page with one, a page of
-    /// results with a number that none has, the page after a purchase. Also where the search fails or a product cannot be read.
+    /// Returns [`EnvError::State`] if the visit is impossible in this shop: a page behind the start
+    /// without a search, an unknown product, a product page without a product or the reverse, a
+    /// result page with an invalid number, or the page after a purchase. Also fails if the search
+    /// fails or a product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -153,22 +155,22 @@ impl Session {
         Ok(session)
     }
 
-    /// The visit, to save.
+    /// Returns the visit, to save.
     pub fn visit(&self) -> &Visit {
         &self.visit
     }
 
-    /// The instruction as the pages show it.
+    /// Returns the instruction as the pages show it.
     pub fn instruction(&self) -> &str {
         &self.instruction
     }
 
-    /// The product looked at.
+    /// Returns the product looked at.
     pub fn product(&self) -> Option<(u32, &Arc<Product>)> {
         Some((self.visit.product?, self.product.as_ref()?))
     }
 
-    /// The products that the open page of results lists.
+    /// Returns the products that the open page of results lists.
     pub fn listed(&self) -> &[(u32, Arc<Product>)] {
         if self.visit.page == Page::Results { &self.shown } else { &[] }
     }
@@ -183,8 +185,8 @@ impl Session {
     /// [`Session::close`].
     ///
     /// # Errors
-    /// The search fails, a product that the new page lists cannot be read, or the open page cannot be shown
-    /// ([`Session::view`]).
+    /// Fails if the search fails, a product that the new page lists cannot be read, or the open page
+    /// cannot be shown ([`Session::view`]).
     pub fn step(&mut self, action: &Action) -> Result<Effect, EnvError> {
         match action {
             Action::Search(query) => {
@@ -207,7 +209,8 @@ impl Session {
         self.results(1)
     }
 
-    /// As the original's server does, the name decides before what was clicked: an option value `buy now` buys.
+    /// As in the original's server, the name decides before the kind of item: an option value `buy
+    /// now` buys.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;
         match name {
@@ -268,10 +271,10 @@ impl Session {
         Ok(())
     }
 
-    /// The open page.
+    /// Returns the open page.
     ///
     /// # Errors
-    /// The visit was closed ([`Session::close`]) while no product was looked at.
+    /// Fails if the visit was closed ([`Session::close`]) while no product was looked at.
     pub fn view(&self) -> Result<PageView<'_>, EnvError> {
         let mut view = PageView::default();
         match (self.visit.page, self.product.as_deref()) {
@@ -403,7 +406,7 @@ impl Session {
     }
 }
 
-/// The price as pages show it: one number, or the two ends of a range.
+/// Returns the price as pages show it: one number, or the two ends of a range.
 pub fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),

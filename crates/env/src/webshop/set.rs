@@ -34,18 +34,19 @@ use crate::python::PythonRandom;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
-    /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products that have goals):
-    /// the first byte of the SHA-256 of the product's identifier decides, so nothing else can move a product.
+    /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products
+    /// with goals). The first byte of the SHA-256 of the product's identifier decides.
     #[default]
     ByProduct,
-    /// The original's: of the shuffled goals the first 500 are `test`, the next 1,000 `eval`, the rest `train`.
-    /// Goals of one product are on all sides. Differs from it in that a goal is left out whose equal in everything is in a later one of these
-    /// splits (`test` is the last): of the official 1,000 products two training goals (one equal to a
-    /// test, one to an `eval` goal) and one `eval` goal.
+    /// As in the original: of the shuffled goals the first 500 are `test`, the next 1,000 `eval`,
+    /// the rest `train`. Goals of one product can be in all splits. Differs from the original:
+    /// goals that are equal to one of a later split are left out (`test` is last). Of the official
+    /// 1,000 products these are two training goals and one `eval` goal.
     Original,
-    /// verl-agent's: the first 500 are `test`, the rest `train`, without the two that are equal to a test. Differs from it in that all workers have one
-    /// order of goals; there each worker shuffles with a seed of its own, so that one worker's test goals are
-    /// another's training goals.
+    /// As in verl-agent: the first 500 are `test`, the rest `train`, without the two that are equal
+    /// to a test. Differs from verl-agent: all workers have the same order of goals. There, each
+    /// worker shuffles with its own seed, so test goals of one worker are training goals of
+    /// another.
     VerlAgent,
 }
 
@@ -80,14 +81,15 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue that is read; if absent, the small one where its files are there, else the full one.
+    /// Official catalogue to read. Absent: the small one if its files exist, else the full one.
     pub size: Option<Size>,
     /// Kind of the goals.
     pub goals: GoalKind,
-    /// Most goals that one product gives; all its combinations of option values if absent, as in the original.
+    /// Maximum number of goals that one product gives; all its combinations of option values if absent,
+    /// as in the original.
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
-    /// Seed of the draws of prices and price limits and, anew, of the shuffle of the goals.
+    /// Seed of the draws of prices and price limits and, again, of the shuffle of the goals.
     pub seed: u64,
     /// Division of the goals into splits.
     pub splits: Splits,
@@ -135,7 +137,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// The goal of a task, ready to judge by.
+    /// Returns the goal of a task, ready to judge by.
     pub(super) fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         let catalogue = self.shop.catalogue();
         let place = self.goals.position(catalogue, id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))?;
@@ -147,8 +149,8 @@ impl World {
 
 /// WebShop as a task set.
 ///
-/// A task is a goal; its kind is the department of the product it was made of. Inside a split goals come in
-/// their shuffled order.
+/// A task is a goal; its kind is the department of its product. Goals of a split are in shuffled
+/// order.
 #[derive(Clone, Debug)]
 pub struct WebshopSet {
     world: Arc<World>,
@@ -161,10 +163,10 @@ pub struct WebshopSet {
 }
 
 impl WebshopSet {
-    /// A set over products in memory. `ranker` must know the same products.
+    /// Creates a set over products in memory. `ranker` must know the same products.
     ///
     /// # Errors
-    /// Two products have one identifier, or none gives a goal of the kind asked for.
+    /// Fails if two products have one identifier, or none gives a goal of the kind asked for.
     pub fn from_products(
         products: Vec<Product>,
         ranker: Box<dyn Ranker>,
@@ -185,7 +187,7 @@ impl WebshopSet {
         Self::with_goals(catalogue, ranker, options, divided)
     }
 
-    /// The goals of a catalogue and the places of those of each split.
+    /// Returns the goals of a catalogue and the places of those of each split.
     pub(super) fn divide(
         catalogue: &Catalogue,
         random: &mut PythonRandom,
@@ -204,7 +206,7 @@ impl WebshopSet {
         Ok((goals, splits))
     }
 
-    /// A set of goals that are there already.
+    /// Returns a set of goals that are there already.
     pub(super) fn with_goals(
         catalogue: Catalogue,
         ranker: Box<dyn Ranker>,
@@ -234,20 +236,20 @@ impl WebshopSet {
         })
     }
 
-    /// The same set, whose tasks are listed in files rather than made.
+    /// Returns the same set, whose tasks are listed in files rather than made.
     pub(super) fn with_kept(mut self, kept: Option<Kept>) -> Self {
         self.kept = kept.map(Arc::new);
         self
     }
 
-    /// The same set with something more to say of it.
+    /// Returns the same set with something more to say of it.
     pub(super) fn with_note(mut self, note: Option<String>) -> Self {
         Arc::make_mut(&mut self.notes).extend(note);
         self
     }
 
-    /// Notes on the shop, to be read before numbers from it are used: products that were left out, and a type factor
-    /// that is judged without nouns.
+    /// Returns notes that matter for the numbers: left-out products, and a type factor without
+    /// nouns.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.to_vec();
         let divided: usize = self.world.splits.iter().map(|(_, places)| places.len()).sum();
@@ -271,52 +273,52 @@ impl WebshopSet {
         notes
     }
 
-    /// The same goals with another step limit.
+    /// Returns the same goals with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// The step limit of the environments.
+    /// Returns the step limit of the environments.
     pub fn max_steps(&self) -> usize {
         self.max_steps
     }
 
-    /// Number of goals.
+    /// Returns the number of goals.
     pub fn len(&self) -> usize {
         self.world.goals.len()
     }
 
-    /// True if there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The shop.
+    /// Returns the shop.
     pub fn shop(&self) -> &Arc<Shop> {
         &self.world.shop
     }
 
-    /// The goal at this place of the shuffled order of all goals.
+    /// Returns the goal at this place of the shuffled order of all goals.
     ///
     /// # Errors
-    /// There is no goal at this place, or its product cannot be read.
+    /// Fails if there is no goal at this place, or its product cannot be read.
     pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
 
-    /// The goal of a task, ready to judge purchases by.
+    /// Returns the goal of a task, ready to judge purchases by.
     ///
     /// # Errors
-    /// [`EnvError::UnknownTask`] for an id that no goal has; a product that cannot be read.
+    /// Returns [`EnvError::UnknownTask`] for an id that no goal has; a product that cannot be read.
     pub fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         self.world.judge(id)
     }
 
-    /// The places of a split's goals in the shuffled order of all goals.
+    /// Returns the places of a split's goals in the shuffled order of all goals.
     ///
     /// # Errors
-    /// [`EnvError::UnknownSplit`], with the splits that have goals.
+    /// Returns [`EnvError::UnknownSplit`], with the splits that have goals.
     pub fn split(&self, split: &str) -> Result<&[u32], EnvError> {
         let found = self.world.splits.iter().find(|(name, _)| *name == split);
         found.map(|(_, places)| places.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -325,20 +327,20 @@ impl WebshopSet {
         })
     }
 
-    /// The place of the goal with this id in the shuffled order of all goals.
+    /// Returns the place of the goal with this id in the shuffled order of all goals.
     pub(super) fn position(&self, id: &str) -> Option<usize> {
         self.world.goals.position(self.world.shop.catalogue(), id)
     }
 
-    /// The id of the goal at this place of the shuffled order of all goals.
+    /// Returns the id of the goal at this place of the shuffled order of all goals.
     pub(super) fn id(&self, place: usize) -> Result<String, EnvError> {
         self.world.goals.id(self.world.shop.catalogue(), place)
     }
 
-    /// A goal as a task.
+    /// Returns a goal as a task.
     ///
     /// # Errors
-    /// There is no goal at this place, or its product cannot be read.
+    /// Fails if there is no goal at this place, or its product cannot be read.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
@@ -348,16 +350,16 @@ impl WebshopSet {
         })
     }
 
-    /// Text between the words on the shop's pages as `webshop-compact` shows them, for tokenizers of small
-    /// models; the identifiers of the products too where there are few.
+    /// Returns the text between words on pages of `webshop-compact`, for tokenizers of small
+    /// models, and the product identifiers if there are few.
     ///
     /// # Errors
-    /// A product's record in the catalogue's file is broken.
+    /// Fails if a product's record in the catalogue's file is broken.
     pub fn phrases(&self) -> Result<Vec<String>, EnvError> {
         super::phrases::phrases(self.world.shop.catalogue())
     }
 
-    /// A fresh environment, as its own type.
+    /// Returns a fresh environment, as its own type.
     pub fn webshop(&self) -> WebshopEnv {
         WebshopEnv::new(Arc::clone(&self.world), self.max_steps)
     }

@@ -9,10 +9,10 @@ pub const SEARCH_LIMIT: usize = 50;
 
 /// Ranks the products of a catalogue for a query.
 pub trait Ranker: Send + Sync + std::fmt::Debug {
-    /// The identifiers of the best products, best first, at most `limit`.
+    /// Returns the identifiers of the best products, best first, at most `limit`.
     ///
     /// # Errors
-    /// The search cannot be done, for example because its index is damaged.
+    /// Fails if the search cannot be done, for example because its index is damaged.
     fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError>;
 }
 
@@ -25,31 +25,32 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// A shop over a catalogue. `shows_attributes`: whether product pages have a button to their attributes (the
-    /// original's `show_attrs`, off by default).
+    /// Creates a shop over a catalogue. `shows_attributes`: whether product pages have a button to their
+    /// attributes (the original's `show_attrs`, off by default).
     pub fn new(catalogue: Catalogue, ranker: Box<dyn Ranker>, shows_attributes: bool) -> Self {
         Self { catalogue, ranker, shows_attributes }
     }
 
-    /// The products.
+    /// Returns the products.
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
-    /// True if product pages have a button to their attributes.
+    /// Returns true if product pages have a button to their attributes.
     pub fn shows_attributes(&self) -> bool {
         self.shows_attributes
     }
 
-    /// Results of a search, best first, as indices into the catalogue.
+    /// Returns the results of a search, best first, as indices into the catalogue.
     ///
-    /// A first word of `<r>`, `<c>` or `<q>` asks for random products, a category or a kind of product instead, as in
-    /// the original. Differs from it: its random products are others at every look; here they are fixed by the query
-    /// (every n-th product). `<a>`, with which its website lists the products of an attribute, is a search like any other:
-    /// attributes are what a purchase is scored by, and in the original's text environment that search fails.
+    /// A first word `<r>`, `<c>` or `<q>` asks for random products, a category or a kind of
+    /// product, as in the original. Differs from the original: random products are fixed by the
+    /// query (every n-th product). `<a>`, which lists products of an attribute on the website, is
+    /// an ordinary search: attributes define the score, and in the original's text environment that
+    /// search fails.
     ///
     /// # Errors
-    /// The ranker fails, or a product that `<c>` or `<q>` looks at cannot be read.
+    /// Fails if the ranker fails, or a product that `<c>` or `<q>` looks at cannot be read.
     pub fn search(&self, query: &str) -> Result<Vec<u32>, EnvError> {
         let (first, rest) = query.split_once(' ').unwrap_or((query, ""));
         let rest = crate::python::strip(rest);

@@ -7,8 +7,8 @@
 //! start of the entries u64, number of products u64, magic (8)
 //! ```
 //!
-//! All numbers little-endian; a record is a [`Product`] in postcard's form. A file is written aside and renamed
-//! when whole, and the closing magic is missing from half a file.
+//! Numbers are little-endian; a record is a [`Product`] in postcard format. A file is written under
+//! another name and renamed when complete; an incomplete file lacks the closing magic.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -49,10 +49,10 @@ fn io(path: &Path) -> impl Fn(std::io::Error) -> EnvError {
 }
 
 impl<'a> StoreWriter<'a> {
-    /// Starts a file; nothing stands at `path` before [`StoreWriter::finish`].
+    /// Starts a file. Nothing exists at `path` before [`StoreWriter::finish`].
     ///
     /// # Errors
-    /// The folder of `path` does not exist or is not writable.
+    /// Fails if the folder of `path` does not exist or is not writable.
     pub fn new(path: &'a Path) -> Result<Self, EnvError> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(".catalogue-").tempfile_in(folder).map_err(io(folder))?;
@@ -64,7 +64,7 @@ impl<'a> StoreWriter<'a> {
     /// Adds a product. Its identifier must be new and have at most 10 bytes.
     ///
     /// # Errors
-    /// The identifier is empty or has more than 10 bytes, or the file cannot be written.
+    /// Fails if the identifier is empty or has more than 10 bytes, or the file cannot be written.
     pub fn add(&mut self, product: &Product) -> Result<(), EnvError> {
         let fail = |reason: String| EnvError::Other(format!("product `{}`: {reason}", product.asin));
         let asin = product.asin.as_bytes();
@@ -90,7 +90,7 @@ impl<'a> StoreWriter<'a> {
     /// Writes the table and puts the file in its place. Returns the number of products.
     ///
     /// # Errors
-    /// Two products have one identifier, or the file cannot be written or put in its place.
+    /// Fails if two products have one identifier, or the file cannot be written or put in its place.
     pub fn finish(mut self) -> Result<usize, EnvError> {
         self.asins.sort_unstable();
         if let Some(pair) = self.asins.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -117,7 +117,7 @@ impl Store {
     /// Opens a file.
     ///
     /// # Errors
-    /// The file cannot be read, is not whole, or has a table of another length than it says.
+    /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
     pub fn open(path: &Path) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::File {
             path: path.display().to_string(),
@@ -139,12 +139,12 @@ impl Store {
         Ok(Self { path: path.display().to_string(), map, entries, count })
     }
 
-    /// Number of products.
+    /// Returns the number of products.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True if there is no product.
+    /// Returns true if there is no product.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -153,14 +153,14 @@ impl Store {
         &self.map[self.entries + index * ENTRY..][..ENTRY]
     }
 
-    /// The price of a product, or the two ends of its range.
+    /// Returns the price of a product, or the two ends of its range.
     pub fn ends(&self, index: usize) -> (f64, Option<f64>) {
         let entry = self.entry(index);
         let read = |at: usize| f64::from_bits(number(entry, at));
         (read(12), Some(read(20)).filter(|high| !high.is_nan()))
     }
 
-    /// The identifier of a product that is there, without reading the product.
+    /// Returns the identifier of a product that is there, without reading the product.
     pub fn asin(&self, index: usize) -> &[u8] {
         let padded = &self.entry(index)[28..28 + ASIN];
         let end = padded.iter().position(|byte| *byte == 0).unwrap_or(ASIN);
@@ -170,7 +170,7 @@ impl Store {
     /// Reads one product.
     ///
     /// # Errors
-    /// Name the file: there is no product at this index, or its record is broken.
+    /// The error names the file: there is no product at this index, or its record is broken.
     pub fn product(&self, index: usize) -> Result<Product, EnvError> {
         let refuse = |reason: String| EnvError::File { path: self.path.clone(), reason };
         if index >= self.count {
@@ -187,7 +187,7 @@ impl Store {
         })
     }
 
-    /// The place of a product.
+    /// Returns the place of a product.
     pub fn find(&self, asin: &str) -> Option<usize> {
         let mut padded = [0; ASIN];
         padded.get_mut(..asin.len())?.copy_from_slice(asin.as_bytes());

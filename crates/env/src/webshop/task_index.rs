@@ -1,11 +1,12 @@
-//! Order, hash and content digests of all tasks of a split, in a file beside a large catalogue, so that a start makes only the
-//! tasks it plays.
+//! A file with order, hash and content digests of a split's tasks, so that a start creates only the
+//! tasks that it plays.
 //!
-//! Pinning a split needs the order of its tasks in panels, the hash over their names and contents, and the digest of every
-//! content. Without a file all goals are put together and hashed, which reads every product. The file has one line of JSON,
-//! which says what it was made of, and then numbers, little-endian: the places of the tasks in the order of panels (32
-//! bits), the first 64 bits of the digests in ascending order, and the place of each (32 bits). It is made again where
-//! the catalogue's file has another length or time of change than it had then, and where its own digest is wrong.
+//! A panel needs the order of its tasks, the hash over their ids and contents, and all content
+//! digests. Without a file, all goals are created and hashed, which reads every product. The file
+//! has one line of JSON with its source. Then follow little-endian numbers: the positions of the
+//! tasks in panel order (32 bits), the first 64 bits of the digests in ascending order, and the
+//! position of each (32 bits). It is recreated if the catalogue's file has another length or
+//! modification time, or if its own digest is wrong.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ struct Header {
 
 const VERSION: u32 = 1;
 
-/// Order, hash and content digests of the tasks of a split, which need no task to be made.
+/// Order, hash and content digests of a split's tasks, without creating tasks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskIndex {
     hash: String,
@@ -72,13 +73,13 @@ pub(super) struct TaskIndex {
     contents: Vec<(u64, u32)>,
 }
 
-/// First 64 bits of a digest.
+/// Returns the first 64 bits of a digest.
 fn prefix(digest: &str) -> u64 {
     digest.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
 impl TaskIndex {
-    /// The index of a split: read from its file, or made and written.
+    /// Returns the index of a split: read from its file, or made and written.
     pub(super) fn of(set: &WebshopSet, split: &str, kept: &Kept) -> Result<Self, EnvError> {
         let path = kept.folder.join(kept.source.file_name(&format!("tasks-{split}")));
         let places = set.split(split)?;

@@ -36,12 +36,13 @@ pub struct WebshopSettings {
     /// catalogue, which is made in memory at every start if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
-    /// The official catalogue that is read; if absent, the small one where its files are there, else the full one.
+    /// Official catalogue to read. Absent: the small one if its files exist, else the full one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// Source of the goals' words.
     pub goals: GoalKind,
-    /// Most goals of one product; all its combinations of option values if absent, as in the original.
+    /// Maximum number of goals of one product; all its combinations of option values if absent, as in the
+    /// original.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
@@ -100,7 +101,7 @@ impl Default for WebshopSettings {
 }
 
 impl WebshopSettings {
-    /// The settings of the goals, pages and scores.
+    /// Returns the settings of the goals, pages and scores.
     pub fn options(&self) -> WebshopOptions {
         WebshopOptions {
             size: self.size,
@@ -138,8 +139,8 @@ impl Default for WebshopCatalogue {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
-    /// Probability that it leaves out an option that the goal asks for, and buys without it. Such demonstrations are
-    /// imitated although they miss their goal.
+    /// Probability that the expert leaves out a requested option and buys without it. Such
+    /// demonstrations are imitated although they miss their goal.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }
@@ -152,7 +153,7 @@ pub struct WebshopWorld {
 }
 
 impl WebshopWorld {
-    /// The shop and its goals.
+    /// Returns the shop and its goals.
     pub fn set(&self) -> &WebshopSet {
         &self.set
     }

@@ -1,13 +1,15 @@
 //! Outlier turns against the others: advantage, and dependence on goal and history (STAPO, section 3.3, figure 2, and appendices D
 //! and K).
 //!
-//! The attribution of a part of the prompt is what the response owes to it: `1/L sum_l (log pi(a_l | c, a_<l) - log pi(a_l | c
-//! without the part, a_<l))`, in nats a token. As the response was sampled under the whole prompt `c`, its mean over responses
-//! estimates `KL[pi(.|c) || pi(.|c without the part)]` a token. The advantage is that of the turn's step return among the
+//! The attribution of a part of the prompt is how much the response depends on it: `1/L sum_l (log
+//! pi(a_l | c, a_<l) - log pi(a_l | c without the part, a_<l))`, in nats per token. The response
+//! was sampled with the whole prompt `c`, so the mean over responses estimates `KL[pi(.|c) ||
+//! pi(.|c without the part)]` per token. The advantage is that of the turn's step return among the
 //! turns from the same state.
 //!
-//! Differs from the paper: parts are hidden as STAPO's masked prompts hide them (the paper ablates features with Captum, and does not
-//! say what stands in their place), and all turns of the groups are measured.
+//! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns of the
+//! groups are measured. The paper ablates features with Captum, and does not say what replaces
+//! them.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
@@ -67,8 +69,8 @@ pub struct AttributionStudy {
 /// turns that are finished, and of all.
 ///
 /// # Errors
-/// [`EvalError::Train`] where the credit cannot be computed or has no outliers, a prompt cannot be written, or the model fails;
-/// [`EvalError::Interrupted`] where `stop` was set.
+/// Returns [`EvalError::Train`] if credit cannot be computed or has no outliers, if a prompt cannot
+/// be written, or if the model fails; [`EvalError::Interrupted`] if `stop` was set.
 pub fn attribution(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,

@@ -30,7 +30,7 @@ pub struct AnalysisSettings<'a> {
 }
 
 impl AnalysisSettings<'_> {
-    /// The samplers of the config's lanes, with so many sequences each.
+    /// Returns the samplers of the config's lanes, with so many sequences each.
     pub(super) fn samplers(&self) -> Result<Vec<NativeEngine>, EvalError> {
         let (lanes, slots) = sampling_lanes(self.config);
         let weights =
@@ -40,13 +40,13 @@ impl AnalysisSettings<'_> {
     }
 }
 
-/// Plays every task `samples` times at the temperature of rollouts; a group is a task. Trajectories that failed through no fault of
-/// the policy are left out.
+/// Plays each task `samples` times at the rollout temperature; a group is a task. Trajectories that
+/// failed for reasons other than the policy are left out.
 ///
 /// # Errors
-/// [`EvalError::Train`] where `prompt.template` is no template, the chat settings do not fit the model, the device has no room or a
-/// sampler fails as a whole; [`EvalError::Interrupted`] where `stop` was set, and [`EvalError::Environment`] where every trajectory
-/// failed.
+/// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the
+/// model, too little memory or a failed sampler; [`EvalError::Interrupted`] if `stop` was set; and
+/// [`EvalError::Environment`] if every trajectory failed.
 pub fn play_groups(
     settings: &AnalysisSettings<'_>,
     tasks: &[Task],

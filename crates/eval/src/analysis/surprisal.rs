@@ -1,13 +1,14 @@
 //! AEM's coefficient against the relative surprisal of responses (AEM, section 5.3, analysis A, and figure 2).
 //!
-//! The surprisal of a response `a` in a state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in nats, and its mean over the
-//! policy's responses is their entropy. AEM raises the weight of a response (`alpha > 1`) that is less surprising than that mean:
-//! its coefficient stands for `H(s) - S(a|s)`, which nobody can compute. Here the mean is estimated from `K` more responses
-//! to the same prompt, `H_MC(s) = 1/K sum_j S(a_j|s)`.
+//! The surprisal of a response `a` in a state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in
+//! nats. Its mean over the policy's responses is their entropy. AEM raises the weight (`alpha > 1`)
+//! of a response that is less surprising than that mean: its coefficient is a proxy for `H(s) -
+//! S(a|s)`, which cannot be computed. Here the mean is estimated from `K` more responses to the
+//! same prompt, `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
-//! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement; it does not say how its 64 were
-//! chosen. Turns that AEM leaves as they are (`alpha = 1`) have no sign to agree with, nor do states in which the policy is so certain
-//! that every draw is the response itself; their shares are reported.
+//! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement;
+//! the paper does not say how its 64 were chosen. Turns with `alpha = 1` have no sign to compare.
+//! Neither have states in which every draw equals the response. The fractions of both are reported.
 
 use serde::Serialize;
 use turnwise_core::{
@@ -54,7 +55,7 @@ pub struct Surprisal {
 }
 
 impl Surprisal {
-    /// `H_MC(s) - S(a|s)`, in nats: above 0 where the response is less surprising than others.
+    /// `H_MC(s) - S(a|s)`, in nats: above 0 if the response is less surprising than others.
     pub fn relative(&self) -> f64 {
         self.mean_surprisal - self.surprisal
     }
@@ -69,9 +70,10 @@ pub struct SurprisalStudy {
     pub scaled_turns: usize,
     /// All turns with a response.
     pub turns: usize,
-    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; absent where either does not vary.
+    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; absent if either does not vary.
     pub pearson: Option<f64>,
-    /// The same of `alpha - 1` and `H_MC(s)`: how much of the coefficient is of the state, whatever the response.
+    /// Correlation of `alpha - 1` and `H_MC(s)`: how much of the coefficient depends on the state
+    /// alone.
     pub pearson_of_state: Option<f64>,
     /// Responses that were drawn again and again, so that they are neither more nor less surprising than others.
     pub certain: usize,
@@ -97,8 +99,8 @@ impl SurprisalStudy {
 /// finished. The same settings give the same result.
 ///
 /// # Errors
-/// [`EvalError::Train`] where a setting of AEM cannot work, turns have no entropies or a sampler fails; [`EvalError::Interrupted`]
-/// where `stop` was set.
+/// Returns [`EvalError::Train`] on an invalid setting of AEM, turns without entropies, or a failed
+/// sampler; [`EvalError::Interrupted`] if `stop` was set.
 pub fn surprisal(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,
@@ -142,7 +144,7 @@ pub fn surprisal(
     Ok(SurprisalStudy::of(states, scaled_turns, turns))
 }
 
-/// Every turn that has a response and its prompt, without the mean surprisal.
+/// Returns all turns with a response and their prompts, without the mean surprisal.
 fn turns_with_response(batch: &Batch, alpha: &PerTurn<f64>) -> Vec<Surprisal> {
     let mut found = Vec::new();
     for ((group, trajectory, turn), &alpha) in alpha.iter() {
@@ -162,7 +164,7 @@ fn surprisal_of(logprobs: &[f32]) -> f64 {
     -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>()
 }
 
-/// One response to a prompt for every seed, in their order.
+/// Returns one response to a prompt for every seed, in their order.
 fn responses(
     sampler: &mut dyn Sampler,
     prompt: &[u32],

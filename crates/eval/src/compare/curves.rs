@@ -8,7 +8,7 @@ use super::runs::RunResults;
 use super::{Chosen, Estimate, difference};
 use crate::statistics::{Bootstrap, mean};
 
-/// Most resamples of a band's point: there are many points, and a band is looked at.
+/// Maximum number of resamples of a band's point: there are many points, and a band is looked at.
 const RESAMPLES: usize = 2_000;
 
 /// A point of a curve.
@@ -76,8 +76,8 @@ pub(crate) fn evaluations(
     curve(method, by_step, bootstrap)
 }
 
-/// Success of training rollouts, each run smoothed on its own by the mean of up to `smooth` steps that end at the point; `None` where
-/// no run has any.
+/// Returns the success of training rollouts, each run smoothed on its own by the mean of up to `smooth`
+/// steps that end at the point; `None` if no run has any.
 pub(crate) fn training(
     method: &str,
     runs: &[&RunResults],

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::{Evaluation, KindResult, Outcomes, Rate};
 
-/// One evaluation of all that `draws` found: successes and trials are summed, so that a rate is the mean over the draws, and the
-/// outcomes are those of every draw. Numbers that a comparison does not show are the first draw's.
+/// Returns one evaluation of all that `draws` found: successes and trials are summed, so that a rate is
+/// the mean over the draws, and the outcomes are those of every draw. Numbers that a comparison does not
+/// show are the first draw's.
 ///
 /// # Errors
-/// Draws of different panels, temperatures, agents or numbers of trials, two with the same seed, or greedy ones that are alike; the
-/// message says which.
+/// Fails if draws have different panels, temperatures, agents or numbers of trials, if two have the
+/// same seed, or if greedy ones are repeated; the message says which.
 pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     for (index, second) in draws.iter().enumerate() {
         for first in &draws[..index] {

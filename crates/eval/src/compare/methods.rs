@@ -38,7 +38,7 @@ pub struct MethodResult {
     pub method: String,
     /// Its runs.
     pub seeds: Vec<Seed>,
-    /// The population of the intervals: seeds, or tasks where there is one seed only.
+    /// The population of the intervals: seeds, or tasks if there is one seed only.
     pub over: Over,
     /// Mean over seeds of the success on the whole panel.
     pub success: Estimate,
@@ -73,7 +73,8 @@ impl Scores {
     }
 }
 
-/// Mean over runs of the success on the panel, from the rates by kind: `sum_k T_k / T mean_n x_kn` with `T_k` tasks of kind `k`.
+/// Returns the mean over runs of the success on the panel, from the rates by kind: `sum_k T_k / T mean_n
+/// x_kn` with `T_k` tasks of kind `k`.
 fn weighted(scores: &[Vec<f64>], tasks: &[f64]) -> f64 {
     let known = scores.iter().zip(tasks).filter(|(runs, _)| !runs.is_empty());
     let (sum, all) =

@@ -46,7 +46,7 @@ pub enum CompareError {
     NotEvaluated {
         /// The run.
         run: String,
-        /// Of which step or split, where one was asked for.
+        /// Step or split of the missing evaluation, if one was requested.
         at: String,
         /// The way to fix it.
         fix: String,
@@ -88,9 +88,9 @@ pub struct Unlike {
 /// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// The method that others are held against; the first by default.
+    /// The method that others are compared with; the first by default.
     pub baseline: Option<String>,
-    /// Methods with a baseline of their own, where `baseline` names none for all.
+    /// Baselines of single methods, if `baseline` is not set.
     pub baselines: BTreeMap<String, String>,
     /// Methods whose differences to their baselines are averaged, by the name of the average.
     pub pools: Vec<(String, Vec<String>)>,
@@ -119,14 +119,14 @@ impl Default for CompareSettings {
 }
 
 impl CompareSettings {
-    /// The method that `method` is held against: the one for all, else its own, else `first`.
+    /// Returns the method that `method` is compared with: the one for all, else its own, else `first`.
     fn baseline_of<'a>(&'a self, method: &str, first: &'a str) -> &'a str {
         let own = || self.baselines.get(method).map(String::as_str);
         self.baseline.as_deref().or_else(own).unwrap_or(first)
     }
 }
 
-/// A number with its interval, where there is one.
+/// A number with its interval, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The number.
@@ -138,7 +138,7 @@ pub struct Estimate {
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The method that others are held against.
+    /// The method that others are compared with.
     pub baseline: String,
     /// By split.
     pub splits: Vec<SplitComparison>,
@@ -183,7 +183,7 @@ pub(crate) struct Chosen<'a> {
 /// Compares runs; runs of one method are its seeds.
 ///
 /// # Errors
-/// Runs that cannot be read or were not evaluated alike; the message names both.
+/// Fails on runs that cannot be read or were evaluated differently; the message names both.
 pub fn compare(runs: &[RunResults], settings: &CompareSettings) -> Result<Comparison, CompareError> {
     let first = runs.first().ok_or(CompareError::Nothing)?;
     // Methods in the order in which they were given, the baseline first.
@@ -291,7 +291,8 @@ fn compare_split(
     }
 }
 
-/// The splits to compare: those asked for, or those of the first run, which all others must have too.
+/// Returns the splits to compare: the requested ones, or those of the first run, which all others
+/// must have, too.
 fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
     if !settings.splits.is_empty() {
         return Ok(settings.splits.clone());
@@ -346,7 +347,8 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }
 
-/// Every run's evaluation of a split at one step, or its last; all of one panel, temperature, agent and number of trials.
+/// Returns every run's evaluation of a split at one step, or its last; all of one panel, temperature,
+/// agent and number of trials.
 fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
     let mut chosen: Vec<Chosen<'a>> = Vec::new();
     for run in runs {
@@ -376,7 +378,8 @@ fn check_alike(first: &Chosen<'_>, second: &Chosen<'_>, split: &str) -> Result<(
     Err(Box::new(Unlike { first, second, split, what, of_first, of_second }).into())
 }
 
-/// The first way in which two evaluations were not made alike, with its value in each; `None` where they were.
+/// Returns the first difference in how two evaluations were made, with both values; `None` if there
+/// is none.
 fn difference(a: &Evaluation, b: &Evaluation) -> Option<(&'static str, String, String)> {
     let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
     let agent = |agent: Agent| format!("{agent:?}").to_lowercase();

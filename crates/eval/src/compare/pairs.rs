@@ -36,8 +36,8 @@ pub struct Pair {
     /// Difference of the mean success over the tasks that all runs played, with a bootstrap interval over tasks, stratified
     /// by kind. Without outcomes of tasks: of the success rates, without an interval.
     pub difference: Estimate,
-    /// Mean difference of the success rates of runs with the same seed, with Student's interval over those seeds: what other seeds
-    /// would give on these tasks. None where fewer than two seeds are in both.
+    /// Mean difference of the success rates of runs with the same seed, with Student's interval over
+    /// those seeds: what other seeds would give on these tasks. None if fewer than two seeds are in both.
     pub over_seeds: Option<Estimate>,
     /// The differences that `over_seeds` is the mean of.
     pub by_seed: SeedDifferences,
@@ -57,7 +57,8 @@ pub struct Pair {
     pub mcnemar: Vec<RunPair>,
 }
 
-/// Mean success by task of a method's runs, each run over its draws: the kind, and one number of each run that played it.
+/// Returns the mean success by task of a method's runs, each run over its draws: the kind, and one number
+/// of each run that played it.
 fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     let mut found: BTreeMap<usize, (&str, Vec<f64>)> = BTreeMap::new();
     for chosen in chosen {
@@ -75,7 +76,7 @@ fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     found
 }
 
-/// The differences of `number` between runs with the same seed, where both have it.
+/// Returns the differences of `number` between runs with the same seed, if both have it.
 fn by_seed(
     method: &[&Chosen<'_>],
     baseline: &[&Chosen<'_>],
@@ -89,7 +90,8 @@ fn by_seed(
     ours.filter_map(|(seed, value)| Some((seed, value - theirs.get(&seed)?))).collect()
 }
 
-/// Success of a run's training rollouts: the mean over its last `steps` steps up to the one that is compared.
+/// Returns the success of a run's training rollouts: the mean over its last `steps` steps up to the one
+/// that is compared.
 fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     let until = chosen.run.training.iter().filter(|(step, _)| *step <= chosen.step);
     let rates: Vec<f64> = until.map(|(_, rate)| *rate).collect();
@@ -97,8 +99,8 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     (!last.is_empty()).then(|| mean(last))
 }
 
-/// The runs of two methods that are compared: where their seeds differ, those of the seeds that both have. A seed is a warm start
-/// of its own, whose success one method alone would count as its own. All runs of both where no seed is in both.
+/// Returns the compared runs of two methods: if their seeds differ, those with shared seeds,
+/// because each seed has its own warm start. If no seed is shared, all runs.
 fn with_shared_seeds<'c, 'r>(
     method: &[&'c Chosen<'r>],
     baseline: &[&'c Chosen<'r>],
@@ -134,7 +136,7 @@ fn with_shared_seeds<'c, 'r>(
     })
 }
 
-/// The comparison of a method with its baseline.
+/// Returns the comparison of a method with its baseline.
 pub(crate) fn against(
     method: &[&Chosen<'_>],
     baseline: &[&Chosen<'_>],
@@ -206,7 +208,7 @@ fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Boo
     })
 }
 
-/// Differences of the mean success of every task that all runs played, by the task's kind.
+/// Returns the differences of the mean success of every task that all runs played, by the task's kind.
 fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<Vec<f64>> {
     let (first, second) = (by_task(method), by_task(baseline));
     let mut strata: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -218,8 +220,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// McNemar's test of each pair of runs with the same seed, or of the only two. It counts tasks that one of two played games solved;
-/// the mean of several draws is no such count.
+/// Performs McNemar's test for each pair of runs with the same seed, or for the only two. It counts
+/// tasks that one of two played games solved, so a mean of several draws cannot be used.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();

@@ -28,7 +28,7 @@ pub struct Pool {
     pub training: Option<Estimate>,
 }
 
-/// The seeds that all pairs have, with the mean of their differences.
+/// Returns the seeds that all pairs have, with the mean of their differences.
 fn averaged(pairs: &[&SeedDifferences]) -> BTreeMap<u64, f64> {
     let Some((first, others)) = pairs.split_first() else {
         return BTreeMap::new();
@@ -46,7 +46,7 @@ pub(super) fn estimate(differences: &BTreeMap<u64, f64>) -> Option<Estimate> {
     Some(Estimate { value: mean(&values), interval: Some(interval) })
 }
 
-/// Every pool of the settings whose pairs are here; notes say which are not.
+/// Returns each pool whose pairs are present; notes list the others.
 pub(super) fn of_split(
     split: &str,
     pairs: &[Pair],

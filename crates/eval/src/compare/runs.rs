@@ -50,7 +50,7 @@ pub struct RunResults {
     pub training: Vec<(u64, f64)>,
 }
 
-/// The one setting of a run's config that is looked at here; the rest may be of any version.
+/// The setting of a run's config that is needed here; the rest may be of any version.
 #[derive(Deserialize)]
 struct Seeded {
     seed: Option<u64>,
@@ -69,7 +69,8 @@ impl RunResults {
     /// several folders have is averaged over them.
     ///
     /// # Errors
-    /// Not a run directory, a file of it that cannot be read, or draws of one step that were not evaluated alike.
+    /// Fails on a folder that is not a run, an unreadable file, or draws of one step that were
+    /// evaluated differently.
     pub fn read_with(root: &Path, folders: &[String]) -> Result<Self, RunFileError> {
         let directory = RunDirectory::open(root)?;
         let name = root.canonicalize().ok();
@@ -118,13 +119,13 @@ impl RunResults {
         })
     }
 
-    /// The run as messages name it.
+    /// Returns the run as messages name it.
     pub(crate) fn shown(&self) -> String {
         self.path.display().to_string()
     }
 }
 
-/// The evaluations in a folder by step; none where there is no such folder.
+/// Returns the evaluations in a folder by step; none if there is no such folder.
 fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFileError> {
     let mut evaluations = BTreeMap::new();
     if !folder.is_dir() {
@@ -143,7 +144,7 @@ fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFi
     Ok(evaluations)
 }
 
-/// One evaluation of each split that every draw has.
+/// Returns one evaluation of each split that every draw has.
 fn averaged_by_split(mut draws: Vec<Vec<Evaluation>>) -> Result<Vec<Evaluation>, String> {
     if draws.len() == 1 {
         return Ok(draws.remove(0));
@@ -160,7 +161,8 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> RunFileError {
     RunFileError::File { path: path.display().to_string(), reason: error.to_string() }
 }
 
-/// A run's name without what says its seed at the end: `grpo-seed-0`, `grpo-seed0` and `grpo_seed_0` are all `grpo`.
+/// Returns a run's name without its seed suffix: `grpo-seed-0`, `grpo-seed0` and `grpo_seed_0` are
+/// all `grpo`.
 pub fn method_of(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {

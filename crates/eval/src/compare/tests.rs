@@ -8,7 +8,7 @@ use super::runs::RunResults;
 use super::{CompareSettings, Comparison, compare};
 use crate::{Agent, Evaluation, KindResult, Outcomes, Rate, TaskOutcome, TrialResult};
 
-/// A run of `method` that solved these tasks; tasks with an even index are of kind `even`.
+/// Returns a run of `method` that solved these tasks; tasks with an even index are of kind `even`.
 fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
     let outcome = |(task, success): (usize, &bool)| TaskOutcome {
         task,
@@ -281,7 +281,7 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
     assert!(refused(|draw| draw.trials = vec![trial()]).contains("different numbers of trials"));
 }
 
-/// A trial of `reflexion`.
+/// Returns a trial of `reflexion`.
 fn trial() -> TrialResult {
     TrialResult { trial: 1, solved: Rate::new(0, 8), success: Rate::new(0, 8) }
 }

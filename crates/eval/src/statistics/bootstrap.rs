@@ -34,12 +34,12 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// The 95 % percentile interval of a statistic of one or more samples.
+    /// Returns the 95 % percentile interval of a statistic of one or more samples.
     ///
-    /// In every resample each stratum of each sample is drawn anew with replacement from that stratum alone, as many
-    /// scores as it has, independently of the others; the interval's ends are the 2.5 % and 97.5 % percentiles of the
-    /// statistic over the resamples (Efron 1979; Agarwal et al. 2021, section 4.1). `None` where nothing can vary: no
-    /// stratum has more than one score.
+    /// In each resample, each stratum of each sample is resampled with replacement, independently
+    /// and with its own size. The interval is from the 2.5 % to the 97.5 % percentile of the
+    /// statistic (Efron 1979; Agarwal et al. 2021, section 4.1). `None` if no stratum has more than
+    /// one score.
     pub fn interval(
         &self,
         samples: &[&Strata],
@@ -62,12 +62,14 @@ impl Bootstrap {
         }))
     }
 
-    /// The 95 % percentile interval of a statistic of whole runs, for samples of so many runs.
+    /// Returns the 95 % percentile interval of a statistic of whole runs, for samples with these
+    /// numbers of runs.
     ///
-    /// In every resample the runs of each sample are drawn anew with replacement, and `statistic` gets their numbers. A run has
-    /// scores in all strata, which go up and down together with its seed: drawn stratum by stratum ([`Self::interval`]) the
-    /// differences between seeds would average out, and the interval come out too narrow by up to the root of the number of
-    /// strata. `None` where nothing can vary: no sample has more than one run.
+    /// In each resample, the runs of each sample are resampled with replacement, and `statistic`
+    /// gets their indices. The scores of a run in all strata vary together with its seed. If strata
+    /// were resampled separately ([`Self::interval`]), differences between seeds would average out,
+    /// and the interval would be too narrow, by up to the square root of the number of strata.
+    /// `None` if no sample has more than one run.
     pub fn interval_of_runs(
         &self,
         runs: &[usize],
@@ -86,7 +88,7 @@ impl Bootstrap {
         }))
     }
 
-    /// The interval of what resamples give.
+    /// Returns the interval of what resamples give.
     fn percentiles(&self, mut resampled: impl FnMut(&mut Rng) -> f64) -> Interval {
         let of = |resample: usize| Seed::derive(self.seed, Purpose::Resampling, &[resample as u64]).rng();
         let mut found: Vec<f64> = (0..self.resamples).map(|resample| resampled(&mut of(resample))).collect();
@@ -95,8 +97,9 @@ impl Bootstrap {
     }
 }
 
-/// The `share` quantile of ascending values, linear between neighbours: with `h = share (n - 1)`,
-/// `x_floor(h) + (h - floor(h)) (x_floor(h)+1 - x_floor(h))` (Hyndman and Fan 1996, type 7; NumPy's default). 0 of nothing.
+/// Returns the `share` quantile of ascending values by linear interpolation: with `h = share (n -
+/// 1)`, `x_floor(h) + (h - floor(h)) (x_floor(h)+1 - x_floor(h))` (Hyndman and Fan 1996, type 7;
+/// NumPy's default). 0 without values.
 pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let place = share.clamp(0.0, 1.0) * last as f64;

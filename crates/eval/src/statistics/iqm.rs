@@ -7,7 +7,8 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// Mean over strata of their mean scores, so that every stratum counts the same: `1/K sum_k 1/N_k sum_n x_kn`.
+/// Returns the mean over strata of their mean scores, so that every stratum counts the same: `1/K sum_k
+/// 1/N_k sum_n x_kn`.
 pub fn mean_of_strata(scores: &Strata) -> f64 {
     mean(&scores.iter().map(|runs| mean(runs)).collect::<Vec<_>>())
 }

@@ -13,7 +13,8 @@ pub struct McNemar {
     pub p: f64,
 }
 
-/// The exact test of the hypothesis that each of two runs is as likely as the other to be the only one that solves a task.
+/// Performs the exact test of the hypothesis that each of two runs is equally likely to be the only
+/// one that solves a task.
 ///
 /// Of the `n = b + c` tasks that one run solved and the other did not, `b` is binomial with 1/2 under the hypothesis:
 /// `p = min(1, 2 sum_{i=0}^{min(b,c)} C(n,i) 2^-n)` (McNemar 1947; the exact form as in Fagerland, Lydersen and Laake 2013).

@@ -10,9 +10,10 @@
 //! | [`permutation`] | paired permutation test by task |
 //! | [`mod@student`] | Student's interval of a mean over seeds |
 //!
-//! Scores come as strata: `scores[k][n]` is the score of run `n` on stratum `k` (a kind of task). The definitions of the
-//! first three are those of `rliable` (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
-//! Precipice", arXiv 2108.13264), whose "tasks" are the strata here.
+//! Scores are grouped by stratum: `scores[k][n]` is the score of run `n` on stratum `k` (a kind of
+//! task). The first three statistics follow `rliable` (Agarwal et al. 2021, "Deep Reinforcement
+//! Learning at the Edge of the Statistical Precipice", arXiv 2108.13264), whose "tasks" are the
+//! strata here.
 
 pub mod bootstrap;
 pub mod improvement;

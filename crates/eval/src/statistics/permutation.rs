@@ -5,7 +5,7 @@ use turnwise_core::{Purpose, Seed};
 
 use super::mean;
 
-/// Most tasks with a difference of which every sign is tried.
+/// Maximum number of tasks with a difference of which every sign is tried.
 const EXACT: usize = 16;
 
 /// Result of the test.
@@ -19,7 +19,8 @@ pub struct PairedTest {
     pub exact: bool,
 }
 
-/// The paired permutation test on `d_t`, the difference of two methods' mean success on task `t` over their seeds.
+/// Returns the paired permutation test on `d_t`, the difference of two methods' mean success on task `t`
+/// over their seeds.
 ///
 /// Under the hypothesis that the methods are exchangeable on every task, the sign of each `d_t` is as likely as its
 /// opposite. With `T = |mean_t s_t d_t|` over signs `s` and `T_0` that of the signs observed, `p` is the share of
@@ -27,7 +28,8 @@ pub struct PairedTest {
 /// observed one counted in, `(1 + #{T >= T_0}) / (1 + resamples)` (Pitman 1937; Phipson and Smyth 2010). `None` without
 /// tasks.
 ///
-/// The tasks are what is sampled here, not the seeds: it says whether these runs differ on tasks like these.
+/// The population is the tasks, not the seeds: the test says whether these runs differ on tasks
+/// like these.
 pub fn paired_permutation(differences: &[f64], resamples: usize, seed: u64) -> Option<PairedTest> {
     if differences.is_empty() {
         return None;

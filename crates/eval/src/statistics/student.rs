@@ -4,8 +4,9 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::{Interval, mean};
 
-/// The 95 % interval of the mean of independent values: `mean +- t s / sqrt(n)`, `s` with `n - 1` in its denominator and `t` the
-/// 0.975 quantile of Student's distribution with `n - 1` degrees of freedom. None for fewer than two values.
+/// Returns the 95 % interval of the mean of independent values: `mean +- t s / sqrt(n)`, `s` with `n - 1`
+/// in its denominator and `t` the 0.975 quantile of Student's distribution with `n - 1` degrees of
+/// freedom. None for fewer than two values.
 pub fn student(values: &[f64]) -> Option<Interval> {
     let n = values.len() as f64;
     let t = StudentsT::new(0.0, 1.0, n - 1.0).ok()?.inverse_cdf(0.975);

@@ -71,11 +71,12 @@ fn gelu() -> String {
 }
 
 impl BertConfig {
-    /// Reads a folder's `config.json`, and refuses what would be run wrongly.
+    /// Reads a folder's `config.json`, and rejects what would be run wrongly.
     ///
     /// # Errors
     ///
-    /// [`ModelError::File`] with the key: another kind of model, a missing number, an activation or positions that are not known.
+    /// Returns [`ModelError::File`] with the key: another kind of model, a missing number, an activation
+    /// or positions that are not known.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
         let wrong = |reason: String| ModelError::file(&path, reason);

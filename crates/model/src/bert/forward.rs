@@ -23,14 +23,14 @@ impl Bert {
     ///
     /// # Errors
     ///
-    /// [`ModelError`] with the file and the key or tensor.
+    /// Returns [`ModelError`] with the file and the key or tensor.
     pub fn load(folder: &Path, compute: Compute) -> Result<Self, ModelError> {
         let config = BertConfig::load(folder)?;
         let weights = load(folder, &config)?;
         Ok(Self { config, weights, compute })
     }
 
-    /// The model's shape.
+    /// Returns the model's shape.
     pub fn config(&self) -> &BertConfig {
         &self.config
     }
@@ -39,7 +39,8 @@ impl Bert {
     ///
     /// # Errors
     ///
-    /// [`ModelError::Setting`] for a sequence that is empty or too long, or a token beyond the vocabulary.
+    /// Returns [`ModelError::Setting`] for a sequence that is empty or too long, or a token beyond the
+    /// vocabulary.
     pub fn forward(&self, sequences: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
         let (config, weights) = (&self.config, &self.weights);
         let hidden = config.hidden_size;
@@ -235,7 +236,7 @@ impl Loop<&mut Vec<f32>> for GeluTanh {
     }
 }
 
-/// The error function to 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
+/// Returns the error function to 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
     let size = x.abs();

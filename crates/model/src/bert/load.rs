@@ -89,7 +89,7 @@ impl Tensors<'_> {
     }
 }
 
-/// Reads all weights of a folder. What the file has besides (a pooler, a head) is passed over.
+/// Reads all weights of a folder. Other tensors (a pooler, a head) are ignored.
 pub(super) fn load(folder: &Path, config: &BertConfig) -> Result<Weights, ModelError> {
     let path = folder.join(WEIGHTS);
     if !path.exists() {

@@ -14,8 +14,9 @@
 //! | `load.rs` | weights from `model.safetensors` |
 //! | `sentence.rs` | [`SentenceEncoder`]: tokenizer, model, pooling, normalisation |
 //!
-//! Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), post-norm, learned absolute positions.
-//! Weights and activations are f32; products run in bf16 where asked for ([`crate::Compute`]).
+//! Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), post-norm,
+//! learned absolute positions. Weights and activations are f32; products run in bf16 if requested
+//! ([`crate::Compute`]).
 
 mod config;
 mod forward;

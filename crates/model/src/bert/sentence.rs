@@ -1,4 +1,4 @@
-//! Vectors of texts: tokens, hidden states, pooling, normalisation.
+//! Vectors of texts: tokens, hidden states, pooling, normalization.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -23,7 +23,8 @@ pub enum Pooling {
 /// Settings of an encoder that its folder does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
-    /// Longest text in tokens, the two markers included; longer ones are cut. The folder may say less.
+    /// Maximum tokens of a text, with the two special tokens; longer texts are truncated. The
+    /// folder may set a lower limit.
     pub max_tokens: usize,
     /// Arithmetic of the products.
     pub compute: Compute,
@@ -37,8 +38,8 @@ impl Default for SentenceOptions {
 
 /// An encoder of texts, read-only and shared by any number of threads.
 ///
-/// Reads a folder of `transformers` (E5: mean of the hidden states, length 1) and one of sentence-transformers, whose
-/// `modules.json` and `1_Pooling/config.json` say what is pooled.
+/// Loads a folder of `transformers` (E5: mean pooling, unit length) or sentence-transformers, whose
+/// `modules.json` and `1_Pooling/config.json` define the pooling.
 #[derive(Clone, Debug)]
 pub struct SentenceEncoder {
     bert: Bert,
@@ -87,7 +88,8 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// [`ModelError`] with the file and the key: no BERT, no tokenizer, a module or a pooling that is not known.
+    /// Returns [`ModelError`] with the file and the key: no BERT, no tokenizer, a module or a pooling
+    /// that is not known.
     pub fn load(folder: &Path, options: SentenceOptions) -> Result<Self, ModelError> {
         let bert = Bert::load(folder, options.compute)?;
         let (mut pooling, mut normalise) = (Pooling::Mean, true);
@@ -124,17 +126,17 @@ impl SentenceEncoder {
         Ok(Self { bert, tokenizer, pooling, normalise, lowercase })
     }
 
-    /// Numbers of a vector.
+    /// Returns the numbers of a vector.
     pub fn dimensions(&self) -> usize {
         self.bert.config().hidden_size
     }
 
-    /// The vectors of some texts, one behind the other, `[texts, dimensions]`. A text's vector does not depend on the others beyond
-    /// rounding.
+    /// Returns the vectors of some texts, one behind the other, `[texts, dimensions]`. A text's vector
+    /// does not depend on the others beyond rounding.
     ///
     /// # Errors
     ///
-    /// [`ModelError`] where the tokenizer and the model do not belong together.
+    /// Returns [`ModelError`] if the tokenizer and the model do not belong together.
     pub fn encode(&self, texts: &[&str]) -> Result<Vec<f32>, ModelError> {
         let wrong = |error: turnwise_text::TextError| ModelError::Setting {
             key: "tokenizer".to_owned(),

@@ -48,7 +48,7 @@ fn write(case: &Value, folder: &Path, factor: f64) {
     save_tensors(&folder.join("model.safetensors"), &slices, []).unwrap();
 }
 
-/// The greatest difference from the golden hidden states.
+/// Returns the greatest difference from the golden hidden states.
 fn difference(golden: &Value, case: &Value, folder: &Path, compute: Compute) -> f64 {
     let bert = Bert::load(folder, compute).unwrap();
     let found = bert.forward(&sequences(golden)).unwrap();

@@ -20,13 +20,13 @@ const FILES: [&str; 7] = [
     include_str!("kernels/head.cu"),
 ];
 
-/// The whole source for a shape.
+/// Returns the whole source for a shape.
 pub(crate) fn source(shape: Shape) -> String {
     let Shape { hidden, head } = shape;
     format!("#define HIDDEN {hidden}\n#define HEAD {head}\n{}", FILES.concat())
 }
 
-/// The names of all kernels.
+/// Returns the names of all kernels.
 #[cfg(test)]
 pub(crate) fn kernels() -> Vec<&'static str> {
     let heads = FILES.iter().flat_map(|file| file.split("extern \"C\" __global__ void").skip(1));
@@ -50,10 +50,10 @@ pub(crate) fn kernels() -> Vec<&'static str> {
         .collect()
 }
 
-/// The machine code for an architecture such as `sm_90`, from the cache where it was made before.
+/// Returns the machine code for an architecture such as `sm_90`, from the cache if possible.
 ///
-/// The cache is `turnwise/cuda` in the user's cache folder; a file that cannot be read or written there
-/// costs the compilation only. Several processes may write it at a time.
+/// The cache is `turnwise/cuda` in the user's cache folder. If it cannot be read or written, the
+/// code is only compiled again. Several processes may write it at once.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;
@@ -78,7 +78,8 @@ pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaEr
     Ok(binary)
 }
 
-/// Machine code from the cache; what is none, such as a file that a full disk left empty, is made again.
+/// Reads machine code from the cache; `None` for an invalid file, such as one left empty by a full
+/// disk.
 fn read_cached(path: &Path) -> Option<Vec<u8>> {
     std::fs::read(path).ok().filter(|binary| binary.starts_with(b"\x7fELF"))
 }
@@ -92,7 +93,7 @@ fn cache_folder() -> Option<PathBuf> {
     Some(root.join("turnwise").join("cuda"))
 }
 
-/// Compiles; a failure says what the compiler said.
+/// Compiles; the error has the compiler's log.
 pub(super) fn compile(
     library: &CompilerLibrary,
     source: &str,
@@ -128,8 +129,8 @@ pub(super) fn compile(
     result
 }
 
-/// The error of sources that are not compiled. An architecture that the compiler does not know is an option of no value
-/// to it, or has no log.
+/// Returns the error of sources that are not compiled. An architecture that the compiler does not know is
+/// an option of no value to it, or has no log.
 fn refused(architecture: &str, code: c_int, mut status: String, log: &str) -> CudaError {
     if code == INVALID_OPTION || log.is_empty() {
         status += "; NVRTC may be older than the device";
@@ -162,7 +163,7 @@ fn read_log(library: &CompilerLibrary, program: Handle) -> String {
     String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
 }
 
-/// The architectures that the compiler knows, as numbers: 90 for `sm_90`.
+/// Returns the architectures that the compiler knows, as numbers: 90 for `sm_90`.
 fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
     let check = |call, code| match code {
         0 => Ok(()),
@@ -179,11 +180,12 @@ fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
 
 /// Compiles all kernels for some architectures, without a device: what the build check runs.
 ///
-/// Returns the size of each one's machine code in bytes; `None` for one that this NVRTC does not know.
+/// Returns the size of the machine code for each architecture in bytes; `None` for one that this
+/// NVRTC does not support.
 ///
 /// # Errors
-/// NVRTC cannot be loaded, a call of it fails, or the kernels do not compile for an architecture that it knows; the
-/// error then has the compiler's log.
+/// Fails if NVRTC cannot be loaded, if a call fails, or if the kernels do not compile for a
+/// supported architecture; the error then has the compiler's log.
 pub fn compile_check(
     hidden: usize,
     head: usize,

@@ -1,7 +1,7 @@
 //! The decoder over a packed micro-batch: forward and backward through its layers.
 //!
 //! The residual stream and its derivative are f32, all else that is kept is bfloat16. What of a layer
-//! can be made from its input alone (the gated product) is made anew in backward; with `recompute` all
+//! can be made from its input alone (the gated product) is repeated in backward; with `recompute` all
 //! of it is.
 
 use std::ops::Range;
@@ -106,12 +106,12 @@ pub(crate) struct Decoder {
     pub(crate) head: Head,
 }
 
-/// The part of a buffer that belongs to a range of rows.
+/// Returns the part of a buffer that belongs to a range of rows.
 fn rows<T: Plain>(buffer: &Buffer<T>, range: &Range<usize>, width: usize) -> Part<T> {
     buffer.part(range.start * width..range.end * width)
 }
 
-/// The ranges of rows of a run of sequences.
+/// Returns the ranges of rows of a run of sequences.
 fn ranges(packing: &Packing, sequences: &Range<usize>) -> Vec<Range<usize>> {
     sequences.clone().map(|index| packing.tokens_of(&(index..index + 1))).collect()
 }

@@ -7,7 +7,7 @@ use super::driver::{Driver, Matrix, Output, Product};
 use super::gpu::Gpu;
 use super::memory::{Bf16, Part};
 
-/// The device of this process: number `LOCAL_RANK` of those the process sees, 0 without that variable.
+/// Returns the device of this process: number `LOCAL_RANK` of those the process sees, 0 without that variable.
 ///
 /// Opened at the first call; every caller gets the same one.
 pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
@@ -23,11 +23,11 @@ pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
     Ok(device)
 }
 
-/// The device, in words; the error says why there is none.
+/// Returns the device, in words; the error gives the reason there is none.
 ///
 /// # Errors
-/// A library of CUDA cannot be loaded, there is no device of the number in `LOCAL_RANK`, it is older than compute
-/// capability 8.0, or a call of the driver fails.
+/// Fails if a CUDA library cannot be loaded, if there is no device with the number in `LOCAL_RANK`,
+/// if it is older than compute capability 8.0, or if a driver call fails.
 pub fn describe() -> Result<String, CudaError> {
     let device = device()?;
     let [free, total] = device.memory()?;
@@ -40,13 +40,13 @@ pub fn describe() -> Result<String, CudaError> {
     ))
 }
 
-/// Memory of this process's device in bytes.
+/// Returns the memory of this process's device in bytes.
 pub(crate) fn total_memory() -> Result<usize, CudaError> {
     let [_, total] = device()?.memory()?;
     Ok(total)
 }
 
-/// A part as a matrix of rows `stride` apart.
+/// Returns a part as a matrix of rows `stride` apart.
 pub(crate) fn matrix(part: Part<Bf16>, stride: usize) -> Matrix {
     Matrix { at: part.at, stride, transposed: false }
 }
@@ -58,12 +58,12 @@ impl Matrix {
     }
 }
 
-/// A result of wide elements.
+/// Returns a result of wide elements.
 pub(crate) fn wide(part: Part<f32>, stride: usize) -> Output {
     Output { at: part.at, stride, wide: true }
 }
 
-/// A result of narrow elements.
+/// Returns a result of narrow elements.
 pub(crate) fn narrow(part: Part<Bf16>, stride: usize) -> Output {
     Output { at: part.at, stride, wide: false }
 }
@@ -77,7 +77,8 @@ pub(crate) enum Accumulate {
     Add,
 }
 
-/// `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. Where one of these is 0, `c` stays as it is, with `Set` too.
+/// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. If one of these is 0, `c` is
+/// unchanged, also with `Set`.
 pub(crate) fn multiply(
     driver: &dyn Driver,
     [a, b]: [Matrix; 2],

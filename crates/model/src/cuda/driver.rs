@@ -96,13 +96,13 @@ pub(crate) struct Product {
 ///
 /// Addresses come from [`Driver::allocate`] alone; [`super::memory::Buffer`] keeps them alive.
 pub(crate) trait Driver: Send + Sync {
-    /// The device, in words.
+    /// Returns the device, in words.
     fn name(&self) -> &str;
     /// Its multiprocessors.
     fn multiprocessors(&self) -> usize;
     /// Free and total memory in bytes.
     fn memory(&self) -> Result<[usize; 2], CudaError>;
-    /// Memory of its own, on 256 bytes at least, with anything in it.
+    /// Returns the memory of its own, on 256 bytes at least, with anything in it.
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
     /// Gives memory back after all that was asked for before.
     fn free(&self, at: Address);
@@ -114,7 +114,7 @@ pub(crate) trait Driver: Send + Sync {
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
     /// Sets bytes to zero.
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
-    /// The kernels for a shape, compiled at the first call.
+    /// Returns the kernels for a shape, compiled at the first call.
     fn module(&self, shape: Shape) -> Result<usize, CudaError>;
     /// Runs a kernel.
     fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;

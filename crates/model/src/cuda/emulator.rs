@@ -57,7 +57,7 @@ enum Noted {
 
 static OPENED: OnceLock<Option<Arc<Emulator>>> = OnceLock::new();
 
-/// The device, or `None` with a message where there is no C++ compiler.
+/// Returns the device, or `None` with a message where there is no C++ compiler.
 pub(crate) fn emulator() -> Option<Arc<dyn Driver>> {
     let opened = OPENED.get_or_init(|| {
         let output = Command::new("g++").arg("--version").output().ok()?;
@@ -119,7 +119,7 @@ fn widen(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Entry of a matrix as the product sees it.
+/// Returns the entry of a matrix as the product sees it.
 ///
 /// # Safety
 /// The matrix is in live memory.
@@ -202,7 +202,7 @@ impl State {
 }
 
 impl State {
-    /// True if this thread is recording.
+    /// Returns true if this thread is recording.
     fn records(&self) -> bool {
         self.recording.contains_key(&current().id())
     }

@@ -1,8 +1,9 @@
 //! Decoding on a device: a cache of keys and values, one step over rows of different sequences, choices.
 //!
-//! All memory is taken when an engine is made and stays where it is, so that a step in which every row is
-//! a sequence's next token can be recorded once for its number of rows (rounded up) and replayed as one
-//! launch. Weights are read once a step, keys and values of a sequence once for all heads that share them.
+//! All memory is allocated when an engine is created, so that a step in which each row is a
+//! sequence's next token can be recorded once per number of rows (rounded up) and replayed as one
+//! launch. Weights are read once per step; a sequence's keys and values once for all heads that
+//! share them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,7 +25,7 @@ use crate::lora::Joint;
 pub(crate) const PROMPT_ROWS: usize = 2048;
 /// Rows of a recorded step are rounded up to a multiple of this.
 const ROUNDED: usize = 8;
-/// Most blocks among which the keys of a row are split.
+/// Maximum number of blocks among which the keys of a row are split.
 const MOST_SPLITS: usize = 16;
 
 /// The device's part of an engine.
@@ -57,7 +58,7 @@ pub(crate) struct Engine {
     chunks: Buffer<f32>,
     choices: Buffer<f32>,
     recordings: HashMap<usize, Recording>,
-    /// True if this device has refused to record.
+    /// True if this device has rejected to record.
     direct: bool,
     top_ks: Buffer<i32>,
     top_ps: Buffer<f32>,
@@ -118,7 +119,7 @@ impl Engine {
         })
     }
 
-    /// Tokens of the vocabulary.
+    /// Returns the tokens of the vocabulary.
     pub(crate) fn vocabulary(&self) -> usize {
         self.network.config.vocab_size
     }
@@ -158,7 +159,7 @@ impl Engine {
         self.run(rows.len(), decoded, tiles, wanted.len())
     }
 
-    /// A step in which every row is a sequence's next token: recorded at its second run.
+    /// A step in which each row is a sequence's next token; it is recorded on its second run.
     fn decode(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let count = rows.len().next_multiple_of(ROUNDED);
         self.upload(rows, count)?;
@@ -180,7 +181,7 @@ impl Engine {
         self.run(count, count, 0, count)
     }
 
-    /// Records a step; `None` where the device refuses, so that steps run launch by launch from then on.
+    /// Records a step; `None` if the device rejects, so that steps run launch by launch from then on.
     fn record(&mut self, count: usize) -> Option<usize> {
         let network = Arc::clone(&self.network);
         let recorder = Recorder::begin(network.driver()).ok()?;
@@ -292,8 +293,8 @@ impl Engine {
         multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
-    /// The choice of every row of logits of the last step: `None` where they are not finite. Top-k and top-p are
-    /// taken on the device, so that no row of logits is downloaded.
+    /// Returns the choice of every row of logits of the last step: `None` if they are not finite. Top-k
+    /// and top-p are taken on the device, so that no row of logits is downloaded.
     pub(crate) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],

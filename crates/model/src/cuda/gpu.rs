@@ -44,14 +44,14 @@ pub(crate) struct Gpu {
 /// A stream with a handle of cuBLAS and its scratch memory.
 struct Queue {
     stream: Handle,
-    /// One call at a time: a handle has state of its own, and all threads share this one.
+    /// One call at a time: the handle has state, and all threads share it.
     products: Mutex<Handle>,
 }
 
 #[derive(Default)]
 struct State {
     modules: Vec<Module>,
-    /// Executable graphs; `None` where one was forgotten.
+    /// Executable graphs; `None` if one was forgotten.
     graphs: Vec<Option<Handle>>,
 }
 
@@ -67,7 +67,7 @@ impl Gpu {
         Self::with(driver()?, blas()?, ordinal)
     }
 
-    /// The same through these libraries.
+    /// Returns the same through these libraries.
     pub(super) fn with(
         driver: &'static DriverLibrary,
         blas: &'static BlasLibrary,
@@ -127,7 +127,7 @@ impl Gpu {
         })
     }
 
-    /// The queue of this thread.
+    /// Returns the queue of this thread.
     fn queue(&self) -> &Queue {
         let recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         if *recording == Some(current().id()) { &self.recorder } else { &self.main }

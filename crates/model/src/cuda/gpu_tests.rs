@@ -20,11 +20,11 @@ struct Device {
     math_modes: Vec<(Handle, c_int)>,
     /// Executable graphs that were made, and those that were destroyed.
     executables: [Vec<Handle>; 2],
-    /// True if captures are refused.
+    /// True if captures are rejected.
     refusing: bool,
 }
 
-/// A new device, which is its holder's until dropped: there is one for all tests.
+/// Returns a new device, which is its holder's until dropped: there is one for all tests.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

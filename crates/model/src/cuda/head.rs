@@ -1,4 +1,4 @@
-//! The head on the decoder's last layer: the output layer with its log-probabilities and entropies, a
+//! The head on the decoder's last layer: the output layer with its log-probs and entropies, a
 //! critic's value, and divergences between rows. Logits are made a chunk of rows at a time.
 
 use std::ops::Range;
@@ -58,7 +58,7 @@ fn stride(network: &Network) -> usize {
     network.config.vocab_size.next_multiple_of(16)
 }
 
-/// Rows of a chunk.
+/// Returns the rows of a chunk.
 fn chunk_rows(network: &Network) -> usize {
     (LOGITS / stride(network)).max(1)
 }
@@ -119,7 +119,7 @@ impl Head {
         network.kernels.rms_norm(last, Some(index), weight, network.epsilon(), count, normed, inverse)
     }
 
-    /// Mean over runs of targets of the gathered rows.
+    /// Returns the mean over runs of targets of the gathered rows.
     pub(crate) fn means(
         &mut self,
         network: &Network,
@@ -134,8 +134,8 @@ impl Head {
         Ok(to.download(network.driver())?.chunks_exact(hidden).map(<[f32]>::to_vec).collect())
     }
 
-    /// Says of each gathered row what the head makes of it: log-probability and entropy, or a critic's
-    /// value in the place of the log-probability.
+    /// Computes log-prob and entropy of each gathered row, or a critic's value instead of the
+    /// log-prob.
     pub(crate) fn score(
         &mut self,
         network: &Network,
@@ -179,8 +179,8 @@ impl Head {
         self.d_normed.part(0..len).clear(network.driver())
     }
 
-    /// Takes the derivatives with respect to the log-probability and entropy (or value) of each target of
-    /// a run of sequences. Called at most once for each of them.
+    /// Sets the derivatives with respect to log-prob and entropy (or value) of each target in a
+    /// range of sequences. Called at most once for each.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -230,7 +230,7 @@ impl Head {
         Ok(())
     }
 
-    /// The divergences, in nats. `reference` is the other policy after its own pass.
+    /// Returns the divergences, in nats. `reference` is the other policy after its own pass.
     pub(crate) fn divergences(
         &mut self,
         network: &Network,
@@ -321,7 +321,7 @@ impl Head {
         network.kernels.rms_norm_backward_gathered(d_y, input, index, weight, targets.len(), to, sums)
     }
 
-    /// The log-sums of both sides of some divergences.
+    /// Returns the log-sums of both sides of some divergences.
     fn log_sums(&self, chunk: &[Divergence], reference: Option<(&Network, &Self)>) -> Vec<f32> {
         let second = |second: Second| match (second, reference) {
             (Second::Reference(target), Some((_, head))) => head.statistics[target].log_sum,
@@ -330,7 +330,7 @@ impl Head {
         chunk.iter().flat_map(|term| [self.statistics[term.first].log_sum, second(term.second)]).collect()
     }
 
-    /// Logits of both sides of some divergences, all of one kind.
+    /// Returns the logits of both sides of some divergences, all of one kind.
     fn fill_pairs(
         &mut self,
         network: &Network,
@@ -378,7 +378,7 @@ fn output_backward(
     Ok(())
 }
 
-/// Runs of divergences with the same kind of second side, short enough for the logits of both.
+/// Returns the runs of divergences with the same kind of second side, short enough for the logits of both.
 fn chunks<'a>(terms: &'a [Divergence], network: &Network) -> impl Iterator<Item = &'a [Divergence]> {
     let most = (chunk_rows(network) / 2).max(1);
     terms

@@ -29,7 +29,7 @@ pub(crate) struct Trained {
     weights: Buffer<f32>,
     /// Empty after it was taken away, until it is needed again.
     gradient: Buffer<f32>,
-    /// An error from where nothing could be answered; the next pass or update answers it.
+    /// An error from a call that could not return it; the next pass or update returns it.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
@@ -49,7 +49,7 @@ impl Trained {
         Self::on(device()?, weights)
     }
 
-    /// The same on a device of one's own.
+    /// Returns the same on a device of one's own.
     pub(crate) fn on(driver: Arc<dyn Driver>, weights: &Weights) -> Result<Self, CudaError> {
         let base = weights.adapter.as_ref().and_then(|_| shared_base(&weights.base, None));
         let network = Arc::new(Network::upload(&driver, weights, base.as_ref())?);
@@ -74,7 +74,7 @@ impl Trained {
         })
     }
 
-    /// The rounded weights, for a sampler: what it keeps stays as it is now.
+    /// Returns the rounded weights for a sampler, which keeps them unchanged.
     pub(crate) fn network(&self) -> Arc<Network> {
         Arc::clone(&self.network)
     }
@@ -88,7 +88,7 @@ impl Trained {
         Ok(())
     }
 
-    /// The weights on the host, downloaded where an update was made since.
+    /// Returns the weights on the host, downloaded where an update was made since.
     pub(crate) fn weights(&self) -> Result<Weights, CudaError> {
         if let Some(weights) = self.on_host.get() {
             return Ok(weights.clone());
@@ -134,12 +134,13 @@ impl Trained {
         Ok(squares.sqrt())
     }
 
-    /// True if all trained weights are finite numbers: the sum of their squares in f64, which finite f32 numbers cannot overflow; waits.
+    /// Returns true if all trained weights are finite numbers: the sum of their squares in f64, which
+    /// finite f32 numbers cannot overflow; waits.
     pub(crate) fn finite(&self) -> Result<bool, CudaError> {
         Ok(self.network.kernels.square_sum(self.weights.all(), self.partials.all())?.is_finite())
     }
 
-    /// Starts anew from the weights as they are: moments and gradient become zero.
+    /// Starts again from the weights as they are: moments and gradient become zero.
     pub(crate) fn restart(&mut self) -> Result<(), CudaError> {
         self.moments.take();
         self.forget();
@@ -152,7 +153,7 @@ impl Trained {
         self.gradient = Buffer::empty(&self.driver);
     }
 
-    /// The gradient on the host; waits.
+    /// Returns the gradient on the host; waits.
     pub(crate) fn gradient(&self) -> Result<Vec<f32>, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(vec![0.0; self.weights.len()]);
@@ -222,7 +223,7 @@ impl Trained {
         self.gradient.all().clear(&*self.driver)
     }
 
-    /// The buffers that a lane's passes read and write.
+    /// Returns the buffers that a lane's passes read and write.
     pub(crate) fn bind(&mut self, of_reference: bool) -> Result<Bound, CudaError> {
         self.ready()?;
         let network = match &self.reference {
@@ -238,8 +239,8 @@ impl Trained {
 #[derive(Debug)]
 pub(crate) struct TakenGradient(Buffer<f32>);
 
-/// The frozen base of adapters is on the device once, whoever stands on it: a policy and its critic, say.
-/// With `uploaded` it is noted, for as long as somebody keeps it.
+/// Shares the frozen base of adapters on the device, for example between a policy and its critic.
+/// With `uploaded` it is registered for as long as it is used.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,
@@ -292,7 +293,7 @@ impl CudaPasses {
         Self { recompute, ..Self::default() }
     }
 
-    /// Says what the next passes read and write; `None` lets go of it.
+    /// Reports what the next passes read and write; `None` lets go of it.
     pub(crate) fn bind(&mut self, bound: Option<Bound>) {
         self.bound = bound;
     }
@@ -323,7 +324,7 @@ impl CudaPasses {
         decoder.forward(&bound.network, packing, dropout)
     }
 
-    /// The layers and the head; one [`RowStatistics`] a target.
+    /// Returns the layers and the head; one [`RowStatistics`] a target.
     pub(crate) fn forward(
         &mut self,
         packing: &Packing,
@@ -341,7 +342,7 @@ impl CudaPasses {
         self.decoder.as_ref().map_or(&[], |decoder| &decoder.head.statistics)
     }
 
-    /// Means of the normed rows of ranges of targets.
+    /// Returns the means of the normed rows of ranges of targets.
     pub(crate) fn means(&mut self, ranges: &[Range<usize>]) -> Result<Vec<Vec<f32>>, CudaError> {
         let (bound, decoder) = self.bound()?;
         decoder.head.means(&bound.network, ranges)
@@ -365,7 +366,7 @@ impl CudaPasses {
         decoder.head.backward(&bound.network, packing, &targets, derivatives, bound.gradient)
     }
 
-    /// The divergences; `reference` are the reference policy's passes.
+    /// Returns the divergences; `reference` are the reference policy's passes.
     pub(crate) fn divergences(
         &mut self,
         terms: &[Divergence],
@@ -375,7 +376,7 @@ impl CudaPasses {
         decoder.head.divergences(&bound.network, terms, reference.and_then(Self::rows))
     }
 
-    /// Takes in the derivatives of divergences.
+    /// Sets the derivatives of divergences.
     pub(crate) fn backward_divergences(
         &mut self,
         terms: &[Divergence],

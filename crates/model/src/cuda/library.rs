@@ -46,7 +46,7 @@ pub(super) const INVALID_OPTION: c_int = 5;
 /// Major versions of CUDA whose libraries have these signatures, the newest first.
 const MAJORS: [c_int; 2] = [13, 12];
 
-/// The loader's own words; the error itself names the call alone.
+/// Returns the loader's own words; the error itself names the call alone.
 fn said(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -146,8 +146,8 @@ library! {
     }
 }
 
-/// Folders that are looked in where the loader finds nothing: those named by the environment, then the
-/// toolkit's usual folder.
+/// Returns folders to search if the loader finds nothing: those of the environment variable, then
+/// the toolkit's usual folder.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(paths) = std::env::var_os("TURNWISE_CUDA_PATH") {
@@ -160,8 +160,8 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The newest major version of CUDA that this machine's driver can run; `None` where that is not known, as without
-/// a driver, which compiling does not need.
+/// Returns the newest major version of CUDA that this machine's driver can run; `None` if that is not
+/// known, as without a driver, which compiling does not need.
 fn newest_major() -> Option<c_int> {
     let mut version = 0;
     // SAFETY: a place for a number; the driver need not be initialised for this one.
@@ -169,21 +169,22 @@ fn newest_major() -> Option<c_int> {
     (code == 0 && version > 0).then_some(version / 1000)
 }
 
-/// The files of a library in the order in which they are tried: those of the major versions up to `newest`, which is
-/// what the driver can run, then what the bare name leads to. A newer one can be opened and fails at its first call.
+/// Returns the files of a library in the order to try: major versions up to `newest` (what the
+/// driver supports), then the bare name. A newer library can be loaded but fails at its first call.
 fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
     let majors = MAJORS.iter().filter(|&&major| newest.is_none_or(|newest| major <= newest));
     majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()
 }
 
-/// True if the loader says no more of a file than that it is not there. Of one that needs another which is not there,
-/// it names the other.
+/// Returns true if the loader only reports that the file is missing. If a dependency is missing,
+/// the loader names that one.
 fn is_absence(candidate: &Path, reason: &str) -> bool {
     let reason = reason.strip_prefix(&*candidate.to_string_lossy());
     reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))
 }
 
-/// Opens the first file that can be opened. The reason is that of the first one that is there, or else of the first.
+/// Opens the first file that can be opened. The error is that of the first existing file, or else
+/// of the first.
 fn open(
     library: &'static str,
     names: &[String],

@@ -17,7 +17,7 @@ pub(crate) trait Plain: Pod + Default + Send + Sync {}
 
 impl<T: Pod + Default + Send + Sync> Plain for T {}
 
-/// A tile of attention; the kernels say what its fields mean.
+/// A tile of attention; its fields are documented in the kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Tile {
@@ -60,21 +60,21 @@ impl<T: Plain> Buffer<T> {
         Ok(buffer)
     }
 
-    /// A copy of host elements.
+    /// Creates a copy of host elements.
     pub(crate) fn of(driver: &Arc<dyn Driver>, values: &[T]) -> Result<Self, CudaError> {
         let buffer = Self::new(driver, values.len())?;
         buffer.all().upload(&**driver, values)?;
         Ok(buffer)
     }
 
-    /// A copy in memory of its own.
+    /// Returns a copy in memory of its own.
     pub(crate) fn duplicate(&self, driver: &Arc<dyn Driver>) -> Result<Self, CudaError> {
         let copy = Self::new(driver, self.len)?;
         self.all().copy_to(&**driver, copy.all())?;
         Ok(copy)
     }
 
-    /// Makes room for `len` elements; what was in it is lost where it has to grow.
+    /// Ensures room for `len` elements; growing discards the content.
     pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
         if self.len < len {
             // The old memory first: both together may not fit.
@@ -92,12 +92,12 @@ impl<T: Plain> Buffer<T> {
         Ok(part)
     }
 
-    /// Length in elements.
+    /// Returns the length in elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// All of it.
+    /// Returns all of it.
     pub(crate) fn all(&self) -> Part<T> {
         self.part(0..self.len)
     }

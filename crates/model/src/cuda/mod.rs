@@ -19,9 +19,9 @@
 //! | `network.rs` | a decoder's weights on the device, and its linear layers |
 //! | `tiles.rs` | tiles of attention over the rows of packed sequences, the longest work first |
 //!
-//! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape when first needed; matrix
-//! products are cuBLAS's. All of CUDA is loaded at run time, so this builds where nothing of it is
-//! (`docs/adr/0014-cuda-by-hand.md`). In the tests the kernels' source runs on the CPU instead.
+//! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape on first use. Matrix
+//! products are cuBLAS's. CUDA is loaded at run time, so building needs none of it
+//! (`docs/adr/0014-cuda-by-hand.md`). In the tests, the kernels' source runs on the CPU.
 
 mod angles;
 mod compile;

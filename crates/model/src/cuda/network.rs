@@ -83,7 +83,7 @@ impl Network {
         Ok(Self { kernels, config, layout, weights, adapter, value })
     }
 
-    /// The trained part of the rounded weights.
+    /// Returns the trained part of the rounded weights.
     pub(crate) fn trained(&self) -> &Buffer<Bf16> {
         self.adapter.as_ref().map_or(&*self.weights, |adapter| &adapter.weights)
     }
@@ -104,32 +104,32 @@ impl Network {
         branches.max().unwrap_or(0)
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn driver(&self) -> &dyn Driver {
         &*self.kernels.driver
     }
 
-    /// A tensor.
+    /// Returns a tensor.
     pub(crate) fn at(&self, range: &Range<usize>) -> Part<Bf16> {
         self.weights.part(range.clone())
     }
 
-    /// The heads of every layer.
+    /// Returns the heads of every layer.
     pub(crate) fn heads(&self) -> Heads {
         Heads { queries: self.config.num_attention_heads, keys: self.config.num_key_value_heads }
     }
 
-    /// Width of a row of queries, keys and values.
+    /// Returns the width of a row of queries, keys and values.
     pub(crate) fn qkv_width(&self) -> usize {
         self.config.query_width() + 2 * self.config.key_value_width()
     }
 
-    /// Epsilon of all norms.
+    /// Returns the epsilon of all norms.
     pub(crate) fn epsilon(&self) -> f32 {
         self.config.rms_norm_eps as f32
     }
 
-    /// The steps between the projection of queries, keys and values and attention.
+    /// Returns the steps between the projection of queries, keys and values and attention.
     pub(crate) fn preparation(&self, layer: &LayerLayout) -> Preparation {
         Preparation {
             bias: layer.qkv_bias().map(|bias| self.at(&bias)),
@@ -140,7 +140,7 @@ impl Network {
         }
     }
 
-    /// One of a layer's products.
+    /// Returns one of a layer's products.
     pub(crate) fn linear(&self, index: usize, joint: Joint) -> Linear<'_> {
         let layer = &self.layout.layers[index];
         let ModelConfig { hidden_size: hidden, intermediate_size: inner, .. } = self.config;
@@ -287,7 +287,7 @@ pub(crate) struct Gradient {
 }
 
 impl Gradient {
-    /// Range of one of the base's tensors; `None` where it is frozen.
+    /// Returns the range of one of the base's tensors; `None` if it is frozen.
     pub(crate) fn of(self, range: &Range<usize>) -> Option<Part<f32>> {
         (!self.frozen).then(|| self.at.part(range.clone()))
     }

@@ -112,7 +112,7 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// One query of a row, of those that share the head.
+    /// Returns one query of a row, of those that share the head.
     fn query(&self, row: usize, of_group: usize) -> &'a [f32] {
         let heads = self.cache.heads();
         let start = row * self.stride + (self.head * heads.group() + of_group) * heads.width;
@@ -311,7 +311,7 @@ impl<'a> Pages<'a> {
         self.at.cache.part(self.table[index], self.at.layer, self.at.head).1
     }
 
-    /// The part that is read after a page of keys, for fetching it ahead.
+    /// Returns the part that is read after a page of keys, for fetching it ahead.
     fn after_keys(&self, index: usize) -> &'a [f32] {
         if index + 1 < self.table.len() { self.keys(index + 1) } else { self.values(0) }
     }
@@ -395,7 +395,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// The same for some columns, from a vector on; returns how many vectors it did.
+/// Returns the same for some columns, from a vector on; returns how many vectors it did.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(

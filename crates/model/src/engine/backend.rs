@@ -43,7 +43,7 @@ impl Backend {
         Self::Host(Box::new(Host { forward, arch, token_sampler: TokenSampler::default(), cache }))
     }
 
-    /// Version of the weights.
+    /// Returns the version of the weights.
     pub(super) fn version(&self) -> u64 {
         match self {
             Self::Host(host) => host.forward.weights.version,
@@ -52,7 +52,7 @@ impl Backend {
         }
     }
 
-    /// Tokens of the vocabulary.
+    /// Returns the tokens of the vocabulary.
     pub(super) fn vocabulary(&self) -> usize {
         match self {
             Self::Host(host) => host.forward.weights.vocab,
@@ -104,8 +104,8 @@ impl Backend {
         Ok(())
     }
 
-    /// The choice of every row that wanted logits, in order, each with a number drawn from `[0, 1)`;
-    /// `None` where its logits are not finite.
+    /// Returns the choice of every row that wanted logits, in order, each with a number drawn from `[0, 1)`;
+    /// `None` if its logits are not finite.
     pub(super) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],

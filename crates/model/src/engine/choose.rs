@@ -1,4 +1,4 @@
-//! From logits to a token, its log-probability and the entropy.
+//! From logits to a token, its log-prob and the entropy.
 
 use pulp::Arch;
 use turnwise_core::SamplingParams;
@@ -24,10 +24,10 @@ pub(crate) struct TokenSampler {
 impl TokenSampler {
     /// Samples from `softmax(logits / temperature)` after top-k, then top-p within what top-k kept.
     ///
-    /// `logits` has `vocab` entries filled up to whole vectors with the lowest numbers. Log-probability
+    /// `logits` has `vocab` entries filled up to whole vectors with the lowest numbers. Log-prob
     /// `x - ln Z` and entropy `ln Z - (sum x e^x) / Z` are those of the full distribution, with
     /// `x = (logit - max) / temperature` and `Z = sum e^x`. `uniform` in `[0, 1)` is the draw; a greedy choice
-    /// looks at none. `None` where the logits are not finite.
+    /// looks at none. `None` if the logits are not finite.
     pub(crate) fn choose(
         &mut self,
         arch: Arch,
@@ -60,7 +60,7 @@ impl TokenSampler {
         })
     }
 
-    /// The first token at which the running sum of weights exceeds `target`.
+    /// Returns the first token at which the running sum of weights exceeds `target`.
     fn draw(&self, vocab: usize, mut target: f64) -> usize {
         let last = self.chunks.len() - 1;
         for (index, &sum) in self.chunks.iter().enumerate() {
@@ -147,7 +147,7 @@ mod tests {
         weights.iter().map(|weight| weight / total).collect()
     }
 
-    /// The tokens that top-k and top-p keep, by the definition.
+    /// Returns the tokens that top-k and top-p keep, by the definition.
     fn kept(probabilities: &[f64], top_k: usize, top_p: f64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..VOCAB).collect();
         order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]).then(a.cmp(&b)));

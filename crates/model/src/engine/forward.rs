@@ -12,7 +12,7 @@ use super::vector::{GatedSilu, HeadNorm, RmsNorm, rotate};
 use super::weights::EngineWeights;
 use crate::Rotary;
 
-/// One token to be computed. Rows of a sequence stand in ascending order of position.
+/// One token to compute. Rows of a sequence are in ascending order of position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     /// Whose cache.
@@ -195,7 +195,7 @@ impl Forward {
         }
     }
 
-    /// After the last layer's keys and values, only rows whose logits are wanted go on.
+    /// After the last layer's keys and values, only rows whose logits are wanted continue.
     fn drop_unwanted_rows(&mut self, stride: usize) {
         let hidden = self.weights.hidden;
         let mut kept = 0;

@@ -1,11 +1,12 @@
 //! Rows times a packed weight matrix, for the few rows of a decoding step.
 //!
-//! Every output is one chain of fused multiply-adds over the inputs in ascending order, however many
-//! rows there are and wherever in the batch a row stands. A sequence's numbers therefore do not depend
-//! on what else is being decoded.
+//! Each output is one chain of fused multiply-adds over the inputs in ascending order, for any
+//! number and position of rows. A sequence's numbers therefore do not depend on other sequences in
+//! the batch.
 //!
-//! Weights are read in blocks that stay in the first two caches while all rows are multiplied by them, and the block after is
-//! fetched meanwhile, a little at a time: where rows are few, waiting for weights takes longer than the arithmetic.
+//! Weights are read in blocks that stay in the L1 and L2 caches while all rows are multiplied by
+//! them, and the next block is prefetched. With few rows, waiting for weights takes longer than
+//! arithmetic.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -18,15 +19,15 @@ use super::vector::{LINE, prefetch};
 use crate::Compute;
 use crate::ops::bf16::{Kernel, PackedRight};
 
-/// Most inputs of a block of a panel: 96 KB in single precision.
+/// Maximum number of inputs of a block of a panel: 96 KB in single precision.
 const DEPTH: usize = 768;
-/// Most rows of one tile: 12 rows by 2 vectors of accumulators leave enough of the 32 AVX-512 registers for the
-/// operands, and each loaded weight is used 12 times.
+/// Maximum number of rows of one tile: 12 rows by 2 vectors of accumulators leave enough of the 32
+/// AVX-512 registers for the operands, and each loaded weight is used 12 times.
 const TILE: usize = 12;
-/// Most rows where vectors are narrower and there are 16 registers.
+/// Maximum number of rows where vectors are narrower and there are 16 registers.
 const NARROW_TILE: usize = 6;
 
-/// Rows of a tile for a CPU's vectors. The height changes no number.
+/// Returns the rows of a tile for a CPU's vectors. The height changes no number.
 fn tile_height(arch: Arch) -> usize {
     struct Height;
 
@@ -65,7 +66,8 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Bytes of a packed matrix of this shape; half of them where bf16 holds its weights exactly.
+    /// Returns the bytes of a packed matrix of this shape; half as many if bf16 is exact for its
+    /// weights.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
@@ -101,7 +103,7 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
-    /// Appends the weights of one output, to the bit; nothing where they were rounded.
+    /// Appends the weights of one output, to the bit; nothing if they were rounded.
     pub(super) fn append_row(&self, output: usize, to: &mut Vec<f32>) {
         match &self.stored {
             Stored::Single(panels) => panels.append_row(output, self.inputs, to),
@@ -178,7 +180,7 @@ struct Multiply<'a, T> {
     panels: &'a Panels<T>,
     tiles: &'a [f32],
     height: usize,
-    /// Sums of the blocks so far of one panel, `[rows, PANEL]`; not used where there is one block.
+    /// Sums of the blocks so far of one panel, `[rows, PANEL]`; not used if there is one block.
     partial: &'a mut [f32],
     out: &'a mut [f32],
     out_stride: usize,

@@ -17,15 +17,15 @@
 //! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
 //! | `weights.rs` | the weights as the engine reads them |
 //!
-//! Every [`poll`](Sampler::poll) runs steps over all sequences in work until one is finished; what was
-//! submitted meanwhile joins the next step. A step computes one row for each sequence that is being
-//! decoded and fills up with rows of prompts. On the CPU a sequence's numbers are the same bits whatever else is
-//! in the batch, because every sum has an order of its own (see `matmul`). On a device they differ in their last
-//! bits: how sums are split there goes by the number of rows of a step.
+//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished;
+//! requests that were submitted meanwhile join the next step. A step computes one row for each
+//! decoding sequence and fills up with prompt rows. On the CPU, a sequence's bits do not depend on
+//! the rest of the batch, because each sum has a fixed order (`matmul`). On a device the last bits
+//! differ, because sums are split by the number of rows of a step.
 //!
-//! The keys and values of a prefix are computed once: an earlier turn's are still in its slot, those of another
-//! session that starts alike are shared with it, and a session that has ended leaves its own until its slot is
-//! needed. A prompt waits for an older one that is computing the same tokens.
+//! Keys and values of a prefix are computed once. Earlier turns keep theirs in a slot, sessions
+//! with the same start share them, and an ended session leaves its own until the slot is needed. A
+//! prompt waits for an older one that computes the same tokens.
 
 mod aligned;
 mod attention;
@@ -110,12 +110,12 @@ pub enum SharedWeights {
 }
 
 impl SharedWeights {
-    /// Weights for engines on a device; `version` is what completions report. A device has numbers of its own and
-    /// leaves `compute` aside.
+    /// Prepares weights for engines on a device; `version` is reported in completions. A device
+    /// ignores `compute`.
     ///
     /// # Errors
-    /// On the CPU what [`EngineWeights::of`] refuses. On a device: this program was built without it, there is none,
-    /// its kernels cannot run the model's shape, or its memory does not suffice.
+    /// On the CPU what [`EngineWeights::of`] rejects. On a device: this program was built without it,
+    /// there is none, its kernels cannot run the model's shape, or its memory does not suffice.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         device.check()?;
         #[cfg(feature = "cuda")]
@@ -130,9 +130,9 @@ impl SharedWeights {
 /// Samples from a decoder, on the calling thread or on a device. For more threads, make more engines of one
 /// [`EngineWeights`].
 ///
-/// On the CPU equal requests give equal bits, in whatever order and company they are submitted. On a device, the same
-/// requests in the same order and company do: among how many blocks the keys of a row are split, and which algorithm
-/// cuBLAS chooses, goes by the number of rows of a step.
+/// On the CPU, equal requests give equal bits in any order and batch. On a device, only the same
+/// requests in the same order and batch do, because the number of rows of a step decides how keys
+/// are split and which cuBLAS algorithm runs.
 #[derive(Debug)]
 pub struct NativeEngine {
     backend: Backend,
@@ -144,17 +144,17 @@ pub struct NativeEngine {
     /// Answered without work.
     done: Vec<Completion>,
     next_request: RequestId,
-    /// Counts finished responses; says which idle slot was used longest ago.
+    /// Counts finished responses; states which idle slot was used longest ago.
     clock: u64,
     rows: Vec<Row>,
     prompt_tokens: PromptTokens,
 }
 
 impl NativeEngine {
-    /// An engine of its own. The tokenizer is needed for stop strings only.
+    /// Creates an engine of its own. The tokenizer is needed for stop strings only.
     ///
     /// # Errors
-    /// Those of [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
+    /// Fails like [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
     pub fn new(
         parameters: Arc<Parameters<f32>>,
         weights_version: u64,
@@ -166,11 +166,11 @@ impl NativeEngine {
         Self::with_weights(Arc::new(weights), config, tokenizer)
     }
 
-    /// An engine on weights that others use too.
+    /// Returns an engine on weights that others use too.
     ///
     /// # Errors
-    /// [`ModelError::Engine`] with the key: `max_num_seqs` is 0, or `max_context` is below 2 or above the model's
-    /// `max_position_embeddings`.
+    /// Returns [`ModelError::Engine`] with the key: `max_num_seqs` is 0, or `max_context` is below 2 or
+    /// above the model's `max_position_embeddings`.
     pub fn with_weights(
         weights: Arc<EngineWeights>,
         config: EngineConfig,
@@ -181,11 +181,11 @@ impl NativeEngine {
         Ok(Self::on(backend, config, tokenizer))
     }
 
-    /// An engine on weights that a learner gave out ([`crate::NativeLearner::engine_weights`]), where those
-    /// are: all engines on the CPU share them, and so do those on a device.
+    /// Creates an engine on weights from a learner ([`crate::NativeLearner::engine_weights`]). All
+    /// engines on the CPU share them, and so do those on a device.
     ///
     /// # Errors
-    /// Those of [`NativeEngine::with_weights`]; on a device also a memory that does not suffice.
+    /// Fails like [`NativeEngine::with_weights`]; on a device also a memory that does not suffice.
     pub fn with_shared(
         weights: &SharedWeights,
         config: EngineConfig,
@@ -221,8 +221,8 @@ impl NativeEngine {
         }
     }
 
-    /// Bytes of the caches of an engine whose sequences are all of full length, and of the rows of its
-    /// fullest step.
+    /// Returns the bytes of an engine's caches with full-length sequences, and of the rows of its
+    /// largest step.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_context } = engine;
         let heads = Heads::of(config);
@@ -256,8 +256,8 @@ impl NativeEngine {
         Ok(())
     }
 
-    /// Starts what can be started: first requests whose session is cached, so that no other evicts it,
-    /// then the others, each in a free slot or in the one that was idle for longest.
+    /// Starts waiting requests: first those whose session is cached, so that it is not evicted,
+    /// then the others, each in a free slot or the one that was idle longest.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;

@@ -9,7 +9,8 @@ pub(super) const PAGE: usize = 16;
 /// Keys and values of 16 positions, all layers: `[layer, head]` of keys `[width, 16 positions]` and values
 /// `[16 positions, value_width]`.
 ///
-/// The scores of the 16 positions are whole vectors without a sum across lanes, and what a head reads lies together.
+/// The scores of the 16 positions are whole vectors without a horizontal sum, and what a head reads
+/// is contiguous.
 #[derive(Debug)]
 struct Page {
     data: Aligned<f32>,
@@ -19,8 +20,8 @@ struct Page {
 
 /// Keys and values of all sequences.
 ///
-/// Pages are made when they are needed and used again when no sequence has them. Only whole pages are shared; a page that
-/// others have too is copied before it is written to.
+/// Pages are allocated when needed and reused when no sequence has them. Only full pages are
+/// shared; a shared page is copied before it is written.
 #[derive(Debug)]
 pub(super) struct Cache {
     heads: Heads,
@@ -37,7 +38,7 @@ impl Cache {
         Self { heads, layers, pages: Vec::new(), free: Vec::new(), tables: vec![Vec::new(); sequences] }
     }
 
-    /// Width of a value row: filled up to whole vectors.
+    /// Returns the width of a value row: filled up to whole vectors.
     pub(super) fn value_width(&self) -> usize {
         value_width(self.heads)
     }
@@ -51,7 +52,7 @@ impl Cache {
         self.heads
     }
 
-    /// Pages of a sequence.
+    /// Returns the pages of a sequence.
     pub(super) fn table(&self, sequence: usize) -> &[usize] {
         &self.tables[sequence]
     }
@@ -63,7 +64,7 @@ impl Cache {
         self.pages[page].data.get()[start..start + len].split_at(self.heads.width * PAGE)
     }
 
-    /// Gives back the pages after the first positions of a sequence.
+    /// Returns the pages after the first positions of a sequence.
     pub(super) fn keep(&mut self, sequence: usize, positions: usize) {
         let whole = positions.div_ceil(PAGE).min(self.tables[sequence].len());
         for page in self.tables[sequence].split_off(whole) {
@@ -120,7 +121,7 @@ impl Cache {
         }
     }
 
-    /// A page of one user whose contents are of no position.
+    /// Returns a page of one user whose contents are of no position.
     fn unused(&mut self) -> usize {
         if let Some(page) = self.free.pop() {
             self.pages[page].users = 1;
@@ -162,7 +163,7 @@ mod tests {
 
     const HEADS: Heads = Heads { queries: 2, keys: 1, width: 2 };
 
-    /// The key that a sequence has at a position.
+    /// Returns the key that a sequence has at a position.
     fn key(cache: &Cache, sequence: usize, position: usize) -> f32 {
         cache.part(cache.table(sequence)[position / PAGE], 1, 0).0[position % PAGE]
     }

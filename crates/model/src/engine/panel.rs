@@ -25,7 +25,7 @@ pub(super) trait Element: Copy + Default {
     /// Stores the weight of one output in its element, which is zero so far.
     fn store(row: &mut [Self], output: usize, weight: f32);
 
-    /// The weight of one output.
+    /// Returns the weight of one output.
     fn weight(row: &[Self], output: usize) -> f32;
 
     /// Two vectors of weights: those at `index` of the first half of the outputs and of the second.
@@ -73,7 +73,7 @@ impl Element for u32 {
     }
 }
 
-/// True if bf16 holds every one of these numbers exactly.
+/// Returns true if bf16 holds every one of these numbers exactly.
 pub(super) fn is_bf16(numbers: &[f32]) -> bool {
     numbers.iter().all(|number| number.to_bits() & !UPPER == 0)
 }
@@ -100,7 +100,7 @@ impl<T: Element> Panels<T> {
         Self(panels)
     }
 
-    /// The panels of a matrix of so many inputs.
+    /// Returns the panels of a matrix of so many inputs.
     pub(super) fn iter(&self, inputs: usize) -> impl Iterator<Item = &[T]> {
         self.0.get().chunks_exact(inputs * T::ROW)
     }

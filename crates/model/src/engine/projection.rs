@@ -1,4 +1,4 @@
-//! A projection, with its adapter beside it where bf16 would round the adapter away.
+//! A projection, with a separate adapter if bf16 would round its update away.
 
 use pulp::Arch;
 
@@ -7,11 +7,11 @@ use super::panel::PANEL;
 use crate::lora::{Adapter, Joint};
 use crate::{Compute, ModelConfig};
 
-/// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` where an adapter stands beside the weights.
+/// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
 ///
-/// In single precision the adapter is merged into `W`, which costs nothing a token. In bf16 the merged matrix is rounded as a whole:
-/// an update smaller than half a step of bf16, 1/512 of its weight, would be lost, and sampling would go on with the weights
-/// before it.
+/// In f32 the adapter is merged into `W`, at no cost per token. In bf16 the merged matrix would be
+/// rounded. Updates smaller than half a bf16 step, 1/512 of their weight, would be lost, and
+/// sampling would use the old weights.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Packed,
@@ -37,12 +37,12 @@ pub(super) struct Scratch {
 }
 
 impl Beside {
-    /// True where adapters stand beside the weights.
+    /// Returns true if adapters are kept separate.
     pub(super) fn is_used(compute: Compute) -> bool {
         compute.kernel().is_some()
     }
 
-    /// Those of a layer; `None` where no module of the product has one.
+    /// Those of a layer; `None` if no module of the product has one.
     pub(super) fn of(adapter: &Adapter<f32>, layer: usize, joint: Joint) -> Option<Self> {
         let branch = &adapter.layout.layers[layer][joint as usize];
         if branch.parts.is_empty() {
@@ -62,7 +62,7 @@ impl Beside {
         Some(Self { a, b: Packed::new(width, &[b], &[], Compute::F32) })
     }
 
-    /// Bytes of those of all layers at most, for adapters of this rank on every module.
+    /// Returns the bytes of those of all layers at most, for adapters of this rank on every module.
     pub(super) fn bytes(config: &ModelConfig, rank: usize) -> usize {
         let of = |joint: Joint| {
             let modules = joint.modules();

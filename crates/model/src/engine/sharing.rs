@@ -94,7 +94,7 @@ impl Sharing {
         }
     }
 
-    /// The leading ones of some members that have one page at a depth in common.
+    /// Returns the leading ones of some members that have one page at a depth in common.
     fn alike(&self, cache: &Cache, members: Range<usize>, depth: usize) -> Range<usize> {
         let page = |member: &Run| pages(member, cache)[depth];
         let first = page(&self.members[members.start]);

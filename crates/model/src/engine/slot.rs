@@ -32,7 +32,8 @@ pub(super) struct Active {
 }
 
 impl Slot {
-    /// Ends its session. What is cached stays for others that start alike, until a session needs the slot.
+    /// Ends its session. The cache stays for sessions with the same start, until the slot is
+    /// needed.
     pub(super) fn end(&mut self) {
         self.session = None;
         self.ended = false;

@@ -7,14 +7,14 @@ use turnwise_text::{ReasoningTags, StopStringMatcher};
 use super::NativeEngine;
 
 impl NativeEngine {
-    /// Passes over the reasoning of responses before stop strings are looked for ([`StopStringMatcher::past_reasoning`]); without
-    /// tags they count everywhere, as they do in a new engine. Stop tokens end a response wherever they stand.
+    /// Ignores stop strings in the reasoning of responses ([`StopStringMatcher::past_reasoning`]);
+    /// without tags they count everywhere, the default. Stop tokens always end a response.
     pub fn past_reasoning(mut self, tags: Option<Arc<ReasoningTags>>) -> Self {
         self.reasoning = tags;
         self
     }
 
-    /// The matcher of stop strings for the response to a prompt.
+    /// Returns the matcher of stop strings for the response to a prompt.
     pub(super) fn matcher(&self, prompt: &[u32]) -> StopStringMatcher {
         match (&self.reasoning, &self.tokenizer) {
             (Some(tags), Some(tokenizer)) => {
@@ -34,7 +34,7 @@ mod tests {
     use super::super::tests::{config, params, prompt, random, request};
     use super::*;
 
-    /// The response of an engine that has nothing else to do.
+    /// Returns the response of an engine that has nothing else to do.
     fn answer(engine: &mut NativeEngine, asked: SampleRequest) -> Completion {
         engine.submit(asked).unwrap();
         let done = engine.poll().unwrap();

@@ -57,7 +57,7 @@ pub(super) fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
     Parameters { config, layout, data }
 }
 
-/// The decoder by its definition, in `f64`, without a cache: logits of every position.
+/// Returns the decoder by its definition, in `f64`, without a cache: logits of every position.
 fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let config = &parameters.config;
     let layout = &parameters.layout;
@@ -139,7 +139,7 @@ fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
     rows.iter().map(|row| linear(&norm(row, &final_norm), &output)).collect()
 }
 
-/// Log-probability of a token and the entropy, from reference logits.
+/// Returns the log-prob of a token and the entropy, from reference logits.
 fn score(logits: &[f64], temperature: f64, token: u32) -> (f64, f64) {
     let temperature = if temperature == 0.0 { 1.0 } else { temperature };
     let total: f64 = logits.iter().map(|logit| (logit / temperature).exp()).sum();
@@ -148,7 +148,7 @@ fn score(logits: &[f64], temperature: f64, token: u32) -> (f64, f64) {
     (logprob(logits[token as usize]), entropy)
 }
 
-/// Largest difference between what a completion recorded and a fresh scoring of it.
+/// Returns the largest difference between what a completion recorded and a fresh scoring of it.
 fn difference(
     parameters: &Parameters<f32>,
     prompt: &[u32],
@@ -171,7 +171,7 @@ pub(super) fn engine(parameters: &Parameters<f32>, max_num_seqs: usize, max_cont
     NativeEngine::new(Arc::new(parameters.clone()), 7, sizes, None).unwrap()
 }
 
-/// An engine that multiplies in this precision.
+/// Returns an engine that multiplies in this precision.
 fn engine_in(
     parameters: &Parameters<f32>,
     max_num_seqs: usize,
@@ -191,7 +191,7 @@ pub(super) fn request(session: u64, turn: u64, prompt: &[u32], params: SamplingP
     SampleRequest { session, prompt: prompt.to_vec(), params, seed }
 }
 
-/// A prompt whose first `shared` tokens are the same in all sessions.
+/// Returns a prompt whose first `shared` tokens are the same in all sessions.
 pub(super) fn prompt(session: u64, len: usize, shared: usize) -> Vec<u32> {
     (0..len)
         .map(|at| ((at * 31 + if at < shared { 0 } else { session as usize * 17 + 5 }) % 301) as u32)

@@ -215,7 +215,7 @@ impl WithSimd for Exponentials<'_> {
     }
 }
 
-/// Largest element of a slice of whole vectors.
+/// Returns the largest element of a slice of whole vectors.
 #[inline(always)]
 pub(super) fn maximum<S: Simd>(simd: S, values: &[f32]) -> f32 {
     let (vectors, tail) = S::as_simd_f32s(values);

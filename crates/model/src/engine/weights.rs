@@ -20,7 +20,7 @@ pub struct EngineWeights {
     pub(super) max_positions: usize,
     pub(super) rotary: Rotary,
     pub(super) epsilon: f32,
-    /// `[vocabulary, hidden]`, or nothing where [`EngineWeights::embeds_by_output`] holds.
+    /// `[vocabulary, hidden]`, or nothing if [`EngineWeights::embeds_by_output`] holds.
     embedding: Option<Vec<f32>>,
     pub(super) layers: Vec<LayerWeights>,
     pub(super) final_norm: Vec<f32>,
@@ -41,8 +41,8 @@ pub(super) struct LayerWeights {
 }
 
 impl EngineWeights {
-    /// Bytes of the packed weights of a model of this shape with an adapter of this rank (0 without) at most, but for norms and
-    /// biases.
+    /// Returns the bytes of the packed weights of a model of this shape with an adapter of this rank (0
+    /// without) at most, but for norms and biases.
     pub(crate) fn bytes(config: &ModelConfig, rank: usize, compute: Compute) -> usize {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (query, key_value) = (config.query_width(), config.key_value_width());
@@ -60,7 +60,8 @@ impl EngineWeights {
         config.num_hidden_layers * layer + beside + embedding + packed(hidden, config.vocab_size)
     }
 
-    /// True where the packed output layer is the embedding, to the bit, so that there is no other copy of it.
+    /// Returns true if the packed output layer equals the embedding bit for bit, so that no other
+    /// copy is needed.
     fn embeds_by_output(config: &ModelConfig, compute: Compute) -> bool {
         config.tie_word_embeddings && compute.kernel().is_none()
     }
@@ -68,20 +69,21 @@ impl EngineWeights {
     /// Packs a model's weights for products of `f32`. `version` is what completions report.
     ///
     /// # Errors
-    /// A config that [`ModelConfig::check`] refuses, or another number of weights than the layout says.
+    /// Fails on a config that [`ModelConfig::check`] rejects, or another number of weights than the
+    /// layout says.
     pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
 
-    /// Packs weights with their adapter in them, so that sampling costs what it does without one. Merging
-    /// takes `2 rank` operations for every adapted weight and one layer more of memory at a time.
+    /// Packs weights with their adapter merged, so that sampling costs the same as without one.
+    /// Merging takes `2 rank` operations per adapted weight and memory for one more layer.
     ///
-    /// `compute` says in which precision matrices are multiplied: rounded once here, where the machine can, they take
-    /// half the memory, and the adapter stays beside them in `f32`, which rounding would lose. Keys, values, softmax and logits
-    /// stay `f32`.
+    /// `compute` is the precision of matrix products. In bf16, if supported, matrices are rounded
+    /// once and take half the memory, and the adapter stays separate in `f32`, because rounding
+    /// would lose it. Keys, values, softmax and logits stay `f32`.
     ///
     /// # Errors
-    /// Those of [`EngineWeights::pack`], and an adapter that was made for another architecture.
+    /// Fails like [`EngineWeights::pack`], and an adapter that was made for another architecture.
     pub fn of(weights: &Weights, version: u64, compute: Compute) -> Result<Self, ModelError> {
         Self::pack_network(weights.into(), version, compute, Beside::is_used(compute))
     }

@@ -13,11 +13,11 @@ use crate::{Family, ModelConfig, ModelError, SpecialTokens};
 /// The name of the file.
 pub(super) const CONFIG: &str = "config.json";
 
-/// Reads `config.json` of a model folder and refuses what this crate would run wrongly. Where there is a
+/// Reads `config.json` of a model folder and rejects what this crate would run wrongly. Where there is a
 /// `generation_config.json`, its tokens go before those of `config.json`.
 ///
 /// # Errors
-/// Those of [`read_config`], and a `generation_config.json` that cannot be read or is no JSON.
+/// Fails like [`read_config`], and a `generation_config.json` that cannot be read or is no JSON.
 pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
     let mut config = read_config(&folder.join(CONFIG))?;
     let path = folder.join(GENERATION_CONFIG);
@@ -37,13 +37,13 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 
 /// Reads a file like `config.json`.
 ///
-/// Both spellings of the rotary base are known: `rope_theta` with `rope_scaling` and, from version 5 of
-/// `transformers` on, `rope_parameters`. Keys that change nothing here are passed over.
+/// Both forms of rotary settings are supported: `rope_theta` with `rope_scaling`, and
+/// `rope_parameters` of `transformers` 5. Keys without effect here are ignored.
 ///
 /// # Errors
-/// Name the file and the key: a file that cannot be read or is no JSON object, a number that is missing or of another
-/// type, a family, activation, sliding window, quantisation or rotary scaling that is not supported, a shape that
-/// [`ModelConfig::check`] refuses.
+/// The error names the file and the key: an unreadable file or invalid JSON; a missing or mistyped
+/// number; an unsupported family, activation, sliding window, quantization or rotary scaling; or a
+/// shape that [`ModelConfig::check`] rejects.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
@@ -113,8 +113,8 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     })
 }
 
-/// Tokens as both `config.json` and `generation_config.json` spell them: a number, a list, or null. Some
-/// old files say -1 for none.
+/// Parses token ids as in `config.json` and `generation_config.json`: a number, a list, or null.
+/// Some old files use -1 for none.
 fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     let token = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let one = |key: &str| entries.get(key).and_then(token);
@@ -126,7 +126,7 @@ fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     SpecialTokens { bos: one("bos_token_id"), eos, pad: one("pad_token_id") }
 }
 
-/// One token as a number, several as a list, none as null.
+/// Returns one token as a number, several as a list, none as null.
 fn eos_json(tokens: &SpecialTokens) -> Value {
     match tokens.eos.as_slice() {
         [] => Value::Null,
@@ -135,8 +135,8 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
     }
 }
 
-/// Sampling settings for `transformers`, which it uses where a call has none: the whole distribution. What a run samples
-/// with is written over them with its tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
+/// Returns the default sampling settings for `transformers`: the full distribution. A run's
+/// settings replace them with its tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
     let entries = GenerationSampling::default().entries();
     let mut value: Value = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -152,7 +152,7 @@ pub(super) fn generation_json(config: &ModelConfig) -> Value {
     value
 }
 
-/// The family, or why the model is none that can be run.
+/// Returns the family, or why the model is none that can be run.
 fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     let supported = supported();
     let name = match of.get("model_type") {
@@ -173,7 +173,7 @@ fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     Err(of.error("model_type", reason))
 }
 
-/// Refuses settings that change the computation in a way that is not implemented.
+/// Rejects settings that change the computation in a way that is not implemented.
 fn check_computation(of: &Entries<'_>) -> Result<(), ModelError> {
     if let Some(act) = of.get("hidden_act").filter(|act| *act != "silu") {
         return Err(of.error("hidden_act", format!("`{act}` is not supported; supported: silu")));
@@ -240,7 +240,7 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
     }
 }
 
-/// The meaning of a model's `rope_scaling`.
+/// Returns the meaning of a model's `rope_scaling`.
 fn scaling_json(scaling: RopeScaling) -> Value {
     match scaling {
         RopeScaling::None => Value::Null,
@@ -283,7 +283,7 @@ fn scaling_json(scaling: RopeScaling) -> Value {
     }
 }
 
-/// The config with the keys that `transformers` wants besides ours; `dtype` is PyTorch's name of the
+/// Returns the config with the keys that `transformers` wants besides ours; `dtype` is PyTorch's name of the
 /// weights' number type.
 pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Value {
     let tokens = &config.special_tokens;

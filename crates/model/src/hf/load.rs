@@ -77,7 +77,7 @@ pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<()
 /// The output layer's weight.
 const OUTPUT: &str = "lm_head.weight";
 
-/// The files that hold a folder's weights.
+/// Returns the files that hold a folder's weights.
 fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let (single, index) = (folder.join(WEIGHTS), folder.join(INDEX));
     // A single file goes before an index, as in `transformers`.
@@ -128,8 +128,8 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(found)
 }
 
-/// A tensor's name as this crate has it, from what folders call it: wrappers of PyTorch left in front, or
-/// a decoder saved without the model around it.
+/// Returns a tensor's name as this crate has it, from what folders call it: wrappers of PyTorch left in
+/// front, or a decoder saved without the model around it.
 fn canonical(name: &str) -> String {
     let mut name = name;
     while let Some(rest) =
@@ -141,7 +141,7 @@ fn canonical(name: &str) -> String {
     if bare { format!("model.{name}") } else { name.to_owned() }
 }
 
-/// The memory of all tensors, each of its own.
+/// Returns the memory of all tensors, each of its own.
 fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut [f32]>> {
     let mut rest = data;
     let mut parts = Vec::with_capacity(tensors.len());

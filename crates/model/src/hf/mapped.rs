@@ -26,12 +26,12 @@ impl Mapped {
         Ok(Self { path: path.to_path_buf(), map })
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All of its bytes.
+    /// Returns all of its bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
     }

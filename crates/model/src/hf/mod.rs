@@ -30,8 +30,8 @@ const INDEX: &str = "model.safetensors.index.json";
 /// become `f32`. Beside them, reading takes next to no memory.
 ///
 /// # Errors
-/// Name the file and the key or tensor: an unsupported family or setting, a tensor that is missing or not
-/// expected, a shape that does not fit the config.
+/// The error names the file and the key or tensor: an unsupported family or setting, a tensor that is
+/// missing or not expected, a shape that does not fit the config.
 pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::new(&config).len)?;
@@ -43,8 +43,8 @@ pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
 /// Reads a critic: a decoder with a value head, as [`save_model`] writes one.
 ///
 /// # Errors
-/// Those of [`load_model`]: of a critic, the value head (`score.weight`, `score.bias`) may not be missing and an
-/// output layer is not expected.
+/// Fails like [`load_model`]: of a critic, the value head (`score.weight`, `score.bias`) may not be
+/// missing and an output layer is not expected.
 pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::critic(&config).len)?;
@@ -53,7 +53,8 @@ pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     Ok(parameters)
 }
 
-/// Refuses weights that the system has no memory for, where it says so: the allocator would end the program.
+/// Rejects weights that do not fit into memory, if the system reports it; otherwise the allocator
+/// would abort the program.
 fn check_room(folder: &Path, numbers: usize) -> Result<(), ModelError> {
     let mut room: Vec<f32> = Vec::new();
     let reserved = room.try_reserve_exact(numbers);

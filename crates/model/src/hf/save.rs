@@ -59,7 +59,7 @@ impl Default for SaveOptions {
 /// `f32`, a tied output left out; see [`save_model_as`].
 ///
 /// # Errors
-/// Those of [`save_model_as`].
+/// Fails like [`save_model_as`].
 pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), ModelError> {
     save_model_as(parameters, folder, SaveOptions::default())
 }
@@ -71,7 +71,8 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
 /// model that was there before, under other names, are removed then.
 ///
 /// # Errors
-/// The folder cannot be made or listed, or a file in it cannot be written, renamed or removed; the error names it.
+/// The error names the folder that cannot be created or listed, or the file that cannot be written,
+/// renamed or removed.
 pub fn save_model_as(
     parameters: &Parameters<f32>,
     folder: &Path,
@@ -121,7 +122,7 @@ pub fn save_model_as(
     remove_others(folder, &names)
 }
 
-/// The tensors of each file, in order: as many as fit, at least one.
+/// Returns the tensors of each file, in order: as many as fit, at least one.
 fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>> {
     let mut shards = vec![Vec::new()];
     let mut bytes = 0;

@@ -20,7 +20,7 @@ fn saved_of(config: &ModelConfig) -> (tempfile::TempDir, Parameters<f32>) {
     (folder, parameters)
 }
 
-/// The files of a folder in order.
+/// Returns the files of a folder in order.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let names: BTreeSet<String> =

@@ -104,8 +104,8 @@ impl NativeLearner {
         Ok(found)
     }
 
-    /// True if a pass computes prefixes that sequences share once. Dropout is drawn for each sequence by itself, so
-    /// that with it no two sequences have a row in common; a device has no kernels for it.
+    /// Returns true if a pass computes shared prefixes once. With dropout, drawn per sequence, no
+    /// rows are equal, and a device has no kernels for it.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {
@@ -114,7 +114,7 @@ impl NativeLearner {
         self.config.share_prefixes && network.dropout.is_none()
     }
 
-    /// The dropout of the next pass: by seed, step and the passes since.
+    /// Returns the dropout of the next pass: by seed, step and the passes since.
     fn dropout(&self) -> Option<Dropout> {
         let probability = self.adapter.as_ref()?.config.dropout;
         let coordinates = [self.optimizer.step, self.passes];
@@ -158,7 +158,7 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Log-probabilities and entropies under these weights, of the softmax at `temperature`.
+    /// Log-probs and entropies under these weights, of the softmax at `temperature`.
     pub(super) fn score_under(
         &mut self,
         network: Network<'_, f32>,

@@ -8,30 +8,30 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerConfig {
-    /// Most tokens of a micro-batch, those that sequences share counted once; a longer sequence is one of its own.
-    /// Costs memory, not results.
+    /// Maximum tokens of a micro-batch, with shared tokens counted once; a longer sequence is its
+    /// own micro-batch. It affects memory, not results.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub micro_batch_tokens: usize,
     /// The device.
     pub device: Device,
-    /// Lanes that a batch is dealt to, each on a thread of its own; their gradients are summed in order. The same
-    /// number gives the same bits on one machine, however many cores are free. A device works on one.
+    /// Number of lanes, each on its own thread; their gradients are summed in order. The same
+    /// number gives the same bits on one machine, for any number of cores. A device uses one.
     #[schemars(range(min = 1, max = 1024))]
     pub lanes: usize,
-    /// Divides the logits, so that log-probabilities are those at the sampling temperature.
+    /// Divides the logits, so that log-probs are those at the sampling temperature.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
-    /// Keep only the inputs of layers and make the rest anew in backward: about a third more work for
+    /// Keep only the inputs of layers and make the rest again in backward: about a third more work for
     /// a fraction of the memory.
     pub recompute: bool,
-    /// Compute a prefix that sequences of a micro-batch share once, and deal sequences so that those which share
-    /// much meet. Results differ by rounding. Passes with dropout and passes on a device share nothing.
+    /// Compute prefixes that sequences of a micro-batch share once, and group sequences by shared
+    /// prefixes. Results differ by rounding. Off with dropout and on a device.
     pub share_prefixes: bool,
     /// Precision in which matrices are multiplied.
     pub compute: Compute,
     /// Seed of an adapter's dropout; nothing else in a learner is random.
     pub seed: u64,
-    /// The optimiser.
+    /// The optimizer.
     pub optimizer: AdamWConfig,
 }
 

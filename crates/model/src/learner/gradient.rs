@@ -44,7 +44,7 @@ impl NativeLearner {
     /// L2 norm of the accumulated gradient.
     ///
     /// # Errors
-    /// The device fails. On the CPU nothing can.
+    /// Fails if the device fails. On the CPU nothing can.
     pub fn gradient_norm(&self) -> Result<f64, LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -66,8 +66,8 @@ impl NativeLearner {
         Ok(squares.sqrt())
     }
 
-    /// The accumulated gradient summed over the lanes of this process, in the layout of what is trained;
-    /// empty where a device is gone.
+    /// Returns the accumulated gradient, summed over lanes, in the layout of the trained
+    /// parameters; empty if a device failed.
     pub fn gradient(&self) -> Vec<f32> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -89,7 +89,7 @@ impl NativeLearner {
         }
     }
 
-    /// Sums the lanes' gradients, clips, and lets the optimiser step.
+    /// Sums the lanes' gradients, clips, and lets the optimizer step.
     pub(super) fn update(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         if !learning_rate.is_finite() {
             return Err(LearnError::Backend(format!("the learning rate is {learning_rate}")));

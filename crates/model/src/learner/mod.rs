@@ -30,15 +30,15 @@ pub use gradient::TakenGradient;
 /// Trains a decoder, or an adapter on one, on this machine's CPU or on a device
 /// ([`LearnerConfig::device`]).
 ///
-/// With an adapter, gradients, moments, norms and steps are those of the adapter alone, and the weights
-/// that it stands on keep their bits.
+/// With an adapter, gradients, moments, norms and steps are only the adapter's; the base weights
+/// are unchanged.
 ///
 /// A batch is cut into packed micro-batches, dealt to lanes and run; each lane adds to its own
 /// gradient, and the lanes' gradients are summed in lane order by [`Learner::step`]. Nothing depends
 /// on the timing of threads. The loss and the gradient depend on the cut only by rounding.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
-    /// The adapter that is trained in the place of the parameters.
+    /// The adapter that is trained instead of the parameters.
     adapter: Option<Arc<Adapter<f32>>>,
     reference: Option<Weights>,
     config: LearnerConfig,
@@ -56,12 +56,12 @@ pub struct NativeLearner {
 }
 
 impl NativeLearner {
-    /// A learner of these weights, or of their adapter where they have one, with a fresh optimiser.
+    /// Creates a learner of these weights, or of their adapter if they have one, with a fresh optimizer.
     ///
     /// # Errors
-    /// A model that [`ModelConfig::check`] refuses, settings out of their ranges, an adapter that was made for
-    /// another architecture, or a device that this program was built without, that is not there, that cannot run the
-    /// model's shape or has too little memory.
+    /// Fails on a model that [`ModelConfig::check`] rejects, settings out of range, an adapter for
+    /// another architecture, or a device that is not supported by this build, missing, unable to
+    /// run the model's shape, or too small.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         weights.base.config.check()?;
@@ -95,11 +95,11 @@ impl NativeLearner {
         })
     }
 
-    /// Starts anew from the weights as they are: a fresh optimiser, and nothing accumulated. No weights
-    /// are copied.
+    /// Restarts from the current weights, with a fresh optimizer and no accumulated gradient.
+    /// Weights are not copied.
     ///
     /// # Errors
-    /// Settings out of their ranges, with the key, or a device that fails.
+    /// Fails on settings out of their ranges, with the key, or a device that fails.
     pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
         config.check()?;
         #[cfg(feature = "cuda")]
@@ -120,8 +120,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Gives the memory of passes and gradients back until it is needed again, for whatever else is to
-    /// be done in between. What was accumulated is forgotten.
+    /// Frees the memory of passes and gradients until it is needed again. The accumulated gradient
+    /// is discarded.
     pub fn release(&mut self) {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
@@ -136,7 +136,7 @@ impl NativeLearner {
         self.gradients = vec![Vec::new(); lanes];
     }
 
-    /// A learner whose passes, gradient and moments are on a device.
+    /// Returns a learner whose passes, gradient and moments are on a device.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(weights: Weights, config: LearnerConfig, trained: crate::cuda::Trained) -> Self {
         Self {
@@ -152,7 +152,7 @@ impl NativeLearner {
         }
     }
 
-    /// Says what the next passes of a device run with.
+    /// Reports what the next passes of a device run with.
     #[cfg(feature = "cuda")]
     fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
         if let Some(cuda) = &mut self.cuda {
@@ -162,12 +162,11 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Brings weights and moments of a device to the host, where [`NativeLearner::weights`] and
-    /// [`NativeLearner::optimizer_state`] give them out until the next update. On the CPU they are
-    /// there.
+    /// Copies weights and moments from a device to the host, for [`NativeLearner::weights`] and
+    /// [`NativeLearner::optimizer_state`] until the next update. Does nothing on the CPU.
     ///
     /// # Errors
-    /// If the device fails. The two would then give out what they had before.
+    /// Fails if the device fails. The two would then give out what they had before.
     pub fn fetch(&self) -> Result<(), LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -177,7 +176,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Refuses trained weights that are not finite. A device looks at its own, which are brought to the host only to name the tensor.
+    /// Rejects trained weights that are not finite. A device looks at its own, which are brought to the
+    /// host only to name the tensor.
     ///
     /// # Errors
     /// Names the tensor; a device that fails.
@@ -192,10 +192,10 @@ impl NativeLearner {
         check_finite(self.weights().trained(), self.trained_tensors())
     }
 
-    /// The weights as they are now for sampling engines, which read a device's where they are.
+    /// Returns the current weights for sampling engines; on a device they are read in place.
     ///
     /// # Errors
-    /// Those of [`EngineWeights::of`]; on a device none.
+    /// Fails like [`EngineWeights::of`]; on a device none.
     pub fn engine_weights(&self) -> Result<SharedWeights, ModelError> {
         let version = self.optimizer.step;
         #[cfg(feature = "cuda")]
@@ -206,8 +206,8 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// The weights as they are now. A sampler may keep them while training goes on; the next update
-    /// then works on a copy of what is trained.
+    /// Returns the current weights. A sampler may keep them during training; the next update then
+    /// works on a copy of the trained ones.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
@@ -216,17 +216,18 @@ impl NativeLearner {
         self.pass_weights()
     }
 
-    /// The weights for a pass. A device reads its own and asks these for shapes alone, so that nothing is downloaded.
+    /// Returns the weights for a pass. A device uses its own and reads only shapes from these, so
+    /// nothing is downloaded.
     fn pass_weights(&self) -> Weights {
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
     }
 
-    /// The architecture.
+    /// Returns the architecture.
     pub fn model(&self) -> &ModelConfig {
         &self.parameters.config
     }
 
-    /// The tensors of what is trained: the layout of gradients and of the optimiser's state.
+    /// The tensors of what is trained: the layout of gradients and of the optimizer's state.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         match &self.adapter {
             Some(adapter) => &adapter.layout.tensors,
@@ -239,7 +240,7 @@ impl NativeLearner {
         self.adapter.as_ref().map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn config(&self) -> &LearnerConfig {
         &self.config
     }
@@ -253,11 +254,11 @@ impl NativeLearner {
         &self.optimizer
     }
 
-    /// Goes on from a checkpoint's optimiser; the weights' version becomes its step count.
+    /// Goes on from a checkpoint's optimizer; the weights' version becomes its step count.
     ///
     /// # Errors
-    /// The state has another number of moments than is trained: it belongs to another model or adapter. Or the device
-    /// fails.
+    /// Fails if the state has another number of moments than is trained: it belongs to another model or
+    /// adapter. Or the device fails.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         let len = self.trained_len();
         if state.first.len() != len || state.second.len() != len {
@@ -285,7 +286,8 @@ impl NativeLearner {
     /// memory: the adapter switched off.
     ///
     /// # Errors
-    /// The reference has other tensors than the policy. On a device also: its memory does not suffice, or it fails.
+    /// Fails if the reference has other tensors than the policy. On a device also: its memory does not
+    /// suffice, or it fails.
     pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
         let reference = reference.into();
         if reference.base.layout != self.parameters.layout {
@@ -305,11 +307,11 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Log-probabilities of the response tokens under the reference policy.
+    /// Log-probs of the response tokens under the reference policy.
     ///
     /// # Errors
-    /// No reference was given ([`NativeLearner::set_reference`]), a sequence does not fit the model, or the device
-    /// fails.
+    /// Fails if no reference was given ([`NativeLearner::set_reference`]), a sequence does not fit the
+    /// model, or the device fails.
     pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
@@ -318,11 +320,11 @@ impl NativeLearner {
         Ok(logprobs_of(scores))
     }
 
-    /// Log-probabilities and entropies of the response tokens under the weights as they are now, of the softmax at
+    /// Returns log-probs and entropies of the response tokens under the current weights, at
     /// `temperature` (above 0).
     ///
     /// # Errors
-    /// A sequence that does not fit the model.
+    /// Fails on a sequence that does not fit the model.
     pub fn score(
         &mut self,
         batch: &[TokenSequence],
@@ -334,12 +336,12 @@ impl NativeLearner {
         self.score_under(Network::from(&weights), batch, temperature)
     }
 
-    /// The mean over some tokens of the last layer's normed hidden state, under the weights as they are
-    /// now: for every sequence one vector of `hidden_size` a range of tokens. Ranges are ascending and
-    /// disjoint; the state of a token is the one after it was read.
+    /// Returns the mean of the last layer's normed hidden states over ranges of tokens, under the
+    /// current weights: one vector of `hidden_size` per range for each sequence. Ranges are
+    /// ascending and disjoint. A token's state is the one after it was read.
     ///
     /// # Errors
-    /// A range that is empty or outside its sequence, a sequence that does not fit the model.
+    /// Fails on a range that is empty or outside its sequence, a sequence that does not fit the model.
     pub fn mean_hidden(
         &mut self,
         batch: &[(Vec<u32>, Vec<Range<usize>>)],
@@ -383,7 +385,7 @@ fn logprobs_of(scores: Vec<TokenScores>) -> Vec<Vec<f32>> {
 }
 
 impl Learner for NativeLearner {
-    /// If it fails, nothing of what was accumulated before is left.
+    /// If it fails, the accumulated gradient is discarded.
     fn forward_backward(
         &mut self,
         batch: &[TokenSequence],
@@ -420,7 +422,7 @@ impl MaskedContextLearner for NativeLearner {
     }
 }
 
-/// Refuses weights with a number that is not finite, by the name of its tensor.
+/// Rejects weights with a number that is not finite, by the name of its tensor.
 fn check_finite(weights: &[f32], tensors: &[TensorInfo]) -> Result<(), LearnError> {
     // One pass without a branch; the tensor is looked for only where there is something to find.
     if weights.iter().map(|weight| weight * 0.0).sum::<f32>() == 0.0 {

@@ -22,13 +22,13 @@ pub struct AdapterPart {
     pub columns: Range<usize>,
 }
 
-/// The adapted modules of one product. Their `A`s stand below one another in the flat buffer, so that
-/// they are one matrix, `[parts rank, inputs]`.
+/// The adapted modules of one product. Their `A`s are contiguous in the flat buffer and form one
+/// matrix, `[parts rank, inputs]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// All `A`s.
     pub a: Range<usize>,
-    /// The modules in column order; none where no module of the product has an adapter.
+    /// The modules in column order; none if no module of the product has an adapter.
     pub parts: Vec<AdapterPart>,
     /// Width of the product's input.
     pub inputs: usize,
@@ -50,10 +50,10 @@ pub struct AdapterLayout {
 }
 
 impl AdapterLayout {
-    /// The layout for a model of this shape; a critic's has a value head.
+    /// Returns the layout for a model of this shape; a critic's has a value head.
     ///
     /// # Errors
-    /// Settings that cannot work.
+    /// Fails on invalid settings.
     pub fn new(model: &ModelConfig, config: &LoraConfig, critic: bool) -> Result<Self, ModelError> {
         config.check()?;
         let modules = config.modules()?;
@@ -70,7 +70,7 @@ impl AdapterLayout {
         Ok(Self { layers, value, tensors: builder.tensors, len: builder.len })
     }
 
-    /// Ranges of a module's matrices; `None` where it has none.
+    /// Ranges of a module's matrices; `None` if it has none.
     pub fn part(&self, layer: usize, module: Module) -> Option<&AdapterPart> {
         self.layers.get(layer)?.iter().flat_map(|branch| &branch.parts).find(|part| part.module == module)
     }
@@ -119,12 +119,12 @@ pub struct Adapter<T> {
 }
 
 impl Adapter<f32> {
-    /// A fresh adapter: every `A` uniform in `±1 / sqrt(inputs)`, every `B` zero.
+    /// Returns a fresh adapter: every `A` uniform in `±1 / sqrt(inputs)`, every `B` zero.
     ///
-    /// This is PEFT's initialisation, `kaiming_uniform_(A, a = sqrt(5))`.
+    /// This is PEFT's initialization, `kaiming_uniform_(A, a = sqrt(5))`.
     ///
     /// # Errors
-    /// Those of [`LoraConfig::check`].
+    /// Fails like [`LoraConfig::check`].
     pub fn init(model: &ModelConfig, config: &LoraConfig, seed: Seed) -> Result<Self, ModelError> {
         let mut adapter = Self::zeros(model, config)?;
         let mut rng = seed.rng();
@@ -139,18 +139,18 @@ impl Adapter<f32> {
 }
 
 impl<T: Real> Adapter<T> {
-    /// All zeros.
+    /// Returns all zeros.
     ///
     /// # Errors
-    /// Those of [`LoraConfig::check`].
+    /// Fails like [`LoraConfig::check`].
     pub fn zeros(model: &ModelConfig, config: &LoraConfig) -> Result<Self, ModelError> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
     }
 
-    /// A critic's adapter of all zeros: with a value head, which is trained whole.
+    /// Returns a critic's adapter of all zeros: with a value head, which is trained whole.
     ///
     /// # Errors
-    /// Those of [`LoraConfig::check`].
+    /// Fails like [`LoraConfig::check`].
     pub fn critic(model: &ModelConfig, config: &LoraConfig) -> Result<Self, ModelError> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, true)?)
     }
@@ -164,10 +164,10 @@ impl<T: Real> Adapter<T> {
         Ok(Self { config: config.spelled_out()?, model: model.clone(), layout, data })
     }
 
-    /// A critic's adapter that starts from this one; its value is 0 everywhere.
+    /// Returns a critic's adapter that starts from this one; its value is 0 everywhere.
     ///
     /// # Errors
-    /// Those of [`LoraConfig::check`], where [`Adapter::config`] was changed after the adapter was made.
+    /// Fails like [`LoraConfig::check`], where [`Adapter::config`] was changed after the adapter was made.
     pub fn to_critic(&self) -> Result<Self, ModelError> {
         let mut critic = Self::critic(&self.model, &self.config)?;
         // The value head comes last.
@@ -176,13 +176,13 @@ impl<T: Real> Adapter<T> {
         Ok(critic)
     }
 
-    /// True if it changes nothing: every `B` is zero.
+    /// Returns true if it changes nothing: every `B` is zero.
     pub fn is_identity(&self) -> bool {
         let mut parts = self.layout.layers.iter().flatten().flat_map(|branch| &branch.parts);
         parts.all(|part| self.data[part.b.clone()].iter().all(|&value| value == T::ZERO))
     }
 
-    /// The same weights as another number type.
+    /// Returns the same weights as another number type.
     pub fn cast<U: Real>(&self) -> Adapter<U> {
         Adapter {
             config: self.config.clone(),
@@ -192,13 +192,13 @@ impl<T: Real> Adapter<T> {
         }
     }
 
-    /// A tensor by its name in the file.
+    /// Returns a tensor by its name in the file.
     pub fn tensor(&self, name: &str) -> Option<&[T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get(info.range.clone())
     }
 
-    /// A tensor by its name in the file, to be changed.
+    /// Returns a tensor by its name in the file, to be changed.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())
@@ -221,7 +221,7 @@ impl<T: Real> Adapter<T> {
         );
     }
 
-    /// A module's weight with the adapter in it; `None` without an adapter there.
+    /// Returns a module's weight with the adapter in it; `None` without an adapter there.
     pub(crate) fn merged(&self, layer: usize, module: Module, weight: &[T]) -> Option<Vec<T>> {
         self.layout.part(layer, module)?;
         let mut merged = weight.to_vec();
@@ -229,11 +229,10 @@ impl<T: Real> Adapter<T> {
         Some(merged)
     }
 
-    /// Adds the adapter to the weights that it stands on, which then are those of an ordinary model. A
-    /// value head is not part of that.
+    /// Merges the adapter into its base weights. The value head is not part of it.
     ///
     /// # Errors
-    /// If the adapter belongs to another architecture.
+    /// Fails if the adapter belongs to another architecture.
     pub fn merge_into(&self, parameters: &mut Parameters<T>) -> Result<(), ModelError> {
         self.check_base(&parameters.config)?;
         let layers: Vec<LayerLayout> = parameters.layout.layers.clone();
@@ -245,7 +244,7 @@ impl<T: Real> Adapter<T> {
         Ok(())
     }
 
-    /// Refuses a model whose matrices have other shapes than the adapter was made for.
+    /// Rejects a model whose matrices have other shapes than the adapter was made for.
     pub(crate) fn check_base(&self, model: &ModelConfig) -> Result<(), ModelError> {
         let same = model.num_hidden_layers == self.model.num_hidden_layers
             && model.hidden_size == self.model.hidden_size

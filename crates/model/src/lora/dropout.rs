@@ -4,9 +4,9 @@ use crate::Real;
 
 /// Entries of an adapter's inputs that are dropped in one pass.
 ///
-/// The choice of an entry depends on nothing but the key and the entry's coordinates: the sequence's
-/// index in the batch, the position in it, the layer, the module and the column. So a layer that is run
-/// again in backward drops the same entries, whatever the cut into micro-batches and lanes.
+/// Whether an entry is dropped depends only on the key and its coordinates: sequence index in the
+/// batch, position, layer, module and column. Recomputed layers thus drop the same entries, for any
+/// split into micro-batches and lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Dropout {
     key: u64,
@@ -17,13 +17,13 @@ pub(crate) struct Dropout {
 }
 
 impl Dropout {
-    /// `key` is 64 random bits of the pass; `None` where nothing is dropped.
+    /// `key` is 64 random bits of the pass; `None` if nothing is dropped.
     pub(crate) fn new(key: u64, probability: f64) -> Option<Self> {
         let threshold = (probability * 2f64.powi(32)) as u64;
         (threshold > 0).then(|| Self { key, threshold, scale: 1.0 / (1.0 - probability) })
     }
 
-    /// The random bits of the pass.
+    /// Returns the random bits of the pass.
     #[cfg(feature = "cuda")]
     pub(crate) fn key(&self) -> u64 {
         self.key
@@ -35,7 +35,7 @@ impl Dropout {
         self.threshold
     }
 
-    /// Factor of the entries that are kept.
+    /// Returns the factor of the entries that are kept.
     #[cfg(feature = "cuda")]
     pub(crate) fn scale(&self) -> f64 {
         self.scale
@@ -56,7 +56,7 @@ impl Dropout {
     }
 }
 
-/// One step of SplitMix64 (Steele, Lea and Flood 2014): a bijection of 64 bits whose output passes for
+/// Returns one step of SplitMix64 (Steele, Lea and Flood 2014): a bijection of 64 bits whose output passes for
 /// random on a counter.
 fn mix(counter: u64) -> u64 {
     let z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);

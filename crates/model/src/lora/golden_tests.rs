@@ -1,6 +1,6 @@
 //! Adapters against PEFT on `transformers`' Qwen2, through golden files.
 //!
-//! `tests/golden/lora/make.py` made them; it says how the weights are computed.
+//! `tests/golden/lora/make.py` made them; it states how the weights are computed.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ fn formula(tensor: usize, index: usize) -> f64 {
     (0.37 * i + 1.7 * tensor as f64 + 0.3 * (0.011 * i).sin()).sin()
 }
 
-/// The golden base.
+/// Returns the golden base.
 fn base() -> Parameters<f64> {
     let config = ModelConfig {
         vocab_size: 29,
@@ -55,7 +55,7 @@ fn settings(case: &Value) -> LoraConfig {
     serde_json::from_value(case["lora"].clone()).unwrap()
 }
 
-/// The golden adapter of a case, multiplied by `factor` (1 for the golden one).
+/// Returns the golden adapter of a case, multiplied by `factor` (1 for the golden one).
 fn adapter(base: &Parameters<f64>, settings: &LoraConfig, factor: f64) -> Adapter<f64> {
     let mut adapter = Adapter::<f64>::zeros(&base.config, settings).unwrap();
     let mut names: Vec<String> = adapter.layout.tensors.iter().map(|tensor| tensor.name.clone()).collect();
@@ -68,7 +68,7 @@ fn adapter(base: &Parameters<f64>, settings: &LoraConfig, factor: f64) -> Adapte
     adapter
 }
 
-/// Largest distances from the golden numbers: of log-probabilities and entropies, of the loss, and of the
+/// Returns the largest distances from the golden numbers: of log-probs and entropies, of the loss, and of the
 /// gradient relative to the norm of its tensor.
 fn distances(case: &Value, base: &Parameters<f64>, adapter: &Adapter<f64>) -> [f64; 3] {
     let spans = case["spans"].as_array().unwrap().iter().enumerate().map(|(turn, span)| TurnSpan {

@@ -15,9 +15,8 @@
 //! s = alpha / r, or alpha / sqrt(r) with `rslora` (Kalajdzievski 2023)
 //! ```
 //!
-//! `A` starts uniform and `B` at zero, so that an adapter changes nothing until it is trained. Names,
-//! shapes and the meaning of every setting are those of the PEFT library, whose files
-//! [`save_adapter`] and [`load_adapter`] write and read.
+//! `A` starts uniform and `B` at zero, so a new adapter changes nothing. Names, shapes and settings
+//! are PEFT's, whose files [`save_adapter`] and [`load_adapter`] write and read.
 //!
 //! Frozen weights cost no gradient: [`crate::NativeLearner`] keeps gradients, moments and the clipped
 //! norm in the layout of the adapter alone.
@@ -54,7 +53,7 @@ pub struct LoraConfig {
     /// samples has no dropout, so that above 0 the first importance ratios are not 1.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
-    /// Scale by `alpha / sqrt(rank)` in the place of `alpha / rank`.
+    /// Scale by `alpha / sqrt(rank)` instead of `alpha / rank`.
     pub rslora: bool,
     /// Linear layers that get an adapter: `all-linear`, or some of `q_proj`, `k_proj`, `v_proj`, `o_proj`,
     /// `gate_proj`, `up_proj` and `down_proj`, in every layer of the decoder.
@@ -72,16 +71,17 @@ impl Default for LoraConfig {
 pub(crate) const ALL_LINEAR: &str = "all-linear";
 
 impl LoraConfig {
-    /// The factor `s` on the addition.
+    /// Returns the factor `s` on the addition.
     pub fn scale(&self) -> f64 {
         let rank = self.rank as f64;
         self.alpha / if self.rslora { rank.sqrt() } else { rank }
     }
 
-    /// The linear layers that get an adapter, in the order of [`Module::ALL`].
+    /// Returns the linear layers that get an adapter, in the order of [`Module::ALL`].
     ///
     /// # Errors
-    /// A name that is none, with those there are. An empty list gives no layers; [`LoraConfig::check`] refuses it.
+    /// Fails on a name that is none, with those there are. An empty list gives no layers; [`LoraConfig::check`]
+    /// rejects it.
     pub fn modules(&self) -> Result<Vec<Module>, ModelError> {
         let fail = |reason: String| Err(ModelError::Setting { key: "targets".into(), reason });
         let known = || Module::ALL.map(Module::name).join(", ");
@@ -102,19 +102,20 @@ impl LoraConfig {
         Ok(Module::ALL.into_iter().filter(|&module| chosen[module as usize]).collect())
     }
 
-    /// The same settings with every target by its own name, in the order of [`Module::ALL`].
+    /// Returns the same settings with every target by its own name, in the order of [`Module::ALL`].
     ///
     /// # Errors
-    /// Those of [`LoraConfig::modules`].
+    /// Fails like [`LoraConfig::modules`].
     pub fn spelled_out(&self) -> Result<Self, ModelError> {
         let targets = self.modules()?.into_iter().map(|module| module.name().to_owned()).collect();
         Ok(Self { targets, ..self.clone() })
     }
 
-    /// Refuses settings that cannot work, naming the key.
+    /// Rejects invalid settings, naming the key.
     ///
     /// # Errors
-    /// A rank, alpha or dropout out of its range, an empty list of targets, and those of [`LoraConfig::modules`].
+    /// Fails on a rank, alpha or dropout out of range, an empty list of targets, and as
+    /// [`LoraConfig::modules`] does.
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         self.modules().map(|_| ())
@@ -145,7 +146,7 @@ impl Module {
     pub const ALL: [Self; 7] =
         [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
 
-    /// The name as adapters' targets spell it.
+    /// Returns the name as adapters' targets spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Query => "q_proj",
@@ -158,12 +159,12 @@ impl Module {
         }
     }
 
-    /// The module of a name.
+    /// Returns the module of a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|module| module.name() == name)
     }
 
-    /// The name with the part of the layer that it is in.
+    /// Returns the name with the part of the layer that it is in.
     pub fn path(self) -> String {
         let part = match self {
             Self::Query | Self::Key | Self::Value | Self::Output => "self_attn",
@@ -172,7 +173,7 @@ impl Module {
         format!("{part}.{}", self.name())
     }
 
-    /// Columns of the weight.
+    /// Returns the columns of the weight.
     pub fn inputs(self, config: &ModelConfig) -> usize {
         match self {
             Self::Query | Self::Key | Self::Value | Self::Gate | Self::Up => config.hidden_size,
@@ -181,7 +182,7 @@ impl Module {
         }
     }
 
-    /// Rows of the weight.
+    /// Returns the rows of the weight.
     pub fn outputs(self, config: &ModelConfig) -> usize {
         match self {
             Self::Query => config.query_width(),
@@ -191,7 +192,7 @@ impl Module {
         }
     }
 
-    /// Range of the weight among all weights.
+    /// Returns the range of the weight among all weights.
     pub fn weight(self, layer: &LayerLayout) -> std::ops::Range<usize> {
         match self {
             Self::Query => &layer.q_weight,

@@ -19,8 +19,8 @@ const VALUE_HEAD: &str = "value_head.safetensors";
 /// Before the name of a module in the base model.
 const PREFIX: &str = "base_model.model.";
 
-/// Keys of `adapter_config.json` that do not change what an adapter computes, or that are looked at one by
-/// one. Any other with a value is refused.
+/// Keys of `adapter_config.json` that do not affect the adapter, or that are checked individually.
+/// Other keys with a value are rejected.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -65,21 +65,21 @@ pub struct AdapterBase {
 pub struct AdapterFile {
     /// The settings. `targets` are those of the config file, not of the weights.
     pub config: LoraConfig,
-    /// The model that it stands on, where that is known.
+    /// The base model, if known.
     pub base: Option<AdapterBase>,
 }
 
-/// True if a folder holds an adapter.
+/// Returns true if a folder holds an adapter.
 pub fn is_adapter(folder: &Path) -> bool {
     folder.join(CONFIG).is_file()
 }
 
 impl AdapterFile {
-    /// Reads `adapter_config.json` and refuses what would run wrongly here.
+    /// Reads `adapter_config.json` and rejects what would run wrongly here.
     ///
     /// # Errors
-    /// Name the file and the key: another method than LoRA, weights of whole modules, biases, ranks or
-    /// scales by module, variants of the computation.
+    /// The error names the file and the key: another method than LoRA, weights of whole modules, biases,
+    /// ranks or scales by module, variants of the computation.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
@@ -107,8 +107,8 @@ impl AdapterFile {
     }
 }
 
-/// The modules that `target_modules` names, by the last part of each name. A pattern names none: then
-/// the weights say which there are, and the answer here is all of them.
+/// Returns the modules that `target_modules` names, by the last part of each name. For a pattern it
+/// returns all modules; the weights then tell which exist.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),
@@ -175,7 +175,7 @@ fn check(entries: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// True if a setting says anything at all.
+/// Returns true if a setting says anything at all.
 fn has_value(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -186,18 +186,18 @@ fn has_value(value: &Value) -> bool {
     }
 }
 
-/// Settings of an initialisation are looked at by `init_lora_weights`.
+/// Settings of an initialization are looked at by `init_lora_weights`.
 fn has_effect(key: &str, value: &Value) -> bool {
     let start = matches!(key, "loftq_config" | "corda_config" | "lora_ga_config");
     !start && has_value(value)
 }
 
-/// Reads an adapter for a model of this architecture; a critic's, where a value head lies beside it.
-/// Weights may be `f32`, `bf16` or `f16`; they become `f32`.
+/// Loads an adapter for a model of this architecture; a critic's if it has a value head. Weights in
+/// `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
-/// Name the file and the key or tensor: what [`AdapterFile::read`] refuses, a tensor that is missing or of
-/// another shape, one that is not part of such an adapter.
+/// The error names the file and the key or tensor: what [`AdapterFile::read`] rejects, a tensor that is
+/// missing or of another shape, one that is not part of such an adapter.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);
@@ -248,13 +248,13 @@ pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, 
     Ok(adapter)
 }
 
-/// The modules that tensors belong to, as targets.
+/// Returns the modules that tensors belong to, as targets.
 fn modules_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let found: BTreeSet<Module> = names.flat_map(|name| name.split('.')).filter_map(Module::named).collect();
     found.into_iter().map(|module| module.name().to_owned()).collect()
 }
 
-/// A tensor's name without what differs between files: the wrapper's prefix and the adapter's name.
+/// Returns a tensor's name without what differs between files: the wrapper's prefix and the adapter's name.
 fn plain(name: &str) -> String {
     name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".")
 }
@@ -263,14 +263,14 @@ fn is_lora(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with(PREFIX)
 }
 
-/// Writes an adapter into a folder, which is made if need be, so that PEFT loads it: weights in `f32`, the
-/// adapter's own name left out. A critic's value head goes into a file beside them.
+/// Writes an adapter in PEFT's form into a folder, which is created if needed: weights in `f32`,
+/// without the adapter's name. A critic's value head is a separate file.
 ///
 /// Each file appears whole or not at all, `adapter_config.json` last.
 ///
 /// # Errors
-/// The folder cannot be made or a file in it cannot be written, which the error names; a target that is no linear
-/// layer.
+/// Fails if the folder cannot be created or a file cannot be written (named in the error), or if a
+/// target is not a linear layer.
 pub fn save_adapter(adapter: &Adapter<f32>, folder: &Path, base: &AdapterBase) -> Result<(), ModelError> {
     fs::create_dir_all(folder).map_err(ModelError::io(folder))?;
     write(adapter, &folder.join(WEIGHTS), is_lora)?;

@@ -21,7 +21,7 @@ fn lora(targets: &[&str]) -> LoraConfig {
     LoraConfig { rank: 3, alpha: 2.0, dropout: 0.0, rslora: false, targets }
 }
 
-/// An adapter whose every number matters.
+/// Returns an adapter whose every number matters.
 fn random_adapter(model: &ModelConfig, config: &LoraConfig, seed: u64) -> Adapter<f64> {
     let mut adapter = Adapter::<f64>::zeros(model, config).unwrap();
     adapter.data = random(seed, adapter.data.len()).into_iter().map(|value| 0.3 * value).collect();
@@ -34,7 +34,7 @@ fn packed(batch: &[TokenSequence]) -> Packing {
     packing
 }
 
-/// The gradient of a random loss, and the loss, by the decoder in `f64`.
+/// Returns the gradient of a random loss, and the loss, by the decoder in `f64`.
 fn gradient_of(
     base: &Parameters<f64>,
     adapter: &Adapter<f64>,

@@ -30,7 +30,7 @@ pub trait Loop<A> {
     /// The loop's result.
     type Output;
 
-    /// The loop.
+    /// Returns the loop.
     fn run(arguments: A) -> Self::Output;
 }
 

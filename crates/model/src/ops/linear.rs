@@ -15,17 +15,17 @@ pub struct View<'a, T> {
 }
 
 impl<'a, T> View<'a, T> {
-    /// A row-major matrix without gaps.
+    /// Creates a row-major matrix without gaps.
     pub fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
-    /// A row-major matrix whose rows start `row_stride` elements apart.
+    /// Returns a row-major matrix whose rows start `row_stride` elements apart.
     pub fn strided(data: &'a [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride, column_stride: 1 }
     }
 
-    /// The transpose.
+    /// Returns the transpose.
     pub fn t(self) -> Self {
         Self {
             data: self.data,
@@ -47,12 +47,12 @@ pub struct ViewMut<'a, T> {
 }
 
 impl<'a, T> ViewMut<'a, T> {
-    /// A matrix without gaps.
+    /// Creates a matrix without gaps.
     pub fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
-    /// A matrix whose rows start `row_stride` elements apart.
+    /// Returns a matrix whose rows start `row_stride` elements apart.
     pub fn strided(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride }
     }
@@ -105,7 +105,7 @@ pub enum Accumulate {
     Add,
 }
 
-/// One past the last element that a matrix of this shape touches.
+/// Returns one past the last element that a matrix of this shape touches.
 fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> usize {
     if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + (columns - 1) * column_stride + 1 }
 }

@@ -1,4 +1,4 @@
-//! From hidden rows to log-probabilities and entropies, and back.
+//! From hidden rows to log-probs and entropies, and back.
 
 use super::Real;
 use super::dispatch::{LANES, Loop, fold, maximum, vectorised};
@@ -23,7 +23,7 @@ pub(crate) struct RowSums<T> {
 }
 
 impl<T: Real> RowSums<T> {
-    /// The statistics of a token.
+    /// Returns the statistics of a token.
     pub(crate) fn of(self, logits: &[T], target: usize) -> RowStatistics<T> {
         let Self { max, log, entropy } = self;
         RowStatistics { log_sum: max + log, logprob: logits[target] - max - log, entropy }
@@ -67,7 +67,7 @@ pub(crate) fn row_sums<T: Real>(logits: &[T]) -> RowSums<T> {
     vectorised(Rows, logits)
 }
 
-/// The statistics of one token.
+/// Returns the statistics of one token.
 #[cfg(test)]
 pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatistics<T> {
     row_sums(logits).of(logits, target)

@@ -53,7 +53,7 @@ pub trait Real:
     /// Below every finite number.
     const NEG_INFINITY: Self;
 
-    /// The nearest number of this type.
+    /// Returns the nearest number of this type.
     fn from_f64(value: f64) -> Self;
     /// Exact.
     fn to_f64(self) -> f64;
@@ -64,19 +64,19 @@ pub trait Real:
     /// `ln x`.
     fn ln(self) -> Self;
 
-    /// The matrix product of this type for this CPU.
+    /// Returns the matrix product of this type for this CPU.
     fn matrix_product() -> MatrixProduct<Self>;
 
-    /// The slice itself, where this type is `f32`.
+    /// Returns the slice itself, where this type is `f32`.
     fn f32s(_: &[Self]) -> Option<&[f32]> {
         None
     }
-    /// The slice itself, where this type is `f32`.
+    /// Returns the slice itself, where this type is `f32`.
     fn f32s_mut(_: &mut [Self]) -> Option<&mut [f32]> {
         None
     }
 
-    /// The larger one, where neither is NaN.
+    /// Returns the larger one, if neither is NaN.
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if self > other { self } else { other }

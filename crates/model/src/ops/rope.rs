@@ -14,7 +14,7 @@ pub(crate) struct RopeTable<T> {
 }
 
 impl<T: Real> RopeTable<T> {
-    /// An empty table.
+    /// Creates an empty table.
     pub(crate) fn new(rotary: Rotary) -> Self {
         Self { half: rotary.frequencies.len(), rotary, values: Vec::new() }
     }

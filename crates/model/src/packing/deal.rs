@@ -6,10 +6,9 @@ use crate::ModelConfig;
 
 /// Deals the sequences of a batch to lanes: for each lane its micro-batches, each a list of indices.
 ///
-/// A micro-batch holds at most `budget` input tokens, or one longer sequence. Sequences go in order of
-/// falling cost to the micro-batch with the least, micro-batches likewise to lanes, so that the lanes
-/// end at about the same time. Depends on nothing but its arguments. Sequences that predict nothing
-/// are left out.
+/// A micro-batch has at most `budget` input tokens, or one longer sequence. Sequences go in
+/// descending order of cost to the micro-batch with the lowest cost, and micro-batches likewise to
+/// lanes, so that lanes finish at about the same time. Sequences without predictions are left out.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,

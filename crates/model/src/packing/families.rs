@@ -18,11 +18,11 @@ pub(crate) struct Shared<'a> {
 
 /// Deals the sequences of a batch to lanes like [`deal()`](super::deal()), those that share much together.
 ///
-/// In lexicographic order the rows of neighbours are the sum of their lengths without what each shares with the one
-/// before it, and whatever shares a prefix stands together. That order is cut into pieces, each time where least is
-/// shared, until every piece is within the budget and costs no more than a part of the whole, what it shares with
-/// its neighbours left out; a prefix on both sides of a cut is computed twice. Several such parts are tried, down to
-/// single sequences. The one whose costliest lane costs least is taken. Depends on nothing but its arguments.
+/// In lexicographic order, sequences with a shared prefix are neighbours, and a sequence adds only
+/// the rows that it does not share with its predecessor. The order is cut at the places with the
+/// least sharing, until each piece is within the budget and costs at most a given part of the
+/// whole. A prefix on both sides of a cut is computed twice. Several such parts are tried, down to
+/// single sequences, and the one with the lowest cost of its slowest lane is used.
 pub(crate) fn deal_shared(
     sequences: &[Shared<'_>],
     budget: usize,
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::decoder::tests::config;
 
-    /// Groups of responses to a prompt each, which all start alike, in mixed order.
+    /// Returns the groups of responses to a prompt each, which all start alike, in mixed order.
     fn groups(groups: usize, size: usize, head: usize, prompt: usize, response: usize) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         for member in 0..size {

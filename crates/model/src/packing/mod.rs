@@ -66,7 +66,7 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Packs checked sequences one after the other.
+    /// Packs checked sequences one after another.
     pub(crate) fn fill<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>) {
         self.fill_rows(sequences, false);
     }
@@ -140,7 +140,7 @@ impl Packing {
         }
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub(crate) fn sequences(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
@@ -150,28 +150,28 @@ impl Packing {
         (0..self.sequences()).map(|index| self.depth(index) + self.own(index).len()).max().unwrap_or(0)
     }
 
-    /// The targets of a run of sequences.
+    /// Returns the targets of a run of sequences.
     pub(crate) fn targets_of(&self, sequences: &Range<usize>) -> Range<usize> {
         self.target_offsets[sequences.start]..self.target_offsets[sequences.end]
     }
 
-    /// The own rows of a run of sequences.
+    /// Returns the own rows of a run of sequences.
     #[cfg(feature = "cuda")]
     pub(crate) fn tokens_of(&self, sequences: &Range<usize>) -> Range<usize> {
         self.offsets[sequences.start]..self.offsets[sequences.end]
     }
 
-    /// The own rows of a sequence.
+    /// Returns the own rows of a sequence.
     pub(crate) fn own(&self, sequence: usize) -> Range<usize> {
         self.offsets[sequence]..self.offsets[sequence + 1]
     }
 
-    /// The rows before a sequence's own ones, in the order of their positions; none where it is flat.
+    /// Returns the rows before a sequence's own ones, in the order of their positions; none if it is flat.
     pub(crate) fn path(&self, sequence: usize) -> &[Range<usize>] {
         &self.paths[self.path_offsets[sequence]..self.path_offsets[sequence + 1]]
     }
 
-    /// Position of a sequence's first own row.
+    /// Returns the position of a sequence's first own row.
     pub(crate) fn depth(&self, sequence: usize) -> usize {
         self.path(sequence).iter().map(ExactSizeIterator::len).sum()
     }
@@ -181,7 +181,7 @@ impl Packing {
         self.paths.iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// The targets of an output.
+    /// Returns the targets of an output.
     pub(crate) fn targets_of_output(&self, output: usize) -> &[usize] {
         &self.by_output[self.output_offsets[output]..self.output_offsets[output + 1]]
     }
@@ -203,7 +203,7 @@ impl Packing {
     }
 }
 
-/// Number of tokens of a sequence that have to be run: all before the last response token.
+/// Returns the number of tokens of a sequence that have to be run: all before the last response token.
 pub(crate) fn input_length(sequence: &TokenSequence) -> usize {
     sequence.response_positions().last().unwrap_or(0)
 }

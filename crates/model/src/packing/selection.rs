@@ -34,12 +34,12 @@ pub(crate) struct Selection {
 }
 
 impl Packing {
-    /// All rows.
+    /// Returns all rows.
     pub(crate) fn everything(&self) -> Selection {
         self.select(&vec![true; self.sequences()])
     }
 
-    /// The rows that the sequences need which are `wanted`.
+    /// Returns the rows that the sequences need which are `wanted`.
     pub(crate) fn select(&self, wanted: &[bool]) -> Selection {
         // Of each sequence's own rows, the first so many.
         let mut needed = vec![0; self.sequences()];
@@ -71,7 +71,7 @@ impl Packing {
         selection
     }
 
-    /// The outputs of the sequences that are `wanted`, in the longest runs there are.
+    /// Returns the outputs of the sequences that are `wanted`, in the longest runs there are.
     pub(crate) fn outputs_of(&self, wanted: &[bool]) -> Vec<Range<usize>> {
         let mut needed = vec![false; self.outputs.len()];
         for sequence in (0..self.sequences()).filter(|&sequence| wanted[sequence]) {

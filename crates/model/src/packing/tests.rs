@@ -1,4 +1,4 @@
-//! A micro-batch as a tree against the same sequences one after the other.
+//! A micro-batch as a tree against the same sequences one after another.
 
 use turnwise_core::TokenSequence;
 
@@ -69,7 +69,7 @@ fn packings(sequences: &[TokenSequence]) -> [Packing; 2] {
     [tree, flat]
 }
 
-/// Largest difference of two gradients, over the largest entry.
+/// Returns the largest difference of two gradients, over the largest entry.
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     let scale = b.iter().fold(1e-30f64, |most, x| most.max(x.abs()));

@@ -53,7 +53,7 @@ impl Tree {
     }
 }
 
-/// Number of tokens that two sequences start with alike.
+/// Returns the number of tokens that two sequences start with alike.
 pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -1,4 +1,4 @@
-//! The plan of a run on an NVIDIA device: what lies on the device, and what stays on the host beside it.
+//! Memory plan of a run on an NVIDIA device: on the device, and on the host.
 //!
 //! A trained weight takes 18 bytes on the device: 2 in bf16, which passes and samplers read, 4 of its f32 master, 8 of its
 //! two moments and 4 of its gradient. A weight that is only read (a reference policy's, the base under an adapter) takes 2.
@@ -10,7 +10,8 @@ use crate::{ModelConfig, ParameterLayout};
 /// Bytes of a bf16 number.
 const HALF: u64 = 2;
 
-/// Allowance for the CUDA context, kernels and the workspace of cuBLAS, in bytes. No shape says how much it is.
+/// Allowance for the CUDA context, kernels and the workspace of cuBLAS, in bytes. No shape states how
+/// much it is.
 const CONTEXT: u64 = 1 << 30;
 
 /// Logits alive at a time, in numbers, as in `cuda/head.rs`.
@@ -59,7 +60,7 @@ impl Widths {
         narrow * HALF + wide * NUMBER
     }
 
-    /// Bytes of a decoder's passes over so many tokens, the head left out.
+    /// Returns the bytes of a decoder's passes over so many tokens, the head left out.
     fn decoder(&self, tokens: u64, kept_layers: u64, adapter_row: u64, backward: bool) -> u64 {
         let residual = (self.layers + 1) * self.hidden * NUMBER;
         let forward = residual + kept_layers * self.kept() + (self.inner + adapter_row) * HALF;
@@ -69,15 +70,15 @@ impl Widths {
         tokens * (forward + if backward { derivatives } else { 0 }) + partials
     }
 
-    /// Rows of a chunk of logits.
+    /// Returns the rows of a chunk of logits.
     fn chunk(&self, tokens: u64) -> u64 {
         tokens.min((LOGITS / self.vocabulary).max(1))
     }
 }
 
 impl MemoryPlan {
-    /// The plan of the device of one process that trains a model of this shape there. Samplers share the weights that
-    /// passes read, and lanes share one set of buffers.
+    /// Returns the plan of the device of one process that trains a model of this shape there. Samplers
+    /// share the weights that passes read, and lanes share one set of buffers.
     pub fn on_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let widths = Widths::of(config);
@@ -120,7 +121,7 @@ impl MemoryPlan {
         plan
     }
 
-    /// The plan of the host beside a device: the weights as they were loaded, and what is downloaded for a checkpoint.
+    /// Returns the plan of the host: the loaded weights, and what is downloaded for a checkpoint.
     pub fn beside_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let (weights, trainable) = (ParameterLayout::new(config).len as u64, settings.trainable as u64);

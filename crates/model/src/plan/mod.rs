@@ -5,8 +5,8 @@
 //! | `mod.rs` | a plan and its items; training and sampling on the processors |
 //! | `device.rs` | training and sampling on an NVIDIA device, and what stays on the host |
 //!
-//! Every number comes from the shapes that the buffers themselves are made by; `tests/memory.rs` holds
-//! it against what an allocator counts.
+//! All numbers come from the shapes with which the buffers are made; `tests/memory.rs` compares
+//! them with an allocator's counts.
 
 mod device;
 
@@ -49,24 +49,24 @@ pub struct PlanSettings {
     pub learner: LearnerConfig,
     /// Trained parameters: all weights, or those of an adapter.
     pub trainable: usize,
-    /// Longest sequence in tokens.
+    /// Maximum tokens of a sequence.
     pub longest: usize,
     /// Elements that an adapter's passes work in, a token; 0 without an adapter.
     pub adapter_row: usize,
     /// Rank of the policy's adapter; 0 without one.
     pub adapter_rank: usize,
-    /// Parameters of a reference policy of its own; 0 where it is the base itself, or none is needed.
+    /// Parameters of a separate reference policy; 0 if it is the base itself, or not needed.
     pub reference: usize,
     /// True if divergences over the whole vocabulary are taken, to a reference policy or another prompt.
     pub divergences: bool,
     /// True if a second gradient is accumulated while the first is kept.
     pub second_gradient: bool,
-    /// Parameters of a critic of its own, and how many of them are trained, where there is one.
+    /// Parameters of a separate critic and how many are trained, if there is one.
     pub critic: Option<[usize; 2]>,
     /// The samplers of one process: how many, and their size.
     pub sampling: Option<(usize, EngineConfig)>,
-    /// Rollouts that are under way while the policy is trained (`rollout.max_staleness`); 0 where sampling and training take
-    /// turns.
+    /// Rollouts that are under way while the policy is trained (`rollout.max_staleness`); 0 if sampling
+    /// and training take turns.
     pub staleness: u64,
     /// True if the adapter is merged into a copy of the model before sampling, for servers that take all weights.
     pub merged: bool,
@@ -88,7 +88,7 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// The plan for one process that trains a model of this shape on its processors.
+    /// Returns the plan for one process that trains a model of this shape on its processors.
     ///
     /// The bounds are those of the fullest micro-batch: every token of it is a target, and all lanes
     /// work on one like it.
@@ -218,23 +218,23 @@ impl MemoryPlan {
         }
     }
 
-    /// Bytes of one phase.
+    /// Returns the bytes of one phase.
     pub fn of(&self, phase: PlanPhase) -> u64 {
         self.items.iter().filter(|item| item.phase == phase).map(|item| item.bytes).sum()
     }
 
-    /// The most there is at a time: samplers and the buffers of training are there together only where their phase says
-    /// so ([`PlanPhase::Always`]).
+    /// Returns the peak: samplers and training buffers coexist only in phases with
+    /// [`PlanPhase::Always`].
     pub fn peak(&self) -> u64 {
         self.of(PlanPhase::Always) + self.of(PlanPhase::Sampling).max(self.of(PlanPhase::Training))
     }
 
-    /// The most there is where what a phase frees is kept while the next one takes memory of its own.
+    /// Returns the peak if freed memory of one phase is kept during the next.
     pub fn sum(&self) -> u64 {
         self.items.iter().map(|item| item.bytes).sum()
     }
 
-    /// The bytes of an item, 0 where there is none.
+    /// Returns the bytes of an item, 0 if there is none.
     pub fn item(&self, name: &str) -> u64 {
         self.items.iter().filter(|item| item.name == name).map(|item| item.bytes).sum()
     }

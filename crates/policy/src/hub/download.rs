@@ -35,7 +35,8 @@ pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -
     Ok(())
 }
 
-/// Files of the model folder itself and further chat templates; not the weights in other formats that lie beside them.
+/// Returns the files of the model folder itself and further chat templates; not the weights in other
+/// formats that lie beside them.
 fn wanted(name: &str) -> bool {
     let ending = [".json", ".safetensors", ".txt", ".jinja", ".model"];
     let is_read = !name.contains('/') || name.starts_with("additional_chat_templates/");
@@ -59,7 +60,7 @@ mod tests {
         ("original/params.json", "not wanted"),
     ];
 
-    /// A hub with one model, for a number of requests.
+    /// Returns a hub with one model, for a number of requests.
     fn hub() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}/", listener.local_addr().unwrap());

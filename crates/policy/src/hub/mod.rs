@@ -90,7 +90,7 @@ impl Cache {
         self.root.join(format!("models--{}", model.id.replace('/', "--")))
     }
 
-    /// The folder of a model's files, if any of them was ever fetched.
+    /// Returns the folder of a model's files, if any of them was ever fetched.
     fn snapshot(&self, model: &HubModel) -> Option<PathBuf> {
         let folder = self.folder(model);
         // A branch or tag is a file that holds a commit; a commit stands for itself.
@@ -101,8 +101,8 @@ impl Cache {
     }
 }
 
-/// A folder's name with `~` at its start and `$NAME` or `${NAME}` in it filled in, as Python's `expanduser` and `expandvars` do.
-/// A variable that is not set stays as it is written.
+/// Returns a folder's name with `~` at its start and `$NAME` or `${NAME}` in it filled in, as Python's
+/// `expanduser` and `expandvars` do. A variable that is not set stays as it is written.
 fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let text = match value.into_string() {
         Ok(text) => text,
@@ -132,7 +132,7 @@ fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Op
     PathBuf::from(out + rest)
 }
 
-/// The first file that a model folder lacks; none where it can be loaded.
+/// Returns the first file that a model folder lacks; none if it can be loaded.
 fn missing(folder: &Path) -> Option<String> {
     let there = |name: &str| folder.join(name).is_file();
     // An adapter says itself which model it stands on, and may have that one's tokenizer.
@@ -158,7 +158,7 @@ fn missing(folder: &Path) -> Option<String> {
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
 }
 
-/// The folder of a model of the hub; none if the text does not name one.
+/// Returns the folder of a model of the hub; none if the text does not name one.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));
@@ -213,7 +213,7 @@ fn fetch(
     }
 }
 
-/// Says how to fetch what is missing.
+/// Reports how to fetch what is missing.
 #[cfg(not(feature = "hub"))]
 fn fetch(
     model: &HubModel,

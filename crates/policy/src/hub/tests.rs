@@ -81,7 +81,7 @@ fn the_cache_is_where_the_hubs_programs_look_for_it() {
 
 pub(super) const COMMIT: &str = "7ae557604adf67be50417f59c2c2f167def9a775";
 
-/// A cache that may not fetch, with one model of one commit.
+/// Returns a cache that may not fetch, with one model of one commit.
 fn cache(files: &[&str]) -> (tempfile::TempDir, Cache, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_path_buf();

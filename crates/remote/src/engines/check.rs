@@ -1,5 +1,5 @@
-//! Checks of servers: one request to every server, held against the learner's own scoring pass, at the start and after weights
-//! were replaced.
+//! Checks of servers: one request to every server, compared with the learner's own scoring pass, at the
+//! start and after weights were replaced.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Temperature of the request: log-probabilities before it and after it differ.
+/// Temperature of the request: log-probs before it and after it differ.
 const TEMPERATURE: f32 = 0.7;
 
 /// Tokens that are sampled.
 const TOKENS: usize = 32;
 
-/// Mean distance of log-probabilities, in nats, up to which two programs compute the same model: a 16-bit server is some
-/// hundredths off.
+/// Mean distance of log-probs, in nats, up to which two programs compute the same model: a 16-bit server
+/// is some hundredths off.
 const SAME: f64 = 0.1;
 
 /// Scores a sequence at a temperature.
 pub(crate) type Score<'a> = dyn FnMut(&[TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
 
-/// The request: the same of every server, so that its numbers tell them apart.
+/// Returns the request: the same of every server, so that its numbers tell them apart.
 pub(crate) fn probe(prompt: Vec<u32>, max_context: usize) -> PendingRequest {
     let prompt: Vec<u32> = prompt.into_iter().take((max_context / 2).max(1)).collect();
     PendingRequest {
@@ -39,7 +39,8 @@ pub(crate) fn probe(prompt: Vec<u32>, max_context: usize) -> PendingRequest {
     }
 }
 
-/// Mean distance after a replacement of weights: up to so many times that of the start, and so many nats more.
+/// Tolerance after weights were replaced: this many times the mean difference at the start, plus
+/// this many nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
 /// The request of the checks, and every server's last response to it.
@@ -50,7 +51,7 @@ pub(crate) struct Checks {
 
 /// A server as the checks have seen it.
 struct Known {
-    /// Mean distance of its log-probabilities at the start.
+    /// Mean distance of its log-probs at the start.
     start: f64,
     last: Option<Seen>,
 }
@@ -58,7 +59,7 @@ struct Known {
 /// A response to the request of the checks.
 struct Seen {
     tokens: Vec<u32>,
-    /// Log-probabilities of the server, and of the learner at the same weights.
+    /// Log-probs of the server, and of the learner at the same weights.
     theirs: Vec<f32>,
     own: Vec<f32>,
 }
@@ -79,8 +80,8 @@ impl Seen {
 }
 
 impl Checks {
-    /// Refuses servers whose log-probabilities are not those of the distribution that they sample from, or that serve another
-    /// model. Returns notes for the user.
+    /// Rejects servers whose log-probs are not those of the sampling distribution, or that serve
+    /// another model. Returns notes for the user.
     pub(crate) fn at_the_start(
         thread: &RequestThread,
         pool: &Arc<ServerPool>,
@@ -127,8 +128,8 @@ impl Checks {
         Ok(thread.wait(async move { pool.generate_once(server, &version, &request).await })?)
     }
 
-    /// Refuses servers that were given new weights and go on with those before, whatever they say. One that does not answer now
-    /// is passed over: every response of it says by which weights it is.
+    /// Rejects servers that still use the old weights after a replacement, whatever they report. A
+    /// server that does not answer now is skipped; its responses state their weights.
     pub(crate) fn after_a_replacement(
         &mut self,
         thread: &RequestThread,
@@ -151,7 +152,7 @@ impl Checks {
     }
 }
 
-/// Distance of log-probabilities in nats.
+/// Distance of log-probs in nats.
 #[derive(Clone, Copy, Debug)]
 struct Difference {
     mean: f64,
@@ -167,7 +168,7 @@ impl Difference {
     }
 }
 
-/// The learner's log-probabilities of a response.
+/// Returns the learner's log-probs of a response.
 fn own(
     request: &PendingRequest,
     response: &GenerateResponse,
@@ -181,7 +182,8 @@ fn own(
     Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
 }
 
-/// Refuses log-probabilities that are nearer to those of temperature 1 than to those of what was sampled from.
+/// Rejects log-probs that are closer to those at temperature 1 than to those of the sampling
+/// distribution.
 fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> Result<(), String> {
     if raw.mean < sampled.mean && raw.mean < SAME {
         let fix = match kind {
@@ -198,7 +200,7 @@ fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> 
     Ok(())
 }
 
-/// Refuses another model than the learner's.
+/// Rejects another model than the learner's.
 fn check_model(sampled: Difference) -> Result<(), String> {
     if sampled.mean > SAME {
         return Err(format!(
@@ -210,8 +212,8 @@ fn check_model(sampled: Difference) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a response after a replacement of weights that is of those before, or of a part of the new ones: by the
-/// response before, and by the distance at the start.
+/// Rejects a response after a replacement of weights that is of those before, or of a part of the new
+/// ones: by the response before, and by the distance at the start.
 fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
     let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
     if let Some(before) = known.last.as_ref().filter(same) {

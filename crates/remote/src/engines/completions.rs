@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::dialect::{GenerateRequest, GenerateResponse, end, token_id};
 use super::vllm::{self, Usage};
 
-/// Every field of sampling is sent, at the top level: what is left out is filled in by the server (16 tokens at most, the
-/// temperature of the model's files).
+/// All sampling fields are sent, at the top level, because servers fill in missing ones (16 tokens
+/// at most, the temperature of the model's files).
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = vllm::sampling(request);
     let own = json!({

@@ -12,9 +12,9 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Shortest of these times, doubled with every failure in a row.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// A limit on the requests to one server. It grows while the server answers and is halved when it says that it is busy
-/// (additive increase, multiplicative decrease); for a while after a failure there are no permits. A second bound follows
-/// the queue that the server reports.
+/// A limit on concurrent requests to a server. It grows while the server answers and is halved when
+/// it reports being busy (additive increase, multiplicative decrease). After a failure there are no
+/// permits for a while. A second limit follows the queue that the server reports.
 pub(crate) struct ConcurrencyLimit {
     most: usize,
     state: Mutex<State>,
@@ -30,7 +30,7 @@ struct State {
     failures: u32,
 }
 
-/// Permission for one request; what it takes of the limit is free again when it is dropped.
+/// Permission for one request; what it needs of the limit is free again when it is dropped.
 pub(crate) struct Permit<'a>(&'a ConcurrencyLimit);
 
 impl Drop for Permit<'_> {
@@ -92,8 +92,9 @@ impl ConcurrencyLimit {
         close(&mut state, retry_after);
     }
 
-    /// The server reports how many requests wait in its queue, and whether its cache is nearly full. What waits there is
-    /// not sent the next time, at most half of what is under way at once; a report without either gives a quarter back.
+    /// Updates the limit by a reported queue length and whether the cache is nearly full. Waiting
+    /// requests are subtracted, at most half of the current ones at a time; a report without either
+    /// restores a quarter.
     pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
         let mut state = self.state();
         let here = state.in_flight as f64;

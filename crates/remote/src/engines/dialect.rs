@@ -27,7 +27,7 @@ impl Dialect {
         }
     }
 
-    /// The program that speaks it.
+    /// Returns the program that speaks it.
     pub(crate) fn kind(self) -> ServerKind {
         match self {
             Self::Generate | Self::Completions => ServerKind::Vllm,
@@ -36,7 +36,7 @@ impl Dialect {
     }
 }
 
-/// A request to one server: go on from these tokens.
+/// A request to one server: continue from these tokens.
 pub(crate) struct GenerateRequest<'a> {
     /// Name of the request, for the server's log.
     pub(crate) id: &'a str,
@@ -55,7 +55,7 @@ pub(crate) struct GenerateRequest<'a> {
 }
 
 impl GenerateRequest<'_> {
-    /// Name of the adapter, where one is asked for.
+    /// Returns the name of the adapter, if the request has one.
     pub(crate) fn adapter(&self) -> Option<&str> {
         self.adapter.then_some(self.version)
     }
@@ -72,16 +72,15 @@ pub(crate) enum End {
     Abort,
 }
 
-/// The tokens of a response, with their log-probabilities.
+/// The tokens of a response, with their log-probs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GenerateResponse {
     pub(crate) tokens: Vec<u32>,
     pub(crate) logprobs: Vec<f32>,
     pub(crate) end: End,
-    /// Prompt tokens that the server did not compute again, where it says so.
+    /// Prompt tokens that the server had cached, if reported.
     pub(crate) cached: u64,
-    /// Versions of the weights that sampled, as the server names its own; empty where the response says nothing of
-    /// them.
+    /// Versions of the weights that sampled, as reported by the server; empty if not reported.
     pub(crate) weights: Vec<String>,
 }
 
@@ -92,7 +91,7 @@ pub(crate) enum Refusal {
     NoAdapter,
     /// It cannot take requests now.
     Busy,
-    /// This request will always be refused.
+    /// This request will always be rejected.
     Request(String),
     /// Every request will be: the server is not set up for this.
     Setup(String),
@@ -111,7 +110,7 @@ pub(crate) enum Loading {
     Failed(String),
 }
 
-/// Every parameter of sampling: those whose names all servers share, and the server's own.
+/// Returns every parameter of sampling: those whose names all servers share, and the server's own.
 pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
     let mut all = json!({
         "n": 1,
@@ -144,12 +143,12 @@ pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
     }
 }
 
-/// The token that a text `token_id:123` names, as vLLM writes it in the place of the token's own text.
+/// Parses `token_id:123`, which vLLM writes instead of the token's text.
 pub(crate) fn token_id(text: &str) -> Option<u32> {
     text.strip_prefix("token_id:")?.parse().ok()
 }
 
-/// Path of the requests.
+/// Returns the path of the requests.
 pub(crate) fn path(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Generate => "/inference/v1/generate",
@@ -174,7 +173,7 @@ pub(crate) fn session_header(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Body of a request.
+/// Returns the body of a request.
 pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value {
     match dialect {
         Dialect::Generate => vllm::request(request),
@@ -183,16 +182,16 @@ pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value 
     }
 }
 
-/// Longest response in bytes to a request of so many tokens: an entry takes some 200, and a token of the prompt, which completions
-/// repeat, up to 8.
+/// Maximum size of a response in bytes: about 200 per new token, and up to 8 per prompt token,
+/// which completions repeat.
 pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
     (64 << 10) + prompt.saturating_mul(16) + max_tokens.saturating_mul(1 << 10)
 }
 
-/// Reads a response and holds it against the request.
+/// Reads a response and compares it with the request.
 ///
 /// # Errors
-/// It is none: cut off, or its numbers do not fit each other.
+/// Fails if it is none: cut off, or its numbers do not fit each other.
 pub(crate) fn response(
     dialect: Dialect,
     body: &[u8],
@@ -283,7 +282,7 @@ pub(crate) fn loaded(dialect: Dialect, status: u16, body: &[u8]) -> Loading {
     }
 }
 
-/// The message of an error's body, at most 300 characters of it.
+/// Returns the message of an error's body, at most 300 characters of it.
 pub(crate) fn message(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let found = serde_json::from_str::<Value>(&text).ok().and_then(|value| {

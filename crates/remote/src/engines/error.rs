@@ -23,10 +23,10 @@ pub enum EngineError {
     Server {
         /// Index of the server.
         server: usize,
-        /// The problem and, where known, the flag to start the server with.
+        /// The problem and, if known, the flag to start the server with.
         reason: String,
     },
-    /// No server does what was asked.
+    /// No server can serve the request.
     #[error("inference servers: {0}")]
     Backend(String),
     /// The folder of versions.

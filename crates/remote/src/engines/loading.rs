@@ -1,4 +1,4 @@
-//! Versions on their way into the servers: adapters beside one another, or all weights in the place of those before.
+//! Loading versions into servers: adapters side by side, or all weights in place of the old ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,10 +20,10 @@ const LOADING: Duration = Duration::from_mins(2);
 /// Times that a server is asked to empty its cache.
 const FLUSHES: usize = 10;
 
-/// Times that a server is asked to go on with new weights.
+/// Times that a server is asked to continue with new weights.
 const RESUMES: usize = 5;
 
-/// A server that stands still; it is asked to go on where the task that stopped it is broken off.
+/// A paused server. It is resumed if the task that paused it is cancelled.
 struct Paused<'a> {
     http: &'a Http,
     url: String,
@@ -42,7 +42,7 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// A call that did not do what it was for.
+/// Returns a call that did not do what it was for.
 fn failed(reply: &Reply, call: &str) -> Loading {
     let (status, said) = (reply.status, message(&reply.body));
     match status {
@@ -52,8 +52,9 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 }
 
 impl ServerPool {
-    /// Hands a version to one server, once: loads its adapter, or replaces the weights. `seen` is the server's count of
-    /// replacements when it was found without the version: what has been replaced since is not replaced again.
+    /// Gives a version to one server, once: loads its adapter, or replaces the weights. `seen` is
+    /// the server's number of replacements when the version was missing; later replacements are not
+    /// repeated.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -85,7 +86,7 @@ impl ServerPool {
         }
     }
 
-    /// A call that is not sampling.
+    /// Returns a call that is not sampling.
     async fn call(
         &self,
         server: &Server,
@@ -98,8 +99,8 @@ impl ServerPool {
         reply.map_err(|error| Loading::Failed(error.reason(time)))
     }
 
-    /// Stops the server, loads the folder, empties its cache of keys and values, and only then gives it the version's name. What is
-    /// broken off by the stop has other weights, or nobody waits for it.
+    /// Pauses the server, loads the folder, empties its cache, and then sets the name of the
+    /// version. Requests that the pause aborts had other weights, or are no longer needed.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -122,7 +123,7 @@ impl ServerPool {
         resumed
     }
 
-    /// Lets a server go on that was stopped, in several tries within the time that a request has.
+    /// Lets a server continue that was stopped, in several tries within the time that a request has.
     async fn resume(&self, server: &Server, mut paused: Paused<'_>) -> Result<(), Loading> {
         let until = Instant::now() + self.give_up;
         let mut tries = 0;
@@ -178,8 +179,8 @@ impl ServerPool {
         }
     }
 
-    /// SGLang waits for what it works on, loads, empties its cache and keeps the version's name itself. Where nothing else
-    /// goes on (`idle`) the cache is emptied once more, which older versions left out.
+    /// SGLang finishes its requests, loads, empties its cache and keeps the name of the version. If
+    /// the server is idle, the cache is emptied again, because older versions did not.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -207,8 +208,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Holds a response of a server that has one version of all weights against the version that was asked for. `before` is the
-    /// server's count of replacements before the request.
+    /// Checks that a response comes from the requested version of all weights. `before` is the
+    /// server's number of replacements before the request.
     pub(crate) async fn hold_to_version(
         &self,
         server: &Server,
@@ -228,7 +229,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// The version of a server's weights as it is now, where responses do not say it.
+    /// Returns the current version of a server's weights, for servers whose responses do not report
+    /// it.
     async fn weight_version(&self, server: &Server) -> Result<Vec<String>, Fault> {
         let silent = |reason: String| {
             Fault::Setup(format!(
@@ -268,8 +270,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Hands a version to every server, with repetitions. Servers that cannot be reached get it when they are back: the
-    /// first request that misses it says so.
+    /// Gives a version to every server, with retries. Unreachable servers get it later: the first
+    /// request that lacks it triggers the loading.
     pub(crate) async fn load_everywhere(self: Arc<Self>, version: Arc<Published>) -> Result<(), EngineError> {
         self.current().clone_from(&version.name);
         let since = Instant::now();
@@ -312,7 +314,8 @@ impl ServerPool {
         }
     }
 
-    /// Unloads an adapter everywhere; a server that does not answer keeps it. Weights that are the server's own stay.
+    /// Unloads an adapter from all servers; a server that does not answer keeps it. Full weights
+    /// stay.
     pub(crate) async fn unload_everywhere(&self, version: &Published) {
         if !version.adapter {
             return;

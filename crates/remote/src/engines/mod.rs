@@ -1,8 +1,8 @@
 //! Rollouts on vLLM and SGLang servers.
 //!
-//! [`EngineSource`] makes the policies of runs whose config has a table `rollout.engine`: the learner is the one in this
-//! process; every version of its adapter, or of all its weights, is written to a shared folder under a name of its own, loaded
-//! by the servers, and sampled from there.
+//! [`EngineSource`] creates the policies of runs with a table `rollout.engine`. The learner is in
+//! this process. Each version of its adapter, or of all its weights, is written to a shared folder
+//! under its own name, loaded by the servers, and sampled from there.
 //!
 //! | file | subject |
 //! |---|---|

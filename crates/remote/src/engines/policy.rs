@@ -23,7 +23,7 @@ use super::server_pool::ServerPool;
 use super::versions::{Published, VersionFolder};
 use crate::thread::RequestThread;
 
-/// Text whose tokens every server is asked to go on from at the start.
+/// Prompt that every server continues at the start.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
 /// A policy that is trained here and sampled on servers.
@@ -91,8 +91,8 @@ impl EnginePolicy {
         Ok((policy, notes))
     }
 
-    /// The version of the weights as they are, on the servers. A new one is written, loaded and switched to; older ones are
-    /// unloaded once no request asks for them.
+    /// Returns the published version of the current weights. A new one is written, loaded and used;
+    /// older ones are unloaded after their last request.
     fn publish(&mut self) -> Result<Arc<Published>, TrainError> {
         if let Some(current) = self.versions.current.as_ref().filter(|_| !self.versions.changed) {
             return Ok(Arc::clone(current));
@@ -126,7 +126,7 @@ impl EnginePolicy {
         Ok(written)
     }
 
-    /// Loads a version on the servers. That weights were really replaced is checked too, besides by what the servers say.
+    /// Loads a version on the servers, and verifies by scoring that weights were really replaced.
     fn hand_over(&mut self, version: &Arc<Published>) -> Result<(), TrainError> {
         let (pool, published) = (Arc::clone(&self.pool), Arc::clone(version));
         self.thread.try_wait(async move { pool.load_everywhere(published).await })?;
@@ -179,7 +179,7 @@ fn no_weights(given: ServedWeights) -> TrainError {
     EngineError::Backend(reason.into()).into()
 }
 
-/// The learner's weights, where they are of the kind that servers are given.
+/// Returns the learner's weights, where they are of the kind that servers are given.
 fn weights(policy: &dyn PolicyLearner, given: ServedWeights) -> Result<Weights, TrainError> {
     let fits = |weights: &Weights| given == ServedWeights::Full || weights.adapter.is_some();
     policy.weights().filter(fits).ok_or_else(|| no_weights(given))

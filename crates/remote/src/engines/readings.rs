@@ -1,4 +1,5 @@
-//! Load as servers report it (`/metrics`): new trajectories begin where it is least, and a server with a queue is given less.
+//! Load reported by servers (`/metrics`): new trajectories start on the least loaded server, and a
+//! server with a queue gets less.
 //!
 //! Readings move work in time and between servers. No token depends on them: its seed is the request's.
 
@@ -24,10 +25,10 @@ const PAGE: usize = 4 << 20;
 /// Time for which a reading counts at least.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Share of the cache in use from which it counts as full: vLLM then begins to compute requests again that it had begun.
+/// A cache above this fraction counts as full: vLLM then preempts and recomputes requests.
 const NEARLY_FULL: f64 = 0.95;
 
-/// Periods after which a server without readings is asked again.
+/// Periods after which a server without readings is retried.
 const SILENT: u32 = 30;
 
 /// Load as a server reports it.
@@ -37,7 +38,7 @@ pub(crate) struct Load {
     pub(crate) running: u64,
     /// Requests in its queue.
     pub(crate) waiting: u64,
-    /// Share of the cache of keys and values that is in use, where it says so.
+    /// Fraction of the key/value cache in use, if reported.
     pub(crate) cache: Option<f64>,
 }
 
@@ -61,8 +62,8 @@ const SGLANG: Names = Names {
 };
 
 impl Load {
-    /// Reads a page in Prometheus' text format; `None` where it says nothing of queues. Several engines behind one server
-    /// (data parallel) are added up, and the fullest cache counts.
+    /// Parses a page in Prometheus' text format; `None` if it has no queue metrics. Engines behind
+    /// one server (data parallel) are summed, and the fullest cache counts.
     pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
         let names = match dialect {
             Dialect::Generate | Dialect::Completions => VLLM,
@@ -123,7 +124,8 @@ impl Reports {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests that a new session has before it, besides those of this run's sessions: others', and once more all that wait.
+    /// Returns the number of requests ahead of a new session, besides those of this run's sessions:
+    /// those of others, plus all waiting ones.
     pub(crate) fn before_a_session(&self, every: Duration) -> u64 {
         let last = self.last();
         let fresh = last.as_ref().filter(|report| report.at.elapsed() <= (5 * every).max(FRESH));
@@ -155,7 +157,7 @@ impl Highest {
         self.cache.fetch_max((1e6 * load.cache.unwrap_or(0.0)) as u64, Ordering::Relaxed);
     }
 
-    /// The numbers of a report; none without a reading.
+    /// Returns the numbers of a report; none without a reading.
     pub(crate) fn report(&self) -> Vec<(&'static str, f64)> {
         let swap = |number: &AtomicU64| number.swap(0, Ordering::Relaxed) as f64;
         let (readings, waiting, cache) = (swap(&self.readings), swap(&self.waiting), swap(&self.cache));
@@ -167,7 +169,7 @@ impl Highest {
 }
 
 impl ServerPool {
-    /// Reads the load of one server. Without it everything goes on as if nothing waited there, which is said once.
+    /// Reads the load of one server. If that fails, it counts as idle, which is noted once.
     async fn read_load(&self, index: usize) {
         let server = &self.servers[index];
         let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;

@@ -43,9 +43,9 @@ struct UnderWay {
     stop_strings: Vec<String>,
 }
 
-/// Number of tokens of a response that count: through its first stop token, or the token in which its first stop string
-/// ends; `None` where it has neither. A server looks for strings in text, and one that knows no stop tokens goes on after
-/// them.
+/// Returns the number of tokens of a response that count: through its first stop token, or the token in
+/// which its first stop string ends; `None` if it has neither. A server looks for strings in text, and
+/// one that knows no stop tokens continues after them.
 fn response_length(
     tokenizer: &Tokenizer,
     tokens: &[u32],
@@ -124,7 +124,7 @@ impl EngineSampler {
         Ok(())
     }
 
-    /// Waits for responses, until `deadline` where there is one.
+    /// Waits for responses, until `deadline` if there is one.
     fn work(&mut self, deadline: Option<Instant>) -> Result<Vec<Completion>, SampleError> {
         while self.done.is_empty() && self.failures.is_empty() && !self.under_way.is_empty() {
             let Some((request, response)) = self.responses.wait(deadline)? else { break };

@@ -19,7 +19,7 @@ use crate::http::{Http, HttpError, api_key, seconds};
 /// Longest answer of a call that is not sampling.
 pub(crate) const SMALL: usize = 1 << 20;
 
-/// Reasons of attempts without a token that are no news as long as there is an answer in the end.
+/// Transient failures; not logged if a retry succeeds.
 const BUSY: &str = "is busy";
 const BROKEN_OFF: &str = "broke a request off before its next token";
 
@@ -150,17 +150,18 @@ impl ServerPool {
         })
     }
 
-    /// Requests of this run without a response so far.
+    /// Returns the requests of this run without a response so far.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Acquire)
     }
 
-    /// Name of the version that servers were given last.
+    /// Returns the name of the version that servers were given last.
     pub(crate) fn current(&self) -> MutexGuard<'_, String> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server of a new session: of those that answer the one with the fewest sessions and requests before it.
+    /// Returns the server of a new session: of those that answer the one with the fewest sessions and
+    /// requests before it.
     pub(crate) fn assign(&self) -> usize {
         self.assign_among(|_| true).unwrap_or(0)
     }
@@ -181,7 +182,7 @@ impl ServerPool {
         self.servers[server].sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Moves a session from a server that does not answer to one that does, where there is one.
+    /// Moves a session from a server that does not answer to one that does, if there is one.
     fn move_session(&self, place: &AtomicUsize) {
         let here = place.load(Ordering::Relaxed);
         let better = |index: &usize| *index != here && self.servers[*index].limit.is_open();
@@ -191,8 +192,8 @@ impl ServerPool {
         }
     }
 
-    /// Waits for a permit of the session's server. One that only refuses is given a single request at a time: the
-    /// sessions of those that wait move to other servers meanwhile.
+    /// Waits for a permit of the session's server. One that only rejects is given a single request at a
+    /// time: the sessions of those that wait move to other servers meanwhile.
     async fn acquire(&self, place: &AtomicUsize) -> (usize, Permit<'_>) {
         loop {
             let limit = &self.servers[place.load(Ordering::Relaxed)].limit;
@@ -206,8 +207,8 @@ impl ServerPool {
         }
     }
 
-    /// Asks until there is a whole response. Tokens of a server that gave up in between are kept and the rest is asked for;
-    /// of any other attempt that failed nothing is used, so that every token is sampled once.
+    /// Retries until there is a complete response. Tokens of an aborted response are kept and the
+    /// rest is requested. Nothing of other failed attempts is used, so each token is sampled once.
     pub(crate) async fn generate(
         &self,
         place: &AtomicUsize,
@@ -295,7 +296,8 @@ impl ServerPool {
         }
     }
 
-    /// Counts one more attempt that its server refused; after some in a row the session moves to another server.
+    /// Counts one more attempt that its server rejected; after some in a row the session moves to another
+    /// server.
     fn count_refusal(&self, refusals: &mut u32, place: &AtomicUsize) {
         *refusals += 1;
         if *refusals >= REFUSALS {
@@ -303,8 +305,8 @@ impl ServerPool {
         }
     }
 
-    /// Gives a server the weights of a version that it does not have; `seen` is its count of replacements before the attempt, where
-    /// it had others. `None` where it has them now, else the reason why the attempt failed.
+    /// Loads a missing version on a server. `seen` is its number of replacements before the
+    /// attempt, if it had other weights. Returns `None` on success, else the reason of the failure.
     async fn reload(
         &self,
         index: usize,
@@ -360,7 +362,7 @@ impl ServerPool {
         })
     }
 
-    /// One response of one server, without another attempt.
+    /// Returns one response of one server, without another attempt.
     pub(crate) async fn generate_once(
         &self,
         server: usize,
@@ -385,7 +387,7 @@ impl ServerPool {
         })
     }
 
-    /// Asks every server for its health, and that its context is long enough where it says how long that is.
+    /// Checks the health of every server, and the length of its context if reported.
     pub(crate) async fn check_up(&self, max_context: usize) -> Result<(), EngineError> {
         for (server, Server { url, .. }) in self.servers.iter().enumerate() {
             let failed = |reason: String| EngineError::Server { server, reason };
@@ -465,8 +467,8 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// The response is of other weights than those asked for; with the server's count of replacements before the
-    /// request.
+    /// The response has other weights than requested; with the server's number of replacements
+    /// before the request.
     OtherWeights(u64),
     Refused(String),
     Setup(String),

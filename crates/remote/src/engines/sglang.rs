@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params};
 
-/// Every field of sampling is sent, as to vLLM. The seed counts where the server runs with deterministic inference.
+/// All sampling fields are sent, as to vLLM. The seed has an effect if the server runs with
+/// deterministic inference.
 ///
-/// A server that ignores the end of a text looks for no stop token either, unlike vLLM: `ignore_eos` is off, so that an end token of the
-/// model that is no stop token ends a response, too.
+/// Unlike vLLM, a server with `ignore_eos` also ignores stop tokens. It is therefore off, so an end
+/// token of the model that is not a stop token ends a response, too.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let GenerateRequest { id, prompt, params, max_tokens, seed, .. } = request;
     let sampling = sampling_params(

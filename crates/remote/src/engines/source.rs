@@ -13,8 +13,8 @@ use super::server_pool::ServerPool;
 use super::versions::VersionFolder;
 use crate::thread::RequestThread;
 
-/// Makes policies whose samplers are on inference servers, where the config has a table `rollout.engine`; every other config
-/// is left to the source inside.
+/// Creates policies that sample on inference servers if the config has a table `rollout.engine`;
+/// other configs go to the inner source.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSource<S = NativeSource> {
     inner: S,

@@ -1,4 +1,5 @@
-//! Versions of the weights on the way to the servers, adapters or whole models: a folder and a name of its own for each.
+//! Versions of the weights for the servers, adapters or full models, each with its own folder and
+//! name.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -15,11 +16,11 @@ use super::error::EngineError;
 /// A version of the weights as the servers know it.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Name on the servers: run, a number drawn for this process, version and a checksum of the files, so that a name never
-    /// stands for other weights, in this run or another on the same servers, and two runs that are alike have no name in
-    /// common: each removes its own.
+    /// Name on the servers: run, a random number of this process, version, and checksum of the
+    /// files. A name never refers to other weights, and equal runs share no names, because each run
+    /// removes its own.
     pub(crate) name: String,
-    /// True if it is an adapter beside others, false if it is all weights in the place of those before.
+    /// True for an adapter beside others, false for full weights in place of the old ones.
     pub(crate) adapter: bool,
     /// The learner's version.
     pub(crate) version: u64,
@@ -43,7 +44,7 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError + '_ {
 }
 
 impl VersionFolder {
-    /// Makes the folder where it is not there, and finds out if it can be written to.
+    /// Makes the folder if it is not there, and finds out if it can be written to.
     pub(crate) fn open(here: &Path, there: &Path, run: &str) -> Result<Self, EngineError> {
         fs::create_dir_all(here).map_err(io(here))?;
         let here = here.canonicalize().map_err(io(here))?;
@@ -69,8 +70,8 @@ impl VersionFolder {
         self.write(version, true, |part| Ok(save_adapter(adapter, part, base)?))
     }
 
-    /// Writes a model as a folder of Hugging Face, its tokenizer included, so that a server could be started with it too; the
-    /// folder appears whole or not at all.
+    /// Writes a model as a Hugging Face folder with its tokenizer, so that a server could also
+    /// start from it. The write is atomic.
     pub(crate) fn write_model(
         &self,
         model: &Parameters<f32>,
@@ -110,7 +111,7 @@ impl VersionFolder {
     }
 }
 
-/// Checksum of the files of a folder and of the folders in it, in the order of their names.
+/// Returns the checksum of the files of a folder and of the folders in it, in the order of their names.
 fn checksum(folder: &Path) -> Result<u32, EngineError> {
     let mut hash = Sha256::new();
     add_files(&mut hash, folder)?;

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params, token_id};
 
-/// Every field of sampling is sent: what is left out comes from the model's `generation_config.json` or from defaults such as
-/// `max_tokens` = 16. The end tokens are among the stop tokens, so that the server's own are switched off.
+/// All sampling fields are sent, because missing ones come from the model's
+/// `generation_config.json` or from defaults such as `max_tokens` = 16. The model's end tokens are
+/// in the stop tokens, so the server's own are off.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = json!({
         "request_id": request.id,
@@ -23,7 +24,7 @@ pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     body
 }
 
-/// The parameters of sampling as vLLM names them.
+/// Returns the parameters of sampling as vLLM names them.
 pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
     let own = json!({
         "max_tokens": request.max_tokens,
@@ -54,7 +55,7 @@ struct Details {
 }
 
 impl Usage {
-    /// Prompt tokens that came from the cache, where the server says so.
+    /// Returns the prompt tokens from the cache, if reported.
     pub(crate) fn cached(usage: Option<Self>) -> u64 {
         usage.and_then(|usage| usage.prompt_tokens_details?.cached_tokens).unwrap_or(0)
     }

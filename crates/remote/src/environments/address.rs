@@ -4,10 +4,10 @@ use reqwest::Url;
 
 use super::error::ServerError;
 
-/// The addresses of `env.urls`.
+/// Returns the addresses of `env.urls`.
 ///
 /// # Errors
-/// There are none, or one is none that can be used.
+/// Fails if there are none, or one is none that can be used.
 pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
     if urls.is_empty() {
         return Err(ServerError::setting(
@@ -18,7 +18,7 @@ pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
     urls.iter().enumerate().map(|(index, url)| address(index, url)).collect()
 }
 
-/// One address; the error does not repeat it.
+/// Returns one address; the error does not repeat it.
 fn address(index: usize, url: &str) -> Result<Url, ServerError> {
     let wrong = |reason: &str| {
         ServerError::setting("urls", format!("number {index} {reason}, such as http://127.0.0.1:8000"))
@@ -35,7 +35,7 @@ fn address(index: usize, url: &str) -> Result<Url, ServerError> {
     Ok(url)
 }
 
-/// The address of a path below another.
+/// Returns the address of a path below another.
 pub(crate) fn below(url: &Url, path: &str) -> String {
     format!("{}/{path}", url.as_str().trim_end_matches('/'))
 }

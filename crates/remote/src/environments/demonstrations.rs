@@ -16,7 +16,7 @@ pub(crate) fn keep(task: &mut Task, actions: Vec<Value>) {
     }
 }
 
-/// The actions that a task keeps.
+/// Returns the actions that a task keeps.
 fn kept(task: &Task) -> &[Value] {
     task.metadata.get(KEY).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -30,11 +30,11 @@ fn action(value: &Value) -> Action {
     }
 }
 
-/// Episodes of tasks that keep actions, as the servers play them; those that do not end in success are left out. `None` where
-/// no task of the split keeps any.
+/// Returns the episodes of tasks that keep actions, as the servers play them; those that do not end in
+/// success are left out. `None` if no task of the split keeps any.
 ///
 /// # Errors
-/// There is no such split, or the servers failed every episode.
+/// Fails if there is no such split, or the servers failed every episode.
 pub(crate) fn demonstrate(
     set: &dyn TaskSet,
     request: &DemonstrationRequest<'_>,
@@ -47,7 +47,7 @@ pub(crate) fn demonstrate(
     play_in_turn(&tasks, request, |task, seed| play(set, task, seed, request)).map(Some)
 }
 
-/// One episode; `None` where it does not end in success.
+/// Returns one episode; `None` if it does not end in success.
 fn play(
     set: &dyn TaskSet,
     task: &Task,

@@ -37,7 +37,7 @@ impl ServerError {
         Self::Lost(format!("no thread for requests: {error}"))
     }
 
-    /// The same failure with the server's name before it.
+    /// Returns the same failure with the server's name before it.
     pub(crate) fn of_server(self, server: usize) -> Self {
         let named = |text: String| format!("env.urls[{server}]: {text}");
         match self {
@@ -48,7 +48,8 @@ impl ServerError {
         }
     }
 
-    /// The error of a reset: an episode that has not begun may begin later, or on another server.
+    /// Converts an error of a reset into a transient one: the episode may start later or on another
+    /// server.
     pub(crate) fn of_reset(self) -> EnvError {
         match self {
             Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),

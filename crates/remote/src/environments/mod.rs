@@ -13,8 +13,9 @@
 //! | `tasks.rs` | tasks in files |
 //! | `text.rs` | texts of servers as a policy sees them |
 //!
-//! A failure of a server is an error of the environment, never a reward: the trajectory is left out of its group
-//! (`rollout.on_error`). What the policy did wrong is an observation. No message has an address or a key in it.
+//! A server failure is an error of the environment, not a reward: the trajectory is left out of its
+//! group (`rollout.on_error`). A mistake of the policy gives an observation. No message contains an
+//! address or a key.
 
 mod address;
 pub mod appworld;
@@ -29,7 +30,7 @@ mod text;
 
 use turnwise_env::registry::Registry;
 
-/// The same registry with the kinds of this module.
+/// Returns the same registry with the kinds of this module.
 ///
 /// ```
 /// use turnwise_env::registry::Registry;

@@ -1,4 +1,5 @@
-//! JSON objects held against the part of JSON Schema that tells a policy what is wrong: names, types, values.
+//! Validation of JSON objects against the part of JSON Schema that helps a policy: names, types,
+//! values.
 
 use serde_json::{Map, Value};
 
@@ -23,7 +24,7 @@ pub(crate) struct Field {
 }
 
 impl Fields {
-    /// The fields of a schema of objects but for one; `None` where it has no `properties`.
+    /// Returns the fields of a schema of objects but for one; `None` if it has no `properties`.
     pub(crate) fn read(schema: &Value, without: &str) -> Option<Self> {
         let properties = schema.get("properties")?.as_object()?;
         let required = schema.get("required").and_then(Value::as_array);
@@ -36,20 +37,20 @@ impl Fields {
         Some(Self { known, open: schema.get("additionalProperties") != Some(&Value::Bool(false)) })
     }
 
-    /// The same without any other fields.
+    /// Returns the same without any other fields.
     pub(crate) fn closed(self) -> Self {
         Self { open: false, ..self }
     }
 
-    /// The place of a field.
+    /// Returns the place of a field.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.known.iter().position(|field| field.name == name)
     }
 
-    /// Holds an object against the fields.
+    /// Compares an object with the fields.
     ///
     /// # Errors
-    /// The first field that is wrong or missing, for the policy to read.
+    /// Returns the first field that is wrong or missing, for the policy to read.
     pub(crate) fn check(&self, object: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in object {
             match self.position(name) {
@@ -62,7 +63,7 @@ impl Fields {
         missing.map_or(Ok(()), |field| Err(format!("the field `{}` is missing", field.name)))
     }
 
-    /// The names, for the policy to read.
+    /// Returns the names, for the policy to read.
     pub(crate) fn names(&self) -> String {
         let names: Vec<String> = self.known.iter().map(|field| format!("`{}`", field.name)).collect();
         names.join(", ")
@@ -86,7 +87,7 @@ impl Field {
     /// Text as a value of this field.
     ///
     /// # Errors
-    /// It is none, for the policy to read.
+    /// Fails if it is none, for the policy to read.
     pub(crate) fn value(&self, text: &str) -> Result<Value, String> {
         let text_fits = self.types.is_empty() || self.types.iter().any(|known| known == "string");
         let value = if text_fits {
@@ -120,7 +121,7 @@ impl Field {
     }
 }
 
-/// The types that a schema allows; `None` where it does not say.
+/// Returns the types that a schema allows; `None` if it does not say.
 fn types(schema: &Value) -> Option<Vec<String>> {
     match schema.get("type")? {
         Value::String(one) => Some(vec![one.clone()]),

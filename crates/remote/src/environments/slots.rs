@@ -38,15 +38,16 @@ impl Slots {
         Arc::new(Self { servers: Mutex::new(vec![Use::default(); servers]), each, freed: Condvar::new() })
     }
 
-    /// Number of sessions that can begin now.
+    /// Returns the number of sessions that can begin now.
     pub(crate) fn free(&self) -> usize {
         let servers = self.lock();
         let open = open(&servers);
         open.into_iter().map(|server| self.each.saturating_sub(servers[server].sessions)).sum()
     }
 
-    /// A session on the server with the fewest, but for those of `avoid` and for those that were lost a short time ago, unless
-    /// all were; `None` where none is free within `wait`. After that time one session looks whether the server is there again.
+    /// Returns a session on the server with the fewest, but for those of `avoid` and for those that were
+    /// lost a short time ago, unless all were; `None` if none is free within `wait`. After that time one
+    /// session looks whether the server is there again.
     pub(crate) fn take(self: &Arc<Self>, avoid: &[usize], wait: Duration) -> Option<Slot> {
         let until = Instant::now() + wait;
         let mut servers = self.lock();
@@ -86,7 +87,8 @@ impl Slots {
     }
 }
 
-/// The servers that sessions may begin on: all where all are closed, so that their failure is said.
+/// Returns the servers on which sessions may start: all if all are closed, so that their failure is
+/// reported.
 fn open(servers: &[Use]) -> Vec<usize> {
     let now = Instant::now();
     let open: Vec<usize> = (0..servers.len()).filter(|&server| !servers[server].is_closed(now)).collect();

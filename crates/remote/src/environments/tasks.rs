@@ -15,7 +15,7 @@ impl Splits {
     /// These splits, the one called `train` first and the others as they come.
     ///
     /// # Errors
-    /// A split is empty, or two tasks have the same name.
+    /// Fails if a split is empty, or two tasks have the same name.
     pub(crate) fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
         splits.sort_by_key(|(name, _)| name != "train");
         let mut seen = HashSet::new();
@@ -33,15 +33,15 @@ impl Splits {
         Ok(Self(splits))
     }
 
-    /// The names of the splits.
+    /// Returns the names of the splits.
     pub(crate) fn names(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// The tasks of a split.
+    /// Returns the tasks of a split.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if there is no such split.
     pub(crate) fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
         let found = self.0.iter().find(|(name, _)| name == split);
         found
@@ -50,10 +50,11 @@ impl Splits {
     }
 }
 
-/// The tasks of files, by split. `read` makes a task of a line's object, or says what is wrong with it.
+/// Returns the tasks of files, by split. `read` converts a line's object into a task, or returns
+/// what is wrong with it.
 ///
 /// # Errors
-/// A file cannot be read, or a line is no task; the error names both.
+/// Fails if a file cannot be read, or if a line is not a task; the error names both.
 pub(crate) fn read_splits<T: DeserializeOwned>(
     files: &BTreeMap<String, PathBuf>,
     read: impl Fn(T) -> Result<Task, String>,
@@ -75,10 +76,10 @@ pub(crate) fn read_splits<T: DeserializeOwned>(
     Splits::new(files.iter().map(of_file).collect::<Result<_, EnvError>>()?)
 }
 
-/// The lines of a file that are not blank, with their numbers from 1.
+/// Returns the lines of a file that are not blank, with their numbers from 1.
 ///
 /// # Errors
-/// The file cannot be read.
+/// Fails if the file cannot be read.
 pub(crate) fn lines(path: &Path) -> Result<Vec<(usize, String)>, EnvError> {
     let failed = |source| EnvError::Io { path: path.display().to_string(), source };
     let file = BufReader::new(std::fs::File::open(path).map_err(failed)?);

@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 /// Mark where a text was cut off.
 const CUT: &str = " [...]";
 
-/// A value as words: a text as it is, anything else as JSON.
+/// Returns a value as words: a text as it is, anything else as JSON.
 pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A text of at most `limit` characters (Unicode scalar values); of a longer one the start, and a mark.
+/// Returns a text of at most `limit` characters (Unicode scalar values); a longer one is truncated
+/// and marked.
 pub(crate) fn cut(mut text: String, limit: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(limit) else { return text };
     let keep = limit.saturating_sub(CUT.chars().count());
@@ -20,7 +21,8 @@ pub(crate) fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-/// The tools of an MCP server, one JSON object a line in the form of OpenAI's interface, as Qwen's chat format lists them.
+/// Returns the tools of an MCP server, one JSON object a line in the form of OpenAI's interface, as
+/// Qwen's chat format lists them.
 pub(crate) fn tool_list(tools: &[Value]) -> String {
     let line = |tool: &Value| {
         let field = |key: &str| tool.get(key).cloned().unwrap_or(Value::Null);

@@ -10,18 +10,19 @@ use serde_json::Value;
 
 use super::error::TinkerError;
 
-/// Most bytes that an archive may unpack to.
+/// Maximum number of bytes that an archive may unpack to.
 const LARGEST: u64 = 128 << 30;
-/// Most bytes of the list of tensors in a file of weights.
+/// Maximum number of bytes of the list of tensors in a file of weights.
 const LARGEST_HEADER: u64 = 64 << 20;
 
-/// Unpacks the plain files of an archive into a folder, and names `base` as the model that the adapter stands on.
+/// Unpacks the plain files of an archive into a folder, and sets `base` as the adapter's base
+/// model.
 ///
-/// Archives are compressed or not, whatever they are called. Folders inside are left out: the files of an adapter or of a
-/// model lie together.
+/// Archives may be compressed, under any name. Subfolders are ignored: the files of an adapter or
+/// model are at the top level.
 ///
 /// # Errors
-/// Something else than an adapter or a model, or a file that cannot be read or written.
+/// Fails on something else than an adapter or a model, or a file that cannot be read or written.
 pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let fail = |reason: String| TinkerError::File { path: archive.display().to_string(), reason };
     let io = |error: std::io::Error| fail(format!("is no whole archive: {error}"));
@@ -55,8 +56,8 @@ pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), T
     }
 }
 
-/// Writes where the base model is here in the place of where it is at the service, and the adapted modules, which SkyRL
-/// on JAX leaves out.
+/// Writes the local path of the base model instead of the service's, and the adapted modules, which
+/// SkyRL on JAX leaves out.
 fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let config = &folder.join("adapter_config.json");
     let fail = |reason: String| TinkerError::File { path: config.display().to_string(), reason };
@@ -75,7 +76,7 @@ fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     std::fs::write(config, text).map_err(|error| file_error(config, &error))
 }
 
-/// The modules whose matrices a file of weights has: of `...q_proj.lora_A.weight` that is `q_proj`.
+/// Returns the modules whose matrices a file of weights has: of `...q_proj.lora_A.weight` that is `q_proj`.
 fn modules(weights: &Path) -> Result<BTreeSet<String>, TinkerError> {
     let fail = |reason: String| TinkerError::File { path: weights.display().to_string(), reason };
     let mut file = File::open(weights).map_err(|error| file_error(weights, &error))?;

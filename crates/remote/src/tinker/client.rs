@@ -21,7 +21,8 @@ use crate::thread::{RequestThread, ThreadEnded};
 pub enum Dialect {
     /// Protobuf (SkyRL 0.4, Tinker). Requests have numbers, so that one may be sent again.
     Protobuf,
-    /// JSON (SkyRL 0.3). A pass or step whose fate is not known is not sent again, because it might count twice.
+    /// JSON (SkyRL 0.3). A pass or step with an unknown outcome is not sent again, because it might
+    /// count twice.
     Json,
 }
 
@@ -54,7 +55,7 @@ pub struct AdamParams {
 }
 
 impl AdamParams {
-    /// A step that moves nothing.
+    /// Returns a step that moves nothing.
     pub fn still() -> Self {
         Self {
             learning_rate: 0.0,
@@ -76,12 +77,12 @@ pub struct RemoteModel {
 }
 
 impl RemoteModel {
-    /// The service's name for it.
+    /// Returns the service's name for it.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Number of its next request.
+    /// Returns the number of its next request.
     pub(super) fn number(&self) -> i32 {
         self.next.fetch_add(1, Ordering::SeqCst)
     }
@@ -107,7 +108,7 @@ impl Client {
     /// Opens a session, finds the dialect out and starts the heartbeat.
     ///
     /// # Errors
-    /// An address, key or service that cannot be used.
+    /// Fails on an address, key or service that cannot be used.
     pub fn connect(options: &ClientOptions) -> Result<Self, TinkerError> {
         let transport = Transport::new(&options.url, &options.api_key_env)?;
         let requests = Arc::new(Requests::new(transport, options.timing));
@@ -124,12 +125,12 @@ impl Client {
         Ok(Self { requests, thread, session, dialect, models, counter, next_model, samples, label })
     }
 
-    /// Encoding of passes.
+    /// Returns the encoding of passes.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Names of the models that the service has.
+    /// Returns the names of the models that the service has.
     pub fn models(&self) -> &[String] {
         &self.models
     }
@@ -164,7 +165,7 @@ impl Client {
     /// Makes a LoRA adapter on a base model.
     ///
     /// # Errors
-    /// The service refuses, for example for want of room.
+    /// Fails if the service rejects, for example for want of room.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -194,10 +195,10 @@ impl Client {
         Ok(RemoteModel { id, next: AtomicI32::new(1) })
     }
 
-    /// Drops a model. A service that has dropped it already is no error.
+    /// Drops a model. A service that has dropped it already is not an error.
     ///
     /// # Errors
-    /// There is no answer.
+    /// Fails if there is no answer.
     pub fn unload_model(&self, model: &RemoteModel) -> Result<(), TinkerError> {
         let body = json!({ "model_id": model.id });
         match self.ask_json("unload_model", "api/v1/unload_model", &body, Repeat::Harmless) {
@@ -206,10 +207,10 @@ impl Client {
         }
     }
 
-    /// Log-probabilities of the targets, one row a sequence.
+    /// Log-probs of the targets, one row a sequence.
     ///
     /// # Errors
-    /// The service refuses, or its answer does not fit.
+    /// Fails if the service rejects, or its answer does not fit.
     pub(crate) fn forward(
         &self,
         model: &RemoteModel,
@@ -218,10 +219,11 @@ impl Client {
         self.pass(model, &NamedLoss::plain("cross_entropy"), examples, true)
     }
 
-    /// Adds the gradient of a loss to what the model has accumulated, and returns the log-probabilities of the targets.
+    /// Adds the gradient of a loss to the model's accumulated gradient, and returns the log-probs
+    /// of the targets.
     ///
     /// # Errors
-    /// As [`Client::forward`].
+    /// Fails like [`Client::forward`].
     pub(crate) fn forward_backward(
         &self,
         model: &RemoteModel,
@@ -231,8 +233,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// A pass in requests of a bounded size. They have one loss and are submitted in order before the first is waited
-    /// for.
+    /// Returns a pass in requests of a bounded size. They have one loss and are submitted in order before
+    /// the first is waited for.
     fn pass(
         &self,
         model: &RemoteModel,
@@ -291,7 +293,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// Repetition of numbered requests that this dialect allows.
+    /// Returns the repetition of numbered requests that this dialect allows.
     fn numbered(&self) -> Repeat {
         match self.dialect {
             Dialect::Protobuf => Repeat::Harmless,
@@ -299,10 +301,10 @@ impl Client {
         }
     }
 
-    /// Applies what is accumulated. Returns the global norm of the gradient, where the service says it.
+    /// Applies the accumulated gradient. Returns its global norm, if the service reports it.
     ///
     /// # Errors
-    /// The service refuses.
+    /// Fails if the service rejects.
     pub fn optim_step(&self, model: &RemoteModel, adam: &AdamParams) -> Result<Option<f64>, TinkerError> {
         let mut params = json!({
             "learning_rate": adam.learning_rate, "beta1": adam.beta1, "beta2": adam.beta2, "eps": adam.eps,
@@ -318,10 +320,10 @@ impl Client {
         Ok(norm.map(|(_, value)| value.as_f64().unwrap_or(f64::NAN)))
     }
 
-    /// Saves weights and optimiser of a model; returns the path that [`Client::load_weights`] takes.
+    /// Saves weights and optimizer of a model; returns the path that [`Client::load_weights`] takes.
     ///
     /// # Errors
-    /// The service refuses.
+    /// Fails if the service rejects.
     pub fn save_weights(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights", "api/v1/save_weights", model)
     }
@@ -329,7 +331,7 @@ impl Client {
     /// Saves the weights of a model in the form that is sampled and downloaded.
     ///
     /// # Errors
-    /// The service refuses.
+    /// Fails if the service rejects.
     pub fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights_for_sampler", "api/v1/save_weights_for_sampler", model)
     }
@@ -355,7 +357,7 @@ impl Client {
     /// Saves the weights of a model for sampling alone and opens a sampling session over them.
     ///
     /// # Errors
-    /// The service refuses.
+    /// Fails if the service rejects.
     pub fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         let what = "save_weights_for_sampler";
         let first = self.counter.fetch_add(1000, Ordering::SeqCst);
@@ -373,7 +375,7 @@ impl Client {
     /// Loads saved weights into a model that has done nothing yet.
     ///
     /// # Errors
-    /// The service has no such weights, or they are those of another rank.
+    /// Fails if the service has no such weights, or they are those of another rank.
     pub fn load_weights(&self, model: &RemoteModel, path: &str, optimizer: bool) -> Result<(), TinkerError> {
         let body =
             json!({ "model_id": model.id, "path": path, "optimizer": optimizer, "seq_id": model.number() });
@@ -383,7 +385,7 @@ impl Client {
     /// Downloads weights that [`Client::save_for_sampler`] saved, as an archive.
     ///
     /// # Errors
-    /// The service has none, or the file cannot be written.
+    /// Fails if the service has none, or the file cannot be written.
     pub fn download(&self, path: &str, to: &Path) -> Result<(), TinkerError> {
         let what = "a download";
         // SkyRL names a checkpoint `MODEL/NAME`, Tinker `MODEL/sampler_weights/NAME`.
@@ -395,7 +397,7 @@ impl Client {
         wait(&self.thread, async move { requests.download(what, &from, &to).await })
     }
 
-    /// Number of the next response that is asked for, over all samplers of the session.
+    /// Returns the number of the next response that is asked for, over all samplers of the session.
     pub(super) fn next_sample(&self) -> i64 {
         self.samples.fetch_add(1, Ordering::SeqCst)
     }
@@ -417,7 +419,7 @@ impl Client {
         &self.requests
     }
 
-    /// The runtime that requests are under way on.
+    /// Returns the runtime that requests are under way on.
     pub(super) fn handle(&self) -> &Handle {
         self.thread.handle()
     }

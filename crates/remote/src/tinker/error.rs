@@ -41,7 +41,7 @@ pub enum TinkerError {
         /// Reason that the connection gave.
         reason: String,
     },
-    /// The service refused a request or failed to carry it out.
+    /// The service rejected a request or failed to carry it out.
     #[error("the training service refused {what} (status {status}): {detail}")]
     Refused {
         /// The request.
@@ -57,7 +57,7 @@ pub enum TinkerError {
          the last checkpoint with `turnwise train --resume`"
     )]
     SessionExpired,
-    /// An answer that is not what the interface says.
+    /// An answer that violates the interface.
     #[error("the training service's answer to {what} cannot be used: {reason}")]
     Protocol {
         /// The request.
@@ -119,7 +119,7 @@ impl From<TinkerError> for TrainError {
     }
 }
 
-/// A service's text, at most 400 characters of it, without control characters.
+/// Returns a service's text, at most 400 characters of it, without control characters.
 pub(crate) fn shortened(text: &str) -> String {
     let clean: String = text.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect();
     let clean = clean.trim();

@@ -17,14 +17,14 @@ pub(crate) struct Example {
     pub(crate) tokens: Vec<u32>,
     /// Weights of the targets in the loss.
     pub(crate) weights: Vec<f32>,
-    /// Log-probabilities that ratios are taken against.
+    /// Log-probs that ratios are taken against.
     pub(crate) logprobs: Option<Vec<f32>>,
     /// Advantages.
     pub(crate) advantages: Option<Vec<f32>>,
 }
 
 impl Example {
-    /// A sequence whose response tokens have weight 1 and whose other tokens have none.
+    /// Creates an example in which response tokens have weight 1 and others 0.
     pub(crate) fn of(sequence: &TokenSequence) -> Self {
         let mut weights = vec![0.0; sequence.tokens.len().saturating_sub(1)];
         sequence.response_positions().for_each(|position| weights[position - 1] = 1.0);
@@ -36,7 +36,7 @@ impl Example {
         self.weights.iter().filter(|weight| **weight != 0.0).count() as f64
     }
 
-    /// Length of its message, about.
+    /// Returns the length of its message, about.
     pub(crate) fn bytes(&self) -> usize {
         let arrays = 1 + usize::from(self.logprobs.is_some()) + usize::from(self.advantages.is_some());
         self.tokens.len() * (12 + 4 * arrays) + 128
@@ -67,12 +67,12 @@ impl Example {
     }
 }
 
-/// The entries of a per-target array at the response tokens of a sequence.
+/// Returns the entries of a per-target array at the response tokens of a sequence.
 pub(crate) fn at_responses(sequence: &TokenSequence, per_target: &[f32]) -> Vec<f32> {
     sequence.response_positions().map(|position| per_target[position - 1]).collect()
 }
 
-/// A per-target array with these numbers at the response tokens and zeros elsewhere.
+/// Returns a per-target array with these numbers at the response tokens and zeros elsewhere.
 pub(crate) fn spread(sequence: &TokenSequence, per_response: impl IntoIterator<Item = f32>) -> Vec<f32> {
     let mut per_target = vec![0.0; sequence.tokens.len().saturating_sub(1)];
     for (position, value) in sequence.response_positions().zip(per_response) {

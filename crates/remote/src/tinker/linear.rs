@@ -1,10 +1,11 @@
-//! A loss by its derivatives: any function of log-probabilities through a service that knows linear losses alone.
+//! A loss by its derivatives: any function of log-probs through a service that knows linear losses alone.
 //!
-//! Let `L` be a loss, `g_t = dL / d lp_t` at the weights as they are, and `p_t` the log-probabilities that a forward pass
-//! gave. The service's `importance_sampling` with weights `m_t` (1 at response tokens), old log-probabilities `p_t` and
-//! advantages `-c g_t` is `sum_t m_t c g_t exp(lp_t - p_t)` before its reduction; at `lp = p` its gradient is
-//! `c sum_t g_t d lp_t`, and `c` ([`Reduction::factor`]) undoes the reduction. Its `cross_entropy` with weights `-g_t` would do
-//! on a service that sums, and not on one that divides by the sum of weights, which may be negative.
+//! Let `L` be a loss, `g_t = dL / d lp_t` at the current weights, and `p_t` the log-probs of a
+//! forward pass. The service's `importance_sampling` with weights `m_t` (1 at response tokens), old
+//! log-probs `p_t` and advantages `-c g_t` is `sum_t m_t c g_t exp(lp_t - p_t)` before its
+//! reduction. At `lp = p` its gradient is `c sum_t g_t d lp_t`, and `c` ([`Reduction::factor`])
+//! undoes the reduction. `cross_entropy` with weights `-g_t` would work on a service that sums, but
+//! not on one that divides by the sum of weights, which may be negative.
 
 use turnwise_core::TokenSequence;
 
@@ -15,14 +16,14 @@ use super::reduction::Reduction;
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     sequence: TokenSequence,
-    /// Log-probabilities of all targets, from the forward pass.
+    /// Log-probs of all targets, from the forward pass.
     logprobs: Vec<f32>,
     /// `g_t`, one a response token.
     slopes: Vec<f32>,
 }
 
 impl Pending {
-    /// A sequence with its forward pass and the derivatives of its loss.
+    /// Creates a sequence with its forward pass and the derivatives of its loss.
     pub(crate) fn new(sequence: &TokenSequence, logprobs: Vec<f32>, slopes: Vec<f32>) -> Self {
         Self { sequence: sequence.clone(), logprobs, slopes }
     }
@@ -43,7 +44,7 @@ impl Pending {
     }
 }
 
-/// An update as the service takes it. Sequences without a gradient are left out.
+/// Returns an update as the service takes it. Sequences without a gradient are left out.
 pub(crate) fn examples(pending: &[Pending], reduction: Reduction) -> Vec<Example> {
     let acting: Vec<&Pending> =
         pending.iter().filter(|pending| pending.slopes.iter().any(|slope| *slope != 0.0)).collect();

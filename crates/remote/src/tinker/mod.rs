@@ -1,9 +1,10 @@
 //! Training on a service with the Tinker interface: SkyRL's server, or Tinker itself.
 //!
-//! The service has the weights, runs the passes and samples; credit, objectives, rollouts and the loop stay here. A loss
-//! goes to it by name where the service has exactly this loss, and else by its derivatives: a forward pass gives the
-//! log-probabilities, the [`turnwise_core::Objective`] gives `d loss / d log-prob`, and a linear loss with these
-//! coefficients has the same gradient (`linear.rs`).
+//! The service holds the weights, runs the passes and samples. Credit, objectives, rollouts and the
+//! loop stay here. A loss is sent by name if the service has exactly this loss. Otherwise its
+//! derivatives are sent: a forward pass gives the log-probs, the [`turnwise_core::Objective`] gives
+//! `d loss / d log-prob`, and a linear loss with these coefficients has the same gradient
+//! (`linear.rs`).
 //!
 //! | file | subject |
 //! |---|---|

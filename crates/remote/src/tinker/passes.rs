@@ -1,4 +1,4 @@
-//! Passes on the wire: requests of a bounded size in either dialect, and the log-probabilities in their results.
+//! Passes on the wire: requests of a bounded size in either dialect, and the log-probs in their results.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::proto::{ForwardBackwardOutput, ForwardBackwardRequest};
 use super::requests::Outcome;
 use super::transport::Payload;
 
-/// Most sequences of one request.
+/// Maximum number of sequences of one request.
 const MOST_EXAMPLES: usize = 1024;
-/// Most bytes of one request, about.
+/// Maximum number of bytes of one request, about.
 const MOST_BYTES: usize = 5_000_000;
 
 /// A loss by name with its settings.
@@ -26,13 +26,13 @@ pub(crate) struct NamedLoss {
 }
 
 impl NamedLoss {
-    /// A loss without settings.
+    /// Returns a loss without settings.
     pub(crate) fn plain(name: &'static str) -> Self {
         Self { name, config: BTreeMap::new() }
     }
 }
 
-/// Runs of sequences that fit one request.
+/// Returns the runs of sequences that fit one request.
 pub(super) fn chunked(examples: &[Example]) -> Vec<&[Example]> {
     let mut chunks = Vec::new();
     let (mut start, mut bytes) = (0, 0);
@@ -50,7 +50,8 @@ pub(super) fn chunked(examples: &[Example]) -> Vec<&[Example]> {
     chunks
 }
 
-/// The body of a pass. It is made once and sent as often as need be, so that a repetition is the same request.
+/// Returns the body of a pass. It is made once and sent as often as need be, so that a repetition is the
+/// same request.
 pub(super) fn encode(
     dialect: Dialect,
     model: &RemoteModel,
@@ -81,7 +82,7 @@ pub(super) fn encode(
     }
 }
 
-/// The log-probabilities in a result, in either encoding.
+/// Returns the log-probs in a result, in either encoding.
 pub(super) fn logprobs_of(outcome: Outcome) -> Result<Vec<Vec<f32>>, String> {
     match outcome {
         Outcome::Protobuf(bytes) => {

@@ -1,4 +1,4 @@
-//! A policy that a service trains: what a run asks of it.
+//! The policy of a run that is trained by a service.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use super::example::at_responses;
 use super::sampler::TinkerSampler;
 use super::updates::{Updates, score};
 
-/// The file of a checkpoint that says where the service keeps its weights.
+/// The file of a checkpoint that states where the service keeps its weights.
 const STATE: &str = "service.json";
 
-/// State of the service that a checkpoint goes on from.
+/// State of the service that a checkpoint continues from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedState {
-    /// The service's path of weights and optimiser.
+    /// The service's path of weights and optimizer.
     pub(crate) weights: String,
     /// The service's name of the base model.
     pub(crate) base_model: String,
@@ -75,7 +75,7 @@ pub(super) enum Reference {
 }
 
 impl TinkerPolicy {
-    /// A copy of the policy in a model of its own, without its optimiser.
+    /// Returns a copy of the policy in a model of its own, without its optimizer.
     fn copy(&self) -> Result<RemoteModel, TinkerError> {
         let weights = self.client.save_weights(&self.model)?;
         let copy = self.client.create_model(&self.base_model, self.rank, self.seed)?;
@@ -83,7 +83,7 @@ impl TinkerPolicy {
         Ok(copy)
     }
 
-    /// The sampling session over the weights as they are.
+    /// Returns the sampling session over the weights as they are.
     fn sampling_session(&mut self) -> Result<String, TinkerError> {
         match &self.sampling {
             Some((steps, session)) if *steps == self.updates.steps => Ok(session.clone()),
@@ -196,7 +196,8 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.restore(factor)
     }
 
-    /// A model of its own for the phase: a service has no other way to a fresh optimiser.
+    /// Creates a new model for the phase, because a service has no other way to reset the
+    /// optimizer.
     fn begin_phase(&mut self, _config: &Config, _phase: Phase) -> Result<(), TrainError> {
         let weights = self.client.save_weights(&self.model)?;
         // First, for services with room for one model.
@@ -208,7 +209,7 @@ impl PolicyLearner for TinkerPolicy {
         Ok(())
     }
 
-    /// The adapter as PEFT's folder, and `service.json` with the service's path of weights and optimiser.
+    /// The adapter as PEFT's folder, and `service.json` with the service's path of weights and optimizer.
     fn save(&self, folder: &Path) -> Result<(), TrainError> {
         let policy = folder.join("policy");
         std::fs::create_dir_all(&policy).map_err(|error| TrainError::io(&policy, error))?;

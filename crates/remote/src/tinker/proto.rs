@@ -99,7 +99,7 @@ pub struct ArrayRecord {
     pub num_datums: i64,
 }
 
-/// One array of every sequence, one after the other.
+/// One array of every sequence, one after another.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BatchedTensor {
     /// Little-endian elements.
@@ -139,13 +139,13 @@ pub struct SampledSequence {
 }
 
 impl Tensor {
-    /// A vector of `float32`.
+    /// Returns a vector of `float32`.
     pub fn floats(values: &[f32]) -> Self {
         let dense = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self { dense, dtype: FLOAT32, shape: vec![values.len() as i64] }
     }
 
-    /// A vector of `int64`.
+    /// Returns a vector of `int64`.
     pub fn integers(values: &[u32]) -> Self {
         let dense = values.iter().flat_map(|&value| i64::from(value).to_le_bytes()).collect();
         Self { dense, dtype: INT64, shape: vec![values.len() as i64] }
@@ -160,7 +160,7 @@ pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
 /// `float32` elements.
 ///
 /// # Errors
-/// A length that is no multiple of 4.
+/// Fails on a length that is not a multiple of 4.
 pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -172,7 +172,7 @@ pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
 /// Token ids.
 ///
 /// # Errors
-/// A length that is no multiple of 4, or a negative id.
+/// Fails on a length that is not a multiple of 4, or a negative id.
 pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -186,7 +186,7 @@ pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
 }
 
 impl BatchedTensor {
-    /// The array of every sequence.
+    /// Returns the array of every sequence.
     ///
     /// # Errors
     /// Offsets that do not fit the data, another element type than `float32`.

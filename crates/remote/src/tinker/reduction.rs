@@ -37,7 +37,7 @@ impl Reduction {
     /// Means over tokens and over sequences.
     pub const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
 
-    /// The reduction that a setting asks for.
+    /// Returns the reduction that a setting asks for.
     pub fn of(setting: ReductionSetting) -> Option<Self> {
         match setting {
             ReductionSetting::Auto => None,
@@ -69,7 +69,7 @@ impl Reduction {
 struct Norms {
     /// Of the loss of one token, which alone has weight.
     one: f64,
-    /// Of the same loss, where all tokens have weight.
+    /// Of the same loss, if all tokens have weight.
     weighted: f64,
     /// Of the same loss beside a second sequence without a gradient.
     beside: f64,
@@ -79,11 +79,12 @@ struct Norms {
 
 /// Measures the reduction of a service on a model that is thrown away; no step moves anything.
 ///
-/// The gradient of one token's log-probability is asked for four times: alone (`a`), with all `T` tokens of its sequence
-/// weighted (`b`), beside a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or `T`, `a/c` is 1 or 2, and `a/d` is 1.
+/// The gradient of one token's log-prob is measured four times: alone (`a`), with all `T` tokens of
+/// its sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or
+/// `T`, `a/c` is 1 or 2, and `a/d` is 1.
 ///
 /// # Errors
-/// The service says no norm of its gradients, or one that fits no reduction.
+/// Fails if the service says no norm of its gradients, or one that fits no reduction.
 pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
     let model = client.create_model(base_model, rank, 1)?;
     let measured = measure(client, &model);
@@ -124,7 +125,7 @@ fn measure(client: &Client, model: &RemoteModel) -> Result<Norms, TinkerError> {
     })
 }
 
-/// The reduction that explains the norms.
+/// Returns the reduction that explains the norms.
 fn reduction_of(norms: Norms, tokens: f64) -> Result<Reduction, TinkerError> {
     let Norms { one, weighted, beside, turned } = norms;
     let fits = |ratio: f64, expected: f64| (ratio / expected - 1.0).abs() < TOLERANCE;

@@ -138,12 +138,13 @@ impl Requests {
         }
     }
 
-    /// A request's tries, whose time begins now.
+    /// Returns a request's tries, whose time begins now.
     pub(crate) fn tries(&self, what: &'static str) -> Tries {
         Tries::new(what, self.timing)
     }
 
-    /// Sends a request until the service has taken it, and returns what it said. `make` gets the number of the try.
+    /// Sends a request until the service accepts it, and returns its answer. `make` gets the number
+    /// of the attempt.
     pub(crate) async fn submit(
         &self,
         path: &str,
@@ -192,7 +193,8 @@ impl Requests {
         }
     }
 
-    /// Waits for the result of a request; `None` where it must be submitted anew, which is no matter of those that would count twice.
+    /// Waits for the result of a request; `None` if it must be submitted again, which never happens
+    /// for requests that would count twice.
     pub(crate) async fn result(
         &self,
         request_id: &str,
@@ -252,7 +254,7 @@ impl Requests {
         }
     }
 
-    /// The error of a refused request.
+    /// Returns the error of a rejected request.
     fn refusal(&self, what: &'static str, reply: &Reply) -> TinkerError {
         let detail = detail(reply);
         let gone = ["Session not found", "Model not found", "Future not found"];
@@ -265,7 +267,7 @@ impl Requests {
     }
 }
 
-/// The text of a refusal: FastAPI's `detail`, or the body.
+/// Returns the text of a refusal: FastAPI's `detail`, or the body.
 fn detail(reply: &Reply) -> String {
     let text = String::from_utf8_lossy(&reply.body).into_owned();
     let value: Option<Value> = serde_json::from_str(&text).ok();
@@ -281,7 +283,7 @@ fn json_of(what: &'static str, reply: &Reply) -> Result<Value, TinkerError> {
         .map_err(|error| TinkerError::Protocol { what, reason: format!("it is no JSON: {error}") })
 }
 
-/// The name of a request that the service has taken.
+/// Returns the name of a request that the service has taken.
 fn request_id(what: &'static str, taken: &Value) -> Result<String, TinkerError> {
     let id = taken["request_id"].as_str().or_else(|| taken["future_id"].as_str());
     id.map(str::to_owned).ok_or_else(|| TinkerError::Protocol { what, reason: "it has no request_id".into() })

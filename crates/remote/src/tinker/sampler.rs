@@ -20,9 +20,9 @@ use crate::thread::Outcomes;
 
 /// Samples from the weights of one sampling session.
 ///
-/// Log-probabilities are those at temperature 1 over the full vocabulary, whatever the temperature of sampling; the
-/// service gives no entropies, so that [`Completion::entropies`] is empty. A stop string is looked for here where stop tokens
-/// are sent, as the service takes one or the other.
+/// Log-probs are at temperature 1 over the full vocabulary, for any sampling temperature. The
+/// service reports no entropies, so [`Completion::entropies`] is empty. If stop tokens are sent,
+/// stop strings are checked here, because the service accepts only one of them.
 pub struct TinkerSampler {
     client: Arc<Client>,
     session: String,
@@ -33,7 +33,7 @@ pub struct TinkerSampler {
     open: BTreeMap<RequestId, Asked>,
     responses: Outcomes<Result<Sampled, TinkerError>>,
     done: Vec<Completion>,
-    /// Requests that the service refused, and why.
+    /// Requests that the service rejected, and why.
     failures: Vec<(RequestId, String)>,
 }
 
@@ -52,7 +52,7 @@ struct Sampled {
 }
 
 impl TinkerSampler {
-    /// A sampler over a session of [`Client::sampling_session`], whose weights have this version.
+    /// Creates a sampler over a session of [`Client::sampling_session`], whose weights have this version.
     pub fn new(
         client: Arc<Client>,
         session: String,
@@ -186,7 +186,7 @@ impl TinkerSampler {
     }
 }
 
-/// The response in a result, in either encoding.
+/// Returns the response in a result, in either encoding.
 fn sampled(outcome: Outcome) -> Result<Sampled, TinkerError> {
     let found = match outcome {
         Outcome::Protobuf(bytes) => of_message(&bytes),

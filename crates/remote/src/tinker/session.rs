@@ -24,7 +24,8 @@ impl Requests {
         session.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no session_id".into() })
     }
 
-    /// Finds the dialect out: a service of protobuf alone refuses the content type of JSON, one of JSON reads the body.
+    /// Finds the dialect out: a service of protobuf alone rejects the content type of JSON, one of JSON
+    /// reads the body.
     pub(super) async fn probe(&self) -> Result<Dialect, TinkerError> {
         let what = "the probe of its dialect";
         let body = json!({});
@@ -38,7 +39,7 @@ impl Requests {
         }
     }
 
-    /// Names of the models that the service has.
+    /// Returns the names of the models that the service has.
     pub(super) async fn models(&self) -> Result<Vec<String>, TinkerError> {
         let what = "get_server_capabilities";
         let reply = self.transport.get("api/v1/get_server_capabilities", self.timing.poll).await;

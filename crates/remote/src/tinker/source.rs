@@ -67,7 +67,7 @@ impl TinkerSource {
         Client::connect(&ClientOptions { url, api_key_env, timing: Timing { timeout, ..self.timing } })
     }
 
-    /// A policy at the service: a new one, or that of a checkpoint.
+    /// Returns a policy at the service: a new one, or that of a checkpoint.
     fn open(
         &self,
         config: &Config,
@@ -143,7 +143,7 @@ impl TinkerSource {
     }
 }
 
-/// Folder of the base model here: its tokenizer and shape.
+/// Returns the folder of the base model here: its tokenizer and shape.
 fn base_folder(config: &Config, notes: &mut Vec<String>) -> Result<PathBuf, TrainError> {
     let Some(path) = &config.policy.model else {
         return Err(TrainError::Config {
@@ -161,7 +161,7 @@ fn base_folder(config: &Config, notes: &mut Vec<String>) -> Result<PathBuf, Trai
     folder.canonicalize().map_err(|error| TrainError::io(Path::new(path), error))
 }
 
-/// The service's name of the model that is trained.
+/// Returns the service's name of the model that is trained.
 fn model_of(client: &Client, settings: &TinkerConfig) -> Result<String, TinkerError> {
     let known = client.models();
     let fail = |reason: String| Err(TinkerError::Setting { key: "base_model", reason });
@@ -178,7 +178,7 @@ fn model_of(client: &Client, settings: &TinkerConfig) -> Result<String, TinkerEr
     }
 }
 
-/// The service's reduction, measured where it can be.
+/// Returns the service's reduction, measured where it can be.
 fn reduction(
     client: &Client,
     base_model: &str,
@@ -204,7 +204,7 @@ fn reduction(
     }
 }
 
-/// Notes of a run about how it trains.
+/// Returns the notes of a run about how it trains.
 fn describe(client: &Client, settings: &TinkerConfig, reduction: Reduction, config: &Config) -> Vec<String> {
     let dialect = match client.dialect() {
         Dialect::Protobuf => "protobuf",

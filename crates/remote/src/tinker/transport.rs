@@ -8,9 +8,9 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION
 use super::error::TinkerError;
 use crate::http::{HttpError, Proxies, Reply, api_key, build, client_builder, read, secret_header, send};
 
-/// Most bytes of an answer that is held in memory.
+/// Maximum number of bytes of an answer that is held in memory.
 const LARGEST_ANSWER: usize = 256 << 20;
-/// Most bytes of an archive of weights.
+/// Maximum number of bytes of an archive of weights.
 const LARGEST_ARCHIVE: u64 = 64 << 30;
 /// The header that carries the key.
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -27,13 +27,13 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
-    /// A value as JSON.
+    /// Returns a value as JSON.
     pub(crate) fn json(value: &serde_json::Value) -> Self {
         Self::Json(value.to_string().into_bytes())
     }
 }
 
-/// True if the body of an answer is protobuf.
+/// Returns true if the body of an answer is protobuf.
 pub(crate) fn is_protobuf(reply: &Reply) -> bool {
     reply.content_type.starts_with(PROTOBUF)
 }
@@ -46,11 +46,11 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// A transport to the service at `url`, with the key that the environment variable `key_env` holds, where one is
-    /// named.
+    /// Creates a transport to the service at `url`, with the key in the environment variable
+    /// `key_env`, if named.
     ///
     /// # Errors
-    /// An address or key that cannot be used.
+    /// Fails on an address or key that cannot be used.
     pub(crate) fn new(url: &str, key_env: &str) -> Result<Self, TinkerError> {
         let fail = |key, reason: String| TinkerError::Setting { key, reason };
         let text = format!("{}/", url.trim_end_matches('/'));
@@ -63,7 +63,8 @@ impl Transport {
         Ok(Self { http: build(client_builder(Proxies::OfEnvironment))?, base, key })
     }
 
-    /// The key's header, for addresses of the service alone: a download may be redirected to another one.
+    /// Returns the key's header, for addresses of the service alone: a download may be redirected to
+    /// another one.
     fn headers(&self, url: &reqwest::Url) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(key) = self.key.as_ref().filter(|_| url.origin() == self.base.origin()) {
@@ -99,8 +100,8 @@ impl Transport {
         send(self.http.get(url.clone()).headers(self.headers(&url)), timeout, LARGEST_ANSWER).await
     }
 
-    /// Writes what `path`, or where it redirects to, holds into a file, all within `timeout`. Returns the status and, where
-    /// it is not 200, the body.
+    /// Downloads `path`, following redirects, into a file within `timeout`. Returns the status and,
+    /// if it is not 200, the body.
     pub(crate) async fn download(
         &self,
         path: &str,

@@ -71,7 +71,7 @@ impl Updates {
         Ok(report)
     }
 
-    /// The loss by name, where the service has exactly this one.
+    /// Returns the loss by name, where the service has exactly this one.
     fn direct(
         &self,
         batch: &[TokenSequence],
@@ -174,7 +174,7 @@ impl Updates {
     }
 }
 
-/// Sends derivatives; false where there is nothing to send.
+/// Sends derivatives; returns false if there is nothing to send.
 fn send(
     client: &Client,
     model: &RemoteModel,
@@ -189,7 +189,7 @@ fn send(
     Ok(true)
 }
 
-/// Log-probabilities of all targets, one row a sequence.
+/// Log-probs of all targets, one row a sequence.
 pub(crate) fn score(
     client: &Client,
     model: &RemoteModel,
@@ -200,7 +200,7 @@ pub(crate) fn score(
     Ok(client.forward(model, &examples)?)
 }
 
-/// Loss and derivatives at these log-probabilities of all targets.
+/// Loss and derivatives at these log-probs of all targets.
 fn evaluate(
     batch: &[TokenSequence],
     objective: &dyn Objective,

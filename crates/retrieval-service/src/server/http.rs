@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::ServerOptions;
 
-/// Most bytes of a request's head.
+/// Maximum number of bytes of a request's head.
 const LARGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 
@@ -34,22 +34,22 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// The body of a success.
+    /// Returns the body of a success.
     pub(super) fn bytes(body: Vec<u8>) -> Self {
         Self { status: 200, body, after: None }
     }
 
-    /// A value as a success.
+    /// Returns a value as a success.
     pub(super) fn json(value: &Value) -> Self {
         Self::bytes(value.to_string().into_bytes())
     }
 
-    /// A failure, in the form in which FastAPI tells it.
+    /// Returns a failure, in the form in which FastAPI tells it.
     pub(super) fn detail(status: u16, detail: &str) -> Self {
         Self { status, body: json!({ "detail": detail }).to_string().into_bytes(), after: None }
     }
 
-    /// The same with a time to wait.
+    /// Returns the same with a time to wait.
     pub(super) fn after(mut self, seconds: u32) -> Self {
         self.after = Some(seconds);
         self
@@ -98,7 +98,7 @@ pub(super) struct Connection {
     end: Option<Instant>,
     /// True if the last request was a `HEAD`.
     headless: bool,
-    /// True if the client may be sending what nobody reads: the body of a request that was refused.
+    /// True if the client may be sending what nobody reads: the body of a request that was rejected.
     unread: bool,
 }
 
@@ -118,13 +118,13 @@ impl Connection {
         }
     }
 
-    /// The same, which waits for nothing after a time.
+    /// Returns the same, which waits for nothing after a time.
     pub(super) fn until(mut self, end: Instant) -> Self {
         self.end = Some(end);
         self
     }
 
-    /// The time a while from now, but none after the end.
+    /// Returns the time a while from now, but none after the end.
     fn after(&self, wait: Duration) -> Instant {
         let then = Instant::now() + wait;
         self.end.map_or(then, |end| then.min(end))
@@ -135,7 +135,8 @@ impl Connection {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
 
-    /// The request that has begun ([`Connection::wait`]). What is wrong with it comes back as the answer.
+    /// Returns the request that has begun ([`Connection::wait`]). What is wrong with it comes back as the
+    /// answer.
     pub(super) fn read(&mut self) -> Result<Request, Reply> {
         self.unread = true;
         let request = self.read_whole()?;
@@ -210,7 +211,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The head, if it has arrived whole.
+    /// Returns the head, if it has arrived whole.
     fn head(&self) -> Result<Option<Head>, Reply> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
@@ -313,7 +314,7 @@ impl Connection {
     }
 }
 
-/// The time left until another.
+/// Returns the time left until another.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

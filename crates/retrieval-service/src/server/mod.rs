@@ -26,17 +26,18 @@ use crate::protocol::{self, Request};
 pub struct ServerOptions {
     /// Passages where a request names no number.
     pub top_k: usize,
-    /// Most passages a query may ask for.
+    /// Maximum number of passages a query may ask for.
     pub most_passages: usize,
-    /// Most queries of a request.
+    /// Maximum number of queries of a request.
     pub most_queries: usize,
-    /// Most passages of an answer, those of all its queries together.
+    /// Maximum number of passages of an answer, those of all its queries together.
     pub most_results: usize,
-    /// Most bytes of an answer's body.
+    /// Maximum number of bytes of an answer's body.
     pub largest_answer: usize,
-    /// Most bytes of a request's body.
+    /// Maximum number of bytes of a request's body.
     pub largest_request: usize,
-    /// Most connections that are served at a time; those that are turned away count for themselves.
+    /// Maximum number of connections that are served at a time; those that are turned away count for
+    /// themselves.
     pub connections: usize,
     /// Time that a request may take to arrive once it has begun, that an answer may take to be fetched, and that requests under
     /// way have once the server is stopped.
@@ -65,7 +66,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Most connections that are being turned away at a time; further ones are closed without a word.
+/// Maximum number of connections that are being turned away at a time; further ones are closed without a word.
 const MOST_TURNED_AWAY: usize = 32;
 
 /// Time for hearing the request of a connection that is turned away, and again for telling it so.
@@ -116,7 +117,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] for an address that is none, is taken, or is for other machines and that was not allowed.
+    /// Returns [`RetrievalError::Setting`] for an address that is none, is taken, or is for other
+    /// machines and that was not allowed.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {
             key: "address".to_owned(),
@@ -138,7 +140,7 @@ impl Server {
         Ok(Self { listener, address, options, counters: Arc::default(), stop: Arc::default() })
     }
 
-    /// The address, with the port that was taken.
+    /// Returns the address, with the port that was taken.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -160,7 +162,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] where no connection can be taken any more.
+    /// Returns [`RetrievalError::Setting`] if no connection can be taken any more.
     pub fn run(&self, retriever: &Arc<dyn Retriever>) -> Result<(), RetrievalError> {
         let mut failures = 0;
         loop {
@@ -225,7 +227,7 @@ type Count = fn(&Counters) -> &AtomicUsize;
 struct Place(Arc<Counters>, Count);
 
 impl Place {
-    /// A place, unless `most` are taken. Places are taken by one thread and given back by many.
+    /// Returns a place, unless `most` are taken. Places are taken by one thread and given back by many.
     fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
         if count(counters).fetch_add(1, Ordering::SeqCst) < most {
             return Some(Self(Arc::clone(counters), count));

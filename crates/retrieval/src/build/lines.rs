@@ -47,17 +47,17 @@ impl Pieces {
         })
     }
 
-    /// Bytes of the file that have been read.
+    /// Returns the bytes of the file that have been read.
     pub(super) fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of the file.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// The next lines, or `None` at the end of the file.
+    /// Returns the next lines, or `None` at the end of the file.
     pub(super) fn next_piece(&mut self) -> Result<Option<Piece>, RetrievalError> {
         let first = self.lines + 1;
         let mut bytes = Vec::with_capacity(PIECE + (PIECE >> 4));
@@ -97,7 +97,7 @@ impl Pieces {
 }
 
 impl Piece {
-    /// The lines that are not blank, with their numbers.
+    /// Returns the lines that are not blank, with their numbers.
     pub(super) fn lines(&self) -> Vec<(u64, Range<usize>)> {
         let mut lines = Vec::new();
         let mut start = 0;
@@ -110,7 +110,7 @@ impl Piece {
         lines
     }
 
-    /// The passage of a line.
+    /// Returns the passage of a line.
     pub(super) fn parse(&self, number: u64, line: Range<usize>) -> Result<Passage, RetrievalError> {
         parse(self.bytes[line].trim_ascii()).map_err(|reason| RetrievalError::Line {
             path: (*self.path).clone(),
@@ -167,11 +167,12 @@ fn parse(line: &[u8]) -> Result<Passage, String> {
 
 const EXAMPLE: &str = r#"{"id": "0", "contents": "\"Title\"\nText"}"#;
 
-/// The passages of a JSON lines file (`{"id", "contents"}`, plain, gzip or zstd), all in memory.
+/// Returns the passages of a JSON lines file (`{"id", "contents"}`, plain, gzip or zstd), all in memory.
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Line`] for a line that is no passage, [`RetrievalError::File`] where the file can't be read.
+/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] if the file
+/// can't be read.
 pub fn read_passages(path: &Path) -> Result<Vec<Passage>, RetrievalError> {
     let mut pieces = Pieces::open(path)?;
     let mut passages = Vec::new();

@@ -6,8 +6,8 @@
 //! DIR/dense/      vectors (`dense`)
 //! ```
 //!
-//! One thread reads, all of the machine's threads parse and analyse, one writes; between them wait a few pieces of two
-//! megabytes. What is unfinished lies in `DIR/.building`, which the next build deletes.
+//! One thread reads, all of the machine's threads parse and analyse, one writes; between them wait a few
+//! pieces of two megabytes. What is unfinished is in `DIR/.building`, which the next build deletes.
 
 mod lines;
 
@@ -75,7 +75,7 @@ impl BuildFolder {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where another process builds there, or the folder cannot be written to.
+    /// Returns [`RetrievalError::File`] if another process builds there, or the folder cannot be written to.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let failed = |error: std::io::Error| RetrievalError::file(folder, &error);
         fs::create_dir_all(folder).map_err(failed)?;
@@ -101,7 +101,7 @@ impl BuildFolder {
         self.unfinished.join(part)
     }
 
-    /// Path of a part that is whole.
+    /// Returns the path of a part that is whole.
     pub(crate) fn finished(&self, part: &str) -> PathBuf {
         self.folder.join(part)
     }
@@ -112,7 +112,7 @@ impl BuildFolder {
         fs::rename(self.unfinished(part), &path).map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Refuses a part that is already there.
+    /// Rejects a part that is already there.
     pub(crate) fn refuse_existing(&self, part: &str) -> Result<(), RetrievalError> {
         let path = self.finished(part);
         if path.exists() {
@@ -125,7 +125,7 @@ impl BuildFolder {
         Ok(())
     }
 
-    /// The passages of the folder, if it has any.
+    /// Returns the passages of the folder, if it has any.
     pub(crate) fn passages(&self) -> Result<Option<PassageStore>, RetrievalError> {
         let path = self.finished(PASSAGES);
         path.exists().then(|| PassageStore::open(&path)).transpose()
@@ -173,8 +173,9 @@ pub enum Parts {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Line`] for a line that is no passage, [`RetrievalError::File`] for files, [`RetrievalError::Setting`]
-/// where there is nothing to build from or to build, [`RetrievalError::Interrupted`] where `watch` said so.
+/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] for files,
+/// [`RetrievalError::Setting`] if there is nothing to build from or to build,
+/// [`RetrievalError::Interrupted`] if `watch` said so.
 pub fn build(
     folder: &BuildFolder,
     files: &[PathBuf],

@@ -1,4 +1,5 @@
-//! The approximate search of vectors: a graph of neighbours (HNSW), which looks at some thousand vectors in place of all.
+//! The approximate search of vectors: a graph of neighbours (HNSW), which looks at some thousand vectors
+//! instead of all.
 //!
 //! ```text
 //! DIR/hnsw/graph.hnsw.graph, graph.hnsw.data   the graph, of positions of passages
@@ -55,7 +56,7 @@ struct Description {
     passages: String,
     encoder: String,
     vectors: usize,
-    /// Share of the ten nearest vectors that the graph found, for vectors of its own.
+    /// Fraction of the ten nearest vectors that the graph found, for vectors of its own.
     recall: f64,
     /// SHA-256 of the library's two files, as it ends the program without a word where some of their bytes are wrong. Folders
     /// of earlier versions have none.
@@ -128,7 +129,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where there is none, or one of other vectors.
+    /// Returns [`RetrievalError::File`] if there is none, or one of other vectors.
     pub fn open(folder: &Path, vectors: &Arc<VectorStore>) -> Result<Self, RetrievalError> {
         let place = folder.join(HNSW);
         let Description { options, passages, encoder, vectors: count, recall, sha256 } =
@@ -154,12 +155,12 @@ impl Graph {
         Ok(Self { graph, options, recall })
     }
 
-    /// Share of the ten nearest vectors that the graph found when it was made.
+    /// Returns the share of the ten nearest vectors that the graph found when it was made.
     pub fn recall(&self) -> f64 {
         self.recall
     }
 
-    /// The vectors nearest to a query, best first, with their products.
+    /// Returns the vectors nearest to a query, best first, with their products.
     pub(super) fn search(&self, query: &[f32], limit: usize) -> Vec<(u32, f32)> {
         if limit == 0 {
             return Vec::new();
@@ -180,8 +181,9 @@ impl Graph {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`] for options out of range; [`RetrievalError::File`] without vectors, or where a graph is there already or
-/// can't be written; [`RetrievalError::Encoder`] for vectors that have not length 1; [`RetrievalError::Interrupted`] where `watch` said so.
+/// Returns [`RetrievalError::Setting`] for options out of range; [`RetrievalError::File`] without
+/// vectors, or where a graph is there already or can't be written; [`RetrievalError::Encoder`] for
+/// vectors that have not length 1; [`RetrievalError::Interrupted`] if `watch` said so.
 pub fn build_graph(
     folder: &BuildFolder,
     options: GraphOptions,
@@ -237,7 +239,7 @@ pub fn build_graph(
     Ok((progress, recall))
 }
 
-/// Share of the nearest vectors that a graph finds, for vectors of its own spread over all.
+/// Returns the share of the nearest vectors that a graph finds, for vectors of its own spread over all.
 fn recall(graph: &Graph, vectors: &VectorStore) -> f64 {
     let (arch, mut query, mut found, mut all) = (Arch::new(), Vec::new(), 0, 0);
     for probe in 0..PROBES.min(vectors.len()) {

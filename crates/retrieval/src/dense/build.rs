@@ -16,7 +16,8 @@ const TOGETHER: usize = 256;
 
 /// Vectors that are not all made yet, inside an index folder. They outlive a stop: encoding millions of passages takes days.
 const PARTIAL: &str = "dense.partial";
-/// The file that says of what they are. It outlives them: until the folder has its last name, a kill leaves vectors that the next call knows.
+/// The file that states of what they are. It outlives them: until the folder has its last name, a kill
+/// leaves vectors that the next call knows.
 const OF: &str = "of.json";
 
 /// Settings of vectors.
@@ -32,8 +33,9 @@ pub struct DenseOptions {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] where there are vectors already or they can't be written,
-/// [`RetrievalError::Encoder`] where the encoder fails, [`RetrievalError::Interrupted`] where `watch` said so.
+/// Returns [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] if there are vectors
+/// already or they can't be written, [`RetrievalError::Encoder`] if the encoder fails,
+/// [`RetrievalError::Interrupted`] if `watch` said so.
 pub fn build_vectors(
     folder: &BuildFolder,
     encoder: &dyn Encoder,
@@ -105,7 +107,8 @@ pub fn build_vectors(
     Ok(progress)
 }
 
-/// The file of vectors to go on with, at its end, and how many passages it has; a new one where there is none of these.
+/// Returns the file of vectors to continue with, at its end, and how many passages it has; a new one if
+/// there is none of these.
 fn open_partial(
     place: &Path,
     description: &Description,
@@ -132,7 +135,8 @@ fn open_partial(
     Ok((file, 0))
 }
 
-/// True if what was begun are the first of these vectors. The encoder's name says what decides them, prefix and length included.
+/// Returns true if what was begun are the first of these vectors. The encoder's name states what decides
+/// them, prefix and length included.
 fn is_begun(found: &Description, wanted: &Description, encoder: &dyn Encoder) -> bool {
     let rest = |of: &Description| Description { encoder: String::new(), encoding: None, ..of.clone() };
     rest(found) == rest(wanted) && encoder.is_named(&found.encoder)

@@ -15,21 +15,22 @@ pub struct Encoding {
     pub query_prefix: String,
     /// Text before every passage.
     pub passage_prefix: String,
-    /// Longest text in tokens; longer ones are cut.
+    /// Maximum tokens of a text; longer ones are cut.
     pub max_tokens: usize,
 }
 
 impl Encoding {
-    /// Reads what the vectors of an index folder were made with; none where a version of this program made them that did not keep it.
+    /// Reads what the vectors of an index folder were made with; none if a version of this program made
+    /// them that did not keep it.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where the folder has no whole vectors.
+    /// Returns [`RetrievalError::File`] if the folder has no whole vectors.
     pub fn of(folder: &Path) -> Result<Option<Self>, RetrievalError> {
         Ok(open_vectors(folder)?.encoding().cloned())
     }
 
-    /// Refuses queries with other settings than the vectors of this folder were made with.
+    /// Rejects queries with other settings than the vectors of this folder were made with.
     pub(super) fn refuse_other(&self, asked: &Self, vectors: &Path) -> Result<(), RetrievalError> {
         let quoted = |text: &str| format!("{text:?}");
         let settings = [

@@ -26,11 +26,11 @@ impl Default for GraphOptions {
 }
 
 impl GraphOptions {
-    /// Refuses settings out of range.
+    /// Rejects settings out of range.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] names the key.
+    /// Returns [`RetrievalError::Setting`], which names the key.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
@@ -48,7 +48,7 @@ impl GraphOptions {
     }
 }
 
-/// The error of a program that was built without graphs.
+/// Returns the error of a program that was built without graphs.
 #[cfg(not(feature = "hnsw"))]
 pub(super) fn not_built() -> RetrievalError {
     RetrievalError::Setting {

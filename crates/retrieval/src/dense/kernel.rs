@@ -25,8 +25,8 @@ impl WithSimd for Widen<'_> {
     }
 }
 
-/// The f32 of the bits of a finite f16: its exponent and mantissa moved in place, and the difference of the biases as a
-/// product, which is exact for the smallest numbers, too.
+/// Returns the f32 of the bits of a finite f16: its exponent and mantissa moved in place, and the
+/// difference of the biases as a product, which is exact for the smallest numbers, too.
 #[inline(always)]
 fn widen(bits: u16) -> f32 {
     let bits = u32::from(bits);
@@ -39,7 +39,7 @@ pub(super) fn widen_all(arch: Arch, from: &[u8], to: &mut [f32]) {
     arch.dispatch(Widen { from, to });
 }
 
-/// The bits of the f16 that is nearest to a number; even ones where two are.
+/// Returns the bits of the f16 that is nearest to a number; even ones where two are.
 pub(super) fn narrow(value: f32) -> u16 {
     half::f16::from_f32(value).to_bits()
 }

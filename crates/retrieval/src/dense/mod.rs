@@ -48,35 +48,36 @@ use crate::{Hit, RetrievalError, Retriever};
 
 /// From texts to vectors.
 pub trait Encoder: Send + Sync {
-    /// Numbers of a vector.
+    /// Returns the numbers of a vector.
     fn dimensions(&self) -> usize;
 
-    /// Name that tells this encoder from others, with everything that decides the vectors of passages: those of two encoders are not
-    /// to be compared.
+    /// Returns the name that tells this encoder from others, with everything that decides the vectors of
+    /// passages: those of two encoders are not to be compared.
     fn fingerprint(&self) -> String;
 
-    /// True for this encoder's name, and for one that an earlier version of it had: vectors of that name are still its own.
+    /// Returns true for this encoder's name, and for one that an earlier version of it had: vectors of
+    /// that name are still its own.
     fn is_named(&self, fingerprint: &str) -> bool {
         self.fingerprint() == fingerprint
     }
 
-    /// Settings of texts that vectors are kept with; none for an encoder that has no such settings.
+    /// Returns the settings of texts that vectors are kept with; none for an encoder that has no such settings.
     fn encoding(&self) -> Option<Encoding> {
         None
     }
 
-    /// The vectors of queries, `[queries, dimensions]`.
+    /// Returns the vectors of queries, `[queries, dimensions]`.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Encoder`].
+    /// Returns [`RetrievalError::Encoder`].
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 
-    /// The vectors of passages, `[passages, dimensions]`.
+    /// Returns the vectors of passages, `[passages, dimensions]`.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Encoder`].
+    /// Returns [`RetrievalError::Encoder`].
     fn passages(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 }
 
@@ -116,8 +117,9 @@ impl DenseRetriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where the folder has no whole vectors, or those of other passages or of another encoder;
-    /// [`RetrievalError::Setting`] where the encoder has other prefixes or another length than the vectors were made with.
+    /// Returns [`RetrievalError::File`] if the folder has no whole vectors, or those of other passages or
+    /// of another encoder; [`RetrievalError::Setting`] if the encoder has other prefixes or another
+    /// length than the vectors were made with.
     pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let dense = folder.join(DENSE);
@@ -153,7 +155,7 @@ impl DenseRetriever {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`], always.
+/// Returns [`RetrievalError::Setting`], always.
 #[cfg(not(feature = "hnsw"))]
 pub fn build_graph(
     _folder: &BuildFolder,
@@ -163,11 +165,11 @@ pub fn build_graph(
     Err(graph_options::not_built())
 }
 
-/// Refuses graphs in a program that was built without them, before work is done for one.
+/// Rejects graphs in a program that was built without them, before work is done for one.
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`] without the feature `hnsw`.
+/// Returns [`RetrievalError::Setting`] without the feature `hnsw`.
 pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
     #[cfg(feature = "hnsw")]
     return Ok(());
@@ -176,11 +178,13 @@ pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
 }
 
 impl DenseRetriever {
-    /// The same with the folder's graph ([`build_graph`]): near passages are found without looking at all, and some may be missed.
+    /// Returns the same with the folder's graph ([`build_graph`]): near passages are found without
+    /// looking at all, and some may be missed.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where there is no graph, or one of other vectors; [`RetrievalError::Setting`] without the feature `hnsw`.
+    /// Returns [`RetrievalError::File`] if there is no graph, or one of other vectors;
+    /// [`RetrievalError::Setting`] without the feature `hnsw`.
     #[cfg(feature = "hnsw")]
     pub fn approximate(mut self, folder: &Path) -> Result<Self, RetrievalError> {
         if !folder.join(HNSW).is_dir() {
@@ -193,11 +197,11 @@ impl DenseRetriever {
         Ok(self)
     }
 
-    /// Refuses: this program was built without the feature `hnsw`.
+    /// Rejects: this program was built without the feature `hnsw`.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`], always.
+    /// Returns [`RetrievalError::Setting`], always.
     #[cfg(not(feature = "hnsw"))]
     pub fn approximate(self, _folder: &Path) -> Result<Self, RetrievalError> {
         Err(graph_options::not_built())
@@ -233,7 +237,7 @@ impl Retriever for DenseRetriever {
     }
 }
 
-/// Refuses vectors that are none.
+/// Rejects vectors that are none.
 fn check(vectors: &[f32], texts: usize, dimensions: usize) -> Result<(), RetrievalError> {
     let wrong = |reason: String| Err(RetrievalError::Encoder { reason });
     if vectors.len() != texts * dimensions {

@@ -50,7 +50,7 @@ fn keep(_: crate::build::BuildProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// A folder of 3,000 passages.
+/// Returns a folder of 3,000 passages.
 fn passages(folder: &Path) -> BuildFolder {
     let file = folder.join("p.jsonl");
     let line = |n: u32| {

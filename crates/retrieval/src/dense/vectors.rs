@@ -34,7 +34,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Bytes of a number.
+    /// Returns the bytes of a number.
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -108,7 +108,7 @@ impl VectorStore {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where files are missing, cut or of another format.
+    /// Returns [`RetrievalError::File`] if files are missing, cut or of another format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let description: Description = Manifest::read(folder, MANIFEST, FORMAT, "vectors")?.description;
         let path = folder.join(VECTORS);
@@ -122,32 +122,32 @@ impl VectorStore {
         Ok(Self { bytes, description })
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub fn len(&self) -> usize {
         self.description.vectors as usize
     }
 
-    /// True if there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Numbers of a vector.
+    /// Returns the numbers of a vector.
     pub fn dimensions(&self) -> usize {
         self.description.dimensions as usize
     }
 
-    /// Fingerprint of the passages that the vectors are of.
+    /// Returns the fingerprint of the passages that the vectors are of.
     pub fn passages(&self) -> &str {
         &self.description.passages
     }
 
-    /// Fingerprint of the encoder that made them.
+    /// Returns the fingerprint of the encoder that made them.
     pub fn encoder(&self) -> &str {
         &self.description.encoder
     }
 
-    /// Settings of the texts, where they were kept.
+    /// Returns the settings of the texts, where they were kept.
     pub fn encoding(&self) -> Option<&Encoding> {
         self.description.encoding.as_ref()
     }
@@ -167,7 +167,7 @@ impl VectorStore {
         }
     }
 
-    /// The inner product of the vector at a position with a query; `row` is room for the vector.
+    /// Returns the inner product of the vector at a position with a query; `row` is room for the vector.
     #[cfg(feature = "hnsw")]
     pub(super) fn product(&self, arch: Arch, position: u32, query: &[f32], row: &mut Vec<f32>) -> f32 {
         self.read(arch, position as usize, position as usize + 1, row);

@@ -4,7 +4,7 @@
 //! stop set of 33 words, Porter's stemmer (`porter.rs`).
 //!
 //! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps the segments that hold a
-//! letter, a digit, an ideograph or an emoji. At each position the longest token counts; where none begins, one
+//! letter, a digit, an ideograph or an emoji. At each position the longest token counts; if none begins, one
 //! character is skipped. The grammar is written as a regular expression ([`grammar`]) and run as an automaton
 //! that reports the longest match.
 //!
@@ -46,7 +46,7 @@ static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
         .map_err(|error| error.to_string())
 });
 
-/// The tokens of the standard tokenizer as one regular expression.
+/// Returns the tokens of the standard tokenizer as one regular expression.
 ///
 /// Every class takes the marks that follow it along (rule WB4). A word is a run of letters, digits and their
 /// joints (WB5 to WB13b), a run of Katakana, a run of a script that Unicode breaks by dictionary, one ideograph,
@@ -108,7 +108,7 @@ struct Stems(HashMap<Box<str>, Box<str>>);
 const KEPT: usize = 1 << 15;
 
 impl Stems {
-    /// The term of a lower-case token.
+    /// Returns the term of a lower-case token.
     fn term<'a>(&'a mut self, token: &mut String) -> &'a str {
         if !self.0.contains_key(token.as_str()) {
             if self.0.len() >= KEPT {
@@ -151,10 +151,10 @@ impl Clone for Analyzer {
 }
 
 impl Analyzer {
-    /// An analyzer over the compiled grammar.
+    /// Creates an analyzer over the compiled grammar.
     ///
     /// # Errors
-    /// [`SearchError::Grammar`] where the token grammar, a part of this program, does not compile.
+    /// Returns [`SearchError::Grammar`] if the token grammar, a part of this program, does not compile.
     pub fn new() -> Result<Self, SearchError> {
         match &*AUTOMATON {
             Ok(automaton) => Ok(Self::over(automaton)),
@@ -167,7 +167,7 @@ impl Analyzer {
         Self { automaton, scratches: Pool::new(Box::new(new)) }
     }
 
-    /// The terms of a text, in order, repeated as often as they occur.
+    /// Returns the terms of a text, in order, repeated as often as they occur.
     pub fn terms(&self, text: &str) -> Vec<String> {
         let mut terms = Vec::new();
         self.each(text, |_, term| terms.push(term.to_owned()));
@@ -210,8 +210,8 @@ impl Analyzer {
     }
 }
 
-/// End of the token from `start` where that needs no grammar: a run of ASCII letters and digits that nothing joins to what follows.
-/// Most tokens of most texts are such.
+/// Returns the end of the token from `start` where that needs no grammar: a run of ASCII letters and
+/// digits that nothing joins to what follows. Most tokens of most texts are such.
 fn plain_word(text: &[u8], start: usize) -> Option<usize> {
     // No further than decides: a run that is longer is counted anew for each of its tokens.
     let reach = text[start..].iter().take(MAX_TOKEN_UNITS + 1);
@@ -230,7 +230,7 @@ fn plain_word(text: &[u8], start: usize) -> Option<usize> {
     ends.then_some(end)
 }
 
-/// End of the longest token from `start`.
+/// Returns the end of the longest token from `start`.
 fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -> Option<usize> {
     // One character more than a token may have separates a token that is too long from one that just fits.
     let reach = text.floor_char_boundary(start + MAX_TOKEN_BYTES + 4);

@@ -34,7 +34,7 @@ impl Default for Bm25 {
 /// Below this many terms every length has a norm of its own (Lucene's free values).
 const FREE: u32 = 24;
 
-/// The norm byte of a document's number of terms (`SmallFloat.intToByte4`).
+/// Returns the norm byte of a document's number of terms (`SmallFloat.intToByte4`).
 pub fn encode_length(length: u32) -> u8 {
     if length < FREE {
         return length as u8;
@@ -46,7 +46,8 @@ pub fn encode_length(length: u32) -> u8 {
     (FREE + code) as u8
 }
 
-/// The number of terms that a norm byte stands for (`SmallFloat.byte4ToInt`), the smallest of those it covers.
+/// Returns the number of terms that a norm byte stands for (`SmallFloat.byte4ToInt`), the smallest of
+/// those it covers.
 pub fn decode_length(norm: u8) -> u32 {
     let norm = u32::from(norm);
     if norm < FREE {
@@ -77,14 +78,14 @@ impl Bm25 {
     }
 }
 
-/// The weight of a term that the query has `count` times.
+/// Returns the weight of a term that the query has `count` times.
 pub(super) fn weight(collection: Collection, document_frequency: u64, count: u32) -> f32 {
     let (documents, frequency) = (collection.documents as f64, document_frequency as f64);
     let idf = (1.0 + (documents - frequency + 0.5) / (frequency + 0.5)).ln() as f32;
     count as f32 * idf
 }
 
-/// Contribution of a term of this weight to the score of a document that has it `frequency` times.
+/// Returns the contribution of a term of this weight to the score of a document that has it `frequency` times.
 #[inline]
 pub(super) fn term_score(weight: f32, frequency: u32, inverse_norm: f32) -> f32 {
     weight - weight / (1.0 + frequency as f32 * inverse_norm)

@@ -56,19 +56,19 @@ impl std::fmt::Debug for IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// An index in memory, for collections of some thousand texts.
+    /// Returns an index in memory, for collections of some thousand texts.
     ///
     /// # Errors
-    /// Those of [`Analyzer::new`].
+    /// Fails like [`Analyzer::new`].
     pub fn in_memory() -> Result<Self, SearchError> {
         Self::new(None, BuildOptions::default())
     }
 
-    /// An index in a folder, which is made if it is missing and must be empty if it is not.
+    /// Returns an index in a folder, which is made if it is missing and must be empty if it is not.
     ///
     /// # Errors
-    /// [`SearchError::Occupied`] where the folder has something in it, [`SearchError::Io`] where it cannot be made or
-    /// read, and those of [`Analyzer::new`].
+    /// Returns [`SearchError::Occupied`] if the folder has something in it, [`SearchError::Io`] if it
+    /// cannot be made or read, and those of [`Analyzer::new`].
     pub fn create(folder: &Path, options: BuildOptions) -> Result<Self, SearchError> {
         let failed = |source| SearchError::Io { path: folder.to_owned(), source };
         fs::create_dir_all(folder).map_err(failed)?;
@@ -94,8 +94,8 @@ impl IndexBuilder {
     /// Adds the next text under its name.
     ///
     /// # Errors
-    /// [`SearchError::TooMany`] beyond 2^32 - 1 texts, [`SearchError::Io`] where postings cannot be written to the
-    /// folder.
+    /// Returns [`SearchError::TooMany`] beyond 2^32 - 1 texts, [`SearchError::Io`] if postings cannot be
+    /// written to the folder.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_text(&mut self.hash, name, text);
@@ -128,7 +128,7 @@ impl IndexBuilder {
         self.inverter.add(name, encode_length(count as u32), terms.iter())
     }
 
-    /// Number of temporary files written so far.
+    /// Returns the number of temporary files written so far.
     #[cfg(test)]
     pub(super) fn runs(&self) -> usize {
         self.inverter.runs()
@@ -137,8 +137,8 @@ impl IndexBuilder {
     /// Writes the rest and opens the index.
     ///
     /// # Errors
-    /// [`SearchError::Io`] where a file cannot be written, or the terms, the names or the postings of one term take 4
-    /// GiB or more; of an index in a folder also those of [`SearchIndex::open`].
+    /// Returns [`SearchError::Io`] if a file cannot be written, or the terms, the names or the postings
+    /// of one term take 4 GiB or more; of an index in a folder also those of [`SearchIndex::open`].
     pub fn finish(mut self) -> Result<SearchIndex, SearchError> {
         self.flush()?;
         let manifest = Manifest {
@@ -176,7 +176,7 @@ pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     }
 }
 
-/// The fingerprint that an index of these texts has, in this order.
+/// Returns the fingerprint that an index of these texts has, in this order.
 pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
     for (name, text) in texts {

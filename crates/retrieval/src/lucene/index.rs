@@ -84,7 +84,7 @@ impl SearchIndex {
     /// Makes an index of (name, text) pairs in memory.
     ///
     /// # Errors
-    /// Those of [`IndexBuilder::in_memory`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
+    /// Fails like [`IndexBuilder::in_memory`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
     pub fn build_in_memory<N, T>(texts: impl IntoIterator<Item = (N, T)>) -> Result<Self, SearchError>
     where
         N: AsRef<str>,
@@ -96,7 +96,7 @@ impl SearchIndex {
     /// Writes an index of (name, text) pairs to a new or empty folder and opens it.
     ///
     /// # Errors
-    /// Those of [`IndexBuilder::create`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
+    /// Fails like [`IndexBuilder::create`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
     pub fn create<N, T>(
         folder: &Path,
         texts: impl IntoIterator<Item = (N, T)>,
@@ -127,9 +127,9 @@ impl SearchIndex {
     ///
     /// # Errors
     ///
-    /// [`SearchError::Unfinished`] where writing was interrupted, [`SearchError::Stale`] where another version of
-    /// the format wrote it, [`SearchError::Damaged`] where files are missing or cut, [`SearchError::Io`] where there
-    /// is no such folder or it cannot be read.
+    /// Returns [`SearchError::Unfinished`] if writing was interrupted, [`SearchError::Stale`] if another
+    /// version of the format wrote it, [`SearchError::Damaged`] if files are missing or cut,
+    /// [`SearchError::Io`] if there is no such folder or it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, SearchError> {
         let manifest = Manifest::read(folder)?;
         let opened = Self::over(Postings::open(&folder.join(POSTINGS))?, &manifest)?;
@@ -147,7 +147,7 @@ impl SearchIndex {
     ///
     /// # Errors
     ///
-    /// [`SearchError::Stale`] where the texts differ, and those of [`SearchIndex::open`].
+    /// Returns [`SearchError::Stale`] if the texts differ, and those of [`SearchIndex::open`].
     pub fn open_for<'a>(
         folder: &Path,
         texts: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -178,7 +178,7 @@ impl SearchIndex {
         })
     }
 
-    /// The same index with other constants.
+    /// Returns the same index with other constants.
     pub fn with_ranking(mut self, ranking: Bm25) -> Self {
         self.ranking = ranking;
         self.inverse_norms = ranking.inverse_norms(self.collection);
@@ -186,12 +186,12 @@ impl SearchIndex {
         self
     }
 
-    /// Number of texts in the index.
+    /// Returns the number of texts in the index.
     pub fn len(&self) -> usize {
         self.texts as usize
     }
 
-    /// True if the index holds no text.
+    /// Returns true if the index holds no text.
     pub fn is_empty(&self) -> bool {
         self.texts == 0
     }
@@ -201,20 +201,20 @@ impl SearchIndex {
         &self.fingerprint
     }
 
-    /// The analyzer that made the terms.
+    /// Returns the analyzer that made the terms.
     pub fn analyzer(&self) -> &Analyzer {
         &self.analyzer
     }
 
-    /// The best `limit` texts for a query, best first; fewer where fewer have any of its terms.
+    /// Returns the best `limit` texts for a query, best first; fewer where fewer have any of its terms.
     ///
     /// # Errors
-    /// [`SearchError::Damaged`] where the postings of one of the query's terms are broken.
+    /// Returns [`SearchError::Damaged`] if the postings of one of the query's terms are broken.
     pub fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, SearchError> {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// The same; queries whose terms have more postings than `many` are pruned.
+    /// Returns the same; queries whose terms have more postings than `many` are pruned.
     pub(super) fn search_pruning(
         &self,
         query: &str,
@@ -253,8 +253,8 @@ impl SearchIndex {
         Candidate { score, rank: self.postings.rank(document), document }
     }
 
-    /// The greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents that have a term: no document gains more
-    /// from it than this says. Found by walking the term's postings once and kept.
+    /// Returns the greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents that have a term: no
+    /// document gains more from it than this says. Found by walking the term's postings once and kept.
     pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
         let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {
@@ -269,7 +269,7 @@ impl SearchIndex {
         Ok(reach)
     }
 
-    /// The best `limit` documents, best first, by walking all postings.
+    /// Returns the best `limit` documents, best first, by walking all postings.
     fn best(&self, terms: &[(f32, List)], limit: usize) -> Result<Vec<Candidate>, SearchError> {
         let mut scores = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         scores.resize(self.postings.documents(), UNTOUCHED);

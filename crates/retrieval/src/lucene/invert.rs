@@ -1,4 +1,4 @@
-//! From documents, one after the other, to the postings of every term.
+//! From documents, one after another, to the postings of every term.
 //!
 //! Postings grow in memory, a list a term. When they fill the memory given, all lists go to a temporary file in the
 //! order of their terms (a run); at the end the runs are read side by side and written as one. A run holds later documents than
@@ -60,7 +60,7 @@ impl Inverter {
         }
     }
 
-    /// Number of runs that were written.
+    /// Returns the number of runs that were written.
     #[cfg(test)]
     pub(super) fn runs(&self) -> usize {
         self.runs.len()
@@ -180,7 +180,7 @@ impl Inverter {
         out.write_all(TAIL)
     }
 
-    /// The ranks of the documents, and the identifiers in order with their ends.
+    /// Returns the ranks of the documents, and the identifiers in order with their ends.
     fn names(&self) -> io::Result<(Vec<u8>, Vec<u8>, Vec<u8>)> {
         let name = |document: u32| {
             let document = document as usize;
@@ -221,7 +221,7 @@ impl Run {
     }
 }
 
-/// A number of seven bits a byte, or `None` at the end of the file.
+/// Returns a number of seven bits a byte, or `None` at the end of the file.
 fn read_number(file: &mut impl Read) -> io::Result<Option<u64>> {
     let mut bytes = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The file that says that an index is whole, and of what.
+//! The file that states that an index is whole, and of what.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ impl Manifest {
             .map_err(|source| SearchError::Io { path, source })
     }
 
-    /// Reads the manifest and holds the folder against it.
+    /// Reads the manifest and compares the folder with it.
     pub(super) fn read(folder: &Path) -> Result<Self, SearchError> {
         #[derive(Deserialize)]
         struct Format {

@@ -85,7 +85,7 @@ impl Stemmer {
         }
     }
 
-    /// The measure of the first `length` units: how often a consonant follows a vowel.
+    /// Returns the measure of the first `length` units: how often a consonant follows a vowel.
     fn measure(&self, length: usize) -> usize {
         (1..length).filter(|&index| self.consonant(index) && !self.consonant(index - 1)).count()
     }
@@ -94,13 +94,13 @@ impl Stemmer {
         (0..length).any(|index| !self.consonant(index))
     }
 
-    /// True if the first `length` units end in a doubled consonant.
+    /// Returns true if the first `length` units end in a doubled consonant.
     fn doubled(&self, length: usize) -> bool {
         length >= 2 && self.units[length - 1] == self.units[length - 2] && self.consonant(length - 1)
     }
 
-    /// True if the first `length` units end in consonant, vowel, consonant, the last not `w`, `x` or `y`: where a
-    /// short word has lost its `e`.
+    /// Returns true if the first `length` units end in consonant, vowel, consonant, the last not `w`, `x`
+    /// or `y`: where a short word has lost its `e`.
     fn short_end(&self, length: usize) -> bool {
         length >= 3
             && self.consonant(length - 1)
@@ -109,7 +109,7 @@ impl Stemmer {
             && ![b'w', b'x', b'y'].map(u16::from).contains(&self.units[length - 1])
     }
 
-    /// The length of what stands before the suffix, if the word has it.
+    /// Returns the length of what stands before the suffix, if the word has it.
     fn before(&self, suffix: &str) -> Option<usize> {
         let start = self.units.len().checked_sub(suffix.len())?;
         self.units[start..].iter().copied().eq(suffix.bytes().map(u16::from)).then_some(start)

@@ -76,7 +76,7 @@ impl Postings {
         Self::over(bytes, path)
     }
 
-    /// A file that was written to memory.
+    /// Returns a file that was written to memory.
     pub(super) fn in_memory(bytes: Vec<u8>) -> Result<Self, SearchError> {
         Self::over(Bytes::Memory(bytes), Path::new("index in memory"))
     }
@@ -120,22 +120,22 @@ impl Postings {
         Ok(Self { path: path.to_owned(), texts, entries, norms, ranks, ends, names, terms, documents, bytes })
     }
 
-    /// Number of documents.
+    /// Returns the number of documents.
     pub(super) fn documents(&self) -> usize {
         self.documents
     }
 
-    /// The norms of all documents.
+    /// Returns the norms of all documents.
     pub(super) fn norms(&self) -> &[u8] {
         &self.bytes[self.norms..self.ranks]
     }
 
-    /// Rank of a document's identifier in the order of identifiers.
+    /// Returns the rank of a document's identifier in the order of identifiers.
     pub(super) fn rank(&self, document: u32) -> u32 {
         short(&self.bytes, self.ranks + document as usize * 4)
     }
 
-    /// The identifier of a rank.
+    /// Returns the identifier of a rank.
     pub(super) fn name(&self, rank: u32) -> &str {
         let end = |index: usize| short(&self.bytes, self.ends + index * 4) as usize;
         let start = (rank as usize).checked_sub(1).map_or(0, end);
@@ -149,7 +149,7 @@ impl Postings {
         self.bytes[self.texts..self.entries].get(start..end(term)).unwrap_or_default()
     }
 
-    /// The postings of a term, if any document has it.
+    /// Returns the postings of a term, if any document has it.
     pub(super) fn find(&self, term: &str) -> Option<List> {
         let (mut low, mut high) = (0, self.terms);
         while low < high {
@@ -171,7 +171,7 @@ impl Postings {
         None
     }
 
-    /// The documents of a list, from its first on.
+    /// Returns the documents of a list, from its first on.
     pub(super) fn cursor(&self, list: List) -> Result<Cursor<'_>, SearchError> {
         let blocks = (list.documents as usize).div_ceil(BLOCK);
         let table = if blocks > 1 { blocks * 8 } else { 0 };
@@ -229,13 +229,13 @@ pub(super) struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The document that the walk is at, or [`END`].
+    /// Returns the document that the walk is at, or [`END`].
     #[inline]
     pub(super) fn document(&self) -> u32 {
         if self.index < self.length { self.documents[self.index] } else { END }
     }
 
-    /// Number of times that this document has the term.
+    /// Returns the number of times that this document has the term.
     #[inline]
     pub(super) fn frequency(&self) -> u32 {
         self.frequencies[self.index.min(BLOCK - 1)]
@@ -266,7 +266,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// The last document of a block that has a successor or a table.
+    /// Returns the last document of a block that has a successor or a table.
     fn last(&self, block: usize) -> u32 {
         short(self.table, block * 8)
     }
@@ -303,7 +303,7 @@ impl Cursor<'_> {
     }
 }
 
-/// A number of seven bits a byte, the low ones first, from the beginning of `bytes`.
+/// Returns a number of seven bits a byte, the low ones first, from the beginning of `bytes`.
 #[inline]
 pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;

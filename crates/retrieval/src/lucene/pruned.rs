@@ -22,14 +22,14 @@ struct Walk<'a> {
     cursor: Cursor<'a>,
 }
 
-/// True if no score up to this one can be among the best. Rounding keeps the order of numbers, and the factor is far
-/// more than what the order of a sum can change.
+/// Returns true if no score up to this one can be among the best. Rounding keeps the order of numbers,
+/// and the factor is far more than what the order of a sum can change.
 fn hopeless(most: f64, worst: Option<f32>) -> bool {
     worst.is_some_and(|worst| ((most * (1.0 + 1e-9)) as f32) < worst)
 }
 
 impl SearchIndex {
-    /// The best `limit` documents, best first.
+    /// Returns the best `limit` documents, best first.
     pub(super) fn best_pruned(
         &self,
         terms: &[(f32, List)],

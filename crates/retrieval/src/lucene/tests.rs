@@ -166,7 +166,7 @@ fn a_broken_index_is_refused_with_its_reason() {
     assert!(matches!(nowhere, SearchError::Io { .. }), "{nowhere}");
 }
 
-/// The score of every document by the formula's own words, in double precision.
+/// Returns the score of every document by the formula's own words, in double precision.
 fn by_definition(texts: &[String], query: &str) -> Vec<f64> {
     let analyzer = Analyzer::new().unwrap();
     let documents: Vec<Vec<String>> = texts.iter().map(|text| analyzer.terms(text)).collect();

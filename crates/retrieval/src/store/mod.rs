@@ -68,7 +68,7 @@ impl PassageStore {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where files are missing, cut or of another format.
+    /// Returns [`RetrievalError::File`] if files are missing, cut or of another format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let Description { passages, fingerprint } =
             Manifest::read(folder, MANIFEST, FORMAT, "passages")?.description;
@@ -87,7 +87,7 @@ impl PassageStore {
         Ok(Self { place, fingerprint })
     }
 
-    /// Number of passages.
+    /// Returns the number of passages.
     pub fn len(&self) -> usize {
         match &self.place {
             Place::Memory(passages) => passages.len(),
@@ -95,7 +95,7 @@ impl PassageStore {
         }
     }
 
-    /// True if there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -105,11 +105,11 @@ impl PassageStore {
         &self.fingerprint
     }
 
-    /// The passage at a position, counted from 0.
+    /// Returns the passage at a position, counted from 0.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Index`] beyond the last one, [`RetrievalError::File`] where the file is broken.
+    /// Returns [`RetrievalError::Index`] beyond the last one, [`RetrievalError::File`] if the file is broken.
     pub fn get(&self, position: u32) -> Result<Arc<Passage>, RetrievalError> {
         let index = position as usize;
         if index >= self.len() {
@@ -125,7 +125,7 @@ impl PassageStore {
         }
     }
 
-    /// Every passage, in order.
+    /// Returns every passage, in order.
     ///
     /// # Errors
     /// Of every passage those of [`PassageStore::get`].
@@ -134,7 +134,7 @@ impl PassageStore {
     }
 }
 
-/// The passage at a position, if it is whole.
+/// Returns the passage at a position, if it is whole.
 fn read(texts: &[u8], ends: &[u8], index: usize) -> Option<Passage> {
     let end = |index: usize| ends.get(index * 8..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let start = match index.checked_sub(1) {

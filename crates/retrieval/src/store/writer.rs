@@ -28,11 +28,11 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// A writer to a folder, which is made if it is missing.
+    /// Returns a writer to a folder, which is made if it is missing.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where the folder has such files, or cannot be written to.
+    /// Returns [`RetrievalError::File`] if the folder has such files, or cannot be written to.
     pub fn create(folder: &Path) -> Result<Self, RetrievalError> {
         fs::create_dir_all(folder).map_err(|error| RetrievalError::file(folder, &error))?;
         let create = |name: &str| -> Result<_, RetrievalError> {
@@ -55,7 +55,8 @@ impl StoreWriter {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where it cannot be written; [`RetrievalError::Index`] beyond 2^32 - 1 passages.
+    /// Returns [`RetrievalError::File`] if it cannot be written; [`RetrievalError::Index`] beyond 2^32 -
+    /// 1 passages.
     pub fn add(&mut self, id: &str, contents: &str) -> Result<(), RetrievalError> {
         self.passages = self.passages.checked_add(1).ok_or_else(|| RetrievalError::Index {
             reason: format!("a collection holds at most {} passages", u32::MAX),
@@ -77,7 +78,7 @@ impl StoreWriter {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where they cannot be written.
+    /// Returns [`RetrievalError::File`] if they cannot be written.
     pub fn finish(mut self) -> Result<u32, RetrievalError> {
         for file in [&mut self.texts, &mut self.ends] {
             file.flush()
@@ -91,7 +92,7 @@ impl StoreWriter {
     }
 }
 
-/// The fingerprint of some passages.
+/// Returns the fingerprint of some passages.
 pub(super) fn fingerprint<'a>(passages: impl Iterator<Item = &'a Passage>) -> String {
     let mut hash = Sha256::new();
     passages.for_each(|passage| hash_text(&mut hash, &passage.id, &passage.contents));

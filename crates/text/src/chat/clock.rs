@@ -9,10 +9,10 @@ use jiff::tz::TimeZone;
 /// template's author.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
-/// A moment in UTC (`seconds` since 1970) as text, as C's `strftime` writes it in the C locale.
+/// Returns a moment in UTC (`seconds` since 1970) as text, as C's `strftime` writes it in the C locale.
 ///
 /// # Errors
-/// A directive that is not supported, named; a moment outside of the years -9999 to 9999.
+/// Fails on a directive that is not supported, named; a moment outside of the years -9999 to 9999.
 pub(super) fn strftime(seconds: i64, format: &str) -> Result<String, String> {
     let mut rest = format.chars();
     while let Some(character) = rest.next() {

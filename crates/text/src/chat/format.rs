@@ -1,13 +1,15 @@
-//! Conversations as tokens that grow and are never tokenised twice.
+//! Conversations as tokens that grow and are never tokenized twice.
 //!
-//! A conversation is the tokens of its first prompt, then for every turn the reply exactly as it was sampled and what
-//! the template writes between that reply and the next. The text between is tokenised alone. That gives the tokens of
-//! the whole where the template closes a reply with a token of its own (`<|im_end|>`), since the tokenizer cuts text
-//! there before it does anything else; a template that does not is refused for conversations of several turns.
+//! A conversation is the tokens of its first prompt, then for every turn the reply exactly as it was
+//! sampled and what the template writes between that reply and the next. The text between is tokenized
+//! alone. That gives the tokens of the whole where the template closes a reply with a token of its own
+//! (`<|im_end|>`), since the tokenizer cuts text there before it does anything else; a template that does
+//! not is rejected for conversations of several turns.
 //!
-//! Templates such as Qwen3's leave the reasoning of earlier replies out when they render a conversation anew. Growing
-//! keeps it: what was sampled stays. Whoever wants earlier reasoning dropped renders a new conversation for each turn
-//! ([`ChatFormat::first`], the windowed layout of training), where it was never put in.
+//! Templates such as Qwen3's leave the reasoning of earlier replies out when they render a conversation
+//! again. Growing keeps it: what was sampled stays. Whoever wants earlier reasoning dropped renders a new
+//! conversation for each turn ([`ChatFormat::first`], the windowed layout of training), where it was
+//! never put in.
 
 use std::sync::Arc;
 
@@ -42,10 +44,10 @@ pub struct ChatFormat {
 }
 
 impl ChatFormat {
-    /// The format of a model with a chat template.
+    /// Returns the format of a model with a chat template.
     ///
     /// # Errors
-    /// There is no chat template, it cannot be rendered, or nothing says how a reply ends.
+    /// Fails if there is no chat template, it cannot be rendered, or nothing states how a reply ends.
     pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, TextError> {
         let Some(template) = tokenizer.chat_template() else {
             return Err(TextError::Chat(
@@ -81,28 +83,29 @@ impl ChatFormat {
         Ok(format)
     }
 
-    /// The tokens that end a reply: those the model's files name and the one with which the template closes one.
+    /// Returns the tokens that end a reply: those the model's files name and the one with which the
+    /// template closes one.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.stop
     }
 
-    /// The token that a finished reply ends with in training data.
+    /// Returns the token that a finished reply ends with in training data.
     pub fn close(&self) -> u32 {
         self.close.unwrap_or(self.stop[0])
     }
 
-    /// The template's text of a reply before the model's first token, as far as it belongs to the reply: an
-    /// opened `<think>`, or nothing.
+    /// Returns the template's text of a reply before the model's first token, as far as it belongs to the
+    /// reply: an opened `<think>`, or nothing.
     pub fn opening(&self) -> &str {
         &self.opening
     }
 
-    /// Refuses formats whose conversations cannot be grown turn by turn, with the reason.
+    /// Rejects formats whose conversations cannot be grown turn by turn, with the reason.
     ///
     /// # Errors
-    /// [`TextError::Chat`]: the template cannot render several turns, leaves replies or what follows them out, closes
-    /// a reply with no token of its own, repeats the system message, or writes after a reply what depends on earlier
-    /// turns.
+    /// Returns [`TextError::Chat`]: the template cannot render several turns, leaves replies or what
+    /// follows them out, closes a reply with no token of its own, repeats the system message, or writes
+    /// after a reply what depends on earlier turns.
     pub fn check_growth(&self) -> Result<(), TextError> {
         match &self.single_turn {
             None => Ok(()),
@@ -113,10 +116,10 @@ impl ChatFormat {
         }
     }
 
-    /// True if the template reads `enable_thinking` at all.
+    /// Returns true if the template reads `enable_thinking` at all.
     ///
     /// # Errors
-    /// The template refuses a single question or cannot be rendered; the error has the line.
+    /// Fails if the template rejects a single question or cannot be rendered; the error has the line.
     pub fn knows_thinking(&self) -> Result<bool, TextError> {
         let render = |thinking| {
             let options = RenderOptions { add_generation_prompt: true, thinking, ..RenderOptions::default() };
@@ -125,20 +128,21 @@ impl ChatFormat {
         Ok(render(Some(true))? != render(Some(false))?)
     }
 
-    /// The prompt of a conversation that starts with these words.
+    /// Returns the prompt of a conversation that starts with these words.
     ///
     /// # Errors
-    /// The template refuses these words or cannot be rendered; the error has the line.
+    /// Fails if the template rejects these words or cannot be rendered; the error has the line.
     pub fn first(&self, tokenizer: &Tokenizer, user: &str) -> Result<Vec<u32>, TextError> {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], true)?))
     }
 
-    /// The tokens between a reply and the next one: the reply's end as far as it is missing, the user's next words,
-    /// and the start of the next reply. `last` is the last token of the reply that was sampled.
+    /// Returns the tokens between a reply and the next one: the reply's end as far as it is missing, the
+    /// user's next words, and the start of the next reply. `last` is the last token of the reply that was
+    /// sampled.
     ///
     /// # Errors
-    /// Those of [`check_growth`](Self::check_growth), and a template that refuses these words, cannot be rendered
-    /// with them, or closes this reply otherwise than others.
+    /// Fails like [`check_growth`](Self::check_growth), and a template that rejects these words, cannot be
+    /// rendered with them, or closes this reply otherwise than others.
     pub fn next(&self, tokenizer: &Tokenizer, user: &str, last: Option<u32>) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;
         let mut ids = tokenizer.encode(&self.after_reply(&[(QUESTION, REPLY)], user)?);
@@ -152,7 +156,7 @@ impl ChatFormat {
         Ok(ids)
     }
 
-    /// A reply's text without the token that ended it.
+    /// Returns a reply's text without the token that ended it.
     pub fn reply_text(&self, tokenizer: &Tokenizer, reply: &[u32]) -> String {
         match reply.split_last() {
             Some((last, rest)) if self.stop.contains(last) => tokenizer.decode(rest),
@@ -171,7 +175,7 @@ impl ChatFormat {
         self.template.render(&all, &options)
     }
 
-    /// The text after the last reply of a conversation that goes on with `user`.
+    /// Returns the text after the last reply of a conversation that continues with `user`.
     fn after_reply(&self, turns: &[(&str, &str)], user: &str) -> Result<String, TextError> {
         let mut messages = Vec::new();
         for (question, reply) in turns {
@@ -189,7 +193,7 @@ impl ChatFormat {
         }
     }
 
-    /// The token after a reply, or why a conversation cannot be grown.
+    /// Returns the token after a reply, or why a conversation cannot be grown.
     fn find_close(&self, tokenizer: &Tokenizer) -> Result<u32, String> {
         let after = self.after_reply(&[(QUESTION, REPLY)], NEXT).map_err(|error| error.to_string())?;
         let first = tokenizer.encode(&after).first().copied();
@@ -215,7 +219,7 @@ impl ChatFormat {
         Ok(close)
     }
 
-    /// An opened `<think>` at the start of a reply.
+    /// Returns an opened `<think>` at the start of a reply.
     fn find_opening(&self) -> Result<String, TextError> {
         let question = [Message::user(QUESTION)];
         let (with, without) = (self.render(&question, true)?, self.render(&question, false)?);

@@ -7,15 +7,17 @@
 //! | `python.rs` | values as Python writes them: `str`, `repr` and `json.dumps` |
 //! | `source.rs` | rewriting of a template's source before it is compiled |
 //!
-//! The differences between Jinja in Python and here are fixed in this module: block trimming, Python's JSON and Python's
-//! way of printing values, `raise_exception`, `strftime_now`, the `generation` tags of training templates, string
-//! methods. [`ChatFormat`] grows a conversation token by token without tokenising an earlier turn twice.
+//! The differences between Jinja in Python and here are fixed in this module: block trimming, Python's
+//! JSON and Python's way of printing values, `raise_exception`, `strftime_now`, the `generation` tags of
+//! training templates, string methods. [`ChatFormat`] grows a conversation token by token without
+//! tokenizing an earlier turn twice.
 //!
-//! Left out, and refused with the line that uses it: `continue_final_message`, `%` between a text and values (the filter
-//! `format` works), a minus before a name with an attribute or index (`-x.y`; `-(x.y)` works), blocks and other files,
-//! `cycler`, `joiner`, `varargs`, the filters `truncate`, `wordwrap`, `center`, `wordcount`, `striptags`, `random` and
-//! `filesizeformat`, a third argument of `join` and `replace`, a way of rounding, numbers of texts that are none, the length of
-//! what is undefined, and methods of texts that [`minijinja_contrib::pycompat`] does not have (`rsplit`, `removeprefix` ..).
+//! Left out, and rejected with the line that uses it: `continue_final_message`, `%` between a text and
+//! values (the filter `format` works), a minus before a name with an attribute or index (`-x.y`; `-(x.y)`
+//! works), blocks and other files, `cycler`, `joiner`, `varargs`, the filters `truncate`, `wordwrap`,
+//! `center`, `wordcount`, `striptags`, `random` and `filesizeformat`, a third argument of `join` and
+//! `replace`, a way of rounding, numbers of texts that are none, the length of what is undefined, and
+//! methods of texts that [`minijinja_contrib::pycompat`] does not have (`rsplit`, `removeprefix` ..).
 //!
 //! Different without a word: images and documents are not there, tuples are lists and print as such, `is sequence` is false of a
 //! list cut by `[a:b]`, `true is number` is false, `7 % -3` is 1, `{% autoescape %}` escapes nothing, a loop over `none` runs no
@@ -47,17 +49,17 @@ pub const FIXED_TIME: i64 = 1_721_952_000;
 pub struct Message(Value);
 
 impl Message {
-    /// A message that is a text.
+    /// Creates a message that is a text.
     pub fn new(role: &str, content: &str) -> Self {
         Self([("role", Value::from(role)), ("content", Value::from(content))].into_iter().collect())
     }
 
-    /// The user's words.
+    /// Returns the user's words.
     pub fn user(content: &str) -> Self {
         Self::new("user", content)
     }
 
-    /// The model's words.
+    /// Returns the model's words.
     pub fn assistant(content: &str) -> Self {
         Self::new("assistant", content)
     }
@@ -67,11 +69,12 @@ impl Message {
         Self::new("system", content)
     }
 
-    /// A message as JSON, with whatever else its template reads (`tool_calls`, `reasoning_content` ..). Reasoning may
-    /// also be given as `thinking` or `reasoning`, as in `transformers`.
+    /// Creates a message as JSON, with whatever else its template reads (`tool_calls`,
+    /// `reasoning_content` ..). Reasoning may also be given as `thinking` or `reasoning`, as in
+    /// `transformers`.
     ///
     /// # Errors
-    /// [`TextError::Chat`] for a text that is no JSON, or no object with a `role`.
+    /// Returns [`TextError::Chat`] for a text that is no JSON, or no object with a `role`.
     pub fn from_json(json: &str) -> Result<Self, TextError> {
         let message = value_of(json, "a message")?;
         if message.kind() != ValueKind::Map || message.get_attr("role").is_ok_and(|role| role.is_undefined())
@@ -82,7 +85,7 @@ impl Message {
     }
 }
 
-/// The message with its reasoning under each of the names that templates read.
+/// Returns the message with its reasoning under each of the names that templates read.
 fn with_reasoning(message: Value) -> Value {
     let given =
         |key: &str| message.get_attr(key).ok().filter(|value| !value.is_undefined() && !value.is_none());
@@ -107,10 +110,10 @@ fn with_reasoning(message: Value) -> Value {
 pub struct Tool(Value);
 
 impl Tool {
-    /// A tool as JSON.
+    /// Creates a tool as JSON.
     ///
     /// # Errors
-    /// [`TextError::Chat`] for a text that is no JSON.
+    /// Returns [`TextError::Chat`] for a text that is no JSON.
     pub fn from_json(json: &str) -> Result<Self, TextError> {
         Ok(Self(value_of(json, "a tool")?))
     }
@@ -155,8 +158,8 @@ impl ChatTemplate {
     /// `tool_use`, if there is one. `named_tokens` are the texts that templates know as `bos_token`, `eos_token` ..
     ///
     /// # Errors
-    /// A template that does not compile, with its name and line; none at all, or several of which none is named
-    /// `default`.
+    /// Fails on a template that does not compile, with its name and line; none at all, or several of
+    /// which none is named `default`.
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
@@ -164,7 +167,7 @@ impl ChatTemplate {
         Self::compile(sources, BTreeMap::new(), named_tokens)
     }
 
-    /// The same with templates from files, which errors name.
+    /// Returns the same with templates from files, which errors name.
     pub(crate) fn from_files(
         templates: BTreeMap<String, TemplateFile>,
         named_tokens: BTreeMap<String, String>,
@@ -196,15 +199,15 @@ impl ChatTemplate {
         Ok(Self { environment, sources, files, named_tokens }.at(FIXED_TIME))
     }
 
-    /// A single template without named tokens.
+    /// Creates a single template without named tokens.
     ///
     /// # Errors
-    /// The template does not compile; the error has the line.
+    /// Fails if the template does not compile; the error has the line.
     pub fn from_source(source: &str) -> Result<Self, TextError> {
         Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
     }
 
-    /// The same with another time for `strftime_now`, in seconds since 1970 (UTC).
+    /// Returns the same with another time for `strftime_now`, in seconds since 1970 (UTC).
     pub fn at(mut self, seconds: i64) -> Self {
         self.environment.add_function("strftime_now", move |format: &str| {
             clock::strftime(seconds, format)
@@ -213,7 +216,7 @@ impl ChatTemplate {
         self
     }
 
-    /// The plain template as it was written.
+    /// Returns the plain template as it was written.
     pub fn source(&self) -> &str {
         self.sources.get(self.name(false)).map_or("", String::as_str)
     }
@@ -226,10 +229,10 @@ impl ChatTemplate {
         }
     }
 
-    /// The conversation as text.
+    /// Returns the conversation as text.
     ///
     /// # Errors
-    /// The template refuses (`raise_exception`) or cannot be rendered; the error has the line.
+    /// Fails if the template rejects (`raise_exception`) or cannot be rendered; the error has the line.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self
@@ -258,7 +261,7 @@ fn broken(name: &str, file: Option<&PathBuf>, error: &minijinja::Error) -> TextE
     refusal(file, format!("template `{name}`: {index}{reason}"))
 }
 
-/// An error about a template, with its file where it is from one.
+/// Returns an error about a template, with its file where it is from one.
 fn refusal(file: Option<&PathBuf>, reason: impl Display) -> TextError {
     match file {
         Some(path) => wrong(path, reason),
@@ -266,7 +269,7 @@ fn refusal(file: Option<&PathBuf>, reason: impl Display) -> TextError {
     }
 }
 
-/// The Jinja of `transformers`.
+/// Returns the Jinja of `transformers`.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
@@ -297,7 +300,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Most spaces of a level of JSON: a template that asks for more would fill the memory.
+/// Maximum number of spaces of a level of JSON: a template that asks for more would fill the memory.
 const WIDEST_INDENT: usize = 64;
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`: Python's `json.dumps`.

@@ -37,8 +37,9 @@ fn repr(value: &Value) -> String {
     }
 }
 
-/// A text in Python's quotes: single ones, unless it has single and no double ones. The same rule as in `turnwise_env`, which
-/// shares no crate with this one that could hold it: the table of the test is there too.
+/// Returns a text in Python's quotes: single ones, unless it has single and no double ones. The same rule
+/// as in `turnwise_env`, which shares no crate with this one that could hold it: the table of the test is
+/// there too.
 fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::with_capacity(text.len() + 2);
@@ -71,8 +72,8 @@ fn number(value: &Value) -> String {
     f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
 }
 
-/// The shortest digits that read back as the number, as Python lays them out: with an exponent below 1e-4 and from
-/// 1e16 on.
+/// Returns the shortest digits that read back as the number, as Python lays them out: with an exponent
+/// below 1e-4 and from 1e16 on.
 fn float(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();

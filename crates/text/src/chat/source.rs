@@ -35,7 +35,7 @@ fn copied<'a>(text: &'a str, length: usize, out: &mut String) -> &'a str {
     after
 }
 
-/// True if a block tag, from behind its opening, is just this word.
+/// Returns true if a block tag, from behind its opening, is just this word.
 fn is_tag(tag: &str, word: &str) -> bool {
     let rest = tag.strip_prefix(['-', '+']).unwrap_or(tag).trim_start();
     rest.strip_prefix(word).is_some_and(|rest| {
@@ -48,13 +48,14 @@ fn is_raw(tag: &str) -> bool {
     is_tag(tag, "raw")
 }
 
-/// The bytes of a `raw` block from behind its opening up to the opening of its end: what stands in it is no program.
+/// Returns the bytes of a `raw` block from behind its opening up to the opening of its end: what stands
+/// in it is not a program.
 fn raw_length(tag: &str) -> usize {
     let end = tag.match_indices("{%").find(|(at, open)| is_tag(&tag[at + open.len()..], "endraw"));
     end.map_or(tag.len(), |(at, open)| at + open.len())
 }
 
-/// The start of the next tag, and its closing.
+/// Returns the start of the next tag, and its closing.
 fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     let tags = [("{{", "}}"), ("{%", "%}"), ("{#", "#}")];
     tags.iter().filter_map(|(open, close)| Some((text.find(open)?, *close))).min()
@@ -94,7 +95,8 @@ struct Bracket {
     colons: Vec<usize>,
 }
 
-/// Edits that make calls of the slices with a step in a tag (texts in place of single bytes, in order), and the tag's end.
+/// Edits that make calls of the slices with a step in a tag (texts instead of single bytes, in order),
+/// and the tag's end.
 fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
     let mut edits = Vec::new();
     let mut open: Vec<Bracket> = Vec::new();
@@ -150,7 +152,7 @@ mod tests {
         }
     }
 
-    /// A template with `S(` in place of the start of a call.
+    /// Returns a template with `S(` instead of the start of a call.
     fn called(text: &str) -> String {
         text.replace("S(", &format!("{SLICE}("))
     }

@@ -4,7 +4,7 @@ fn render(source: &str, messages: &[Message], options: &RenderOptions) -> Result
     ChatTemplate::from_source(source)?.render(messages, options)
 }
 
-/// A template's rendering of one message.
+/// Returns a template's rendering of one message.
 fn say(source: &str) -> String {
     render(source, &[Message::user("hi")], &RenderOptions::default()).unwrap()
 }

@@ -72,8 +72,9 @@ impl Tokenizer {
     /// Reads the tokenizer of a model folder with all that its files say about text.
     ///
     /// # Errors
-    /// Name the file and the key: neither `tokenizer.json` nor `vocab.json` with `merges.txt`, an unsupported kind of
-    /// tokenizer, an added token whose id does not follow, an end token that is no token, a broken chat template.
+    /// The error names the file and the key: neither `tokenizer.json` nor `vocab.json` with `merges.txt`,
+    /// an unsupported kind of tokenizer, an added token whose id does not follow, an end token that is no
+    /// token, a broken chat template.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);
@@ -111,7 +112,7 @@ impl Tokenizer {
     /// [`Tokenizer::save_folder_sampled`] with temperature 1 and nothing cut off.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::save_folder_sampled`].
+    /// Fails like [`Tokenizer::save_folder_sampled`].
     pub fn save_folder(&self, folder: &Path) -> Result<(), TextError> {
         self.save_folder_sampled(folder, GenerationSampling::default())
     }
@@ -121,7 +122,7 @@ impl Tokenizer {
     /// settings of sampling are these: a server that reads the file should sample the policy that was trained.
     ///
     /// # Errors
-    /// A folder cannot be made, or a file cannot be read or written, which the error names.
+    /// Fails if a folder cannot be made, or a file cannot be read or written, which the error names.
     pub fn save_folder_sampled(&self, folder: &Path, sampling: GenerationSampling) -> Result<(), TextError> {
         std::fs::create_dir_all(folder).map_err(failed(folder))?;
         let generation = folder.join(GENERATION);
@@ -142,17 +143,17 @@ impl Tokenizer {
         write(&folder.join(TOKENIZER), self.to_json()?.as_bytes())
     }
 
-    /// Ids of the tokens with which the model ends a response; empty where no file names one.
+    /// Returns the ids of the tokens with which the model ends a response; empty if no file names one.
     pub fn end_tokens(&self) -> &[u32] {
         &self.companions.end
     }
 
-    /// Id of the padding token, where a file names one. Nothing here pads.
+    /// Returns the id of the padding token, where a file names one. Nothing here pads.
     pub fn padding_token(&self) -> Option<u32> {
         self.companions.padding
     }
 
-    /// The chat template, where the folder has one.
+    /// Returns the chat template, where the folder has one.
     pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {
         self.companions.chat.as_ref()
     }
@@ -173,7 +174,7 @@ impl Tokenizer {
     }
 }
 
-/// A file's JSON object; `None` without the file.
+/// Returns a file's JSON object; `None` without the file.
 pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, TextError> {
     let path = folder.join(name);
     if !path.is_file() {
@@ -182,7 +183,7 @@ pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Val
     serde_json::from_slice(&read(&path)?).map(Some).map_err(|error| wrong(&path, error))
 }
 
-/// Refuses a file whose added tokens do not get the ids it gives them.
+/// Rejects a file whose added tokens do not get the ids it gives them.
 fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), TextError> {
     #[derive(Deserialize)]
     struct File {
@@ -212,7 +213,7 @@ fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Resul
     Ok(())
 }
 
-/// The tokenizer of a folder that has it as `vocab.json` and `merges.txt`.
+/// Returns the tokenizer of a folder that has it as `vocab.json` and `merges.txt`.
 fn from_parts(folder: &Path, settings: &Map<String, Value>) -> Result<tokenizers::Tokenizer, TextError> {
     let (vocabulary, merges) = (folder.join(VOCABULARY), folder.join(MERGES));
     if !vocabulary.is_file() || !merges.is_file() {
@@ -335,7 +336,8 @@ fn add_tokens(
     Ok(())
 }
 
-/// The strings in a value of `special_tokens_map.json`: a text, an object with a `content`, or a list of either.
+/// Returns the strings in a value of `special_tokens_map.json`: a text, an object with a `content`, or a
+/// list of either.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
@@ -351,7 +353,7 @@ pub(super) struct NamedToken {
     pub(super) file: &'static str,
 }
 
-/// The tokens with a role, such as `eos_token`; `tokenizer_config.json` comes first.
+/// Returns the tokens with a role, such as `eos_token`; `tokenizer_config.json` comes first.
 fn named_tokens(
     folder: &Path,
     settings: &Map<String, Value>,
@@ -371,8 +373,9 @@ fn named_tokens(
     Ok(named)
 }
 
-/// The folder's chat templates by name; the plain one is `default`. Where there are files of templates, what
-/// `tokenizer_config.json` says counts for nothing, as in `transformers`; `files` gets the additional ones.
+/// Returns the folder's chat templates by name; the plain one is `default`. Where there are files of
+/// templates, what `tokenizer_config.json` says counts for nothing, as in `transformers`; `files` gets
+/// the additional ones.
 fn chat_templates(
     folder: &Path,
     settings: &Map<String, Value>,

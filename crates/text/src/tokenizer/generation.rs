@@ -23,14 +23,14 @@ pub struct GenerationSampling {
 }
 
 impl Default for GenerationSampling {
-    /// The whole distribution as it is.
+    /// Returns the whole distribution as it is.
     fn default() -> Self {
         Self { temperature: 1.0, top_k: 0, top_p: 1.0 }
     }
 }
 
 impl GenerationSampling {
-    /// The entries of `generation_config.json` that say so.
+    /// Returns the entries of `generation_config.json` that say so.
     pub fn entries(self) -> [(&'static str, Value); 4] {
         // By its decimal digits: 0.7 and not the f64 that is nearest to the f32.
         let decimal = |value: f32| value.to_string().parse().unwrap_or_else(|_| f64::from(value));
@@ -42,8 +42,8 @@ impl GenerationSampling {
         ]
     }
 
-    /// A `generation_config.json` with this sampling. One that has it stays as it is to the byte, and so does one that is no
-    /// JSON object.
+    /// Returns a `generation_config.json` with this sampling. One that has it stays as it is to the byte,
+    /// and so does one that is no JSON object.
     pub(super) fn put_into(self, content: &[u8]) -> Vec<u8> {
         let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
         let before = entries.clone();
@@ -98,7 +98,7 @@ impl Tokenizer {
     }
 }
 
-/// The ids that end a response and the id of padding.
+/// Returns the ids that end a response and the id of padding.
 ///
 /// A response ends with any id that `generation_config.json` lists (a number or a list), or `config.json` where that file
 /// lists none, as `transformers` takes them, and with the tokenizer's `eos_token`.
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::TokenizerConfig;
 
-    /// A folder with a tokenizer whose tokens from 256 on are these, and with these files.
+    /// Returns a folder with a tokenizer whose tokens from 256 on are these, and with these files.
     fn folder(tokens: [&str; 4], files: &[(&str, &str)]) -> tempfile::TempDir {
         let special_tokens = tokens.map(str::to_owned).to_vec();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };

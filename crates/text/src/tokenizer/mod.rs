@@ -41,9 +41,9 @@ const MOST_IDS: usize = 1 << 24;
 
 /// A byte-level tokenizer.
 ///
-/// Without a normaliser in its file and with all 256 byte characters in its vocabulary (as those trained here) it is
-/// lossless: decoding what was encoded gives the same text for any text. A special token's string inside a text
-/// becomes that token.
+/// Without a normalizer in its file and with all 256 byte characters in its vocabulary (as those trained
+/// here) it is lossless: decoding what was encoded gives the same text for any text. A special token's
+/// string inside a text becomes that token.
 ///
 /// Vocabularies of real models may lack byte characters that hardly any text has (SmolLM2's lacks 21 of the 256).
 /// Encoding such a byte does what the `tokenizers` library does: it becomes the model's `unk_token` where the file
@@ -53,7 +53,7 @@ pub struct Tokenizer {
     library: tokenizers::Tokenizer,
     /// The bytes each id stands for; empty for ids that no token has.
     bytes: Vec<Box<[u8]>>,
-    /// Ids of the 256 single bytes; `None` where the vocabulary lacks the byte's character.
+    /// Ids of the 256 single bytes; `None` if the vocabulary lacks the byte's character.
     byte_ids: Vec<Option<u32>>,
     fast: Option<Fast>,
     /// Ids before every plain text.
@@ -76,7 +76,7 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// Name the file: it cannot be read, or [`Tokenizer::from_json`] refuses it.
+    /// The error names the file: it cannot be read, or [`Tokenizer::from_json`] rejects it.
     pub fn load(path: &Path) -> Result<Self, TextError> {
         Self::from_json(&read(path)?).map_err(|error| match error {
             TextError::Tokenizer(reason) => wrong(path, reason),
@@ -87,15 +87,15 @@ impl Tokenizer {
     /// Reads the text of a `tokenizer.json`.
     ///
     /// # Errors
-    /// The text is no `tokenizer.json`, or not one of a byte-level BPE tokenizer with ids below 2^24.
+    /// Fails if the text is not a `tokenizer.json`, or not one of a byte-level BPE tokenizer with ids below 2^24.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
         Self::new(tokenizers::Tokenizer::from_bytes(json).map_err(refused)?)
     }
 
-    /// The text of its `tokenizer.json`; equal tokenizers give equal bytes.
+    /// Returns the text of its `tokenizer.json`; equal tokenizers give equal bytes.
     ///
     /// # Errors
-    /// The `tokenizers` library cannot write it as JSON.
+    /// Fails if the `tokenizers` library cannot write it as JSON.
     pub fn to_json(&self) -> Result<String, TextError> {
         self.library.to_string(true).map_err(refused)
     }
@@ -103,7 +103,7 @@ impl Tokenizer {
     /// Writes a `tokenizer.json`, whole or not at all.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::to_json`], and a file that cannot be written.
+    /// Fails like [`Tokenizer::to_json`], and a file that cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), TextError> {
         write(path, self.to_json()?.as_bytes())
     }
@@ -148,8 +148,8 @@ impl Tokenizer {
         Ok(Self { library, bytes, byte_ids, fast, prefix, companions: Arc::default() })
     }
 
-    /// Ids of the tokens that stand before every plain text of this model (Llama 3: `<|begin_of_text|>`); none for most models.
-    /// Chat templates write theirs themselves.
+    /// Returns the ids of the tokens that stand before every plain text of this model (Llama 3:
+    /// `<|begin_of_text|>`); none for most models. Chat templates write theirs themselves.
     pub fn text_prefix(&self) -> &[u32] {
         &self.prefix
     }
@@ -169,31 +169,32 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes whose characters the vocabulary lacks: what encoding leaves out, or makes the `unk_token` of.
+    /// Returns the bytes whose characters the vocabulary lacks: what encoding leaves out, or makes the
+    /// `unk_token` of.
     pub fn missing_bytes(&self) -> Vec<u8> {
         (0..=u8::MAX).filter(|&byte| self.byte_ids[usize::from(byte)].is_none()).collect()
     }
 
-    /// Text of token ids, special tokens included. Bytes that are no UTF-8 become U+FFFD, ids without
-    /// a token nothing.
+    /// Returns the text of token ids, special tokens included. Bytes that are no UTF-8 become U+FFFD, ids
+    /// without a token nothing.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.token_bytes(id)).copied().collect();
         String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
-    /// The bytes a token stands for; empty for an id without a token.
+    /// Returns the bytes a token stands for; empty for an id without a token.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.bytes.get(id as usize).map_or(&[], AsRef::as_ref)
     }
 
-    /// Id of a token by its name in the file: that of a special token is its text.
+    /// Returns the id of a token by its name in the file: that of a special token is its text.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.library.token_to_id(token)
     }
 
-    /// True if a token is found in a text wherever its name stands, so that text on either side of it is tokenised
-    /// apart.
+    /// Returns true if a token is found in a text wherever its name stands, so that text on either side
+    /// of it is tokenized apart.
     pub fn splits_text(&self, id: u32) -> bool {
         self.library
             .get_added_tokens_decoder()
@@ -201,7 +202,7 @@ impl Tokenizer {
             .is_some_and(|token| !token.single_word && !token.normalized)
     }
 
-    /// One more than the largest id: rows the embedding needs.
+    /// Returns one more than the largest id: rows the embedding needs.
     pub fn vocab_size(&self) -> usize {
         self.bytes.len()
     }
@@ -336,7 +337,7 @@ fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
     Ok(())
 }
 
-/// The ids that a tokenizer's post-processor puts before a text.
+/// Returns the ids that a tokenizer's post-processor puts before a text.
 fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     let ids = |special| library.encode_fast("a", special).map(|encoding| encoding.get_ids().to_vec());
     let (Ok(bare), Ok(whole)) = (ids(false), ids(true)) else { return Vec::new() };
@@ -344,7 +345,7 @@ fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     whole[..start.unwrap_or(0)].to_vec()
 }
 
-/// The 256 characters that stand for bytes in byte-level vocabularies: the visible ones of Latin-1 for
+/// Returns the 256 characters that stand for bytes in byte-level vocabularies: the visible ones of Latin-1 for
 /// themselves, the others moved to U+0100 and on in order.
 fn byte_alphabet() -> Vec<char> {
     let mut moved = 0x100..;

@@ -1,8 +1,8 @@
-//! The pre-tokenisation of tokenizers trained here, as one regex and as a scanner that cuts the same way.
+//! The pre-tokenization of tokenizers trained here, as one regex and as a scanner that cuts the same way.
 //!
 //! The regex is what `tokenizer.json` carries, so that every reader of that file cuts as we do. The
 //! scanner is what encodes here: a backtracking regex engine needs some forty times as long, and
-//! rollouts tokenise every observation.
+//! rollouts tokenize every observation.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    /// A scanner with these phrases; empty ones and repeats are dropped.
+    /// Creates a scanner with these phrases; empty ones and repeats are dropped.
     pub(super) fn new(phrases: &[String], apart: bool) -> Self {
         let mut phrases: Vec<String> = phrases.iter().filter(|phrase| !phrase.is_empty()).cloned().collect();
         phrases.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -37,23 +37,24 @@ impl Scanner {
         Self { apart, phrases, by_first_byte }
     }
 
-    /// The phrases, longest first.
+    /// Returns the phrases, longest first.
     pub(super) fn phrases(&self) -> &[String] {
         &self.phrases
     }
 
-    /// The regex that cuts as this scanner does.
+    /// Returns the regex that cuts as this scanner does.
     pub(super) fn regex(&self) -> String {
         // With a backslash before them many engines take `<` and `>` for the start and end of a word.
         self.spelt(|character| character.is_ascii_control() || matches!(character, '<' | '>'))
     }
 
-    /// The regex as earlier versions wrote it, which engines that know `\<` and `\>` cut otherwise by.
+    /// Returns the regex as earlier versions wrote it, which engines that know `\<` and `\>` cut otherwise by.
     fn earlier_regex(&self) -> String {
         self.spelt(|character| character.is_ascii_control())
     }
 
-    /// The regex with the numbers of some ASCII characters in place of them; the others are escaped where they are no words.
+    /// Returns the regex with the numbers of some ASCII characters instead of them; the others are
+    /// escaped if they are not words.
     fn spelt(&self, as_number: fn(char) -> bool) -> String {
         let mut regex = String::new();
         for phrase in &self.phrases {
@@ -73,7 +74,8 @@ impl Scanner {
         regex + if self.apart { TAIL_APART } else { TAIL }
     }
 
-    /// The scanner of a regex made by [`Scanner::regex`], by this version or an earlier one; `None` for any other.
+    /// Returns the scanner of a regex made by [`Scanner::regex`], by this version or an earlier one;
+    /// `None` for any other.
     pub(super) fn from_regex(regex: &str) -> Option<Self> {
         // Neither end is the end of the other.
         let joined = regex.strip_suffix(TAIL).map(|head| (head, false));
@@ -98,7 +100,7 @@ impl Scanner {
         (scanner.regex() == regex || scanner.earlier_regex() == regex).then_some(scanner)
     }
 
-    /// Bytes of the first piece of `text`; 0 only for an empty text.
+    /// Returns the bytes of the first piece of `text`; 0 only for an empty text.
     pub(super) fn piece_len(&self, text: &str) -> usize {
         let bytes = text.as_bytes();
         let Some(&first) = bytes.first() else { return 0 };

@@ -13,7 +13,7 @@ pub struct DecodeStream {
 }
 
 impl DecodeStream {
-    /// A stream that has seen nothing.
+    /// Creates a stream that has seen nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -45,7 +45,7 @@ impl DecodeStream {
         }
     }
 
-    /// The rest when no more tokens come: U+FFFD for a character that was cut off, or nothing.
+    /// Returns the rest when no more tokens come: U+FFFD for a character that was cut off, or nothing.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
     }

@@ -113,7 +113,7 @@ fn errors_name_the_cause() {
     assert!(matches!(Tokenizer::from_json(b"{}"), Err(TextError::Tokenizer(_))));
 }
 
-/// A file whose vocabulary is the byte characters without those of 4 and 0xc0.
+/// Returns a file whose vocabulary is the byte characters without those of 4 and 0xc0.
 fn lacking(unknown: Option<&str>) -> Tokenizer {
     let alphabet = byte_alphabet();
     let mut vocabulary = serde_json::Map::new();
@@ -235,7 +235,7 @@ fn speed() {
     }
 }
 
-/// A tokenizer from its file with keys changed, which a normaliser takes the fast encoder from.
+/// Returns a tokenizer from its file with keys changed, which a normalizer takes the fast encoder from.
 fn with_keys(keys: &[(&str, serde_json::Value)]) -> Tokenizer {
     let mut file: serde_json::Value = serde_json::from_str(&trained().to_json().unwrap()).unwrap();
     file["normalizer"] = json!({"type": "NFC"});

@@ -14,7 +14,7 @@ pub struct TokenizerConfig {
     /// Strings that are one token wherever a piece starts with them. Each gets a token whether or
     /// not it occurs.
     pub phrases: Vec<String>,
-    /// Most tokens besides the 256 bytes and the special tokens; phrases count.
+    /// Maximum number of tokens besides the 256 bytes and the special tokens; phrases count.
     pub max_pieces: usize,
     /// True if a name and the number behind it (`shelf 12`) are two pieces rather than one.
     pub split_numbers: bool,
@@ -53,8 +53,8 @@ impl Tokenizer {
     /// spent on parts of words.
     ///
     /// # Errors
-    /// There are more phrases than `max_pieces`, or a special token is given twice, is shorter than two characters or
-    /// has one that is not visible ASCII.
+    /// Fails if there are more phrases than `max_pieces`, or a special token is given twice, is shorter
+    /// than two characters or has one that is not visible ASCII.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,
@@ -68,12 +68,12 @@ impl Tokenizer {
     }
 }
 
-/// A piece as the library writes it, one character a byte.
+/// Returns a piece as the library writes it, one character a byte.
 fn spell(alphabet: &[char], piece: &str) -> String {
     piece.bytes().map(|byte| alphabet[usize::from(byte)]).collect()
 }
 
-/// The pieces of the texts, the most frequent first, equally frequent ones in byte order.
+/// Returns the pieces of the texts, the most frequent first, equally frequent ones in byte order.
 fn frequent_pieces<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     config: &TokenizerConfig,
@@ -108,7 +108,8 @@ fn frequent_pieces<'a>(
     Ok(counted.into_iter().map(|(piece, _)| piece).collect())
 }
 
-/// The id of every token: bytes, special tokens, phrases, and as many pieces as `max_pieces` leaves room for.
+/// Returns the id of every token: bytes, special tokens, phrases, and as many pieces as `max_pieces`
+/// leaves room for.
 fn vocabulary(
     config: &TokenizerConfig,
     scanner: &Scanner,
@@ -141,7 +142,7 @@ fn vocabulary(
     vocabulary
 }
 
-/// The `tokenizer.json`.
+/// Returns the `tokenizer.json`.
 fn tokenizer_json(config: &TokenizerConfig, scanner: &Scanner, vocabulary: &Map<String, Value>) -> Value {
     let added = config.special_tokens.iter().map(|token| {
         json!({

@@ -1,4 +1,4 @@
-//! Settings of a run that change when it is resumed.
+//! Changes of settings when a run is resumed.
 
 use toml::{Table, Value};
 use turnwise_settings::{Problem, SettingsError};
@@ -8,8 +8,8 @@ use super::load::{has_critic, resolve};
 use super::{Config, renamed};
 use crate::TrainError;
 
-/// Keys whose change would make another run of it: the tasks, the model that the checkpoint's weights belong to, the
-/// tokens of its sequences.
+/// Keys that cannot change, because they define the run: its tasks, its model, the tokens of its
+/// sequences.
 const FIXED: [&str; 12] = [
     "name",
     "seed",
@@ -27,10 +27,10 @@ const FIXED: [&str; 12] = [
     "eval.splits",
 ];
 
-/// The config of a run with overrides, checked as a whole.
+/// Returns the config of a run with overrides applied and checked.
 ///
 /// # Errors
-/// A key that a run cannot change once it has begun, or a value that the config refuses.
+/// Fails on keys that cannot change during a run, and on invalid values.
 pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError> {
     let table = Table::try_from(config)
         .map_err(|error| SettingsError(vec![Problem::new("config", error.to_string())]))?;

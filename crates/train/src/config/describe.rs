@@ -1,4 +1,4 @@
-//! Descriptions of the config: for editors, for people in a terminal, and as a page of the guide.
+//! Descriptions of the config for editors, the terminal and the guide.
 
 use turnwise_env::registry::Registry;
 use turnwise_settings::{annotate, reference};
@@ -7,15 +7,16 @@ use super::load::schema_with;
 use super::{Config, Methods};
 use crate::TrainError;
 
-/// The command that writes the reference page, as the page names it.
+/// The command that writes the reference page.
 const COMMAND: &str = "turnwise config reference > docs/reference/config.md";
 
-/// The JSON Schema of a config that may name these worlds and methods: types, ranges, defaults and descriptions.
+/// Returns the JSON Schema of configs with these environments and methods: types, ranges, defaults
+/// and descriptions.
 pub fn schema(worlds: &Registry, methods: &Methods) -> String {
     format!("{:#}", schema_with(worlds, methods))
 }
 
-/// The reference page in Markdown: every table and key with what it allows, its default and its meaning.
+/// Returns the reference page in Markdown: each table and key with range, default and meaning.
 pub fn reference_page() -> String {
     format!(
         "# Config reference\n\n<!-- Made by `{COMMAND}` from the types; a test compares the two. -->\n\n\
@@ -27,10 +28,11 @@ pub fn reference_page() -> String {
 }
 
 impl Config {
-    /// The config as TOML with every key's meaning, range and default above it; what is not set is there as a comment.
+    /// Returns the config as TOML, each key with its meaning, range and default. Unset keys are
+    /// comments.
     ///
     /// # Errors
-    /// A config that TOML cannot hold.
+    /// Fails on a config that TOML cannot hold.
     pub fn to_annotated_toml(&self) -> Result<String, TrainError> {
         Ok(annotate(self)?)
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use toml::{Table, Value};
 
-/// Longest value that a message shows whole.
+/// Longest value that a message shows in full.
 const SHOWN: usize = 40;
 
 /// A key whose values differ.
@@ -13,9 +13,9 @@ const SHOWN: usize = 40;
 pub struct Difference {
     /// The whole key: `optimizer.beta1`.
     pub key: String,
-    /// Its value in the first config; `None` where it has none.
+    /// Value in the first config; `None` if unset.
     pub first: Option<Value>,
-    /// Its value in the second.
+    /// Value in the second config; `None` if unset.
     pub second: Option<Value>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All keys whose values differ, in order.
+/// Returns all keys whose values differ, in order.
 pub fn differences(first: &Table, second: &Table) -> Vec<Difference> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ pub fn differences(first: &Table, second: &Table) -> Vec<Difference> {
     found
 }
 
-/// Differences as a message lists them.
+/// Formats differences for a message.
 pub fn list_differences(differences: &[Difference]) -> String {
     differences.iter().map(Difference::to_string).collect::<Vec<_>>().join(", ")
 }

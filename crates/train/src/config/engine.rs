@@ -4,91 +4,96 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Program that answers at the servers' addresses.
+/// Program of the inference servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerKind {
-    /// vLLM, by the route that `route` names.
+    /// vLLM, by the configured `route`.
     #[default]
     Vllm,
     /// SGLang, by `/generate`.
     Sglang,
 }
 
-/// Route of vLLM by which tokens are asked for.
+/// vLLM route that samples tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerRoute {
-    /// `/inference/v1/generate`, which vLLM 0.32 opens with `--enable-scale-out`: tokens in, tokens out, no text.
+    /// `/inference/v1/generate` (vLLM 0.32 with `--enable-scale-out`): tokens in, tokens out, no
+    /// text.
     #[default]
     Generate,
-    /// `/v1/completions` with token ids for prompts and answers, which vLLM has without a flag since 0.10.2.
+    /// `/v1/completions` with token ids for prompts and answers (vLLM 0.10.2 or newer, no flag).
     Completions,
 }
 
-/// Weights that are handed to servers.
+/// Which weights the servers get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServedWeights {
-    /// The adapter of `policy.lora`, under a name for every version; servers hold several versions at once.
+    /// The adapter of `policy.lora`, with a new name for each version. Servers hold several
+    /// versions at once.
     #[default]
     Adapter,
-    /// All weights as the folder of a model, an adapter merged into them. They replace the server's in place, so that a
-    /// server has one version at a time and belongs to this run.
+    /// All weights as a model folder, with an adapter merged. They replace the server's weights, so
+    /// a server has one version at a time and belongs to this run.
     Full,
 }
 
-/// Entropies of sampled turns, where credit reads them (AEM, EMPG, STAPO): servers give none over the whole vocabulary.
+/// Source of entropies for credit methods that read them (AEM, EMPG, STAPO). Servers report none
+/// over the whole vocabulary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntropyKind {
     /// One scoring pass of the learner: exact over the full vocabulary.
     #[default]
     Exact,
-    /// The negative log-probability of the one token that was sampled: an estimate without bias that costs nothing, and is
-    /// noisy in short turns.
+    /// The negative log-prob of the sampled token: unbiased and free, but noisy in short turns.
     Sampled,
 }
 
-/// Inference servers that sample in the place of the engine in this process. The learner hands every new version of its
-/// adapter (`policy.lora`), or of all weights, to the servers.
+/// Inference servers that sample instead of this process. The learner sends them each new version
+/// of its adapter (`policy.lora`), or of all weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServersConfig {
-    /// Program that the servers run: `vllm` or `sglang`.
+    /// Program of the servers: `vllm` or `sglang`.
     pub kind: ServerKind,
-    /// Route of vLLM: `generate` (`/inference/v1/generate`, with `--enable-scale-out`), or `completions`
-    /// (`/v1/completions`), for servers that cannot have that flag.
+    /// vLLM route: `generate` (`/inference/v1/generate`, with `--enable-scale-out`), or
+    /// `completions` (`/v1/completions`) for servers without that flag.
     pub route: ServerRoute,
-    /// Weights that servers are given: `adapter`, the adapter of `policy.lora` alone, or `full`, all weights in the place
-    /// of the server's own (vLLM with `VLLM_SERVER_DEV_MODE=1` in its environment, or SGLang).
+    /// Weights that servers get: `adapter` (of `policy.lora`), or `full`, all weights, which
+    /// replace the server's (vLLM with `VLLM_SERVER_DEV_MODE=1`, or SGLang).
     pub weights: ServedWeights,
-    /// Base address of every server, such as `http://127.0.0.1:8000`. All serve the model of `policy.model`; a trajectory
-    /// stays with one of them.
+    /// Base addresses of the servers, such as `http://127.0.0.1:8000`. All serve the model of
+    /// `policy.model`. A trajectory stays with one server.
     #[schemars(length(min = 1, max = 1024))]
     pub urls: Vec<String>,
-    /// Folder that this program and the servers share, where adapters or models are written, each version under a new name.
+    /// Folder shared with the servers. Each version of adapter or model is written there under a
+    /// new name.
     pub adapter_dir: PathBuf,
-    /// The same folder as the servers see it, where its path is another one there; empty for the same path.
+    /// Path of that folder on the servers, if it differs; empty if it is the same.
     pub server_adapter_dir: PathBuf,
-    /// Name of the environment variable that holds the servers' API key; empty where they want none.
+    /// Environment variable with the servers' API key; empty if they need none.
     pub api_key_env: String,
-    /// Requests that one server works on at most. Fewer are sent to a server that answers that it is busy or reports a queue.
+    /// Maximum requests at a time per server. A server that reports being busy, or a queue, gets
+    /// fewer.
     #[schemars(range(min = 1, max = 65536))]
     pub max_requests_per_server: usize,
-    /// Seconds until a request without an answer counts as failed. It is then asked again, elsewhere where there are
-    /// several servers.
+    /// Seconds until a request without an answer counts as failed. It is then retried, on another
+    /// server if there is one.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Seconds for which a request, or the loading of an adapter, is tried before it is given up.
+    /// Seconds to retry a request, or the loading of an adapter, before giving up.
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
-    /// Seconds between two readings of a server's own load (`/metrics`) while requests are under way; 0 for none. New
-    /// trajectories begin where least is waiting, and a server with a queue or a full cache is given less.
+    /// Seconds between readings of a server's load (`/metrics`) while requests are running; 0: off.
+    /// New trajectories start on the least loaded server. A server with a queue or a full cache
+    /// gets less.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub load_every_s: f64,
-    /// Entropies of sampled turns where credit reads them: `exact` by a scoring pass of the learner, `sampled` estimated by the
-    /// negative log-probabilities of the sampled tokens.
+    /// Entropies for credit methods that read them: `exact` by a scoring pass of the learner, or
+    /// `sampled`, estimated by the negative log-probs of the sampled tokens.
     pub entropies: EntropyKind,
 }
 
@@ -112,10 +117,10 @@ impl Default for ServersConfig {
 }
 
 impl ServersConfig {
-    /// Refuses settings that cannot work, besides those outside of their ranges.
+    /// Rejects invalid combinations of settings.
     ///
     /// # Errors
-    /// The key, and what would do.
+    /// Returns the key and the fix.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         for (index, url) in self.urls.iter().enumerate() {
             turnwise_settings::check_address(url)

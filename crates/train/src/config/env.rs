@@ -1,25 +1,26 @@
-//! The `[env]` table: keys of every world, and the world's own.
+//! The `[env]` table: keys of every environment, and the environment's own.
 
 use serde::{Deserialize, Serialize};
 use turnwise_env::registry::Registry;
 use turnwise_settings::schema_of;
 
-/// The world and how episodes end. The other keys of the table are the world's own.
+/// The environment and how episodes end. Other keys of the table belong to the environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EnvConfig {
-    /// The kind of world, by its name in the registry.
+    /// Environment kind, by its registered name.
     pub kind: String,
-    /// Split that is trained on.
+    /// Split to train on.
     pub split: String,
-    /// Turns after which an episode is cut off.
+    /// Maximum turns of an episode.
     pub max_turns: usize,
     /// Factor on the environment's rewards.
     pub reward_scale: f64,
-    /// The world's own keys: see its settings type, such as [`turnwise_env::alfworld::AlfworldSettings`].
+    /// Keys of the environment: see its settings type, such as
+    /// [`turnwise_env::alfworld::AlfworldSettings`].
     #[serde(flatten)]
     pub settings: toml::Table,
-    /// The worlds that `kind` may name, and the templates that come with them.
+    /// Environments that `kind` can name, with their templates.
     #[serde(skip)]
     pub worlds: Registry,
 }
@@ -38,13 +39,13 @@ impl Default for EnvConfig {
     }
 }
 
-/// The keys of the `[env]` table that every world has, with their ranges.
+/// Keys of the `[env]` table that all environments have, with their ranges.
 #[derive(Serialize, schemars::JsonSchema)]
 #[serde(default)]
 struct CommonKeys {
-    /// Split that is trained on.
+    /// Split to train on.
     split: String,
-    /// Turns after which an episode is cut off.
+    /// Maximum turns of an episode.
     #[schemars(range(min = 1, max = 100000))]
     max_turns: usize,
     /// Factor on the environment's rewards (ALFWorld gives 1 for success; verl-agent uses 10).
@@ -58,7 +59,7 @@ impl Default for CommonKeys {
     }
 }
 
-/// The JSON Schema of the `[env]` table with these worlds.
+/// Returns the JSON Schema of the `[env]` table with these environments.
 pub(crate) fn env_schema(worlds: &Registry) -> serde_json::Value {
     let common = schema_of::<CommonKeys>();
     let none = serde_json::Map::new();
@@ -73,7 +74,7 @@ impl schemars::JsonSchema for EnvConfig {
         "EnvConfig".into()
     }
 
-    /// The worlds that come with the program.
+    /// Uses the built-in environments.
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         env_schema(&Registry::builtin()).try_into().unwrap_or_default()
     }

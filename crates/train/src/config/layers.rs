@@ -1,4 +1,4 @@
-//! Sources of settings, laid one over the other; every setting remembers which one it came from.
+//! Sources of settings, merged over one another. Each setting remembers its source.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use turnwise_methods::merge;
 use turnwise_settings::{Problem, SettingsError, assignment};
 
-/// One source: its settings, and where each of them stands.
+/// A source: its settings and their locations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
     /// The settings.
@@ -16,8 +16,8 @@ pub(super) struct Layer {
     pub(super) origins: Origins,
 }
 
-/// Origins of settings: the file with its line, or the argument, by `table.key`. Two configs are compared by their settings,
-/// so that any two of these are equal.
+/// Where settings come from: file and line, or argument, by `table.key`. All values of this type
+/// are equal, because configs are compared by their settings.
 #[derive(Clone, Debug, Default)]
 pub struct Origins(BTreeMap<String, String>);
 
@@ -28,7 +28,8 @@ impl PartialEq for Origins {
 }
 
 impl Origins {
-    /// Origin of a setting: itself, what it is inside of, or the first setting inside of it.
+    /// Returns the origin of a setting: its own, that of its table, or that of the first setting in
+    /// it.
     pub fn of(&self, key: &str) -> Option<String> {
         let key = key.split('[').next().unwrap_or(key);
         let mut outer = key;
@@ -48,10 +49,10 @@ impl Origins {
 }
 
 impl Layer {
-    /// A file's text.
+    /// Parses a file.
     ///
     /// # Errors
-    /// Text that is no TOML, with its line.
+    /// Fails on invalid TOML, with the line.
     pub(super) fn file(text: &str, name: &str) -> Result<Self, SettingsError> {
         let line = |at: usize| 1 + text[..at.min(text.len())].matches('\n').count();
         let fail = |error: &toml::de::Error| {
@@ -68,7 +69,7 @@ impl Layer {
         Ok(Self { table, origins: Origins(origins) })
     }
 
-    /// Settings made in code, all of one origin.
+    /// Creates a source from settings made in code.
     pub(super) fn code(table: Table, name: &str) -> Self {
         let mut origins = BTreeMap::new();
         note_keys(&table, "", &mut |key| {
@@ -77,10 +78,11 @@ impl Layer {
         Self { table, origins: Origins(origins) }
     }
 
-    /// An argument written `key.sub=value`. What is not TOML is a bare string: paths and names need no quotes.
+    /// Parses an argument written `key.sub=value`. A value that is not TOML is a string, so paths
+    /// and names need no quotes.
     ///
     /// # Errors
-    /// An argument without a key or a value.
+    /// Fails on an argument without key or value.
     pub(super) fn argument(text: &str) -> Result<Self, SettingsError> {
         let (key, value) = assignment(text).map_err(|error| {
             SettingsError(vec![Problem::new(format!("argument `{text}`"), error.to_string())])
@@ -93,26 +95,26 @@ impl Layer {
         Ok(Self::code(table, &format!("argument `{text}`")))
     }
 
-    /// The value of a top-level string.
+    /// Returns the value of a top-level string.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         self.table.get(key).and_then(Value::as_str)
     }
 
-    /// Lays another source over this one. Tables are merged; lists and values are replaced whole, as are tables that
-    /// name another `kind`.
+    /// Merges another source over this one. Tables are merged; lists, values and tables with
+    /// another `kind` are replaced.
     pub(super) fn put(&mut self, over: Self) {
         merge(&mut self.table, over.table);
         self.origins.0.extend(over.origins.0);
     }
 
-    /// Lays other sources over this one, in order.
+    /// Merges other sources over this one, in order.
     pub(super) fn put_all(&mut self, over: Vec<Self>) {
         for layer in over {
             self.put(layer);
         }
     }
 
-    /// Takes a setting, or a table of them, out.
+    /// Removes a setting or a table.
     pub(super) fn remove(&mut self, key: &str) {
         let mut parts = key.split('.').collect::<Vec<_>>();
         let last = parts.pop().unwrap_or(key);
@@ -123,7 +125,7 @@ impl Layer {
         }
     }
 
-    /// True if the source is `table.kind = NAME` alone.
+    /// Returns true if the source is only `table.kind = NAME`.
     pub(super) fn names_a_kind(&self) -> bool {
         fn leads_to_a_kind(table: &Table) -> bool {
             table.len() == 1
@@ -135,14 +137,14 @@ impl Layer {
         leads_to_a_kind(&self.table)
     }
 
-    /// Every key of the source that leads to a value or a table, as `table.key`.
+    /// Returns all keys of values and tables, as `table.key`.
     pub(super) fn keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
         note_keys(&self.table, "", &mut |key| keys.push(key));
         keys
     }
 
-    /// Origin of a setting ([`Origins::of`]).
+    /// Returns the origin of a setting ([`Origins::of`]).
     pub(super) fn origin(&self, key: &str) -> Option<String> {
         self.origins.of(key)
     }
@@ -152,7 +154,7 @@ fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Calls back with every key and the byte at which it stands. A table's own line counts only where it has one.
+/// Calls `note` with each key and its byte position. Tables count only if they have their own line.
 fn note_lines(table: &DeTable<'_>, key: &str, note: &mut dyn FnMut(String, usize)) {
     for (name, value) in table {
         let inner = join(key, name.get_ref());

@@ -1,4 +1,4 @@
-//! From sources to a checked config.
+//! Loading a config: merge the sources, check, resolve.
 
 use std::path::{Path, PathBuf};
 
@@ -14,58 +14,56 @@ use super::{Config, EnvConfig, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
 
-/// Settings that training alone reads.
+/// Settings that only training reads.
 const TRAINING_KEYS: [&str; 8] =
     ["credit", "objective", "decomposer", "critic", "sft", "train", "rollout.selection", "rollout.overlong"];
 
-/// The sources of a config, in the order in which they win over each other, the weakest first:
+/// The sources of a config, from lowest to highest precedence:
 ///
 /// 1. the defaults;
-/// 2. a whole config that the command line names as its preset (`quickstart`);
+/// 2. a full config that the command line names as its preset (`quickstart`);
 /// 3. the preset that a file names with its `preset` key (the last file that names one);
 /// 4. the files, left to right;
 /// 5. a method that the command line names as its preset, [`ConfigSource::preset`] or an override `preset=NAME`;
 /// 6. the overrides, left to right.
 ///
-/// Tables are merged key by key; a list, and a table that names another `kind`, is replaced whole.
+/// Tables are merged key by key. Lists, and tables with another `kind`, are replaced.
 ///
-/// A method named on the command line takes the place of the method that the files configure: their own method preset is
-/// not applied, and what they say under `credit`, `objective`, `decomposer`, `rollout.selection` and `rollout.overlong`
-/// is dropped, as is `critic` where the method has none.
+/// A method on the command line replaces the method of the files. Their method preset and their
+/// tables `credit`, `objective`, `decomposer`, `rollout.selection` and `rollout.overlong` are
+/// dropped, and `critic` if the method has none.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
-    /// The preset of the command line: a method, or a whole config to start from.
+    /// Preset of the command line: a method, or a full config.
     pub preset: Option<String>,
     /// Config files; later ones win.
     pub files: Vec<PathBuf>,
-    /// `key.sub=value`; they win over everything. The value is TOML, or a bare string.
+    /// Overrides `key.sub=value`, with the highest precedence. The value is TOML or a string.
     pub overrides: Vec<String>,
 }
 
-/// Reads, merges and checks a config.
+/// Loads and checks a config.
 ///
 /// # Errors
-/// Everything that is wrong with the settings, each with the file and line (or the argument) it comes from, its key,
-/// its value and what is allowed.
+/// Returns all invalid settings, each with its origin, key, value and valid range.
 pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     load_with(source, &Registry::builtin(), &Methods::builtin())
 }
 
-/// [`load`], where `env.kind` may name any of these worlds and `prompt.template` any template that comes with them, and
-/// `credit`, `objective.terms` and `preset` any of these methods.
+/// Like [`load`], with these environments and methods.
 ///
 /// # Errors
-/// As [`load`].
+/// Fails like [`load`].
 pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
     resolve(&merged(source, methods, &mut |_| Ok(()))?, worlds, methods)
 }
 
-/// [`load_with`] for playing a policy. What presets and files say about training alone (`credit`, `objective`, `decomposer`,
-/// `critic`, `sft`, `train`, the selection of groups) is left out, and no step is trained: so no rule of training stands in the way
-/// of another world, split or limit.
+/// Like [`load_with`], for playing a policy. Training settings of presets and files (`credit`,
+/// `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups) are ignored, so
+/// that training rules do not prevent another environment, split or limit.
 ///
 /// # Errors
-/// As [`load`].
+/// Fails like [`load`].
 pub fn load_to_play_with(
     source: &ConfigSource,
     worlds: &Registry,
@@ -82,7 +80,7 @@ pub fn load_to_play_with(
     resolve(&merged, worlds, methods)
 }
 
-/// The sources, laid one over the other; `amend` changes what the presets and files say before the overrides are laid over it.
+/// Merges the sources; `amend` changes presets and files before the overrides are applied.
 fn merged(
     source: &ConfigSource,
     methods: &Methods,
@@ -116,10 +114,11 @@ fn merged(
     Ok(merged)
 }
 
-/// The text that overrides give a key such as `env.kind`, however it is spelt; `None` where they do not name it.
+/// Returns the text that overrides set for a key such as `env.kind`, in any notation; `None` if
+/// they do not set it.
 ///
 /// # Errors
-/// An argument that is no setting.
+/// Fails on an invalid argument.
 pub fn overridden(overrides: &[String], key: &str) -> Result<Option<String>, TrainError> {
     let mut merged = Layer::default();
     for text in overrides {
@@ -137,7 +136,7 @@ pub fn overridden(overrides: &[String], key: &str) -> Result<Option<String>, Tra
     Ok(None)
 }
 
-/// Presets and files, laid one over the other.
+/// Merges presets and files.
 fn merge(files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Result<Layer, SettingsError> {
     let of_file =
         files.iter().rev().find_map(|file| Some((file.text("preset")?.to_owned(), file.origin("preset"))));
@@ -173,7 +172,7 @@ fn merge(files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Result<La
     Ok(merged)
 }
 
-/// True if the credit needs a critic, as far as its settings can be read.
+/// Returns true if the credit needs a critic, as far as its settings can be parsed.
 pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
     let credit = layer.table.get("credit").cloned().unwrap_or_else(|| Value::Table(Table::new()));
     let pipeline = credit
@@ -183,19 +182,19 @@ pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
     pipeline.is_some_and(|pipeline| pipeline.needs().values)
 }
 
-/// Reads the config of a run directory as it was resolved.
+/// Loads the resolved config of a run directory.
 ///
 /// # Errors
-/// The file cannot be read or is no TOML, it has a key of an earlier version, or a setting in it is wrong; the error
-/// has the line, the key and what is allowed.
+/// Fails on unreadable files, keys of earlier versions and invalid settings, with line, key and
+/// valid range.
 pub fn load_resolved(path: &Path) -> Result<Config, TrainError> {
     load_resolved_with(path, &Registry::builtin(), &Methods::builtin())
 }
 
-/// [`load_resolved`] with these worlds and methods.
+/// Like [`load_resolved`], with these environments and methods.
 ///
 /// # Errors
-/// As [`load_resolved`].
+/// Fails like [`load_resolved`].
 pub fn load_resolved_with(path: &Path, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
     let layer = read(path)?;
     renamed::check(std::iter::once(&layer))?;
@@ -207,9 +206,9 @@ fn read(path: &Path) -> Result<Layer, TrainError> {
     Ok(Layer::file(&text, &path.display().to_string())?)
 }
 
-/// Holds the settings against the schema, reads them, and holds the config against the rules between settings. The
-/// world's own settings are those of its kind in `worlds`, those of other crates' methods are of the types that `methods`
-/// reads them into, both with their defaults spelled out.
+/// Validates settings against the schema, parses them, and checks the rules between settings.
+/// Settings of environments and of other crates' methods are parsed into their own types, with all
+/// defaults.
 pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
     let mut table = layer.table.clone();
     // The default kind is spelled out, since the kind decides which keys the table may have.
@@ -250,7 +249,7 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
     Ok(config)
 }
 
-/// The schema of a config that may name these worlds and methods.
+/// Returns the schema of configs with these environments and methods.
 pub(super) fn schema_with(worlds: &Registry, methods: &Methods) -> serde_json::Value {
     let mut schema = schema_of::<Config>();
     schema["properties"]["env"] = env_schema(worlds);
@@ -258,7 +257,7 @@ pub(super) fn schema_with(worlds: &Registry, methods: &Methods) -> serde_json::V
     schema
 }
 
-/// The problems with where their settings come from.
+/// Adds origins to problems.
 fn located(layer: &Layer, mut problems: Vec<Problem>) -> Result<(), SettingsError> {
     for problem in &mut problems {
         problem.origin = layer.origin(&problem.key);

@@ -1,4 +1,4 @@
-//! The configuration of a run: typed TOML, unknown keys refused, defaults spelled out when written.
+//! The config of a run: typed TOML. Unknown keys are rejected, and defaults are written out.
 //!
 //! | file | subject |
 //! |---|---|
@@ -64,46 +64,47 @@ pub use turnwise_settings::suggest;
 
 use crate::TrainError;
 
-/// Everything a run depends on.
+/// The full config of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The preset this config started from.
+    /// The preset that this config extends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     /// Name of the run; its directory is `runs/<name>`.
     pub name: String,
     /// Seed of every random draw.
     pub seed: u64,
-    /// The world. Builds with the feature `remote` also have `openenv`, `mcp` and `appworld` (docs/worlds/external.md).
+    /// The environment. Builds with the feature `remote` also have `openenv`, `mcp` and `appworld`
+    /// (docs/worlds/external.md).
     pub env: EnvConfig,
-    /// Prompts made of observations, and actions read from responses.
+    /// Prompts and parsing of responses.
     pub prompt: PromptConfig,
     /// The policy: the model that is trained.
     pub policy: PolicyConfig,
-    /// The warm start on demonstrations.
+    /// SFT on demonstrations before reinforcement learning.
     pub sft: SftConfig,
     /// Sampling of trajectories.
     pub rollout: RolloutConfig,
-    /// Credit: the advantages of turns.
+    /// Credit assignment: the advantages.
     pub credit: CreditConfig,
-    /// Objective: the loss made of advantages.
+    /// The loss.
     pub objective: ObjectiveConfig,
-    /// The optimiser.
+    /// The optimizer.
     pub optimizer: AdamWConfig,
-    /// Source of the per-turn credits of `has` with `decomposer = "external"`.
+    /// Decomposer for `has` with `decomposer = "external"`.
     pub decomposer: DecomposerConfig,
-    /// The critic, where the estimator needs one.
+    /// The critic, if the estimator needs one.
     pub critic: CriticConfig,
-    /// The loop.
+    /// The training loop.
     pub train: TrainConfig,
     /// The evaluation.
     pub eval: EvalConfig,
-    /// The methods that `credit` and `objective` may name; not part of the text.
+    /// Methods that `credit` and `objective` can name; not part of the text.
     #[serde(skip)]
     #[schemars(skip)]
     pub methods: Methods,
-    /// Origins of the settings, for errors that are found later; not part of the text.
+    /// Origins of settings, for later errors; not part of the text.
     #[serde(skip)]
     #[schemars(skip)]
     pub origins: Origins,
@@ -134,46 +135,47 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Credit as a pipeline.
+    /// Creates the credit pipeline.
     ///
     /// # Errors
-    /// A method that is not known, or a setting that cannot work.
+    /// Fails on unknown methods and invalid settings.
     pub fn pipeline(&self) -> Result<Pipeline, TrainError> {
         Ok(Pipeline::with_registry(&self.credit, &self.methods.credit)?)
     }
 
-    /// The loss with its terms.
+    /// Creates the loss with its terms.
     ///
     /// # Errors
-    /// A term that is not known, or a setting that cannot work.
+    /// Fails on unknown terms and invalid settings.
     pub fn loss(&self) -> Result<Loss, TrainError> {
         Ok(Loss::new(&self.objective, &self.methods.objective)?)
     }
 }
 
-/// When a response counts as a valid action.
+/// Which responses count as valid actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
-    /// The response has the asked-for form.
+    /// Responses in the required format.
     #[default]
     Format,
-    /// The action is one of the admissible ones too, where the world lists any.
+    /// Also, the action must be admissible, if the environment lists actions.
     Admissible,
-    /// The world understood the action too (Sokoban: one of its words occurs, verl-agent's rule there).
+    /// Also, the environment must understand the action (Sokoban: it contains one of its words,
+    /// verl-agent's rule).
     Understood,
 }
 
-/// `auto`, `on` or `off`: a setting that can be left to the model's files.
+/// `auto`, `on` or `off`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoOnOff {
-    /// As the model's files say.
+    /// Follow the model's files.
     #[default]
     Auto,
-    /// Yes, or an error.
+    /// On; an error if not supported.
     On,
-    /// No.
+    /// Off.
     Off,
 }
 
@@ -181,23 +183,24 @@ pub enum AutoOnOff {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromptConfig {
-    /// Name of an embedded template, or the path of a template file.
+    /// Name of a built-in template, or path of a template file.
     #[schemars(length(min = 1))]
     pub template: String,
-    /// Sequence layout.
+    /// How turns become token sequences.
     pub layout: Layout,
-    /// Earlier turns that a windowed prompt shows.
+    /// Number of earlier turns in a windowed prompt.
     #[schemars(range(max = 100000))]
     pub history: usize,
-    /// Wrap prompts in the model's chat template: every prompt is what the user says, every response a reply. `auto`
-    /// does so where the model has one.
+    /// Wrap prompts in the model's chat template: prompts are user messages, responses are replies.
+    /// `auto`: if the model has a template.
     pub chat: AutoOnOff,
-    /// System message of the chat. Without it the chat template may put in its own.
+    /// System message of the chat. Absent: the chat template may insert its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// `enable_thinking` for the chat templates that read it (Qwen3); `auto` leaves it to the template.
+    /// `enable_thinking` of chat templates that support it (Qwen3); `auto` leaves it to the
+    /// template.
     pub thinking: AutoOnOff,
-    /// When an action is valid.
+    /// Which responses count as valid actions.
     pub valid: Validity,
 }
 
@@ -219,32 +222,31 @@ impl Default for PromptConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// Folder of a model (`config.json`, `tokenizer.json`, `model.safetensors` or its shards), of an adapter, of a
-    /// run or of its checkpoint, or a model of the Hugging Face hub, as `ORG/NAME` or `ORG/NAME@REVISION`. Without
-    /// it a small model is made from scratch.
+    /// A folder with a model (`config.json`, `tokenizer.json`, safetensors), an adapter, a run or a
+    /// checkpoint; or a hub model, `ORG/NAME` or `ORG/NAME@REVISION`. Absent: a small model from
+    /// scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Learner of the policy: this process (`native`), or a service with the Tinker interface (`tinker`).
+    /// Who trains the policy: this process (`native`), or a Tinker-compatible service (`tinker`).
     pub learner: PolicyLearnerConfig,
-    /// Device of training and sampling: `cpu`, or `cuda` (a program built with that feature, and an NVIDIA
-    /// device of compute capability 8.0 or newer).
+    /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and an NVIDIA
+    /// GPU of compute capability 8.0 or newer).
     pub device: Device,
-    /// Memory of the device in GiB, which the memory plan is held against. Absent: what the device says, where there is
-    /// one; with it a run is planned (`--dry-run`) where there is none.
+    /// Device memory in GiB for the memory plan. Absent: read from the device. Set it to plan
+    /// (`--dry-run`) on a machine without a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
-    /// Number format of matrix products in training and sampling on the CPU: `f32`, or `bf16` with sums and weights in
-    /// `f32`. A device always takes `bf16` so.
+    /// Number format of matrix products on the CPU: `f32`, or `bf16` with weights and sums in
+    /// `f32`. GPUs always use `bf16` in this way.
     pub compute: Compute,
-    /// Compute a prefix that sequences of a micro-batch share (a group's prompt, a template's head) once, in training and
-    /// in the passes beside it. Results differ by rounding. An adapter's dropout, which is drawn for each sequence by
-    /// itself, and `cuda` compute every sequence in full.
+    /// Compute prefixes that sequences of a micro-batch share (a group's prompt, a template's head)
+    /// once. Results differ by rounding. Off with adapter dropout and on `cuda`.
     pub share_prefixes: bool,
-    /// Train a low-rank adapter and leave the model's own weights as they are. Absent: all weights are trained.
+    /// Train a LoRA adapter and freeze the model's weights. Absent: train all weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
-    /// The model from scratch.
+    /// Shape of a model from scratch.
     pub scratch: ScratchConfig,
 }
 
@@ -288,7 +290,7 @@ pub struct ScratchConfig {
     /// Standard deviation of the initial weights.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub initializer_range: f64,
-    /// Most whole pieces in the vocabulary, besides the 256 bytes.
+    /// Maximum number of vocabulary entries besides the 256 bytes.
     #[schemars(range(max = 1000000))]
     pub max_pieces: usize,
 }
@@ -309,7 +311,7 @@ impl Default for ScratchConfig {
 }
 
 impl ScratchConfig {
-    /// The model config for a vocabulary and context.
+    /// Returns the model config for a vocabulary size and context.
     pub fn model_config(&self, vocab_size: usize, max_context: usize) -> ModelConfig {
         ModelConfig {
             vocab_size,
@@ -328,24 +330,25 @@ impl ScratchConfig {
     }
 }
 
-/// The supervised warm start.
+/// SFT on demonstrations before reinforcement learning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
-    /// Updates; 0 leaves the warm start out.
+    /// Updates; 0 turns SFT off.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
-    /// Most demonstrations that are made.
+    /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Before a step, an action that the world does not understand is inserted with this probability,
-    /// without loss on it, so that the policy has seen failures. Worlds over JSON lines or behind servers insert none.
+    /// Probability of inserting an action that the environment does not understand before a step,
+    /// without loss on it, so that the policy has seen failures. Not with JSON-lines and server
+    /// environments.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub invalid_action_prob: f64,
     /// Tokens in one update.
     #[schemars(range(min = 1, max = 100000000))]
     pub batch_tokens: usize,
-    /// Weight of the mean loss on everything but actions, beside the mean loss on actions.
+    /// Weight of the mean loss on all other tokens, added to the mean loss on actions.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub observation_weight: f64,
     /// Peak learning rate.
@@ -356,7 +359,7 @@ pub struct SftConfig {
     pub warmup: u64,
     /// Form of the schedule after the warm-up.
     pub schedule: ScheduleKind,
-    /// A checkpoint every so many updates (and one at the end).
+    /// Updates between checkpoints; there is always one at the end.
     #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
 }
@@ -381,15 +384,16 @@ impl Default for SftConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvalConfig {
-    /// Splits that are evaluated.
+    /// Splits to evaluate.
     pub splits: Vec<String>,
-    /// Tasks per split, the first in content-hash order; 0 takes all.
+    /// Tasks per split, the first in content-hash order; 0 for all.
     #[schemars(range(max = 1000000000))]
     pub tasks: usize,
-    /// Softmax temperature; 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f32,
-    /// Evaluate every so many steps of reinforcement learning, besides before the first and after the last; 0: only these two.
+    /// Training steps between evaluations. Evaluations before the first and after the last step
+    /// always run; 0: only these.
     #[schemars(range(max = 1000000000))]
     pub every: u64,
 }
@@ -406,7 +410,7 @@ impl Default for EvalConfig {
 }
 
 impl Config {
-    /// Every split that the run touches, each once.
+    /// Returns all splits that the run uses, each once.
     pub fn splits(&self) -> Vec<&str> {
         let mut splits = vec![self.env.split.as_str()];
         for split in &self.eval.splits {
@@ -417,15 +421,16 @@ impl Config {
         splits
     }
 
-    /// The critic's adapter: its own settings or the policy's; none where all of its weights are trained.
+    /// Returns the critic's adapter settings, its own or the policy's; `None` if all its weights
+    /// are trained.
     pub fn critic_lora(&self) -> Option<&LoraConfig> {
         self.critic.lora.as_ref().or(self.policy.lora.as_ref())
     }
 
-    /// The config as TOML, every default spelled out.
+    /// Returns the config as TOML, with all defaults.
     ///
     /// # Errors
-    /// A value that TOML cannot hold: a null in a method's settings, or a path that is not UTF-8.
+    /// Fails on values that TOML cannot hold: null, or a path that is not UTF-8.
     pub fn to_toml(&self) -> Result<String, TrainError> {
         toml::to_string_pretty(self)
             .map_err(|error| TrainError::Config { origin: "config".into(), reason: error.to_string() })

@@ -1,8 +1,8 @@
-//! Settings that make no sense, and the key that the error must name.
+//! Invalid settings, and the key that the error must name.
 
 use super::*;
 
-/// Arguments, separated by two spaces, and what the error says of them.
+/// Arguments, separated by two spaces, and part of the error message.
 const NONSENSE: &[(&str, &str)] = &[
     ("optimizer.beta1=1.5", "optimizer.beta1 = 1.5: must be at least 0 and below 1"),
     ("optimizer.beta1=-0.1", "optimizer.beta1"),
@@ -188,7 +188,7 @@ const NONSENSE: &[(&str, &str)] = &[
     ("polisy.device=cpu", "Did you mean `policy`?"),
 ];
 
-/// Nonsense of one world's own settings.
+/// Invalid settings of single environments.
 const WORLDS: &[(&str, &str)] = &[
     ("env.kind=webship", "env.kind"),
     ("env.generator.floor_plans=0", "env.generator.floor_plans"),

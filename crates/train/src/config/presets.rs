@@ -1,37 +1,39 @@
-//! Presets: methods by name, and whole configs.
+//! Presets: methods and full configs.
 
 use turnwise_settings::{Problem, SettingsError, suggest};
 
 use super::layers::Layer;
 use crate::config::Methods;
 
-/// The whole configs that come with the program: name and TOML text.
+/// Full configs in the program: name and TOML text.
 const CONFIGS: [(&str, &str); 1] = [("quickstart", include_str!("../../../../configs/quickstart.toml"))];
 
-/// The settings that make a method: how turns are credited, what the loss is and which data it wants.
+/// Settings that make up a method: credit, loss and data rules.
 pub(super) const METHOD_KEYS: [&str; 5] =
     ["credit", "objective", "decomposer", "rollout.selection", "rollout.overlong"];
 
-/// The names of all presets of this project.
+/// Returns the names of all built-in presets.
 pub fn presets() -> impl Iterator<Item = &'static str> {
     names(&Methods::builtin()).into_iter()
 }
 
-/// The names of whole configs and of the presets of these methods.
+/// Returns the names of full configs and of these methods' presets.
 fn names(methods: &Methods) -> Vec<&'static str> {
     CONFIGS.iter().map(|(name, _)| *name).chain(methods.presets().map(|preset| preset.name)).collect()
 }
 
-/// The settings that a preset stands for.
+/// The settings of a preset.
 pub(super) enum Preset {
-    /// A whole config.
+    /// A full config.
     Whole(Layer),
-    /// A method: its part of the settings under [`METHOD_KEYS`], and the updates of a step where it says how many.
+    /// A method: its settings under [`METHOD_KEYS`], and the number of updates per step if it sets
+    /// one.
     Method(Layer),
 }
 
 impl Preset {
-    /// The preset of a name among those of whole configs and of these methods; `origin` is where the name stands.
+    /// Finds a preset by name among full configs and these methods; `origin` is where the name is
+    /// set.
     pub(super) fn named(name: &str, origin: Option<&str>, methods: &Methods) -> Result<Self, SettingsError> {
         if let Some((_, text)) = CONFIGS.iter().find(|(known, _)| *known == name) {
             return Ok(Self::Whole(Layer::file(text, &format!("preset {name}"))?));
@@ -53,7 +55,7 @@ impl Preset {
         Err(fail(format!("unknown preset{nearest} There are: {}", known.join(", "))))
     }
 
-    /// True if it is a whole config.
+    /// Returns true for a full config.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self, Self::Whole(_))
     }

@@ -1,4 +1,4 @@
-//! Keys of earlier versions and what they are called now.
+//! Renamed keys.
 
 use turnwise_settings::{Problem, SettingsError};
 
@@ -39,7 +39,7 @@ const RENAMED: [(&str, &str); 31] = [
     ("env.shop.options.show_attributes", "env.show_attributes"),
 ];
 
-/// Old key, and what took its place.
+/// Removed keys, and what replaced them.
 const GONE: [(&str, &str); 1] = [(
     "prompt.verl_agent_parsing",
     "is a matter of the prompt template now; remove this key and set prompt.template to one whose [response] reads as \
@@ -47,10 +47,10 @@ const GONE: [(&str, &str); 1] = [(
      \"alfworld-stapo\", \"webshop-stapo\", or a file of your own",
 )];
 
-/// Refuses keys of earlier versions.
+/// Rejects keys of earlier versions.
 ///
 /// # Errors
-/// Every such key, with where it stands and what it is called now.
+/// Returns each such key with its origin and new name.
 pub(super) fn check<'a>(layers: impl IntoIterator<Item = &'a Layer>) -> Result<(), SettingsError> {
     let mut found = Vec::new();
     for layer in layers {

@@ -1,4 +1,4 @@
-//! Rules between settings. The range of one setting alone stands at its field.
+//! Rules between settings. Ranges of single settings are declared at their fields.
 
 use std::path::Path;
 
@@ -16,18 +16,18 @@ use super::{
 };
 use crate::TrainError;
 
-/// Most trajectories of a step.
+/// Maximum trajectories of a step.
 const MOST_TRAJECTORIES: usize = 1 << 20;
 
-/// Most weights of a model from scratch, which is meant to be small.
+/// Maximum weights of a model from scratch, which is meant to be small.
 const MOST_SCRATCH_WEIGHTS: usize = 2_000_000_000;
 
 impl Config {
-    /// Refuses what cannot run, before any long work starts: settings outside of their ranges, and settings that do
-    /// not go together.
+    /// Rejects configs that cannot run, before any long work: settings out of range, and settings
+    /// that do not go together.
     ///
     /// # Errors
-    /// Every setting that is wrong, with its key, its value and what is allowed.
+    /// Returns all invalid settings, each with key, value and valid range.
     pub fn check(&self) -> Result<(), TrainError> {
         let fail = |error: toml::ser::Error| SettingsError(vec![Problem::new("config", error.to_string())]);
         let value = toml::Value::try_from(self).map_err(fail)?;
@@ -37,7 +37,7 @@ impl Config {
         Ok(())
     }
 
-    /// The settings that do not go together, each in its own range.
+    /// Returns the settings that do not go together.
     pub(super) fn rule_problems(&self) -> Vec<Problem> {
         let mut rules = Rules { config: self, found: Vec::new() };
         rules.run();
@@ -80,7 +80,7 @@ impl Rules<'_> {
         self.found.push(Problem::new(key, reason));
     }
 
-    /// Takes the error of a part's own check over, under the part's key.
+    /// Adds the error of a part's own check, under the part's key.
     fn part<E: std::fmt::Display>(&mut self, key: &str, result: Result<(), E>) {
         if let Err(error) = result {
             self.fail(key, error.to_string());
@@ -97,7 +97,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The world has the splits and what else is asked of it.
+    /// Checks that the environment has the splits and features that the config needs.
     fn world(&mut self) {
         let Config { env, eval, train, sft, .. } = self.config;
         if let Err(error) = env.worlds.kind(&env.kind).and_then(|kind| kind.resolve(&env.settings)) {
@@ -129,7 +129,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The template is one of this world's, or a file.
+    /// Checks that the template is one of the environment's, or a file.
     fn prompt(&mut self) {
         let Config { env, prompt, .. } = self.config;
         let name = prompt.template.as_str();
@@ -170,7 +170,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The shape of a model from scratch, and the adapters.
+    /// Checks the shape of a model from scratch, and the adapters.
     fn policy(&mut self) {
         let Config { policy, critic, .. } = self.config;
         for (table, lora) in [("policy.lora", &policy.lora), ("critic.lora", &critic.lora)] {
@@ -210,7 +210,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Demonstrations, where there is a warm start.
+    /// Checks that demonstrations are available if SFT is on.
     fn warm_start(&mut self) {
         let sft = &self.config.sft;
         if sft.steps > 0 && sft.demonstrations == 0 {
@@ -221,7 +221,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Groups, and what is made of their responses.
+    /// Checks groups and the use of their responses.
     fn rollout(&mut self) {
         let Config { rollout, train, .. } = self.config;
         let trajectories = rollout.tasks_per_step * rollout.group_size;
@@ -266,7 +266,7 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// Rollouts under way during updates need weights that the updates leave alone.
+    /// Checks that rollouts during updates have weights that the updates do not change.
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;
@@ -296,7 +296,7 @@ impl Rules<'_> {
         self.fail("rollout.max_staleness", format!("is {max_staleness}, {reason}, or set it to 0"));
     }
 
-    /// Rules of inference servers: what they can be given, and what they answer.
+    /// Checks what inference servers can receive and return.
     fn servers(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let Some(servers) = &rollout.engine else { return };
@@ -323,7 +323,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Turns are selected where a term of the loss acts on them, and nowhere else.
+    /// Checks that turns are selected exactly if a loss term uses them.
     fn selected_turns(&mut self, pipeline: Option<&Pipeline>, loss: &Loss) {
         let Some(pipeline) = pipeline else { return };
         let acts =
@@ -348,7 +348,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Estimator, groups, critic and loss fit each other.
+    /// Checks that estimator, groups, critic and loss fit together.
     fn method(&mut self, pipeline: &Pipeline) {
         let Config { credit, objective, rollout, critic, .. } = self.config;
         let (estimator, has_critic) = (pipeline.estimator(), pipeline.needs().values);
@@ -402,7 +402,7 @@ impl Rules<'_> {
         }
     }
 
-    /// A decomposer is there where credit asks for one, and nowhere else.
+    /// Checks that there is a decomposer exactly if credit needs one.
     fn decomposer(&mut self, pipeline: &Pipeline) {
         let Config { decomposer, env, .. } = self.config;
         let wanted = pipeline.needs().credits;

@@ -1,4 +1,5 @@
-//! Rules of a policy that a service trains: what the service cannot give is refused before any work.
+//! Rules for policies that a service trains: what the service cannot provide is rejected at the
+//! start.
 
 use turnwise_credit::{Pipeline, TurnField};
 use turnwise_objective::{Loss, LossTerm};
@@ -6,12 +7,12 @@ use turnwise_objective::{Loss, LossTerm};
 use super::rules::Rules;
 use super::{Config, DecomposerConfig, PolicyLearnerConfig};
 
-/// Passes that a service of log-probabilities cannot make.
+/// Passes that a service with only log-probs cannot run.
 const LOGPROBS_ONLY: &str =
     "a Tinker-compatible service gives log-probabilities of given tokens and nothing else";
 
 impl Rules<'_> {
-    /// A service trains the policy: what the method needs, it can give.
+    /// Checks that the service can provide what the method needs.
     pub(super) fn service(&mut self, pipeline: Option<&Pipeline>, loss: &Loss) {
         let Config { policy, rollout, decomposer, .. } = self.config;
         let PolicyLearnerConfig::Tinker(tinker) = &policy.learner else { return };

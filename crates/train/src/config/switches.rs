@@ -1,21 +1,22 @@
-//! Settings that are read only where another one, their switch, is set: alone they have no effect and are refused.
+//! Settings that have an effect only if another setting, their switch, is set. Without it they are
+//! rejected.
 //!
-//! The rule is about what the sources say, not about values: a source that writes the switch, even to the value that turns
-//! the setting off, has decided, so that a sweep may switch a part of its base off and leave the rest of it, and a resolved
-//! config, which spells every default out, is always accepted.
+//! The rule concerns sources, not values. A source that sets the switch, even to off, has decided.
+//! A sweep can therefore turn off a part of its base and keep the part's settings, and a resolved
+//! config with all defaults is always accepted.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;
 
-/// Settings of one table with a switch in the same table that is off by default.
+/// Settings of a table whose switch, in the same table, is off by default.
 struct Switched {
-    /// The table; `[]` stands for every table of a list.
+    /// The table; `[]` means every table of a list.
     table: &'static str,
-    /// The settings; all others of the table where there is none.
+    /// The settings; empty: all others of the table.
     keys: &'static [&'static str],
     /// The switch.
     switch: &'static str,
-    /// Its state by default, and how to set it.
+    /// Default state of the switch, and how to set it.
     hint: &'static str,
 }
 
@@ -52,7 +53,7 @@ const SWITCHED: &[Switched] = &[
     },
 ];
 
-/// The settings of these merged sources whose switch no source sets.
+/// Returns the settings whose switch no source sets.
 pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
     let mut found = Vec::new();
     for rule in SWITCHED {
@@ -70,7 +71,7 @@ pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
     found
 }
 
-/// The table at this path with its place, or every table of the list there.
+/// Returns the table at this path, or all tables of the list there, with their paths.
 fn tables<'a>(sources: &'a Table, path: &str) -> Vec<(String, &'a Table)> {
     let (path, is_list) = path.strip_suffix("[]").map_or((path, false), |path| (path, true));
     let mut keys = path.split('.');

@@ -6,7 +6,7 @@ fn with(overrides: &[&str]) -> Result<Config, TrainError> {
     from(None, &[], overrides)
 }
 
-/// A config of files with these texts.
+/// Returns a config of files with these texts.
 fn from(preset: Option<&str>, texts: &[&str], overrides: &[&str]) -> Result<Config, TrainError> {
     from_with(preset, texts, overrides, load)
 }

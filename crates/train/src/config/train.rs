@@ -3,15 +3,16 @@
 use serde::{Deserialize, Serialize};
 use turnwise_model::ScheduleKind;
 
-/// Unit of the shuffle before a pass over a rollout is cut into minibatches of as equal numbers of trajectories as there can be.
+/// What is shuffled before a pass over a rollout is split into minibatches of nearly equal numbers
+/// of trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shuffle {
-    /// Each on its own, so that the samples of a group come into several minibatches.
+    /// Trajectories, so that a group is spread over minibatches.
     #[default]
     Trajectories,
-    /// Whole groups: the samples of a task stay together, so that a minibatch computes the prompt that they share once. Only a group
-    /// that lies on a cut is split.
+    /// Groups, so that a minibatch computes a group's shared prompt once. Only groups at a boundary
+    /// are split.
     Groups,
 }
 
@@ -33,43 +34,43 @@ pub struct TrainConfig {
     /// Updates per pass over a rollout.
     #[schemars(range(min = 1, max = 1000000))]
     pub num_minibatches: usize,
-    /// Unit of the shuffle before each pass is cut into minibatches.
+    /// What is shuffled before a pass over a rollout is split into minibatches.
     pub shuffle: Shuffle,
-    /// Passes over a rollout.
+    /// Passes over a rollout (PPO epochs).
     #[schemars(range(min = 1, max = 1000))]
     pub update_epochs: usize,
-    /// Save the passes over trajectories whose advantages are all zero, which have no gradient. They count in the means of the loss
-    /// all the same. (With a KL or entropy term in the loss they have a gradient and are not skipped; a minibatch without
-    /// any gradient makes no update.)
+    /// Skip the passes of trajectories whose advantages are all zero and that have no gradient.
+    /// They still count in the means of the loss. With a KL or entropy term in the loss they have a
+    /// gradient and are not skipped. A minibatch without any gradient makes no update.
     pub skip_zero_advantage: bool,
-    /// Leave groups out of the update whose returns are all equal, even where a KL or entropy term would act on them (HAS,
-    /// appendix C). Their trajectories still count in the metrics and train a learned decomposer.
+    /// Leave groups of equal returns out of the update, even if a KL or entropy term would act on
+    /// them (HAS, appendix C). They still count in the metrics and train a learned decomposer.
     pub skip_equal_groups: bool,
-    /// Compute the old log-probabilities anew with the learner instead of taking the sampler's.
+    /// Recompute old log-probs with the learner instead of using the sampler's.
     pub recompute_old_logprobs: bool,
-    /// Tokens run through the model at once in each lane.
+    /// Tokens per forward pass in each lane.
     #[schemars(range(min = 1, max = 100000000))]
     pub micro_batch_tokens: usize,
-    /// Data-parallel lanes. Part of what is computed, not of the machine.
+    /// Number of data-parallel lanes. It affects the results, so it does not follow the machine.
     #[schemars(range(min = 1, max = 256))]
     pub lanes: usize,
-    /// Keep only layer inputs for the backward pass and compute the rest again.
+    /// Keep only the inputs of layers for the backward pass and recompute the rest.
     pub recompute_layers: bool,
-    /// A checkpoint every so many steps (and one at the end).
+    /// Steps between checkpoints; there is always one at the end.
     #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
-    /// Checkpoints that are kept; 0 keeps all. Those of a phase's end are always kept.
+    /// Number of checkpoints to keep; 0: all. Those at the end of a phase are always kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
-    /// A split of `eval.splits`: the checkpoint with the best success rate on it so far is kept too, besides the newest ones,
-    /// and `turnwise eval RUN --checkpoint best` evaluates it. Every evaluation (`eval.every`) that is the best then writes
-    /// one. Absent: off.
+    /// A split of `eval.splits`: also keep the checkpoint with the best success on it; `turnwise
+    /// eval RUN --checkpoint best` evaluates it. Each evaluation (`eval.every`) that is the best
+    /// writes a checkpoint. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,
-    /// Write every trajectory of every step: those that are trained on, and those left out because they failed; groups that the selection
-    /// drops are not written.
+    /// Write all trajectories of each step: those that are trained on, and failed ones. Groups that
+    /// the selection drops are not written.
     pub save_trajectories: bool,
-    /// Store with every trajectory what each stage did to each turn's advantage, and why.
+    /// Store with each trajectory what each stage did to each turn's advantage.
     pub explain: bool,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct RunCritic {
 pub(crate) struct CriticReport {
     /// Mean loss over updates.
     pub(crate) loss: f64,
-    /// Share of tokens on the clipped branch.
+    /// Fraction of tokens on the clipped branch.
     pub(crate) clip_fraction: f64,
     /// Mean gradient norm over updates, before clipping.
     pub(crate) gradient_norm: f64,
@@ -39,8 +39,8 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// A critic that starts from the policy's layers. With `lora` it is an adapter of its own on the
-    /// policy's base, which starts as the policy's where the two have the same settings.
+    /// Creates a critic from the policy's layers. With `lora` it is its own adapter on the policy's
+    /// base. If the settings are equal, it starts as the policy's adapter.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,
@@ -63,7 +63,7 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// The critic of a checkpoint. `base` gives the weights that a critic's adapter stands on.
+    /// Returns the critic of a checkpoint. `base` gives the weights that a critic's adapter stands on.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
         base: impl FnOnce() -> Result<Weights, TrainError>,
@@ -84,7 +84,7 @@ impl RunCritic {
         Ok(Self { critic, settings })
     }
 
-    /// Refuses weights that are not finite.
+    /// Rejects weights that are not finite.
     pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
         Ok(self.critic.check_finite()?)
     }
@@ -110,7 +110,7 @@ impl RunCritic {
         Ok(self.critic.optimizer_state().save(optimizer, self.critic.trained_tensors())?)
     }
 
-    /// The value of every response token.
+    /// Returns the value of every response token.
     pub(crate) fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {
         let sequences: Vec<TokenSequence> =
             batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
@@ -147,8 +147,8 @@ impl RunCritic {
     }
 }
 
-/// `1 - Var(R - V) / Var(R)`: 1 where the critic knows every return, 0 where it knows no more than their
-/// mean; 0 where all returns are equal.
+/// `1 - Var(R - V) / Var(R)`: 1 if the critic knows every return, 0 if it knows no more than their
+/// mean; 0 if all returns are equal.
 pub(crate) fn explained_variance(values: &PerToken<f64>, returns: &PerToken<f64>) -> f64 {
     let pairs = || values.values().zip(returns.values()).map(|(value, target)| (*value, *target));
     let variance = |of: &dyn Fn((f64, f64)) -> f64| {

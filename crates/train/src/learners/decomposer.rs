@@ -1,10 +1,10 @@
 //! The decomposer inside the loop: an LLM judge, or TurnRD with its replay and its rounds.
 //!
-//! TurnRD's round protocol (HAS, algorithm 1): rollouts with the network of round `r` frozen, their
-//! records into the replay, policy updates, and at the round's end training on the replay, which gives
-//! the network of round `r + 1`. Every phase can be repeated: a resume cuts the records of the steps off that
-//! it does again, and a network is written under its round's number, so that a run that is killed anywhere goes
-//! on from its checkpoint with the same bits, where its rollouts have the same.
+//! TurnRD's round protocol (HAS, algorithm 1). Rollouts use the frozen network of round `r`. Their
+//! records go into the replay, and the policy is updated. At the end of the round, training on the
+//! replay gives the network of round `r + 1`. Each phase can be repeated: a resume cuts off the
+//! records of repeated steps, and a network is stored under its round's number. A killed run thus
+//! resumes with the same bits, if its rollouts are the same.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) enum RunDecomposer {
     TurnRd(Box<RunTurnRd>),
 }
 
-/// TurnRD, its replay and where it is in its rounds.
+/// TurnRD, its replay and the position within its rounds.
 pub(crate) struct RunTurnRd {
     settings: TurnRdSettings,
     network: TurnRd,
@@ -38,10 +38,10 @@ pub(crate) struct RunTurnRd {
     seed: u64,
 }
 
-/// Rounds, the newest among them, whose held-out records the fit is measured on.
+/// Number of newest rounds whose held-out records are used to measure the fit.
 const MEASURED_ROUNDS: u32 = 4;
 
-/// New records that were trained on and that the fit is measured on, too.
+/// Number of new training records on which the fit is also measured.
 const MEASURED_RECORDS: usize = 64;
 
 /// The turn vectors and the goal vector of one trajectory.
@@ -51,7 +51,8 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Refuses a judge that does not answer. Before a run's warm start, at whose end it would be asked first.
+    /// Rejects a judge that does not answer. Called before SFT, because the judge is first needed
+    /// after it.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
@@ -60,7 +61,7 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// The decomposer a config asks for, as it is after `steps` steps of a run.
+    /// Opens the decomposer of a config in its state after `steps` steps of a run.
     pub(crate) fn open(
         config: &Config,
         directory: &RunDirectory,
@@ -93,7 +94,8 @@ impl RunDecomposer {
     }
 }
 
-/// Credits of a judge. HAS leaves groups out whose returns are all equal: they get zeros, and no question is asked about them.
+/// Returns the credits of a judge. Groups of equal returns get zeros without a question, because
+/// HAS skips them.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -107,7 +109,8 @@ fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<
 }
 
 impl RunDecomposer {
-    /// The credit of every turn of the batch of a step. `warn` is called at once for a judge that does not answer.
+    /// Returns the credit of every turn of the batch of a step. `warn` is called at once for a judge that
+    /// does not answer.
     pub(crate) fn credits(
         &mut self,
         batch: &Batch,
@@ -125,7 +128,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Forgets what it recorded of a step and of all later ones: they will be made again, with other bits.
+    /// Discards records of a step and all later ones, which will be repeated with other results.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -134,7 +137,7 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// Counts of a judge, for a checkpoint.
+    /// Returns the counts of a judge, for a checkpoint.
     pub(crate) fn judge_counts(&self) -> Option<JudgeMetrics> {
         match self {
             Self::Judge(judge) => Some(judge.metrics()),
@@ -142,14 +145,15 @@ impl RunDecomposer {
         }
     }
 
-    /// Goes on from a checkpoint's counts of the judge: the budget is the run's, whatever process has used it.
+    /// Restores the judge's counts from a checkpoint: the budget belongs to the run, across
+    /// processes.
     pub(crate) fn go_on_from(&mut self, counts: JudgeMetrics) {
         if let Self::Judge(judge) = self {
             judge.go_on_from(counts);
         }
     }
 
-    /// Ends a step: a learned network is trained where its round ends, and the counters are read.
+    /// Ends a step: trains a learned network if its round ends, and reads the counters.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         match self {
             Self::TurnRd(turnrd) => turnrd.end_of_step(step, metrics),
@@ -166,9 +170,9 @@ impl RunDecomposer {
 /// TurnRD's credits for trajectories that are already there, from the hidden states of a policy. Every trajectory must have its token sequences.
 ///
 /// # Errors
-/// The network reads vectors of another width than the policy's hidden states (0 where there are none), or a
-/// trajectory lacks the token ids of some turns or has more turns than the network takes. A sequence that the policy
-/// does not take, or hidden states that are not finite.
+/// Fails if the network reads vectors of another width than the policy's hidden states (0 if there are
+/// none), or a trajectory lacks the token ids of some turns or has more turns than the network takes. A
+/// sequence that the policy does not take, or hidden states that are not finite.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -205,7 +209,7 @@ pub fn turnrd_credits(
     credits(batch, network, &vectors)
 }
 
-/// The network's credits of a batch whose vectors, one entry a trajectory, are known.
+/// Returns the network's credits of a batch whose vectors, one entry a trajectory, are known.
 fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTurn<f64>, TrainError> {
     let mut vectors = vectors.iter();
     batch
@@ -225,13 +229,13 @@ fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTu
         .collect()
 }
 
-/// Folder of the network that was trained after `round` rounds.
+/// Returns the folder of the network that was trained after `round` rounds.
 pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
     folder.join(format!("round-{round:04}"))
 }
 
 impl RunTurnRd {
-    /// Credits of a batch by the frozen network; the batch goes into the replay.
+    /// Returns the credits of a batch from the frozen network, and adds the batch to the replay.
     fn credits(
         &mut self,
         batch: &Batch,
@@ -260,7 +264,7 @@ impl RunTurnRd {
         Ok(credits)
     }
 
-    /// Trains the network where `step` was the last of its round.
+    /// Trains the network if `step` was the last of its round.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         let round = self.settings.round_of(step);
         // A run that goes on from an old checkpoint finds later records, which it will make again.
@@ -279,7 +283,7 @@ impl RunTurnRd {
         Ok(self.network.save(&round_folder(&self.folder, round + 1))?)
     }
 
-    /// Trains on all records up to a round, and says how well those held out are known before and after.
+    /// Trains on all records up to a round, and states how well those held out are known before and after.
     fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
         let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);
         for indices in [&mut trained, &mut held_out] {
@@ -337,8 +341,9 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Mean-pooled last hidden states of the policy: for every turn over at most `most` tokens of its observation and response
-/// ([`turn_tokens`]), and over the last `most` tokens of the goal. One scoring pass over the sequences that were sampled.
+/// Returns mean-pooled last hidden states of the policy: of each turn, over at most `most` tokens
+/// of observation and response ([`turn_tokens`]), and over the last `most` tokens of the goal. It
+/// takes one scoring pass over the sampled sequences.
 fn vectors(
     batch: &Batch,
     most: usize,
@@ -377,7 +382,7 @@ fn vectors(
         .collect())
 }
 
-/// The policy's last hidden states of every turn, averaged over at most `most` tokens.
+/// Returns the policy's last hidden states of every turn, averaged over at most `most` tokens.
 pub(crate) fn hidden_states(
     batch: &Batch,
     most: usize,
@@ -387,7 +392,7 @@ pub(crate) fn hidden_states(
     Ok(PerTurn::from_rows(batch, turn_states(batch, most, policy, tokenizer)?))
 }
 
-/// One vector a turn, trajectory by trajectory.
+/// Returns one vector a turn, trajectory by trajectory.
 fn turn_states(
     batch: &Batch,
     most: usize,

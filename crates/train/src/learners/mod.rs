@@ -41,9 +41,9 @@ use turnwise_text::Tokenizer;
 pub(crate) struct Learners {
     /// The policy.
     pub(crate) policy: Box<dyn PolicyLearner>,
-    /// The critic, where the estimator needs values.
+    /// The critic, if the estimator needs values.
     pub(crate) critic: Option<RunCritic>,
-    /// The source of per-turn credits, where a refinement asks for an external one.
+    /// The external decomposer, if a refinement needs one.
     pub(crate) decomposer: Option<RunDecomposer>,
 }
 
@@ -56,7 +56,7 @@ impl Learners {
         }
     }
 
-    /// Everything that credit asks the models of a run about a batch.
+    /// Supplies credit with what it needs from a run's models for a batch.
     pub(crate) fn supply(
         &mut self,
         pipeline: &Pipeline,
@@ -85,7 +85,7 @@ impl Learners {
         Ok(metrics)
     }
 
-    /// Writes everything that a checkpoint goes on from into its folder.
+    /// Writes everything that a checkpoint continues from into its folder.
     pub(crate) fn save(&self, folder: &Path) -> Result<(), TrainError> {
         self.policy.save(folder)?;
         if let Some(critic) = &self.critic {
@@ -95,7 +95,7 @@ impl Learners {
         Ok(())
     }
 
-    /// Refuses weights that are not finite.
+    /// Rejects weights that are not finite.
     pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
         self.policy.check_finite()?;
         match &self.critic {
@@ -143,7 +143,7 @@ pub(crate) fn begin_weights(
     Ok((Weights::adapted(base, adapter)?, Some(model)))
 }
 
-/// Says what a choice of numbers comes to on this machine, where it is not the reference.
+/// Notes how matrix products are computed on this machine, if not in the reference precision.
 fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     if compute != Compute::F32 {
         let note = compute.fallback().unwrap_or_else(|| format!("policy.compute: {}", compute.path()));
@@ -151,7 +151,7 @@ fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     }
 }
 
-/// Says what device the run is on, where it is not the CPU.
+/// Reports what device the run is on, if it is not the CPU.
 pub(crate) fn open_device(config: &Config, observer: &mut dyn Observer) -> Result<(), TrainError> {
     if let Some(device) = config.policy.device.open()? {
         observer.event(Event::Note(format!("device: {device}")));

@@ -1,4 +1,4 @@
-//! The policy in training: what a run asks of it, and the native one.
+//! The policy in training: the interface for a run, and the native implementation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,17 +20,18 @@ use crate::setup;
 /// Token ids with the ranges whose hidden states are averaged.
 pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
 
-/// The hidden states of a policy, where they can be had.
+/// Access to a policy's hidden states, if supported.
 pub trait HiddenStates {
-    /// Longest sequence in tokens that the model takes.
+    /// Maximum tokens of a sequence that the model takes.
     fn max_context(&self) -> usize;
 
-    /// Width of the last hidden state, 0 where hidden states cannot be had.
+    /// Returns the width of the last hidden state, 0 if hidden states cannot be had.
     fn hidden_size(&self) -> usize {
         0
     }
 
-    /// Mean of the last hidden states over ranges of tokens, one vector of [`HiddenStates::hidden_size`] a range.
+    /// Returns the mean of the last hidden states over ranges of tokens, one vector of
+    /// [`HiddenStates::hidden_size`] a range.
     ///
     /// # Errors
     /// Hidden states cannot be had.
@@ -53,16 +54,16 @@ impl HiddenStates for NativeLearner {
     }
 }
 
-/// A policy in training, native or remote: what the loop asks of a [`Learner`] besides its losses.
+/// A policy in training, native or remote: what the loop needs of a [`Learner`] besides its losses.
 ///
-/// The extra passes have defaults that refuse, so that a learner without one says so when an objective declares
-/// that it needs it.
+/// The extra passes are errors by default, so a learner without one reports it when an objective
+/// needs it.
 pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
-    /// One sampler a lane over the weights as they are now, each with room for `max_num_seqs` sequences of
-    /// `max_context` tokens.
+    /// Creates one sampler per lane over the current weights, each with room for `max_num_seqs`
+    /// sequences of `max_context` tokens.
     ///
     /// # Errors
-    /// No sampler can be had.
+    /// Fails if no sampler can be had.
     fn samplers(
         &mut self,
         lanes: usize,
@@ -70,25 +71,24 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         max_context: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError>;
 
-    /// Numbers about the sampling since the last call, and what a user should know of it: of samplers that are
-    /// elsewhere and can fail.
+    /// Returns metrics and notes about sampling since the last call, for remote samplers.
     fn sampling_report(&mut self) -> SamplingReport {
         SamplingReport::default()
     }
 
-    /// Log-probabilities and entropies of the response tokens of the softmax at `temperature` (above 0), under the
-    /// weights as they are now.
+    /// Returns log-probs and entropies of the response tokens under the current weights, at
+    /// `temperature` (above 0).
     ///
     /// # Errors
-    /// They cannot be had.
+    /// Fails if they cannot be had.
     fn score(&mut self, _batch: &[TokenSequence], _temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
         Err(unsupported("scoring pass with entropies"))
     }
 
-    /// Log-probabilities of the response tokens under the reference policy.
+    /// Log-probs of the response tokens under the reference policy.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if there is none.
     fn reference_logprobs(&mut self, _batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         Err(unsupported("a reference policy"))
     }
@@ -97,7 +97,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// start of the phase.
     ///
     /// # Errors
-    /// The learner keeps no reference policy, or the checkpoint cannot be read.
+    /// Fails if the learner keeps no reference policy, or the checkpoint cannot be read.
     fn set_reference(&mut self, _start: &Path) -> Result<(), TrainError> {
         Err(unsupported("a reference policy").into())
     }
@@ -105,7 +105,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// Sets the accumulated gradient aside, so that another can be accumulated.
     ///
     /// # Errors
-    /// Gradients cannot be taken apart.
+    /// Separate gradients are not supported.
     fn stash_gradient(&mut self) -> Result<(), LearnError> {
         Err(unsupported("a second gradient"))
     }
@@ -113,12 +113,12 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// L2 norm of the accumulated gradient.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// Fails if it cannot be had.
     fn gradient_norm(&self) -> Result<f64, LearnError> {
         Err(unsupported("the norm of a gradient before the update"))
     }
 
-    /// Brings the stashed gradient back, multiplied by a factor; what was accumulated since is dropped.
+    /// Restores the stashed gradient, multiplied by a factor; the current gradient is discarded.
     ///
     /// # Errors
     /// None was stashed.
@@ -126,16 +126,16 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         Err(unsupported("a second gradient"))
     }
 
-    /// Starts a phase from the weights as they are: a fresh optimiser, that phase's settings.
+    /// Starts a phase from the current weights, with a fresh optimizer and that phase's settings.
     ///
     /// # Errors
-    /// The settings do not fit.
+    /// Fails if the settings do not fit.
     fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError>;
 
     /// Gives the memory of passes and gradients back until it is needed again.
     fn release(&mut self) {}
 
-    /// Refuses weights that are not finite.
+    /// Rejects weights that are not finite.
     ///
     /// # Errors
     /// Names the tensor.
@@ -143,18 +143,18 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         Ok(())
     }
 
-    /// Writes what a checkpoint needs to go on from: `policy/` and the optimiser's state.
+    /// Writes the checkpoint's `policy/` and optimizer state.
     ///
     /// # Errors
     /// Failures of the file system or the service.
     fn save(&self, folder: &Path) -> Result<(), TrainError>;
 
-    /// The model that an adapter stands on, where only an adapter is trained.
+    /// Returns the model that an adapter stands on, if only an adapter is trained.
     fn base(&self) -> Option<&BaseModel> {
         None
     }
 
-    /// The weights, where they are in this process.
+    /// Returns the weights, where they are in this process.
     fn weights(&self) -> Option<Weights> {
         None
     }
@@ -186,10 +186,10 @@ pub struct NativePolicy {
 }
 
 impl NativePolicy {
-    /// A policy of these weights at the start of a phase.
+    /// Creates a policy of these weights at the start of a phase.
     ///
     /// # Errors
-    /// Settings that do not fit the model; those of [`setup::template`] and [`setup::chat`].
+    /// Fails on settings that do not fit the model; those of [`setup::template`] and [`setup::chat`].
     pub fn new(
         config: &Config,
         phase: Phase,
@@ -202,10 +202,10 @@ impl NativePolicy {
         Ok(Self { learner, tokenizer, reasoning, sampling: setup::sampling(config), base, stashed: None })
     }
 
-    /// The policy of a checkpoint, its optimiser included.
+    /// Returns the policy of a checkpoint, its optimizer included.
     ///
     /// # Errors
-    /// Files that are missing or do not fit the config.
+    /// Fails on files that are missing or do not fit the config.
     pub fn load(config: &Config, checkpoint: &Checkpoint) -> Result<Self, TrainError> {
         let state = checkpoint.state()?;
         let policy = Policy::load(&checkpoint.policy())?;

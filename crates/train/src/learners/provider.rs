@@ -1,4 +1,4 @@
-//! Models of a run as the source of what credit needs.
+//! A run's models as the provider of credit inputs.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, TurnSpan};
 use turnwise_credit::{Provider, ScoreRequest};
@@ -10,7 +10,7 @@ use crate::learners::decomposer::{self, RunDecomposer};
 use crate::learners::policy::PolicyLearner;
 use crate::record::observer::{Event, Observer};
 
-/// The critic, the decomposer and the policy of a run, asked about the batch of one step.
+/// Provides credit inputs for one step from the critic, decomposer and policy of a run.
 pub(crate) struct ModelProvider<'a> {
     /// Gives values.
     pub(crate) critic: Option<&'a mut RunCritic>,
@@ -26,7 +26,7 @@ pub(crate) struct ModelProvider<'a> {
     pub(crate) step: u64,
 }
 
-/// Error for a part that a checked config never asks for.
+/// Error for a part that a checked config never needs.
 fn missing(what: &str) -> TrainError {
     TrainError::Config { origin: "credit".into(), reason: format!("needs {what}, and the run has none") }
 }
@@ -61,8 +61,8 @@ impl Provider for ModelProvider<'_> {
     }
 }
 
-/// The prompt of a turn, exactly as it was sampled from, and a text in the place of the response. `None`
-/// where the turn has no tokens, the text has none, or both are longer than the model's context.
+/// Returns the prompt of a turn, exactly as it was sampled from, and a text instead of the response. `None` if
+/// the turn has no tokens, the text has none, or both are longer than the model's context.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,

@@ -30,7 +30,7 @@ pub(crate) fn policy_from_scratch(
     Ok(Policy { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
 }
 
-/// The shape of the small policy and its tokenizer.
+/// Returns the shape of the small policy and its tokenizer.
 pub(crate) fn scratch_parts(
     config: &Config,
     world: &World,
@@ -59,7 +59,7 @@ pub(crate) fn scratch_parts(
     Ok((model, tokenizer))
 }
 
-/// The text of a demonstration that a tokenizer is trained on.
+/// Returns the text of a demonstration that a tokenizer is trained on.
 fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
     let mut text = String::new();
     for (index, turn) in demonstration.turns.iter().enumerate() {

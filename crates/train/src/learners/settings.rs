@@ -6,7 +6,7 @@ use turnwise_model::LearnerConfig;
 use crate::config::Config;
 use crate::record::position::Phase;
 
-/// A learner's settings at a sampling temperature.
+/// Returns a learner's settings at a sampling temperature.
 pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
     LearnerConfig {
         micro_batch_tokens: config.train.micro_batch_tokens,
@@ -32,7 +32,7 @@ fn dropout_seed(config: &Config, who: Dropout) -> u64 {
     Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
 }
 
-/// The policy's learner in a phase.
+/// Returns the policy's learner in a phase.
 pub(crate) fn phase_learner(config: &Config, phase: Phase) -> LearnerConfig {
     let (temperature, who) = match phase {
         Phase::Sft => (1.0, Dropout::Sft),

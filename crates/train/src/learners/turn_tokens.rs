@@ -1,4 +1,5 @@
-//! The tokens whose hidden states stand for a turn (HAS, appendix B: the turn's observation and action, at most 512).
+//! Which tokens' hidden states represent a turn (HAS, appendix B: the turn's observation and
+//! action, at most 512).
 //!
 //! A prompt has more than its observation: instructions, the goal, the history, the markup of a chat. The observation is
 //! looked for in the prompt's text, from its end, since a history may state the same words before. Where it is not there
@@ -9,7 +10,8 @@ use std::ops::Range;
 use turnwise_core::{Trajectory, TurnSpan};
 use turnwise_text::Tokenizer;
 
-/// For every sequence of a trajectory, the token ranges of each of its turns, at most `most` tokens a turn.
+/// Returns the token ranges of each turn, for each sequence of a trajectory, with at most `most`
+/// tokens per turn.
 pub(super) fn turn_tokens(
     trajectory: &Trajectory,
     most: usize,
@@ -34,8 +36,9 @@ pub(super) fn turn_tokens(
     trajectory.sequences.iter().map(of_sequence).collect()
 }
 
-/// Deals `most` tokens out to observation and response: all of both if they fit; else a half for each, and what one leaves
-/// for the other. The observation is cut at its end, the response, whose action comes last, at its start.
+/// Divides `most` tokens between observation and response: all of both if they fit, otherwise half
+/// each, plus what the other leaves. The observation is cut at its end; the response at its start,
+/// because its action is last.
 fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<Range<usize>> {
     let half = most.div_ceil(2);
     let of_response = response.len().min(half.max(most.saturating_sub(observation.len())));
@@ -45,7 +48,8 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// The tokens of the last occurrence of `words` in a text of these tokens; those at its edges may hold other text too.
+/// Returns the tokens of the last occurrence of `words` in a text of these tokens; those at its edges may
+/// hold other text too.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {
@@ -63,7 +67,7 @@ fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usiz
     Some(first..last + 1)
 }
 
-/// The mean over several ranges of the means over each, one vector for every entry of `turns`.
+/// Returns the mean over several ranges of the means over each, one vector for every entry of `turns`.
 pub(super) fn means_of_ranges<'a>(
     means: &[Vec<f32>],
     turns: impl IntoIterator<Item = &'a Vec<Range<usize>>>,

@@ -1,4 +1,4 @@
-//! Memory that a run will need of the machine, and what to change where that is too much.
+//! The memory that a run needs, and what to change if it is too much.
 
 use std::fmt::{self, Display};
 
@@ -17,14 +17,14 @@ use crate::rollout::engines::sampling_lanes;
 /// Bytes of a gibibyte.
 pub(crate) const GIB: f64 = (1u64 << 30) as f64;
 
-/// The plan of a run beside the memory of the machine, and of the device where it trains on one.
+/// A run's memory plan with the memory of the machine and, if used, of the device.
 #[derive(Clone, Debug)]
 pub struct MemoryReport {
     /// The machine's own memory.
     pub machine: Memory,
     /// The memory of the NVIDIA device (`policy.device = "cuda"`).
     pub device: Option<Memory>,
-    /// Settings that need less where the run trains, with the total in bytes that they lead to.
+    /// Settings that need less memory, with the resulting total in bytes.
     pub advice: Vec<(String, u64)>,
 }
 
@@ -33,7 +33,7 @@ pub struct MemoryReport {
 pub struct Memory {
     /// The plan of one process.
     pub plan: MemoryPlan,
-    /// Bytes that there are, or that this program may take; where that is known.
+    /// Available bytes, or the limit of this program, if known.
     pub size: Option<u64>,
 }
 
@@ -112,13 +112,13 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
     }
 }
 
-/// True if servers are given all weights.
+/// Returns true if servers are given all weights.
 fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
 
-/// Bytes that a run keeps in the folder that it shares with servers, where it hands them all weights: one version in single
-/// precision, since the one before is deleted before the next one is written.
+/// Returns the bytes in the folder shared with servers, if they get all weights: one version in
+/// f32, because the previous one is deleted first.
 pub(crate) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
     sends_all_weights(config).then_some(4 * parameters as u64)
 }
@@ -142,25 +142,25 @@ impl MemoryReport {
         report
     }
 
-    /// The memory that the run trains in: the device's, where it trains on one.
+    /// Returns the memory that the run trains in: the device's, where it trains on one.
     pub fn trained_in(&self) -> &Memory {
         self.device.as_ref().unwrap_or(&self.machine)
     }
 
-    /// The most that it takes where it trains, in bytes.
+    /// Returns the peak memory where it trains, in bytes.
     pub fn total(&self) -> u64 {
         self.trained_in().plan.peak()
     }
 
-    /// True if the machine has room for what sampling and training take beside each other and a third more, so that neither
-    /// needs to give its memory back for the other: `4 sum <= 3 size` of [`MemoryPlan::sum`]. False where the run trains on a
-    /// device, which keeps its own.
+    /// Returns true if the machine has room for sampling and training together plus a third, so
+    /// that neither must free its memory for the other: `4 sum <= 3 size` of [`MemoryPlan::sum`].
+    /// False for training on a device.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)
     }
 
-    /// True if it fits, where the sizes are known.
+    /// Returns true if it fits, where the sizes are known.
     pub fn fits(&self) -> Option<bool> {
         let all = std::iter::once(&self.machine).chain(&self.device).map(Memory::fits);
         all.reduce(|one, other| match (one, other) {
@@ -169,7 +169,7 @@ impl MemoryReport {
         })?
     }
 
-    /// One line to warn with where it does not fit.
+    /// Returns one line to warn with where it does not fit.
     pub fn warning(&self) -> Option<String> {
         let device = self.device.iter().map(|device| ("device", device));
         let (place, memory) =
@@ -188,7 +188,7 @@ impl MemoryReport {
         Some(text)
     }
 
-    /// Single changes that lower the total, those that save most first.
+    /// Returns single changes that lower the total, best first.
     fn less(&self, config: &Config, model: &ModelConfig) -> Vec<(String, u64)> {
         let mut changes: Vec<(String, Config)> = Vec::new();
         let mut change = |text: String, with: &dyn Fn(&mut Config)| {
@@ -231,7 +231,7 @@ impl MemoryReport {
     }
 }
 
-/// Tells the observer where a run may not fit.
+/// Warns the observer if a run may not fit.
 pub(crate) fn warn(config: &Config, model: &ModelConfig, observer: &mut dyn Observer) {
     if let Some(warning) = MemoryReport::new(config, model).warning() {
         observer.event(Event::Note(warning));
@@ -248,7 +248,7 @@ fn size(bytes: u64) -> String {
 }
 
 impl Memory {
-    /// The items by phase, and the most at a time.
+    /// Returns the items by phase, and the most at a time.
     fn write_items(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (phase, title) in [
             (PlanPhase::Always, "always"),
@@ -309,7 +309,7 @@ impl Display for MemoryReport {
     }
 }
 
-/// Memory of this machine in bytes, or of the control group this program runs in where that is less.
+/// Returns the memory of this machine in bytes, or of the program's control group if that is less.
 pub fn machine_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let total = read("/proc/meminfo").as_deref().and_then(total_of);

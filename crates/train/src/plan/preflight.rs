@@ -1,4 +1,4 @@
-//! A run's start without the run: everything is checked, nothing is written and no weights are made.
+//! The checks of a run's start, without writing files or creating weights.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ pub struct Preflight {
     pub missing: Vec<String>,
     /// Memory that the run needs.
     pub memory: MemoryReport,
-    /// Bytes of disk that it needs in the folder that it shares with inference servers (`rollout.engine.adapter_dir`), where
-    /// it hands them all weights.
+    /// Bytes of disk needed in the folder shared with inference servers
+    /// (`rollout.engine.adapter_dir`), if they get all weights.
     pub shared_folder: Option<u64>,
 }
 
 /// The part of a run's start that needs no model.
 pub(crate) struct Checked {
-    /// The run directory, which is yet to be made.
+    /// The run directory, which does not exist yet.
     pub(crate) directory: RunDirectory,
     /// Template of the prompts.
     pub(crate) template: PromptTemplate,
@@ -51,11 +51,12 @@ pub(crate) struct Checked {
     pub(crate) panels: Panels,
 }
 
-/// Checks a config and builds its world: what [`crate::Run::start`] and [`preflight`] share, so that neither passes what
-/// the other refuses; a start asks a judge for an answer besides.
+/// Checks a config and builds its environment. [`crate::Run::start`] and [`preflight`] share it, so
+/// both accept the same configs; a start also contacts a judge.
 ///
 /// # Errors
-/// Settings that cannot run, a folder that holds a run already, a world that cannot be built, or a split without tasks.
+/// Fails on settings that cannot run, a folder that holds a run already, a world that cannot be built, or
+/// a split without tasks.
 pub(crate) fn checked(
     config: &Config,
     root: &Path,
@@ -77,7 +78,7 @@ pub(crate) fn checked(
     Ok(Checked { directory, template, world, panels })
 }
 
-/// An unknown split as the setting that names it, and where that stands.
+/// Converts an unknown split into an error about the setting that names it, with its origin.
 fn of_split(config: &Config, error: TrainError) -> TrainError {
     match error {
         TrainError::Env(EnvError::UnknownSplit { split, known }) => no_tasks(config, &split, &known).into(),
@@ -85,7 +86,7 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
-/// Refuses a context that the model has no positions for: sampling would refuse it, after the warm start.
+/// Rejects a context that the model has no positions for: sampling would reject it, after the warm start.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
     let (key, context) = ("rollout.max_context", config.rollout.max_context);
     if context <= positions {
@@ -150,7 +151,8 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     })
 }
 
-/// The folder with the decoder of a policy, which for an adapter is its base's, and the decoder's shape.
+/// Returns the folder with the decoder of a policy, which for an adapter is its base's, and the decoder's
+/// shape.
 pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainError> {
     let folder = if is_adapter(policy) {
         base::find(policy, AdapterFile::read(policy)?.base.as_ref())?
@@ -161,7 +163,7 @@ pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainErr
     Ok((folder, model))
 }
 
-/// The shape of a model whose weights may not be there yet, and its tokenizer where that is there.
+/// Returns the shape of a model whose weights may not exist yet, and its tokenizer if it exists.
 fn model_of(
     path: &Path,
     missing: &mut Vec<String>,

@@ -1,5 +1,5 @@
-//! Abandoned files of a run: results of steps that it went back from, made by weights that it does not go on from, and checkpoints of a
-//! start that was cut off.
+//! Abandoned files of a run: results of steps that it went back from, made by weights that it does not
+//! continue from, and checkpoints of a start that was cut off.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,9 @@ fn position_of(path: &Path) -> Option<Position> {
     path.file_name()?.to_str()?.split('.').next()?.parse().ok()
 }
 
-/// Moves trajectories and evaluations behind a position out of the way, to `abandoned/N/` in the run: from every folder of the run
-/// whose files are named by positions, so that evaluations by hand (`turnwise eval --out RUN/FOLDER/`) are among them.
+/// Moves trajectories and evaluations after a position to `abandoned/N/` in the run, from all
+/// folders with files named by position. These include evaluations by hand (`turnwise eval --out
+/// RUN/FOLDER/`).
 ///
 /// # Errors
 /// Those of the file system.
@@ -42,8 +43,9 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
     Ok(())
 }
 
-/// Moves what a start that was cut off left in a folder that is no run yet out of the way, to `abandoned/N/`: its checkpoints, the base of its
-/// adapter, its metrics and TurnRD's records. It may have had other settings, while a run takes what is there for its own.
+/// Moves the remains of an interrupted start, in a folder that is not a run yet, to `abandoned/N/`:
+/// checkpoints, base, metrics and TurnRD records. They may have other settings, and a run would
+/// take them for its own.
 ///
 /// # Errors
 /// Those of the file system.
@@ -61,7 +63,7 @@ pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     if target.is_some() { sync_folder(root) } else { Ok(()) }
 }
 
-/// A new folder for what is moved.
+/// Returns a new folder for moved files.
 fn free(root: &Path) -> PathBuf {
     first_free(|number| root.join(FOLDER).join(number.to_string()))
 }

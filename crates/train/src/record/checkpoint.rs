@@ -26,8 +26,8 @@ const ABANDONED: &str = "abandoned-";
 /// The state of the run in a checkpoint.
 const STATE: &str = "state.json";
 
-/// The state of a run besides weights and optimiser state. All random draws come from coordinates, so that
-/// there is no generator state to keep.
+/// State of a run besides weights and optimizer. Random draws are derived from coordinates, so
+/// there is no generator state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position of the run.
@@ -37,10 +37,10 @@ pub struct CheckpointState {
     /// Tasks drawn from the training order. Absent in runs of before there was a choice of groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_drawn: Option<u64>,
-    /// The KL coefficient, where it adapts.
+    /// The KL coefficient, if it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
-    /// The model that the policy's adapter stands on, where only an adapter is trained.
+    /// Base model of the policy's adapter, if only an adapter is trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseModel>,
     /// Counts of the judge, in runs that have one.
@@ -58,20 +58,20 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The policy as a Hugging Face folder, or its adapter as PEFT's.
+    /// Returns the policy as a Hugging Face folder, or its adapter as PEFT's.
     pub fn policy(&self) -> PathBuf {
         self.path.join("policy")
     }
 
-    /// The optimiser's state.
+    /// Returns the optimizer's state.
     pub fn optimizer(&self) -> PathBuf {
         self.path.join("optimizer.safetensors")
     }
 
-    /// Names of the files and folders that the learners wrote: all but the run's own.
+    /// Returns the names of the files and folders that the learners wrote: all but the run's own.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// Fails if the folder cannot be read.
     pub(crate) fn learner_files(&self) -> Result<Vec<OsString>, TrainError> {
         let failed = |error| TrainError::io(&self.path, error);
         let entries = fs::read_dir(&self.path).map_err(failed)?;
@@ -81,17 +81,17 @@ impl Checkpoint {
         Ok(names.map_err(failed)?.into_iter().filter(|name| !own(name)).collect())
     }
 
-    /// The critic, or its adapter, likewise, in runs that have one.
+    /// Returns the critic, or its adapter, likewise, in runs that have one.
     pub fn critic(&self) -> PathBuf {
         self.path.join("critic")
     }
 
-    /// The critic's optimiser's state.
+    /// Returns the critic's optimizer's state.
     pub fn critic_optimizer(&self) -> PathBuf {
         self.path.join("critic-optimizer.safetensors")
     }
 
-    /// The rest of the state.
+    /// Returns the rest of the state.
     ///
     /// # Errors
     /// Its `state.json` cannot be read, or is not the state of a checkpoint.
@@ -100,8 +100,8 @@ impl Checkpoint {
     }
 }
 
-/// Writes a checkpoint: `fill` puts policy and optimiser into the folder it is given. A whole checkpoint of the
-/// same position is left as it is: a run comes to a position with one set of bits only.
+/// Writes a checkpoint; `fill` writes policy and optimizer into its folder. Runs are deterministic,
+/// so an existing complete checkpoint of the same position is kept.
 ///
 /// # Errors
 /// Failures of `fill` or of the file system. The checkpoint that was there before stays.
@@ -140,10 +140,10 @@ pub fn write(
     Ok(checkpoint)
 }
 
-/// The whole checkpoints of a run, oldest first. Unfinished and incomplete ones are left out.
+/// Returns the whole checkpoints of a run, oldest first. Unfinished and incomplete ones are left out.
 ///
 /// # Errors
-/// The run's folder `checkpoints` cannot be read.
+/// Fails if the run's folder `checkpoints` cannot be read.
 pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
     Ok(folders(run)?
         .into_iter()
@@ -151,18 +151,18 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
         .collect())
 }
 
-/// The newest whole checkpoint.
+/// Returns the newest whole checkpoint.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
 
-/// The newest checkpoint whose every file has its checksum; `report` hears of newer ones that are broken.
+/// Returns the newest checkpoint with correct checksums; calls `report` for newer, broken ones.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
     for checkpoint in folders(run)?.into_iter().rev() {
         match verify(&checkpoint.path, Check::Contents) {
@@ -176,10 +176,10 @@ pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Re
     Err(nothing_to_resume(run))
 }
 
-/// The checkpoint of a position, checked file by file.
+/// Returns the checkpoint of a position, checked file by file.
 ///
 /// # Errors
-/// Names the positions there are, or what is wrong with the one asked for.
+/// Names the existing positions, or what is wrong with the requested one.
 pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
     let all = folders(run)?;
     let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {
@@ -193,11 +193,12 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
     Ok(checkpoint.clone())
 }
 
-/// Moves the checkpoints behind a position out of the way, under names that nothing looks for: a run that goes
-/// on from there with other settings comes to these positions with other bits.
+/// Renames the checkpoints after a position, so that they are no longer found. A run that continues
+/// from there with other settings reaches these positions with other weights.
 ///
 /// # Errors
-/// The run's folder `checkpoints` cannot be read or flushed to disk, or a checkpoint in it cannot be renamed.
+/// Fails if the run's folder `checkpoints` cannot be read or flushed to disk, or a checkpoint in it
+/// cannot be renamed.
 pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     for checkpoint in folders(run)? {
         if checkpoint.position > position {
@@ -213,7 +214,7 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
 /// and what kills left. Checkpoints behind `written` are broken ones that a resume passed over: they do not count, and are written again.
 ///
 /// # Errors
-/// The run's folder `checkpoints` cannot be read, or a folder in it cannot be renamed or removed.
+/// Fails if the run's folder `checkpoints` cannot be read, or a folder in it cannot be renamed or removed.
 pub fn prune(
     run: &RunDirectory,
     written: Position,
@@ -258,7 +259,8 @@ fn entries(run: &RunDirectory) -> Result<Vec<PathBuf>, TrainError> {
     entries.map(|entry| Ok(entry.map_err(|error| TrainError::io(&folder, error))?.path())).collect()
 }
 
-/// Everything that is named like a checkpoint and says where it is from, oldest first, whole or not.
+/// Returns all folders named like a checkpoint, with their positions, oldest first, complete or
+/// not.
 fn folders(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
     let named = |path: PathBuf| {
         let position = path.file_name()?.to_str()?.parse().ok()?;
@@ -273,7 +275,7 @@ fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
     serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
 }
 
-/// Compares a checkpoint with its own list; the error says what is missing.
+/// Verifies a checkpoint against its list; the error names what is missing.
 fn verify(folder: &Path, check: Check) -> Result<(), String> {
     let Some(manifest) = Manifest::read(folder)? else {
         // Checkpoints of earlier versions promise nothing; the parts that are always there must be.

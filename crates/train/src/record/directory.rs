@@ -28,7 +28,7 @@ pub use crate::record::position::{Phase, Position};
 pub enum RunStatus {
     /// A process works on it, or was killed while it did.
     Running,
-    /// It was asked to stop and can be resumed.
+    /// The run was asked to stop and can be resumed.
     Interrupted,
     /// All steps are done.
     Finished,
@@ -55,7 +55,7 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes a new run directory; refuses one that already holds a run.
+    /// Makes a new run directory; rejects one that already holds a run.
     ///
     /// # Errors
     /// `root` has a `config.toml` already, or the folders of a run cannot be made in it.
@@ -68,7 +68,7 @@ impl RunDirectory {
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// A run directory that is yet to be made.
+    /// Returns a run directory that is yet to be made.
     ///
     /// # Errors
     /// `root` has a `config.toml` already.
@@ -77,10 +77,10 @@ impl RunDirectory {
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// Refuses a folder that already holds a run.
+    /// Rejects a folder that already holds a run.
     ///
     /// # Errors
-    /// `root` has a `config.toml`; the error says how to continue that run.
+    /// `root` has a `config.toml`; the error states how to continue that run.
     pub fn check_free(root: &Path) -> Result<(), TrainError> {
         if root.join("config.toml").exists() {
             return Err(TrainError::file(
@@ -102,17 +102,17 @@ impl RunDirectory {
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A file or folder inside it.
+    /// Returns a file or folder inside it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Folder of the checkpoints.
+    /// Returns the folder of the checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.root.join("checkpoints")
     }
@@ -120,7 +120,7 @@ impl RunDirectory {
     /// Writes a file aside and renames it when whole.
     ///
     /// # Errors
-    /// The file or the folder that it is in cannot be made or written.
+    /// Fails if the file or the folder that it is in cannot be made or written.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainError> {
         write_atomically(&self.root.join(name), content)
     }
@@ -128,7 +128,7 @@ impl RunDirectory {
     /// Writes a value as indented JSON.
     ///
     /// # Errors
-    /// The value has no form in JSON, or the file cannot be written.
+    /// Fails if the value has no form in JSON, or the file cannot be written.
     pub fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), TrainError> {
         let mut text = serde_json::to_string_pretty(value)
             .map_err(|error| TrainError::file(&self.root.join(name), error.to_string()))?;
@@ -139,7 +139,7 @@ impl RunDirectory {
     /// Reads a JSON file of the run.
     ///
     /// # Errors
-    /// The file cannot be read, or what is in it is not a `T` as JSON; the error names the file.
+    /// Fails if the file cannot be read or is not a `T` as JSON; the error names the file.
     pub fn read_json<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Result<T, TrainError> {
         let path = self.root.join(name);
         let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
@@ -163,7 +163,8 @@ impl RunDirectory {
         self.write_json("status.json", &Status { state: RunStatus::Failed, position, reason })
     }
 
-    /// The error of an update with the batch that led to it, which is written to `failed/` for inspection.
+    /// Returns the error of an update with the batch that led to it, which is written to `failed/` for
+    /// inspection.
     pub(crate) fn keep_diverged(&self, error: TrainError, position: Position, batch: &Batch) -> TrainError {
         // What failed for want of disk, a peer or a service says so itself; a batch says nothing about it.
         match error {
@@ -202,7 +203,7 @@ impl RunDirectory {
 /// Writes trajectories as JSON lines, compressed with zstd where the name ends in `.zst`.
 ///
 /// # Errors
-/// The file or the folder that it is in cannot be made or written.
+/// Fails if the file or the folder that it is in cannot be made or written.
 pub fn write_trajectories<'a>(
     path: &Path,
     trajectories: impl Iterator<Item = &'a Trajectory>,
@@ -249,10 +250,11 @@ pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
     Ok(trajectories)
 }
 
-/// Writes a file whole or not at all, in a folder that is made where it is missing.
+/// Writes a file atomically, and creates its folder if missing.
 ///
 /// # Errors
-/// The folder cannot be made, the path names no file, or the file cannot be written or put in its place.
+/// Fails if the folder cannot be created, if the path names no file, or if the file cannot be
+/// written or renamed.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(|error| TrainError::io(path, error))?;
@@ -260,7 +262,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     turnwise_files::write_atomically(path, content).map_err(|error| TrainError::io(path, error))
 }
 
-/// The first of numbered paths, from 1 on, where nothing is.
+/// Returns the first of numbered paths, from 1 on, if nothing is.
 pub(crate) fn first_free(path: impl Fn(u32) -> PathBuf) -> PathBuf {
     let mut number = 1;
     while path(number).exists() {

@@ -1,5 +1,5 @@
-//! Earlier configs of a run, kept where a resume changes its settings: `config-before-step-000012.toml`, and from the second change on with
-//! its number, `config-before-step-000005-2.toml`.
+//! Earlier configs of a run, kept if a resume changes settings: `config-before-step-000012.toml`,
+//! then `config-before-step-000005-2.toml` and so on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::TrainError;
 use crate::record::directory::{Phase, Position, RunDirectory};
 
-/// Number and position of the change that a file is named by.
+/// Returns the number and position of the change that a file is named by.
 fn change_of(name: &str) -> Option<(u32, Position)> {
     let label = name.strip_prefix("config-before-")?.strip_suffix(".toml")?;
     match label.split('-').collect::<Vec<_>>().as_slice() {
@@ -17,7 +17,7 @@ fn change_of(name: &str) -> Option<(u32, Position)> {
     }
 }
 
-/// All changes with their files, in the order in which they were made.
+/// Returns all changes with their files, in the order in which they were made.
 fn changes(run: &RunDirectory) -> Result<Vec<(u32, Position, PathBuf)>, TrainError> {
     let io = |error| TrainError::io(run.root(), error);
     let mut found = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Resu
     Ok(name)
 }
 
-/// The configs that a run's warm start of so many steps was done with, as it is now: several where settings changed in the midst of it.
+/// Returns the configs used during the first SFT steps (several if settings changed on resume).
 ///
 /// # Errors
 /// Those of the file system.
@@ -58,8 +58,8 @@ pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBu
     Ok(configs)
 }
 
-/// The config that the work up to a position was done with, as the run has it now: what a resume went back behind was done again with later
-/// settings.
+/// Returns the config with which the work up to a position was done. Work that a resume repeated
+/// was done with later settings.
 ///
 /// # Errors
 /// Those of the file system.

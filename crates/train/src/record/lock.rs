@@ -14,7 +14,7 @@ pub const LOCK: &str = "run.lock";
 /// The lock of a run directory, until it is dropped or the process ends. The file holds the process's id.
 #[derive(Debug)]
 pub struct RunLock {
-    /// None where the file system knows no locks.
+    /// None if the file system knows no locks.
     _file: Option<File>,
     root: PathBuf,
     /// True if the folder was made for the lock.
@@ -22,11 +22,11 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Locks a run directory, which is made where it is missing; `None` where another process holds it. A file system
-    /// without locks is as if it were free.
+    /// Locks a run directory, and creates it if missing; `None` if another process holds it. On a
+    /// file system without locks it always succeeds.
     ///
     /// # Errors
-    /// The folder cannot be made or written to.
+    /// Fails if the folder cannot be made or written to.
     pub fn try_take(root: &Path) -> Result<Option<Self>, TrainError> {
         let made = !root.exists();
         let path = root.join(LOCK);
@@ -52,7 +52,7 @@ impl RunLock {
     /// Locks a run directory.
     ///
     /// # Errors
-    /// Another process holds it.
+    /// Fails if another process holds it.
     pub fn take(root: &Path) -> Result<Self, TrainError> {
         Self::try_take(root)?.ok_or_else(|| {
             let holder = fs::read_to_string(root.join(LOCK)).unwrap_or_default();
@@ -66,7 +66,7 @@ impl RunLock {
 }
 
 impl Drop for RunLock {
-    /// Removes the folder where no run came of it.
+    /// Removes the folder if no run came of it.
     fn drop(&mut self) {
         let alone = || fs::read_dir(&self.root).ok().map(|entries| entries.count() == 1);
         if self.made && alone() == Some(true) {

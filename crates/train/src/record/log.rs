@@ -1,4 +1,4 @@
-//! `log.jsonl`: what happened, with times, beside the numbers of `metrics.jsonl`.
+//! `log.jsonl`: events with times, in addition to `metrics.jsonl`.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -18,13 +18,13 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// Passes everything on to another observer and writes down what is worth keeping.
+/// Forwards events to another observer and writes important ones to the log.
 pub(crate) struct Logged<'a> {
     inner: &'a mut dyn Observer,
     file: File,
 }
 
-/// Passes everything on to another observer and remembers the notes, for a log that is yet to be opened.
+/// Forwards everything to another observer, and keeps the notes for a log that is opened later.
 pub(crate) struct Remembered<'a> {
     pub(crate) inner: &'a mut dyn Observer,
     pub(crate) notes: Vec<String>,

@@ -22,7 +22,7 @@ impl Metrics {
         self.0.insert(tag.to_owned(), value);
     }
 
-    /// One number, if it was set.
+    /// Returns one number, if it was set.
     pub fn get(&self, tag: &str) -> Option<f64> {
         self.0.get(tag).copied()
     }
@@ -57,8 +57,8 @@ impl MetricsWriter {
     /// of reinforcement learning behind those of the warm start on TensorBoard's single axis.
     ///
     /// # Errors
-    /// `metrics.jsonl` cannot be read or written, a line of it before the last is no line of metrics, or no event
-    /// file can be made in the run's folder.
+    /// Fails if `metrics.jsonl` cannot be read or written, if a line before the last is invalid, or
+    /// if no event file can be created.
     pub fn open(run: &RunDirectory, position: Position, sft_steps: u64) -> Result<Self, TrainError> {
         let path = run.path("metrics.jsonl");
         let kept: String = read_metrics(&path)?
@@ -99,10 +99,11 @@ impl MetricsWriter {
     }
 }
 
-/// Reads `metrics.jsonl`; a torn last line (the run was killed while writing) is left out.
+/// Reads `metrics.jsonl`; an incomplete last line (after a kill) is left out.
 ///
 /// # Errors
-/// The file is there and cannot be read, or a line before its last is no line of metrics; the error has its number.
+/// Fails if the file exists but cannot be read, or if a line before the last is invalid; the error
+/// has its number.
 pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
     if !path.exists() {
         return Ok(Vec::new());

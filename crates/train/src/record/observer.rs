@@ -1,4 +1,4 @@
-//! Events of a run for whoever started it. Libraries never print.
+//! Events of a run for its caller. Libraries never print.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::setup::World;
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A part of the work begins; the text says which.
+    /// A part of the work begins; the text names it.
     Stage(&'a str),
     /// A fact worth a line, for example the size of the model.
     Note(String),
@@ -35,7 +35,7 @@ pub enum Event<'a> {
         solved: usize,
         /// Tokens sampled so far.
         tokens: usize,
-        /// The round of the step, where its selection may take several.
+        /// Round of the step, if its selection can take several.
         round: Option<Round>,
     },
     /// A step is finished.
@@ -56,7 +56,7 @@ pub enum Event<'a> {
 pub struct Round {
     /// Its number, from 1.
     pub number: usize,
-    /// Rounds after which the batch is taken as it is.
+    /// Maximum number of rounds; the batch is then used as it is.
     pub most: usize,
     /// Groups chosen in the rounds before.
     pub kept: usize,
@@ -64,7 +64,7 @@ pub struct Round {
     pub wanted: usize,
 }
 
-/// Position of a run at which an evaluation is asked for.
+/// Position of a run at which an evaluation is due.
 pub struct EvaluationPoint<'a> {
     /// Position of the run.
     pub position: Position,
@@ -76,21 +76,21 @@ pub struct EvaluationPoint<'a> {
     pub world: &'a World,
     /// The policy's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// Samplers over the policy's weights, one a lane.
+    /// Samplers over the policy's weights, one per lane.
     pub samplers: &'a mut [Box<dyn Sampler + Send>],
 }
 
-/// Receives the events of a run, and evaluates when asked to.
+/// Receives the events of a run, and evaluates when requested.
 pub trait Observer {
     /// Something happened.
     fn event(&mut self, event: Event<'_>);
 
-    /// Evaluates the policy and writes `eval/<position>.json` of the run; `Break` where it was interrupted before it
-    /// was done. The text of an error ends the run.
+    /// Evaluates the policy and writes `eval/<position>.json` of the run. Returns `Break` if
+    /// interrupted. An error ends the run.
     ///
     /// # Errors
-    /// The reason why the evaluation could not be carried out, or why its file could not be written; it ends the run
-    /// as [`crate::TrainError::Observer`].
+    /// Returns the reason why the evaluation could not be carried out, or why its file could not be
+    /// written; it ends the run as [`crate::TrainError::Observer`].
     fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String>;
 }
 

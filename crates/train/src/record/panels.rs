@@ -21,11 +21,11 @@ pub struct Panels {
     pub evaluation: BTreeMap<String, Panel>,
 }
 
-/// Pins the panels of a config; refuses a panel that shares a task with the training split.
+/// Pins the panels of a config; rejects a panel that shares a task with the training split.
 ///
 /// # Errors
-/// A split that is not there, whose data cannot be read or that has two tasks of one name; an evaluation split with
-/// fewer tasks than `eval.tasks`; or a task that a panel shares with the training split, which the error names.
+/// Fails on a missing or unreadable split, two tasks with one name, an evaluation split with fewer
+/// tasks than `eval.tasks`, or a task that a panel shares with training (named in the error).
 pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
     let train = PinnedSplit::pin(set, &config.env.split)?;
     let mut evaluation = BTreeMap::new();
@@ -37,19 +37,20 @@ pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
     Ok(Panels { train_hash: train.hash().to_owned(), train_tasks: train.len(), evaluation })
 }
 
-/// The first `count` tasks of a split in content-hash order; 0 takes all.
+/// Returns the first `count` tasks of a split in content-hash order; 0 takes all.
 ///
 /// # Errors
-/// The split is not there, its data cannot be read, it has two tasks of one name, or it has fewer than `count` tasks.
+/// Fails if the split is not there, its data cannot be read, it has two tasks of one name, or it has
+/// fewer than `count` tasks.
 pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, TrainError> {
     Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
 }
 
-/// The panel that a run pinned for a split when it started, held against the tasks as they are now; `None` where it
-/// pinned none for this split.
+/// Returns the panel that a run fixed for a split at its start, verified against the current tasks;
+/// `None` if the run has none for this split.
 ///
 /// # Errors
-/// A task of it is gone, or is another one under its name.
+/// Fails if a task of it is gone, or is another one under its name.
 pub fn pinned(run: &RunDirectory, split: &str, set: &dyn TaskSet) -> Result<Option<Panel>, TrainError> {
     let mut panels: Panels = run.read_json("panel.json")?;
     let Some(panel) = panels.evaluation.remove(split) else { return Ok(None) };
@@ -61,10 +62,10 @@ fn verify_panel(run: &RunDirectory, panel: &Panel, set: &dyn TaskSet) -> Result<
     panel.verify(set).map_err(|error| TrainError::file(&run.path("panel.json"), error.to_string()))
 }
 
-/// Refuses to go on when the world is not the one the run began with.
+/// Rejects to continue when the world is not the one the run began with.
 ///
 /// # Errors
-/// A task is gone, or is another one under its name; the error names the first of the evaluation.
+/// Fails if a task is missing or has changed; the error names the first.
 pub fn verify(run: &RunDirectory, config: &Config, set: &dyn TaskSet) -> Result<(), TrainError> {
     let panels: Panels = run.read_json("panel.json")?;
     for panel in panels.evaluation.values() {

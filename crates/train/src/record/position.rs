@@ -24,7 +24,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The name used for checkpoints, trajectories and evaluations.
+    /// Returns the name used for checkpoints, trajectories and evaluations.
     pub fn label(self) -> String {
         match self.phase {
             Phase::Sft => format!("sft-{:06}", self.step),

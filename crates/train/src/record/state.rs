@@ -1,4 +1,4 @@
-//! The state of a run: what a checkpoint holds besides weights.
+//! The state of a run that a checkpoint stores besides weights.
 
 use crate::config::Config;
 use crate::record::checkpoint::CheckpointState;
@@ -7,7 +7,7 @@ use crate::record::directory::{Phase, Position};
 /// The start of reinforcement learning.
 pub(crate) const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
 
-/// Position of a run, and the numbers that follow from what it has seen.
+/// Position of a run, and numbers that depend on its past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunState {
     /// Position of the run.
@@ -19,14 +19,15 @@ pub struct RunState {
 }
 
 impl RunState {
-    /// The state of a run that begins.
+    /// Returns the state of a run that begins.
     pub fn new(config: &Config) -> Self {
         let phase = if config.sft.steps > 0 { Phase::Sft } else { Phase::Rl };
         Self { position: Position { phase, step: 0 }, tasks_drawn: 0, kl_coef: config.objective.kl.coef }
     }
 
-    /// The state that a checkpoint holds, for a run that goes on with this config. A KL coefficient that has adapted since goes on
-    /// from where it is, unless the config has another one than that which the checkpoint was `made` with.
+    /// Returns the state of a checkpoint for a run that continues with this config. An adapted KL
+    /// coefficient is kept, unless the config has another coefficient than the one the checkpoint
+    /// was `made` with.
     pub fn of_checkpoint(made: &Config, config: &Config, state: &CheckpointState) -> Self {
         // Runs of before there was a choice of groups drew as many tasks as they have groups.
         let drawn = || state.position.rl_step() * config.rollout.tasks_per_step as u64;

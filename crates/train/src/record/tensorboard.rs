@@ -1,7 +1,7 @@
 //! TensorBoard event files, scalars only.
 //!
-//! A file is a sequence of records `u64 length | u32 masked crc of the length | data | u32 masked crc
-//! of the data` (little endian, CRC-32C); the data is an `Event` message in protobuf wire format.
+//! A file is a sequence of records `u64 length | u32 masked crc of the length | data | u32 masked
+//! crc of the data` (little-endian, CRC-32C). The data is a protobuf `Event` message.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -18,7 +18,7 @@ impl EventWriter {
     /// Starts a new file in `directory`. `wall_time` is in seconds since 1970.
     ///
     /// # Errors
-    /// The file cannot be made in `directory`, or its first record cannot be written.
+    /// Fails if the file cannot be made in `directory`, or its first record cannot be written.
     pub fn create(directory: &Path, wall_time: f64) -> std::io::Result<Self> {
         let (seconds, process) = (wall_time as u64, std::process::id());
         // Two starts of one process within a second have files of their own.
@@ -41,7 +41,7 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -49,7 +49,7 @@ impl EventWriter {
     /// Writes scalars of one step.
     ///
     /// # Errors
-    /// The file cannot be written, for example on a full disk.
+    /// Fails if the file cannot be written, for example on a full disk.
     pub fn scalars<'a>(
         &mut self,
         wall_time: f64,

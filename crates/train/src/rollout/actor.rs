@@ -14,7 +14,7 @@ use crate::rollout::RolloutContext;
 use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
-/// The world with what stands between it and a policy: prompts, parsing, tokens.
+/// The environment and everything between it and a policy: prompts, parsing, tokens.
 pub struct Actor {
     /// Tasks and environments.
     pub world: World,
@@ -24,15 +24,15 @@ pub struct Actor {
     pub parser: ActionParser,
     /// Text to ids and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// The model's chat format around the prompts, where it has one that is used.
+    /// The model's chat format around the prompts, if it has one that is used.
     pub chat: Option<ChatFormat>,
 }
 
 impl Actor {
-    /// The actor of a config in a world.
+    /// Returns the actor of a config in a world.
     ///
     /// # Errors
-    /// A template that cannot be read, a chat format that does not fit.
+    /// Fails on a template that cannot be read, a chat format that does not fit.
     pub fn new(config: &Config, world: World, tokenizer: Arc<Tokenizer>) -> Result<Self, TrainError> {
         let template = setup::template(config)?;
         let chat = setup::chat(config, &tokenizer)?;
@@ -44,7 +44,7 @@ impl Actor {
         Prompter { template: &self.template, tokenizer: &self.tokenizer, chat: self.chat.as_ref() }
     }
 
-    /// Context of a training step's rollout.
+    /// Returns the context of a training step's rollout.
     pub fn context<'a>(
         &'a self,
         config: &Config,

@@ -1,4 +1,4 @@
-//! The engines that sample under a config, and where responses end.
+//! The sampling engines of a config, and where responses end.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use crate::config::{Config, RolloutConfig};
 use crate::rollout::prompting::Prompter;
 use crate::setup;
 
-/// Sampling parameters of a config: the prompt template says where responses end, and the model's own end tokens do. Where a chat
-/// model may reason first, the engine of this process gets strings to look for, since a stop token would end reasoning, too.
+/// Returns the sampling parameters of a config. Responses end at the template's stop strings and
+/// the model's end tokens. If a chat model may reason first, the native engine uses strings,
+/// because a stop token would also end the reasoning.
 pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
     let Prompter { template, tokenizer, chat } = prompter;
     let mut params = SamplingParams {
@@ -37,8 +38,9 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// The token that a stop string can be looked for as, which needs no decoding while sampling: no other token has the
-/// string inside, and it has one byte, so that it cannot come about between tokens either.
+/// Returns the token that a stop string can be looked for as, which needs no decoding while sampling: no
+/// other token has the string inside, and it has one byte, so that it cannot come about between tokens
+/// either.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
     let mut having =

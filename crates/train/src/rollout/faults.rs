@@ -1,17 +1,18 @@
 //! Trajectories that ended through no fault of the policy.
 //!
-//! An environment that fails, or a request that no sampler can answer, says nothing about the policy. Trained on as a
-//! failure, such a trajectory would move the mean and the deviation of its whole group. So it is sampled again where the
-//! config says so ([`crate::config::OnError::Resample`]), and whatever still has failed is taken out of its group before rewards are
-//! shaped and credit is assigned: no estimator, no graph and no loss ever sees it. It stays in the trajectory files
-//! with its stop reason.
+//! A failure of the environment or the sampler says nothing about the policy. If such a trajectory
+//! were trained on as a failure, it would change the mean and deviation of its group. So it is
+//! sampled again if configured ([`crate::config::OnError::Resample`]). Trajectories that still fail
+//! are removed from their groups before reward shaping and credit assignment. They stay in the
+//! trajectory files with their stop reason.
 
 use turnwise_core::{Group, Sampler, StopReason, Trajectory};
 
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 
-/// True if a trajectory ended through no fault of the policy: its environment failed, or no sampler could answer.
+/// Returns true if a trajectory ended through no fault of the policy: its environment failed, or no
+/// sampler could answer.
 pub fn is_faulty(trajectory: &Trajectory) -> bool {
     trajectory.stop.is_failure()
 }
@@ -20,7 +21,7 @@ pub fn is_faulty(trajectory: &Trajectory) -> bool {
 /// Returns the trajectories in job order and how many were sampled again; `None` when it was stopped from outside.
 ///
 /// # Errors
-/// Those of [`super::run`].
+/// Fails like [`super::run`].
 pub fn run_with_resampling<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -57,7 +58,8 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Takes the trajectories that failed out of their groups, and drops groups with fewer than `least` members left.
+    /// Removes failed trajectories from their groups, and drops groups with fewer than `least`
+    /// members left.
     pub(crate) fn take_out(groups: &mut Vec<Group>, least: usize) -> Self {
         let mut faults = Self::default();
         for group in groups.iter_mut() {
@@ -76,10 +78,10 @@ impl Faults {
         faults
     }
 
-    /// Refuses to go on without a group.
+    /// Rejects to continue without a group.
     ///
     /// # Errors
-    /// The number of those that failed, and the first reason.
+    /// Returns the number of those that failed, and the first reason.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         match self.reason() {
             Some(reason) => Err(TrainError::Rollout {

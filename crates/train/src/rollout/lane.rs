@@ -1,9 +1,10 @@
 //! One lane of a rollout: its trajectories from reset to end.
 //!
-//! A trajectory waits either for its response ([`Sampler`]) or for its environment ([`super::pool`]). Worlds whose steps are
-//! instantaneous ([`turnwise_core::TaskSet::is_instant`]) are called in place, so that everything happens in the same order
-//! every time. With others the order in which environments answer decides which responses are decoded together, and
-//! nothing else: draws have seeds by coordinates, and a response's numbers do not depend on what is decoded beside it.
+//! A trajectory waits either for its response ([`Sampler`]) or for its environment
+//! ([`super::pool`]). Environments with instantaneous steps
+//! ([`turnwise_core::TaskSet::is_instant`]) are called in place, in a fixed order. For others, the
+//! order of their answers only affects which responses are decoded together. Seeds come from
+//! coordinates, and a response's numbers do not depend on other sequences.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -124,8 +125,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Goes on with the trajectories whose environments are done; waits for one where there is nothing to sample.
-    /// Returns those that end.
+    /// Continues the trajectories whose environments have answered; waits for one if there is
+    /// nothing to sample. Returns those that ended.
     fn take_outcomes(&mut self) -> Result<Vec<(usize, Trajectory)>, TrainError> {
         let mut ended = Vec::new();
         if self.waiting.is_empty() {
@@ -219,7 +220,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Sampling parameters of a task: its own limit counts where it is the smaller one.
+    /// Returns the sampling parameters of a task; its own limit applies if smaller.
     fn params(&self, task: &Task) -> SamplingParams {
         let mut params = self.context.params.clone();
         params.max_tokens =
@@ -227,8 +228,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         params
     }
 
-    /// The observation within the task's limit of tokens: the texts are cut where it is reached, before a character that does
-    /// not fit whole.
+    /// Truncates the observation to the task's token limit, at a character boundary.
     fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
         let Some(mut room) = task.limits.observation_tokens else { return observation };
         for part in &mut observation.parts {
@@ -261,7 +261,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.prompter().start(&format!("{preamble}{text}"))
     }
 
-    /// Asks for the next response, or ends the trajectory where that cannot be.
+    /// Requests the next response, or ends the trajectory if that is impossible.
     fn ask(&mut self, mut live: Live) -> Result<Option<Trajectory>, TrainError> {
         if live.prompt.len() >= self.context.max_context {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
@@ -291,7 +291,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Carries a response out and asks for the next.
+    /// Applies a response and requests the next.
     fn advance(&mut self, mut live: Live, completion: Completion) -> Result<Option<Trajectory>, TrainError> {
         let context = self.context;
         self.progress.turns.fetch_add(1, Ordering::Relaxed);
@@ -339,7 +339,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Records what an action brought about and asks for the next response.
+    /// Records the result of an action and requests the next response.
     fn stepped(
         &mut self,
         mut live: Live,
@@ -424,7 +424,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 }
 
-/// The text of tokens that a cut has left, without the last ones where those are the beginning of a character.
+/// Decodes truncated tokens without a partial character at the end.
 fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
     let is_cut = |tokens: &[u32]| {
         let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
@@ -448,7 +448,7 @@ fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// Keeps the ids that were seen and sampled; nothing is ever tokenised a second time.
+/// Records prompt and sampled ids; nothing is tokenized twice.
 fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let turn = live.trajectory.turns.len();
     let mut tokens = std::mem::take(&mut live.prompt);

@@ -1,9 +1,9 @@
 //! Rollouts: environments and a sampler, without a barrier between turns.
 //!
-//! A trajectory whose response is complete steps its environment at once and asks for its next
-//! response; a finished one makes room for the next in line. Trajectories are dealt to lanes by their
-//! place in the batch; each lane has its own sampler and runs on its own thread, so what is sampled
-//! does not depend on timing or on the number of processors.
+//! A trajectory with a complete response steps its environment at once and requests its next
+//! response. A finished one is replaced by the next in line. Trajectories are assigned to lanes by
+//! their index in the batch. Each lane has its own sampler and thread, so the samples do not depend
+//! on timing or the number of processors.
 //!
 //! | File | Subject |
 //! |---|---|
@@ -39,7 +39,7 @@ use crate::rollout::lane::Lane;
 use crate::rollout::pool::{EnvCalls, EnvPool};
 use crate::rollout::prompting::Prompter;
 
-/// One trajectory to be sampled.
+/// One trajectory to sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Task to play.
@@ -50,12 +50,13 @@ pub struct Job {
     pub sample: usize,
     /// Text that every prompt that starts a sequence begins with, such as notes of earlier trials; empty for none.
     pub preamble: String,
-    /// Number of earlier samples of it that failed through no fault of the policy; each time has draws of its own.
+    /// Number of earlier attempts that failed for reasons other than the policy; each attempt has
+    /// its own draws.
     pub attempt: u64,
 }
 
 impl Job {
-    /// A first attempt without a preamble.
+    /// Creates a first attempt without a preamble.
     pub fn new(task: Task, group: usize, sample: usize) -> Self {
         Self { task, group, sample, preamble: String::new(), attempt: 0 }
     }
@@ -65,13 +66,13 @@ impl Job {
 pub struct RolloutContext<'a> {
     /// Makes the environments.
     pub task_set: Arc<dyn TaskSet>,
-    /// Calls of environments that may have to be waited for.
+    /// Limits of calls to environments that must be waited for.
     pub env_calls: EnvCalls,
     /// Text to ids and back.
     pub tokenizer: &'a Tokenizer,
     /// Template that makes prompts of observations.
     pub template: &'a PromptTemplate,
-    /// The model's chat format around the prompts, where it has one that is used.
+    /// The model's chat format around the prompts, if it has one that is used.
     pub chat: Option<&'a ChatFormat>,
     /// Parser that makes actions of responses.
     pub parser: &'a ActionParser,
@@ -83,7 +84,7 @@ pub struct RolloutContext<'a> {
     pub history: usize,
     /// Sampling parameters.
     pub params: SamplingParams,
-    /// Longest sequence in tokens.
+    /// Maximum tokens of a sequence.
     pub max_context: usize,
     /// Trajectories under way at once in each lane.
     pub slots: usize,
@@ -91,14 +92,14 @@ pub struct RolloutContext<'a> {
     pub run_seed: u64,
     /// Purpose of the draws.
     pub purpose: Purpose,
-    /// The training step, or whatever else tells this rollout from others of its purpose.
+    /// The training step, or another number that identifies this rollout.
     pub step: u64,
     /// Set from outside to stop early.
     pub stop: &'a AtomicBool,
 }
 
 impl<'a> RolloutContext<'a> {
-    /// Context of a config's rollout: training at step 0, in lanes as wide as the config says.
+    /// Creates the rollout context of a config: training at step 0, with the configured lanes.
     pub fn new(
         config: &Config,
         task_set: Arc<dyn TaskSet>,
@@ -146,8 +147,9 @@ pub struct RolloutProgress {
 /// the rollout was stopped from outside. `tick` is called about ten times a second.
 ///
 /// # Errors
-/// A sampler that failed as a whole ([`turnwise_core::SampleError::Backend`]), or a lane's thread that ended in a
-/// panic. A request that is refused and an environment that fails end their own trajectory only.
+/// Fails on a sampler that failed as a whole ([`turnwise_core::SampleError::Backend`]), or a lane's thread that
+/// ended in a panic. A request that is rejected and an environment that fails end their own trajectory
+/// only.
 pub fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -197,8 +199,8 @@ pub fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// The jobs of every lane. Whole groups, whose samples share their prompt, go to lanes in turn where every lane gets as
-/// many; else jobs do.
+/// Assigns jobs to lanes: whole groups, which share their prompt, if every lane gets the same
+/// number; otherwise single jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);
@@ -210,7 +212,8 @@ fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     dealt
 }
 
-/// Counts a lane out when its thread ends, in whichever way, and wakes nobody: the main thread polls.
+/// Decrements the number of running lanes when its thread ends for any reason. The main thread
+/// polls it.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {

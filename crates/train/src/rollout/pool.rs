@@ -1,13 +1,13 @@
-//! Environments on threads of their own, so that no reset and no step holds the sampler up.
+//! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
-//! A pool has a queue of calls and threads that carry them out. A lane of the rollout gives a call away
-//! (`LanePool::begin`, `LanePool::step`) and later takes what came of it (`LanePool::poll`), in whichever order calls
-//! end. A call that takes longer than it may is given up: its trajectory gets [`EnvError::Timeout`], and a new thread takes
-//! the place of the one that hangs, which ends when the call returns, if ever. A world that limits its calls itself
-//! ([`TaskSet::limits_calls`]) is waited for. A transient error is tried again, a fatal
-//! one is handed on. An environment whose episode has ended is closed and kept for the next one; one that failed is
-//! dropped. Where a world has room for few episodes ([`TaskSet::free_episodes`]), one begins when there is room for it, and steps
-//! go before it.
+//! A pool has a queue of calls and threads that execute them. A lane submits a call
+//! (`LanePool::begin`, `LanePool::step`) and later takes its result (`LanePool::poll`), in any
+//! order. A call that exceeds its time limit is abandoned: its trajectory gets
+//! [`EnvError::Timeout`], and a new thread replaces the hanging one, which ends if the call ever
+//! returns. Environments that limit calls themselves ([`TaskSet::limits_calls`]) have no limit
+//! here. Transient errors are retried, others returned. An environment is closed and reused after
+//! an episode, and dropped after a failure. If an environment has room for few episodes
+//! ([`TaskSet::free_episodes`]), new ones wait for room, and steps have priority.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ pub struct EnvCalls {
 }
 
 impl EnvCalls {
-    /// The calls that a config asks for.
+    /// Returns the calls that a config asks for.
     pub fn new(config: &RolloutConfig) -> Self {
         Self {
             threads: config.env_threads,
@@ -50,7 +50,7 @@ impl Default for EnvCalls {
     }
 }
 
-/// Time after which a world that had no room for another episode is asked again.
+/// Time after which a world that had no room for another episode is retried.
 const ROOM: Duration = Duration::from_millis(10);
 
 /// The name of a call inside one lane.
@@ -79,7 +79,7 @@ struct Call {
 
 struct Reply {
     ticket: Ticket,
-    /// `None` where nobody waits for an outcome.
+    /// `None` if no result is awaited.
     sender: Option<Sender<(Ticket, Outcome)>>,
 }
 
@@ -95,7 +95,7 @@ impl Reply {
 /// The calls that a thread carries out.
 struct Running {
     since: Instant,
-    /// The longest that they may take; `None` where the world sees to it.
+    /// The longest that they may take; `None` if the world sees to it.
     limit: Option<Duration>,
     operation: &'static str,
     replies: Vec<Reply>,
@@ -130,13 +130,13 @@ struct Shared {
 pub(crate) struct EnvPool(Arc<Shared>);
 
 impl EnvPool {
-    /// A pool without threads; they start as calls come in.
+    /// Creates a pool without threads; they start as calls come in.
     pub(crate) fn new(task_set: Arc<dyn TaskSet>, calls: EnvCalls) -> Self {
         let state = Mutex::new(State::default());
         Self(Arc::new(Shared { state, changed: Condvar::new(), task_set, calls }))
     }
 
-    /// A lane's way to the pool.
+    /// Returns a lane's way to the pool.
     pub(crate) fn lane(&self) -> LanePool {
         let (sender, receiver) = channel();
         LanePool { shared: Arc::clone(&self.0), next: 0, open: 0, sender, receiver }
@@ -176,7 +176,7 @@ impl LanePool {
         self.give(Work::Step { environment, action })
     }
 
-    /// Ends an episode; nothing comes of it.
+    /// Ends an episode without a result.
     pub(crate) fn close(&mut self, environment: Box<dyn Environment>) {
         self.give(Work::Close(environment));
     }
@@ -228,8 +228,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the calls up that have taken too long, and puts new threads in the place of theirs. Returns when the next
-    /// call will have taken too long.
+    /// Abandons calls that exceed their limit and starts replacement threads. Returns when the next
+    /// call will exceed it.
     fn give_up(self: &Arc<Self>) -> Option<Instant> {
         let mut state = self.lock();
         let late = |(thread, running): (&u64, &Running)| {
@@ -249,8 +249,8 @@ impl Shared {
         state.running.values().filter_map(|running| running.since.checked_add(running.limit?)).min()
     }
 
-    /// The next call, and with a step those behind it that the world carries out together with it; `None` when there
-    /// will be none.
+    /// Returns the next call, and with a step those behind it that the world carries out together with
+    /// it; `None` when there will be none.
     fn take(&self, thread: u64) -> Option<Vec<Work>> {
         let mut state = self.lock();
         loop {
@@ -288,7 +288,7 @@ impl Shared {
         }
     }
 
-    /// The first call of the queue that can be carried out now.
+    /// Returns the first call of the queue that can be carried out now.
     fn next_call(&self, state: &mut State) -> Option<Call> {
         let first = state.queue.front()?;
         let full = matches!(first.work, Work::Begin { .. })
@@ -298,7 +298,7 @@ impl Shared {
         state.queue.remove(at)
     }
 
-    /// Hands outcomes on; false where the calls were given up, and this thread was replaced.
+    /// Delivers results; returns false if the calls were abandoned and this thread was replaced.
     fn hand_on(&self, thread: u64, outcomes: Vec<Option<Outcome>>) -> bool {
         let Some(running) = self.lock().running.remove(&thread) else { return false };
         for (reply, outcome) in running.replies.into_iter().zip(outcomes) {
@@ -362,7 +362,7 @@ impl Shared {
         }
     }
 
-    /// Waits before a call is made again, the longer the more often it was made.
+    /// Waits before a call is repeated, the longer the more often it was made.
     fn wait(&self, made: u32) {
         std::thread::sleep(self.calls.backoff * 2u32.saturating_pow(made.saturating_sub(1)).min(1024));
     }

@@ -1,9 +1,10 @@
-//! Prompts as tokens: the template's text, and the model's chat format around it where there is one.
+//! Prompts as tokens: the template's text, and the model's chat format around it if there is one.
 //!
-//! With a chat format every prompt is what the user says and every response a reply. A windowed prompt is a
-//! conversation of its own, so what the chat template does to earlier replies (Qwen3's drops their reasoning) never
-//! comes to pass; a concatenated sequence is one conversation that grows and keeps its replies as they were sampled. A template
-//! that keeps the reply open (Search-R1's) makes one reply of the whole sequence, with the observations inside.
+//! With a chat format, prompts are user messages and responses are replies. A windowed prompt is
+//! its own conversation, so template rules for earlier replies (Qwen3 drops their reasoning) never
+//! apply. A concatenated sequence is one growing conversation that keeps its replies as sampled. A
+//! template with an open reply (Search-R1) makes the whole sequence one reply, with the
+//! observations in it.
 
 use std::borrow::Cow;
 
@@ -26,10 +27,10 @@ pub struct Prompter<'a> {
 }
 
 impl Prompter<'_> {
-    /// A prompt that starts a sequence.
+    /// Returns a prompt that starts a sequence.
     ///
     /// # Errors
-    /// The chat template refuses the text or cannot be rendered. Without a chat format there are none.
+    /// Fails if the chat template rejects the text or cannot be rendered. Without a chat format there are none.
     pub fn start(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match self.chat {
             Some(chat) => chat.first(self.tokenizer, text),
@@ -42,8 +43,9 @@ impl Prompter<'_> {
     /// token, `finish` why it ended.
     ///
     /// # Errors
-    /// The chat template cannot be continued after a reply, refuses the observation, or closes this reply otherwise
-    /// than others. Without a chat format, and where the reply is kept open, there are none.
+    /// Fails if the chat template cannot continue after a reply, rejects the observation, or closes
+    /// this reply differently from others. Without a chat format, or with an open reply, it never
+    /// fails.
     pub fn between(
         &self,
         view: &PromptView<'_>,
@@ -62,7 +64,8 @@ impl Prompter<'_> {
         Ok(self.tokenizer.encode(&self.template.render_concatenated_next(view, closed)))
     }
 
-    /// A demonstrated response as the model should write it, its end included; `first`: the first one of its sequence.
+    /// Returns a demonstrated response as the model should write it, its end included; `first`: the first
+    /// one of its sequence.
     pub fn demonstrated(&self, action: &str, first: bool) -> Vec<u32> {
         let text = self.template.response(action);
         let stops = self.template.stop();
@@ -87,7 +90,7 @@ impl Prompter<'_> {
         ids
     }
 
-    /// The text of a sampled response, without the token that ended it.
+    /// Returns the text of a sampled response, without the token that ended it.
     pub fn response(&self, ids: &[u32]) -> String {
         match (self.chat, ids.split_last()) {
             (Some(chat), _) => chat.reply_text(self.tokenizer, ids),
@@ -98,8 +101,9 @@ impl Prompter<'_> {
         }
     }
 
-    /// The response with what the chat template wrote of it before the model did, such as an opened `<think>`: what
-    /// the action is read from. `first`: the first one of its sequence; later ones of a reply that stays open have nothing of it.
+    /// Returns the response with the text that the chat template wrote before it, such as an
+    /// opening `<think>`, for parsing. `first`: the first response of its sequence; later ones of
+    /// an open reply have no such text.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {
@@ -109,7 +113,8 @@ impl Prompter<'_> {
     }
 }
 
-/// The rest of a reply after what the chat template has written of it: of a thought that is open there, its rest or its end.
+/// Returns the rest of a reply after the chat template's opening: the rest of an open thought, or
+/// its end.
 fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);

@@ -10,15 +10,15 @@ pub struct TaskOrder {
 }
 
 impl TaskOrder {
-    /// An order over these tasks; `None` when there are none.
+    /// Creates an order over these tasks; `None` when there are none.
     pub fn new(tasks: Tasks, seed: u64) -> Option<Self> {
         (!tasks.is_empty()).then_some(Self { tasks, seed })
     }
 
-    /// `count` tasks from place `first` of the order on. Depends on nothing but the seed and these.
+    /// `count` tasks from place `first` of the order on. Depends on only the seed and these.
     ///
     /// # Errors
-    /// The data of a task cannot be read.
+    /// Fails if the data of a task cannot be read.
     pub fn draw(&self, first: u64, count: usize) -> Result<Vec<Task>, EnvError> {
         let length = self.tasks.len();
         let mut pass = None;

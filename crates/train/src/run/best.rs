@@ -19,22 +19,22 @@ pub struct Best {
     pub position: Position,
     /// The split that it is the best on.
     pub split: String,
-    /// Share of the tasks that it solved there; those whose episodes failed with an error count as not solved.
+    /// Fraction of solved tasks; tasks whose episodes failed with an error count as not solved.
     pub success_rate: f64,
 }
 
-/// The best checkpoint so far; `None` where none is marked.
+/// Returns the best checkpoint so far; `None` if none is marked.
 ///
 /// # Errors
-/// The marker cannot be read.
+/// Fails if the marker cannot be read.
 pub fn read(run: &RunDirectory) -> Result<Option<Best>, TrainError> {
     if run.path(MARKER).is_file() { run.read_json(MARKER).map(Some) } else { Ok(None) }
 }
 
-/// The folder of a checkpoint by its name: `best`, or a position such as `step-12` or `sft-300`.
+/// Returns the folder of a checkpoint by its name: `best`, or a position such as `step-12` or `sft-300`.
 ///
 /// # Errors
-/// There is no such checkpoint; the message names those there are.
+/// Fails if there is no such checkpoint; the message names the existing ones.
 pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     let position = if name == "best" {
         let best = read(run)?.ok_or_else(|| {
@@ -51,8 +51,8 @@ pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     Ok(checkpoint::at(run, position)?.path)
 }
 
-/// Share of the tasks that the evaluation at a position solved, where there is one with this split. Tasks whose episodes failed with
-/// an error count as not solved: an evaluation whose server died midway must not be the best for the few that it had answered.
+/// Returns the fraction of tasks that an evaluation solved, if it has this split. Failed episodes
+/// count as not solved, so an evaluation whose server died is not the best by its few answers.
 fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<Option<f64>, TrainError> {
     let name = format!("eval/{}.json", position.label());
     if !run.path(&name).is_file() {
@@ -70,7 +70,7 @@ fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<O
     Ok(found.and_then(solved))
 }
 
-/// The best of the whole checkpoints up to a position that were evaluated; of equal ones the earliest.
+/// Returns the best of the whole checkpoints up to a position that were evaluated; of equal ones the earliest.
 fn best_until(run: &RunDirectory, split: &str, last: Position) -> Result<Option<Best>, TrainError> {
     let mut best: Option<Best> = None;
     for checkpoint in checkpoint::list(run)? {
@@ -87,7 +87,7 @@ fn best_until(run: &RunDirectory, split: &str, last: Position) -> Result<Option<
     Ok(best)
 }
 
-/// True if the evaluation at a position is better than those of all checkpoints before it.
+/// Returns true if the evaluation at a position is better than those of all checkpoints before it.
 pub(crate) fn beats_all_before(
     run: &RunDirectory,
     split: &str,
@@ -98,10 +98,10 @@ pub(crate) fn beats_all_before(
     Ok(before.is_none_or(|best| rate > best.success_rate))
 }
 
-/// Writes the marker anew where it has changed, and returns what it says then.
+/// Updates the marker if it changed, and returns its content.
 ///
-/// Its content follows from the checkpoints and evaluations alone, so that a run that was killed, or went back to an earlier
-/// checkpoint, comes to the same one.
+/// Its content depends only on the checkpoints and evaluations, so a killed run, or one that went
+/// back, gets the same marker.
 pub(crate) fn update(
     run: &RunDirectory,
     split: &str,

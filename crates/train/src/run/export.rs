@@ -37,8 +37,8 @@ pub enum Exported {
 /// `generation_config.json` names the sampling that it was trained with, of another the whole distribution.
 ///
 /// # Errors
-/// Something is there already, unless it is a model's folder and `force` is set; or the policy or its run's `config.toml`
-/// cannot be read.
+/// Fails if something is there already, unless it is a model's folder and `force` is set; or the policy
+/// or its run's `config.toml` cannot be read.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;
     let folder = policy_folder(source, &mut |_| ())?;
@@ -72,7 +72,7 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
     Ok(exported)
 }
 
-/// Refuses to write over anything but, with `force`, a model's folder.
+/// Rejects to write over anything but, with `force`, a model's folder.
 fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     if !out.exists() {
         return Ok(());
@@ -110,7 +110,7 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     }
 }
 
-/// True of the files and folders that an export may consist of.
+/// Returns true of the files and folders that an export may consist of.
 fn is_of_export(name: &str) -> bool {
     let known = [
         "config.json",
@@ -129,7 +129,7 @@ fn is_of_export(name: &str) -> bool {
     known.contains(&name) || Path::new(name).extension().is_some_and(|kind| kind == "safetensors")
 }
 
-/// The base by a name that holds from anywhere: the run's own copy by its whole path.
+/// Returns the base by a name that holds from anywhere: the run's own copy by its whole path.
 fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, TrainError> {
     let found = base::find(folder, named.as_ref())?;
     let named = named.unwrap_or_default();
@@ -141,7 +141,7 @@ fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, T
     Ok(AdapterBase { name: found.to_string_lossy().into_owned(), revision: None })
 }
 
-/// A name next to `out` that no one else uses.
+/// Returns a name next to `out` that no one else uses.
 fn beside(out: &Path, kind: &str) -> Result<PathBuf, TrainError> {
     let name = out.file_name().ok_or_else(|| TrainError::file(out, "is not the name of a folder"))?;
     Ok(out.with_file_name(format!(".{kind}-{}", name.to_string_lossy())))
@@ -154,7 +154,7 @@ fn clear(path: &Path) -> Result<(), TrainError> {
     }
 }
 
-/// Renames a whole folder into place; one that is there goes when the new one is.
+/// Renames a complete folder to its destination; an existing one is removed afterwards.
 fn put(aside: &Path, out: &Path) -> Result<(), TrainError> {
     let old = beside(out, "old")?;
     clear(&old)?;

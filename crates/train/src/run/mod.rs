@@ -1,4 +1,4 @@
-//! A run: warm start, then reinforcement learning, with checkpoints from which it goes on bit for bit.
+//! A run: warm start, then reinforcement learning, with checkpoints from which it continues bit for bit.
 //!
 //! | file | subject |
 //! |---|---|
@@ -51,7 +51,7 @@ pub use start::{Resume, RunParts};
 pub enum RunEnd {
     /// All steps are done.
     Finished,
-    /// It was asked to stop; a checkpoint was written first.
+    /// The run was asked to stop, and wrote a checkpoint.
     Interrupted,
 }
 
@@ -71,17 +71,17 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run's directory.
+    /// Returns the run's directory.
     pub fn directory(&self) -> &RunDirectory {
         &self.directory
     }
 
-    /// The run's config.
+    /// Returns the run's config.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The current weights, where they are in this process.
+    /// Returns the current weights, where they are in this process.
     pub fn weights(&self) -> Option<Weights> {
         self.learners.policy.weights()
     }
@@ -89,7 +89,8 @@ impl Run {
     /// Does all that is left to do, or stops at the next safe place once `stop` is set.
     ///
     /// # Errors
-    /// Error that ended the run. `status.json` says `failed` and why, and the last checkpoint is from before it.
+    /// Fails with the error that ended the run. `status.json` then has `failed` and the reason, and
+    /// the last checkpoint precedes it.
     pub fn train(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let lock = match self.lock.take() {
             Some(lock) => lock,
@@ -127,7 +128,7 @@ impl Run {
         self.run_rl(observer, stop)
     }
 
-    /// The supervised updates that are left.
+    /// Returns the supervised updates that are left.
     fn run_sft(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let (total, every) = (self.config.sft.steps, self.config.sft.checkpoint_every);
         if self.state.position.step >= total {
@@ -153,7 +154,7 @@ impl Run {
         Ok(RunEnd::Finished)
     }
 
-    /// The steps of reinforcement learning that are left.
+    /// Returns the steps of reinforcement learning that are left.
     fn run_rl(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let total = self.config.train.steps;
         // Also one that a kill cut off: an evaluation that is due belongs to the position.
@@ -208,7 +209,8 @@ impl Run {
         Ok(RunEnd::Finished)
     }
 
-    /// Keeps the checkpoint of this position, where its evaluation is the best so far on the split that the config names.
+    /// Keeps the checkpoint of this position if its evaluation is the best so far on the configured
+    /// split.
     fn keep_best(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let Some(split) = &self.config.train.keep_best else { return Ok(()) };
         let position = self.state.position;
@@ -231,7 +233,7 @@ impl Run {
         Ok(RunEnd::Interrupted)
     }
 
-    /// Makes the critic, where the estimator needs one and reinforcement learning begins.
+    /// Creates the critic at the start of reinforcement learning, if the estimator needs one.
     fn begin_critic(&mut self) -> Result<(), TrainError> {
         let needed = self.config.pipeline()?.needs().values;
         if needed && self.state.position.phase == Phase::Rl {
@@ -251,14 +253,14 @@ impl Run {
         Ok(())
     }
 
-    /// True if an evaluation belongs to the run's position.
+    /// Returns true if an evaluation belongs to the run's position.
     fn evaluation_due(&self) -> bool {
         let Position { phase, step } = self.state.position;
         let (every, total) = (self.config.eval.every, self.config.train.steps);
         phase == Phase::Rl && (step == 0 || step == total || (every > 0 && step.is_multiple_of(every)))
     }
 
-    /// True if the evaluation of this position is whole.
+    /// Returns true if the evaluation of this position is whole.
     fn evaluated(&self) -> bool {
         self.directory.path(&format!("eval/{}.json", self.state.position.label())).is_file()
     }
@@ -280,7 +282,7 @@ impl Run {
             .map_err(TrainError::Observer)
     }
 
-    /// Writes a checkpoint of where the run is and drops old ones.
+    /// Writes a checkpoint and removes old ones.
     pub(crate) fn save(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         self.learners.check_finite()?;
         let state = CheckpointState {

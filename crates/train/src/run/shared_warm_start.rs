@@ -1,4 +1,4 @@
-//! A run that begins with the warm start of another run, where that is the one it would do itself.
+//! Starting a run from the SFT warm start of another run with the same SFT.
 
 use std::fs;
 use std::path::Path;
@@ -76,11 +76,11 @@ const RL_ONLY: [&str; 44] = [
     "sft.checkpoint_every",
 ];
 
-/// The settings that a run's warm start depends on, as TOML: two configs with the same text have warm starts of the same
-/// bits. `None` without a warm start.
+/// Returns the settings that a run's warm start depends on, as TOML: two configs with the same text have
+/// warm starts of the same bits. `None` without a warm start.
 ///
 /// # Errors
-/// A config that TOML cannot hold.
+/// Fails on a config that TOML cannot hold.
 pub fn warm_start_settings(config: &Config) -> Result<Option<String>, TrainError> {
     if config.sft.steps == 0 {
         return Ok(None);
@@ -113,11 +113,11 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     Ok(table)
 }
 
-/// The end of another run's warm start, where it is the one that this config asks for.
+/// Returns the end of another run's warm start, if it is the one that this config needs.
 ///
 /// # Errors
-/// The config has no warm start, the other run's is not whole, or it was done with settings that differ from this config's in more than
-/// what only reinforcement learning reads.
+/// Fails if the config has no warm start, the other run's is not whole, or it was done with settings that
+/// differ from this config's in more than what only reinforcement learning reads.
 pub fn warm_start_of(
     parts: &RunParts,
     config: &Config,
@@ -144,12 +144,12 @@ pub fn warm_start_of(
 }
 
 impl Run {
-    /// Starts a run in a new directory from the end of another run's warm start; it goes on with the bits that its own would
-    /// have given.
+    /// Starts a run in a new directory from the end of another run's warm start; it continues with the
+    /// bits that its own would have given.
     ///
     /// # Errors
-    /// As [`Run::start`]; the other run's warm start is not whole, or its settings differ from this config's in more than
-    /// what only reinforcement learning reads.
+    /// Fails like [`Run::start`], if the other warm start is incomplete, or if its settings differ
+    /// in more than reinforcement learning.
     pub fn start_from_warm_start(
         parts: &RunParts,
         config: Config,

@@ -26,7 +26,7 @@ pub struct NewRun<'a> {
     pub config: &'a Config,
     /// Its first phase.
     pub phase: Phase,
-    /// Its world, whose text a tokenizer from scratch is trained on.
+    /// The environment; a tokenizer from scratch is trained on its text.
     pub world: &'a World,
     /// Its prompts.
     pub template: &'a PromptTemplate,
@@ -34,10 +34,10 @@ pub struct NewRun<'a> {
     pub directory: &'a RunDirectory,
 }
 
-/// Makes policies for runs. [`NativeSource`] reads the config; a source of one's own brings a learner that lives
-/// elsewhere.
+/// Creates policies for runs. [`NativeSource`] follows the config; other sources provide remote
+/// learners.
 pub trait PolicySource {
-    /// Refuses a config whose policy or samplers this source cannot make; called before anything else is done.
+    /// Rejects a config whose policy or samplers this source cannot make; called before anything else is done.
     ///
     /// # Errors
     /// Names the setting and what would do.
@@ -55,16 +55,16 @@ pub trait PolicySource {
         }
     }
 
-    /// The policy of a new run.
+    /// Returns the policy of a new run.
     ///
     /// # Errors
-    /// Settings or files that do not fit.
+    /// Fails on settings or files that do not fit.
     fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError>;
 
-    /// The policy of a checkpoint.
+    /// Returns the policy of a checkpoint.
     ///
     /// # Errors
-    /// Files that are missing or do not fit.
+    /// Fails on files that are missing or do not fit.
     fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError>;
 }
 
@@ -116,7 +116,7 @@ impl PolicySource for NativeSource {
     }
 }
 
-/// Refuses a policy that is trained elsewhere.
+/// Rejects a policy that is trained elsewhere.
 fn native(config: &Config) -> Result<(), TrainError> {
     match config.policy.learner {
         PolicyLearnerConfig::Native => Ok(()),

@@ -29,7 +29,7 @@ use crate::run::Run;
 use crate::run::source::{NativeSource, NewRun, PolicySource};
 use crate::setup::World;
 
-/// The parts of a run that a program may bring of its own.
+/// Parts of a run that a program can replace.
 #[derive(Clone)]
 pub struct RunParts {
     /// Source of the policy.
@@ -52,7 +52,7 @@ impl Default for RunParts {
 pub struct Resume {
     /// Settings that change from here on, `key.sub=value`.
     pub overrides: Vec<String>,
-    /// The checkpoint to go on from; the newest whole one without.
+    /// Checkpoint to continue from; by default the newest complete one.
     pub from: Option<Position>,
 }
 
@@ -65,10 +65,10 @@ impl Run {
         Self::start_with(&RunParts::default(), config, root, observer)
     }
 
-    /// Starts a run with parts of one's own.
+    /// Starts a run with custom parts.
     ///
     /// # Errors
-    /// As [`Run::start`].
+    /// Fails like [`Run::start`].
     pub fn start_with(
         parts: &RunParts,
         config: Config,
@@ -114,15 +114,15 @@ impl Run {
     /// Opens a run at its newest whole checkpoint.
     ///
     /// # Errors
-    /// There is none, or the world is not the one that the run began with.
+    /// Fails if there is none, or the world is not the one that the run began with.
     pub fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
         Self::resume_with(&RunParts::default(), root, &Resume::default(), observer)
     }
 
-    /// Opens a run with parts of one's own, from a checkpoint of choice, with settings that change.
+    /// Resumes a run with custom parts, from a chosen checkpoint, with changed settings.
     ///
     /// # Errors
-    /// As [`Run::resume`]; settings that a run cannot change once it has begun.
+    /// Fails like [`Run::resume`]; settings that a run cannot change once it has begun.
     pub fn resume_with(
         parts: &RunParts,
         root: &Path,
@@ -193,8 +193,8 @@ impl Run {
     }
 }
 
-/// Refuses settings that come too late when reinforcement learning has begun: those of the warm start, and an estimator or a
-/// decomposer that needs a critic or rounds where none were begun.
+/// Rejects settings that come too late during reinforcement learning: those of SFT, and an
+/// estimator or decomposer that needs a critic or rounds that the run does not have.
 fn check_begun(
     began: &Config,
     config: &Config,
@@ -220,7 +220,7 @@ fn check_begun(
     Ok(SettingsError::of(problems)?)
 }
 
-/// The critic of a checkpoint, where it has one.
+/// Returns the critic of a checkpoint, if it has one.
 fn critic_of(
     config: &Config,
     directory: &RunDirectory,

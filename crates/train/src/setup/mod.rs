@@ -1,4 +1,4 @@
-//! Parts that a config stands for, opened.
+//! Opening the parts of a config: environment, model, prompts.
 //!
 //! | file | subject |
 //! |---|---|

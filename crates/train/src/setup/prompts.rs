@@ -11,26 +11,27 @@ use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
 use crate::config::{AutoOnOff, Config, Layout, Validity};
 
-/// The template a config names: one that comes with a world of its registry, or a file.
+/// Returns the template a config names: one that comes with a world of its registry, or a file.
 ///
 /// # Errors
-/// There is neither, or it is no template.
+/// Fails if there is neither, or it is not a template.
 pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
     Ok(PromptTemplate::find(&config.prompt.template, &config.env.worlds)?)
 }
 
-/// The parser a config asks for.
+/// Returns the parser a config asks for.
 pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
     let admissible = config.prompt.valid == Validity::Admissible;
     ActionParser::new(template.rules().clone(), admissible)
 }
 
-/// The chat format that a config wraps its prompts in, if any.
+/// Returns the chat format that a config wraps its prompts in, if any.
 ///
 /// # Errors
-/// One is wanted and the model has none, or it cannot be used with the config's layout, or it has no switch for
-/// thinking and the config turns it. None is wanted, and `prompt.system` or `prompt.thinking` is set all the same. The model
-/// reasons first, and servers or a service that sample would end its responses at a stop string of the template in there.
+/// Fails if one is wanted and the model has none, or it cannot be used with the config's layout, or it
+/// has no switch for thinking and the config turns it. None is wanted, and `prompt.system` or
+/// `prompt.thinking` is set all the same. The model reasons first, and servers or a service that sample
+/// would end its responses at a stop string of the template in there.
 pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>, TrainError> {
     let fail =
         |key: &str, reason: String| Err(TrainError::Config { origin: format!("prompt.{key}"), reason });
@@ -81,10 +82,10 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
     Ok(Some(format))
 }
 
-/// The reasoning that the engines of this process pass over under a config.
+/// Returns the reasoning that the engines of this process pass over under a config.
 ///
 /// # Errors
-/// Those of [`template`] and [`chat`].
+/// Fails like [`template`] and [`chat`].
 pub(crate) fn engine_reasoning(
     config: &Config,
     tokenizer: &Tokenizer,

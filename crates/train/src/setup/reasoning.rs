@@ -8,8 +8,9 @@ use turnwise_text::chat::ChatFormat;
 
 use crate::config::{AutoOnOff, Config, PolicyLearnerConfig};
 
-/// The tags of the reasoning behind which actions are read, and what the chat format opens of it. `None` for a template whose
-/// actions are read wherever they stand (`response.blocks`): its stop strings end a response wherever they stand, too.
+/// Returns the reasoning tags after which actions are parsed, and what the chat format opens of
+/// them. `None` for templates whose actions may be anywhere (`response.blocks`); their stop strings
+/// then also apply anywhere.
 pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option<ReasoningTags> {
     let rules = template.rules();
     let is_read_behind = match rules.style {
@@ -22,15 +23,15 @@ pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option
     is_read_behind.then_some(ReasoningTags { open, close, opening })
 }
 
-/// True if the engine of this process samples, which passes over reasoning. Inference servers and training services look for
-/// stop strings in the whole of a response.
+/// Returns true if the engine of this process samples, which passes over reasoning. Inference servers and
+/// training services look for stop strings in the whole of a response.
 pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
 
-/// A stop string of the template that would end responses inside of their reasoning: where sampling cannot pass over that, and the
-/// model is sure to reason, because the chat template begins it or `prompt.thinking` asks for it. What stands there for sure is
-/// the end of reasoning as demonstrations write it.
+/// Returns a stop string of the template that would end responses within their reasoning, for
+/// sampling that cannot skip the reasoning of a model that is sure to reason (the chat template
+/// opens it, or `prompt.thinking` is on).
 pub(super) fn stop_in_reasoning<'t>(
     config: &Config,
     template: &'t PromptTemplate,

@@ -8,17 +8,17 @@ use turnwise_text::GenerationSampling;
 use crate::TrainError;
 use crate::config::{Config, RolloutConfig};
 
-/// The sampling of a config's rollouts.
+/// Returns the sampling of a config's rollouts.
 pub(crate) fn sampling(config: &Config) -> GenerationSampling {
     let RolloutConfig { temperature, top_k, top_p, .. } = config.rollout;
     GenerationSampling { temperature, top_k, top_p }
 }
 
-/// The sampling of the run in a folder, by its `config.toml`. No other setting is looked at: they may be of worlds and methods
-/// that this program does not have.
+/// Returns the sampling of the run in a folder, by its `config.toml`. No other setting is looked at: they
+/// may be of worlds and methods that this program does not have.
 ///
 /// # Errors
-/// The file cannot be read or is no TOML.
+/// Fails if the file cannot be read or is no TOML.
 pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainError> {
     let path = root.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;

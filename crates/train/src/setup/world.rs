@@ -26,10 +26,10 @@ impl Deref for World {
 }
 
 impl World {
-    /// Opens the world that a config names, for these splits. What had to be left out is said in notes.
+    /// Opens the environment of a config for these splits. Left-out data is noted.
     ///
     /// # Errors
-    /// The registry has no such world, its settings are wrong, or its data cannot be read.
+    /// Fails if the registry has no such world, its settings are wrong, or its data cannot be read.
     pub fn new(
         config: &EnvConfig,
         splits: &[&str],
@@ -48,7 +48,7 @@ impl World {
     /// after `Break` no more are played, and those that come back are not all.
     ///
     /// # Errors
-    /// The split has no tasks, or the world has no expert.
+    /// Fails if the split has no tasks, or the world has no expert.
     pub fn demonstrations(
         &self,
         config: &Config,
@@ -60,7 +60,8 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Refuses, before long work, a warm start without an expert and a limit of the world's calls that the environments' own ends before.
+    /// Rejects, before long work, a warm start without an expert and a limit of the world's calls that
+    /// the environments' own ends before.
     ///
     /// # Errors
     /// Name the key.
@@ -82,7 +83,7 @@ impl World {
         }
     }
 
-    /// Episodes whose words a tokenizer is trained on: the expert's, or random ones where there is no expert.
+    /// Returns episodes for training a tokenizer: the expert's, or random ones without an expert.
     pub(crate) fn texts(
         &self,
         config: &Config,
@@ -125,8 +126,8 @@ fn no_expert(config: &Config) -> TrainError {
     }
 }
 
-/// Meets a request on a thread of its own and reports its progress on this one, since receivers of events need not be able to
-/// change threads.
+/// Executes a request on its own thread and reports progress on this one, because observers need
+/// not be thread-safe.
 fn with_progress<T: Send>(
     request: DemonstrationRequest<'_>,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,

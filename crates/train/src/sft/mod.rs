@@ -15,7 +15,7 @@ use crate::rollout::prompting::Prompter;
 pub struct SftSequence {
     /// Tokens; its single span covers all but the first.
     pub tokens: TokenSequence,
-    /// True for each token of the span that belongs to an action that is to be imitated.
+    /// Whether each token of the span belongs to an imitated action.
     pub action: Vec<bool>,
     /// True for each token of the span that is trained on at all (inserted failures are not).
     pub kept: Vec<bool>,
@@ -53,10 +53,11 @@ impl Builder {
     }
 }
 
-/// The sequences of one demonstration: one in all (`concatenated`) or one per imitated turn (`windowed`).
+/// Returns the sequences of one demonstration: one in all (`concatenated`) or one per imitated turn
+/// (`windowed`).
 ///
 /// # Errors
-/// Those of [`Prompter::start`] and, for a concatenated sequence, of [`Prompter::between`].
+/// Fails like [`Prompter::start`] and, for a concatenated sequence, of [`Prompter::between`].
 pub fn sequences(
     demonstration: &Demonstration,
     prompter: Prompter<'_>,
@@ -103,7 +104,7 @@ pub fn sequences(
     })
 }
 
-/// Sequences of each update: shuffled anew every pass, filled up to a number of tokens.
+/// Sequences of each update: shuffled again every pass, filled up to a number of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchPlan {
     batches: Vec<Vec<usize>>,
@@ -135,17 +136,17 @@ impl BatchPlan {
         Self { batches }
     }
 
-    /// The sequences of one update, counted from 0.
+    /// Returns the sequences of one update, counted from 0.
     pub fn batch(&self, step: u64) -> &[usize] {
         self.batches.get(step as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Number of planned updates.
+    /// Returns the number of planned updates.
     pub fn len(&self) -> usize {
         self.batches.len()
     }
 
-    /// True if nothing is planned.
+    /// Returns true if nothing is planned.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

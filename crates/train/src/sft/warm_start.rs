@@ -24,7 +24,7 @@ pub(crate) struct WarmStart<'a> {
 }
 
 impl<'a> WarmStart<'a> {
-    /// Plays the demonstrations and plans all updates; `None` where `stop` was set before they were played.
+    /// Plays the demonstrations and plans all updates; `None` if `stop` was set before they were played.
     pub(crate) fn new(
         config: &'a Config,
         actor: &Actor,

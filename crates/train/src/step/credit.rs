@@ -6,13 +6,13 @@ use turnwise_credit::{CreditReport, Inputs, Supplies, attach_explanations};
 use crate::TrainError;
 use crate::step::Method;
 
-/// Advantages, with the values they were made from where there is a critic.
+/// Advantages, with the critic's values if there is one.
 pub(crate) struct Credited {
     pub(crate) report: CreditReport,
     pub(crate) values: Option<PerToken<f64>>,
 }
 
-/// Assigns credit by the pipeline and notes every turn's advantage, and its explanation where there is one, in the
+/// Assigns credit by the pipeline and notes every turn's advantage, and its explanation if there is one, in the
 /// trajectories.
 pub(crate) fn assign(
     batch: &mut Batch,

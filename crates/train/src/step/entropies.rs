@@ -1,4 +1,4 @@
-//! Entropies of responses whose sampler does not know them.
+//! Entropies for responses whose sampler does not report them.
 
 use turnwise_core::{Batch, TokenSequence, Trajectory};
 use turnwise_credit::TurnField;
@@ -8,10 +8,11 @@ use crate::config::EntropyKind;
 use crate::learners::policy::PolicyLearner;
 use crate::step::Method;
 
-/// Fills in the entropies that credit reads and the sampler did not give, by one scoring pass of the learner at the
-/// sampling temperature: exact over the full vocabulary, under the weights before the update, which are those that sampled
-/// unless rollouts are older (`rollout.max_staleness`). With `rollout.engine.entropies = "sampled"` by `-log p` of the
-/// sampled tokens instead. Does nothing where they are there or nobody reads them.
+/// Fills in entropies that credit needs and the sampler did not provide, by one scoring pass of the
+/// learner at the sampling temperature. They are exact over the full vocabulary, under the weights
+/// before the update. These are the sampling weights, unless rollouts are older
+/// (`rollout.max_staleness`). With `rollout.engine.entropies = "sampled"` they are `-log p` of the
+/// sampled tokens. Does nothing if entropies exist or are not needed.
 pub(crate) fn fill_entropies(
     batch: &mut Batch,
     method: &Method<'_>,

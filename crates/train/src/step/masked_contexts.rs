@@ -20,13 +20,13 @@ pub struct MaskedPrompts<'a> {
 }
 
 impl MaskedPrompts<'_> {
-    /// The response of one turn after the prompt that hides what the mask says.
+    /// Returns the response of one turn after the prompt with the masked part hidden.
     ///
-    /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
-    /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out.
+    /// In a concatenated sequence everything before the turn is history. The prompt therefore has
+    /// the windowed form, because only that form can hide parts.
     ///
     /// # Errors
-    /// Those of [`Prompter::start`] for the masked prompt.
+    /// Fails like [`Prompter::start`] for the masked prompt.
     pub fn masked(&self, trajectory: &Trajectory, turn: usize) -> Result<TokenSequence, TextError> {
         let data = &trajectory.turns[turn];
         let window = match self.layout {
@@ -53,11 +53,11 @@ impl MaskedPrompts<'_> {
         Ok(TokenSequence { tokens, spans: vec![span] })
     }
 
-    /// The masked sequence of every outlier turn that has tokens, `[trajectory][turn]` in batch order.
-    /// One whose masked prompt does not fit the model is left out, as is a prompt without any token.
+    /// Returns the masked sequence of each outlier turn with tokens, `[trajectory][turn]` in batch
+    /// order. Turns whose masked prompt is empty or does not fit the model are left out.
     ///
     /// # Errors
-    /// The first of [`MaskedPrompts::masked`] in batch order.
+    /// Returns the first of [`MaskedPrompts::masked`] in batch order.
     pub fn of_batch(
         &self,
         batch: &Batch,

@@ -87,7 +87,8 @@ impl StepMetrics {
         self.metrics.0.append(&mut decomposer.0);
     }
 
-    /// All numbers of the step, with the coefficients that it was made with and the time of every stage.
+    /// Returns all numbers of the step, with the coefficients that it was made with and the time of every
+    /// stage.
     pub(crate) fn finish(
         mut self,
         shaped: &ShapedRewards,
@@ -117,10 +118,10 @@ impl StepMetrics {
     }
 }
 
-/// Trajectories whose log-probabilities are computed a second time for `rollout/mismatch_kl`.
+/// Number of trajectories that are scored again for `rollout/mismatch_kl`.
 const MISMATCH_SAMPLE: usize = 4;
 
-/// Mean of a sequence of numbers, 0 without any.
+/// Returns the mean of a sequence of numbers, 0 without any.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for value in values {
@@ -130,7 +131,8 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Metrics of the batch that is trained on; success and rewards of all that was sampled come from the sampling.
+/// Adds metrics of the trained batch. Success and rewards of all samples come from the sampling
+/// stage.
 fn rollout(metrics: &mut Metrics, batch: &Batch) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
@@ -177,9 +179,10 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     );
 }
 
-/// Share of the sum of absolute advantages that lies in groups whose trajectories all have the same return. It is no news of
-/// the outcome but comes from what else differs there, such as a discount or an invalid turn's cost: 0 for GRPO, unless rewards
-/// are shaped, and more where a method standardises such differences to the size of success and failure.
+/// Returns the fraction of the sum of absolute advantages in groups whose trajectories have the
+/// same return. It comes from differences other than the outcome, such as a discount or an
+/// invalid-action penalty. It is 0 for GRPO without reward shaping, and higher if a method
+/// standardizes such differences to the size of success and failure.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {

@@ -53,7 +53,7 @@ pub(crate) struct Method<'a> {
     pub(crate) embedder: &'a dyn Embedder,
 }
 
-/// Inputs of a step besides the parts of a run that it changes.
+/// Read-only inputs of a step.
 pub(crate) struct StepContext<'a> {
     pub(crate) directory: &'a RunDirectory,
     pub(crate) rollouts: &'a mut RolloutQueue,
@@ -61,7 +61,7 @@ pub(crate) struct StepContext<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// One rollout and its updates; `None` when it was stopped before anything changed.
+/// Returns one rollout and its updates; `None` when it was stopped before anything changed.
 pub(crate) fn step(
     actor: &Actor,
     learners: &mut Learners,
@@ -111,7 +111,8 @@ pub(crate) fn step(
     Ok(Some(metrics))
 }
 
-/// Writes the trajectories of a step. Those that were not trained on come last, each as a group of its own: they are in no group that was compared.
+/// Writes the trajectories of a step. Trajectories that were not trained on are last, each in its
+/// own group, because no group was compared with them.
 fn write_trajectories(
     directory: &RunDirectory,
     position: Position,

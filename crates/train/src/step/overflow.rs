@@ -6,10 +6,11 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 
-/// Share of the trajectories from which on a warning is worth a line.
+/// Fraction of the trajectories from which on a warning is worth a line.
 const WORTH_A_WARNING: f64 = 0.1;
 
-/// Counts of what a step sampled, groups included that a selection then leaves out: those that overflow fail whole.
+/// Counts over everything that a step sampled, with groups that the selection drops, since
+/// overflowing groups fail as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overflows {
     sampled: usize,
@@ -26,16 +27,16 @@ impl Overflows {
         self.without_turns += usize::from(overflowed && trajectory.turns.is_empty());
     }
 
-    /// Share of the trajectories that overflowed; 0 of none.
+    /// Returns the share of the trajectories that overflowed; 0 of none.
     pub(crate) fn share(self) -> f64 {
         self.overflowed as f64 / self.sampled.max(1) as f64
     }
 
-    /// Warns of a first step in which many trajectories overflowed, and refuses one in which no first prompt fits: nothing would be
-    /// learnt from it.
+    /// Warns if many trajectories of the first step overflowed, and fails if no first prompt fits,
+    /// because nothing would be learned.
     ///
     /// # Errors
-    /// No trajectory has a turn.
+    /// Fails if no trajectory has a turn.
     pub(crate) fn check(
         self,
         step: u64,

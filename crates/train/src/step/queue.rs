@@ -1,9 +1,10 @@
 //! Rollouts under way: those of coming steps are sampled while the policy is updated (`rollout.max_staleness`).
 //!
-//! At step `k`, before its rollout is waited for, the rollouts of all steps up to `k + max_staleness` have begun. A rollout is
-//! sampled as a whole by the weights as they were when it began, so that what a step trains on depends on the config and on
-//! nothing else: not on how long anything took. No rollout begins before the updates that end in a checkpoint of the
-//! config's period and is trained on after it: a run that goes on from there begins the same rollouts with the same weights.
+//! Before step `k` waits for its rollout, the rollouts of all steps up to `k + max_staleness` have
+//! started. A rollout is sampled entirely by the weights at its start, so training depends only on
+//! the config, not on timing. No rollout starts before a periodic checkpoint and is trained on
+//! after it. A run that continues from the checkpoint thus starts the same rollouts with the same
+//! weights.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,10 +25,10 @@ use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
 use crate::step::sample::{Sampled, SamplingJob};
 
-/// Time after which it is looked again whether the run was asked to stop.
+/// Interval for checking whether the run should stop.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Rollouts of the steps to come, each on a thread of its own.
+/// Rollouts of coming steps, each on its own thread.
 pub(crate) struct RolloutQueue {
     actor: Arc<Actor>,
     config: Arc<Config>,
@@ -85,7 +86,7 @@ impl RolloutQueue {
         Ok(Some(sampled))
     }
 
-    /// Begins the rollout of the first step that has none, with the weights as they are.
+    /// Starts the rollout of the first step without one, with the current weights.
     fn begin(&mut self, learners: &mut Learners, state: &RunState) -> Result<UnderWay, TrainError> {
         let config = &self.config;
         let step = state.position.step + self.under_way.len() as u64;
@@ -119,7 +120,7 @@ impl RolloutQueue {
         Ok(UnderWay { began: state.position.step, events, thread })
     }
 
-    /// Hands on what a rollout says until it is done.
+    /// Forwards the events of a rollout until it is done.
     fn wait(
         &self,
         rollout: UnderWay,
@@ -141,7 +142,7 @@ impl RolloutQueue {
 }
 
 impl Drop for RolloutQueue {
-    /// Stops what is under way and waits for its end, so that nothing samples once the run is gone.
+    /// Stops running rollouts and waits for them, so that nothing samples after the run is gone.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for rollout in self.under_way.drain(..) {
@@ -150,8 +151,8 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// Samples a step and says how long that took. `drawn` is sent the place in the order of tasks after it, as soon as that is
-/// known: at once where every group is taken, else at the end.
+/// Samples a step and states how long that took. `drawn` is sent the place in the order of tasks after
+/// it, as soon as that is known: at once if every group is taken, else at the end.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,
@@ -170,8 +171,8 @@ fn work(
     Ok(Some((sampled, started.elapsed())))
 }
 
-/// The first step whose rollout may not begin at step `at`: it would be too old, or trained on after a checkpoint of the
-/// config's period, or after the end.
+/// Returns the first step whose rollout may not start at step `at`: it would be too old, be trained
+/// on after a periodic checkpoint, or be after the end.
 fn first_to_wait(config: &Config, at: u64) -> u64 {
     let boundary = |every: u64| at.checked_div(every).map_or(u64::MAX, |periods| (periods + 1) * every);
     let kept = config.train.keep_best.as_ref().map_or(0, |_| config.eval.every);

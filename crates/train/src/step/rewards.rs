@@ -12,14 +12,14 @@ use crate::learners::policy::PolicyLearner;
 /// Numbers of the shaping, for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShapedRewards {
-    /// Mean KL estimate to the reference policy over tokens, where it is part of the rewards.
+    /// Mean KL estimate to the reference policy over tokens, if it is part of the rewards.
     pub(crate) reference_kl: Option<f64>,
-    /// Turns with a penalty for their length, where there is one.
+    /// Turns with a penalty for their length, if there is one.
     pub(crate) overlong_turns: Option<usize>,
 }
 
-/// Shapes the rewards of a batch: their scale (`env.reward_scale`), the KL to the reference policy (`objective.kl.where = "reward"`), then the penalty on overlong
-/// responses (`rollout.overlong`).
+/// Shapes the rewards of a batch: scale (`env.reward_scale`), KL to the reference policy
+/// (`objective.kl.where = "reward"`), overlong penalty (`rollout.overlong`).
 pub(crate) fn shape_rewards(
     batch: &mut Batch,
     loss: &Loss,
@@ -40,9 +40,10 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Subtracts the KL to the reference policy from the reward of every response token (`objective.kl.where = "reward"`), and so from
-/// that of its turn, and returns its mean over tokens. The policy's log-probabilities are the sampler's, or with `anew` the learner's
-/// own, as in the loss: a sampler with top-k has those of the distribution that it cut.
+/// Subtracts the KL to the reference policy from the reward of each response token
+/// (`objective.kl.where = "reward"`) and thus of its turn. Returns its mean over tokens. The
+/// policy's log-probs are the sampler's, or with `anew` the learner's, as in the loss: a sampler
+/// with top-k reports those of the truncated distribution.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

@@ -1,4 +1,4 @@
-//! The training batch of one step: rounds of rollouts until the selection has what it wants.
+//! The training batch of one step: rounds of rollouts until the selection is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::rollout::tasks::TaskOrder;
 use crate::rollout::{Job, RolloutProgress};
 use crate::step::overflow::Overflows;
 
-/// A batch and what it took to get it.
+/// A batch, and how it was sampled.
 pub(crate) struct Sampled {
     /// The groups that are trained on.
     pub(crate) batch: Batch,
@@ -31,23 +31,23 @@ pub(crate) struct Sampled {
     pub(crate) metrics: Metrics,
     /// Prompts that did not fit, of all that was sampled.
     pub(crate) overflows: Overflows,
-    /// Trajectories that are not trained on because they, or too many beside them, failed through no fault of the
-    /// policy.
+    /// Trajectories that are not trained on because they, or too many of their group, failed for
+    /// reasons other than the policy.
     pub(crate) masked: Vec<Trajectory>,
 }
 
-/// The sampling of one step. It has all that it reads, so that it can go on while the policy is updated.
+/// The sampling of one step. It has all that it reads, so that it can continue while the policy is updated.
 pub(crate) struct SamplingJob {
     pub(crate) actor: Arc<Actor>,
     pub(crate) config: Arc<Config>,
     pub(crate) order: Arc<TaskOrder>,
-    /// Samplers over the weights that all rounds are sampled with, one a lane.
+    /// Samplers over the weights that all rounds are sampled with, one per lane.
     pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
     /// The step that is sampled for.
     pub(crate) step: u64,
     /// Place in the order of tasks of the step's first one.
     pub(crate) first_task: u64,
-    /// Members that a group needs at least to be trained on, where others of it failed.
+    /// Minimum number of remaining members of a group with failures.
     pub(crate) fewest: usize,
 }
 
@@ -118,7 +118,7 @@ impl Totals {
 }
 
 impl SamplingJob {
-    /// Samples rounds of rollouts until the selection has what it wants; `None` when it was stopped from outside.
+    /// Samples rounds of rollouts until the selection is complete; `None` if it was stopped.
     pub(crate) fn run(
         mut self,
         report: &mut dyn FnMut(Event<'static>),
@@ -187,8 +187,9 @@ impl SamplingJob {
         Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, masked }))
     }
 
-    /// One round: a group for each task. `first` numbers the groups of a step through all of its rounds,
-    /// so that no two draws share a seed. Says how many trajectories were sampled again because they failed.
+    /// Returns one round: a group for each task. `first` numbers the groups of a step through all of its
+    /// rounds, so that no two draws share a seed. Reports how many trajectories were sampled again
+    /// because they failed.
     fn round(
         &mut self,
         tasks: &[Task],

@@ -1,4 +1,4 @@
-//! The training set: every sequence with its old log-probabilities, its advantages and what the extra passes found.
+//! The training set: each sequence with old log-probs, advantages and results of extra passes.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::gae::TokenAdvantages;
@@ -16,12 +16,12 @@ use crate::step::masked_contexts::MaskedPrompts;
 pub(crate) struct TrainingSet {
     /// Trajectories that are trained on.
     pub(crate) trajectories: Vec<TrainingTrajectory>,
-    /// Selected turns without a masked-context pass, because the masked prompt and the response do not fit the model; nothing
-    /// where the loss asks for no such pass.
+    /// Number of selected turns without a masked-context pass, because masked prompt and response
+    /// do not fit the model; `None` if the loss has no such pass.
     pub(crate) masked_too_long: Option<usize>,
 }
 
-/// The training set of a step, with the passes that the loss asks for.
+/// Returns the training set of a step, with the passes that the loss asks for.
 pub(crate) fn training_set(
     batch: &Batch,
     credit: &Credited,
@@ -58,12 +58,12 @@ pub(crate) fn training_set(
     Ok(TrainingSet { trajectories, masked_too_long })
 }
 
-/// True if a trajectory whose advantages are all zero has no part in the loss.
+/// Returns true if a trajectory whose advantages are all zero has no part in the loss.
 fn may_skip_zero(loss: &Loss, learners: &Learners, config: &Config) -> bool {
     config.train.skip_zero_advantage && !loss.acts_without_advantage() && learners.critic.is_none()
 }
 
-/// The masked-context sequences of the turns that credit selected, where the loss compares them.
+/// Returns the masked-context sequences of the turns that credit selected, where the loss compares them.
 fn masked_sequences(
     batch: &Batch,
     credit: &Credited,
@@ -97,7 +97,8 @@ pub struct TrainingSequence {
     pub masked_contexts: Vec<(usize, TokenSequence)>,
     /// Targets of a critic.
     pub values: Option<ValueSequence>,
-    /// False where the loss has no gradient: the sequence is not run through the model, and its size counts in the loss's means.
+    /// False if the loss has no gradient. The sequence is then not run, but its size counts in the
+    /// means of the loss.
     pub has_gradient: bool,
 }
 
@@ -109,21 +110,21 @@ pub type TrainingTrajectory = Vec<TrainingSequence>;
 pub struct SetInputs<'a> {
     /// One advantage a turn.
     pub advantages: &'a PerTurn<f64>,
-    /// Advantages of tokens, which stand for those of turns, and their targets.
+    /// Token-level advantages, used instead of those of turns, and value targets.
     pub tokens: Option<&'a TokenAdvantages>,
-    /// The values that the targets were made from, where there is a critic.
+    /// The critic's values, if there is one.
     pub values: Option<&'a PerToken<f64>>,
     /// The masked-context sequence of every outlier turn, `[trajectory][turn]` in batch order; empty without.
     pub masked: &'a [Vec<(usize, TokenSequence)>],
-    /// Run trajectories through no model whose advantages are all zero and that nothing else acts on.
+    /// Do not run trajectories whose advantages are all zero and that no other term affects.
     pub skip_zero: bool,
-    /// Leave groups out whose returns are all equal.
+    /// Leave out groups of equal returns.
     pub skip_equal_groups: bool,
 }
 
-/// Pairs every sequence of the batch with its old log-probabilities and advantages. Trajectories
-/// without response tokens have nothing to train on and are left out, as are those of groups of equal returns when
-/// `skip_equal_groups` says so. Those whose advantages are all zero have no gradient when `skip_zero` says so.
+/// Pairs each sequence of the batch with its old log-probs and advantages. Trajectories without
+/// response tokens are left out, and groups of equal returns if `skip_equal_groups` is set. With
+/// `skip_zero`, trajectories whose advantages are all zero have no gradient.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
@@ -192,7 +193,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
     set
 }
 
-/// Replaces the sampler's log-probabilities by the learner's own.
+/// Replaces the sampler's log-probs by the learner's own.
 fn recompute_old_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
@@ -204,7 +205,7 @@ fn recompute_old_logprobs(
     Ok(())
 }
 
-/// Fills in the log-probabilities of the reference policy.
+/// Fills in the log-probs of the reference policy.
 fn reference_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
@@ -216,12 +217,12 @@ fn reference_logprobs(
     Ok(())
 }
 
-/// The sequences that are run through the model.
+/// Returns the sequences that are run through the model.
 fn with_gradient(set: &mut [TrainingTrajectory]) -> impl Iterator<Item = &mut TrainingSequence> {
     set.iter_mut().flatten().filter(|sequence| sequence.has_gradient)
 }
 
-/// The tokens of [`with_gradient`].
+/// Returns the tokens of [`with_gradient`].
 fn all_tokens(set: &mut [TrainingTrajectory]) -> Vec<TokenSequence> {
     with_gradient(set).map(|sequence| sequence.tokens.clone()).collect()
 }

@@ -31,23 +31,26 @@ pub struct UpdateReport {
     pub tokens: usize,
     /// Of these, the tokens that were not run through the model, because sequences share them.
     pub shared_tokens: usize,
-    /// Response tokens of the sequences that were not run, because they have no gradient: none of them is clipped.
+    /// Response tokens of sequences that were not run, because they have no gradient; none of them
+    /// is clipped.
     pub left_out_tokens: usize,
-    /// Mean over updates of what scaled the gradient, by metric tag, where something did.
+    /// Means over updates of the metrics of gradient scaling, by name.
     pub scaling: BTreeMap<String, f64>,
-    /// The critic's updates, where there is one.
+    /// The critic's updates, if there is one.
     pub(crate) critic: Option<CriticReport>,
 }
 
 impl UpdateReport {
-    /// The KL coefficient of the next step, by the divergence from the reference policy per token in nats: the one measured
-    /// in the rewards where it is there, else the updates' mean. `None` without an update: the coefficient stays as it is.
+    /// Returns the KL coefficient of the next step, from the KL to the reference policy per token
+    /// in nats: that of the rewards if measured, otherwise the mean over updates. `None` without an
+    /// update: the coefficient is unchanged.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
     }
 
-    /// A count of clipped tokens as a share of all, those that were not run among them; 0 without tokens.
+    /// Returns a count of clipped tokens as a share of all, those that were not run among them; 0 without
+    /// tokens.
     pub(crate) fn share_of_tokens(&self, clipped: f64) -> f64 {
         let tokens = self.metrics.tokens + self.left_out_tokens as f64;
         if tokens > 0.0 { clipped / tokens } else { 0.0 }
@@ -57,8 +60,8 @@ impl UpdateReport {
 /// Runs `train.update_epochs` passes of `train.num_minibatches` updates each over the training set of step `at`.
 ///
 /// # Errors
-/// Losses, gradients or weights that are not finite; the update that gave them is not applied where that can be
-/// helped.
+/// Fails on NaN or infinity in losses, gradients or weights. The update is not applied if that can
+/// be avoided.
 pub(crate) fn update(
     set: &[TrainingTrajectory],
     loss: &Loss,
@@ -107,7 +110,7 @@ pub(crate) fn update(
     Ok(report)
 }
 
-/// The order in which a pass takes the trajectories of the training set.
+/// Returns the order in which a pass takes the trajectories of the training set.
 fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..set.len()).collect();
     match shuffle {
@@ -123,7 +126,7 @@ fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<
     order
 }
 
-/// The learning rate of every update of the policy, counted from the first after a critic's warm-up.
+/// Returns the learning rate of every update of the policy, counted from the first after a critic's warm-up.
 pub(crate) fn schedule(config: &Config) -> Schedule {
     let train = &config.train;
     Schedule {
@@ -204,8 +207,8 @@ fn policy_update(
     Ok(())
 }
 
-/// Multiplies the accumulated gradient with a factor that depends on the pass that made it, and, where it asks for
-/// one, on the norm of a second gradient.
+/// Multiplies the accumulated gradient by a factor that depends on the backward pass and, if
+/// needed, on the norm of a second gradient.
 fn scale_gradient(
     policy: &mut dyn PolicyLearner,
     scaling: &dyn GradientScaling,
@@ -232,7 +235,8 @@ mod tests {
 
     use super::*;
 
-    /// A set of groups with these numbers of trajectories; one whose trajectories were all left out is not in it.
+    /// Creates a set of groups with these numbers of trajectories; groups without trajectories are
+    /// left out.
     fn set(groups: &[usize]) -> Vec<TrainingTrajectory> {
         let sequence = |group| TrainingSequence {
             group,

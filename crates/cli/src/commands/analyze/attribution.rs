@@ -12,7 +12,7 @@ use crate::ui;
 pub(crate) struct AttributionArgs {
     #[command(flatten)]
     played: PlayedArgs,
-    /// The preset whose credit locates the outliers: stapo or stapo-dynamic.
+    /// Preset that defines the outlier turns: stapo or stapo-dynamic.
     #[arg(long, value_name = "NAME", default_value = "stapo")]
     preset: String,
 }

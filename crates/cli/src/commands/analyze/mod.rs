@@ -1,4 +1,4 @@
-//! `turnwise analyze`: what the papers report of a policy or a run besides its success.
+//! `turnwise analyze`: the measurements of turns that the papers report besides success.
 
 mod attribution;
 mod played;
@@ -19,18 +19,22 @@ pub(crate) struct AnalyzeArgs {
 
 #[derive(Subcommand)]
 enum AnalyzeCommand {
-    /// TurnRD over the rounds of a run: does it predict returns, find the turns that count, use the goal?
+    /// Measure TurnRD over the rounds of a run: does it predict returns, find decisive turns and
+    /// use the goal?
     ///
-    /// Every network is asked about the round that it shaped, whose trajectories it had not seen.
+    /// Each network is evaluated on the round that it shaped, whose trajectories were not in its
+    /// training data.
     Turnrd(turnrd::TurnrdArgs),
-    /// AEM's coefficient against the relative surprisal of responses (figure 2 of its paper).
+    /// Compare AEM's coefficient with the relative surprisal of responses (figure 2 of its paper).
     ///
-    /// Plays groups, draws turns of them, samples other responses to their prompts, and says whether the coefficient is above 1 where
-    /// the response is less surprising than those.
+    /// Plays groups, draws turns, and samples other responses to their prompts. Reports whether the
+    /// coefficient is above 1 for responses that are less surprising than the samples.
     Surprisal(surprisal::SurprisalArgs),
-    /// STAPO's outlier turns against the others: advantage, and dependence on goal and history (figure 2 of its paper).
+    /// Compare STAPO's outlier turns with the others: advantage, and dependence on goal and history
+    /// (figure 2 of its paper).
     ///
-    /// Plays groups, and asks the policy again about every response with goal, history or both hidden from the prompt.
+    /// Plays groups and scores each response again without the goal, the history or both in the
+    /// prompt.
     Attribution(attribution::AttributionArgs),
 }
 

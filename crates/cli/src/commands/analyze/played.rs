@@ -25,22 +25,23 @@ use crate::ui::{self, Ui};
 pub(super) struct PlayedArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
+    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
+    /// config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// Split to play; the first of eval.splits unless given.
+    /// Split to play [default: the first of eval.splits].
     #[arg(long)]
     split: Option<String>,
-    /// Tasks to play, the first in content-hash order; 0 takes all.
+    /// Number of tasks, the first in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
-    /// Trajectories of each task.
+    /// Trajectories per task.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..))]
     samples: u32,
-    /// Seed of the draws; the config's by default.
+    /// Seed for sampling [default: the config's].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Writes the numbers as JSON too.
+    /// Also write the numbers as JSON.
     #[arg(short, long, value_name = "FILE", visible_alias = "out")]
     output: Option<PathBuf>,
 }
@@ -101,7 +102,7 @@ impl Played {
         Ok(played)
     }
 
-    /// The policy, for an analysis.
+    /// Returns the policy, for an analysis.
     pub(super) fn settings<'a>(
         config: &'a Config,
         policy: &Policy,
@@ -117,7 +118,7 @@ impl Played {
         }
     }
 
-    /// Summary of the groups, in one line.
+    /// Returns the summary of the groups, in one line.
     pub(super) fn summary(&self) -> String {
         let trajectories = self.batch.trajectories().count();
         let solved = self.batch.trajectories().filter(|trajectory| trajectory.success).count();
@@ -129,7 +130,7 @@ impl Played {
         )
     }
 
-    /// Writes the numbers where that was asked for.
+    /// Writes the numbers if requested.
     pub(super) fn write(&self, study: &impl Serialize) -> anyhow::Result<()> {
         if let Some(path) = &self.output {
             write_text("--output", path, &serde_json::to_string_pretty(study)?)?;

@@ -13,16 +13,16 @@ use crate::ui;
 pub(crate) struct SurprisalArgs {
     #[command(flatten)]
     played: PlayedArgs,
-    /// Turns that are looked at.
+    /// Number of turns to analyze.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..))]
     states: u32,
-    /// Responses that are sampled for each.
+    /// Responses to sample for each turn.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..))]
     draws: u32,
-    /// Temperature of the modulation (credit.refinements: lambda of aem).
+    /// AEM's `lambda`.
     #[arg(long, default_value_t = 1.0)]
     lambda: f64,
-    /// Range of a group's entropies, in nats, from which on AEM scales it (min_spread of aem).
+    /// AEM's `min_spread`: smallest range of a group's entropies, in nats, that is scaled.
     #[arg(long, default_value_t = 0.1)]
     min_spread: f64,
 }

@@ -17,10 +17,10 @@ use crate::ui;
 pub(crate) struct TurnrdArgs {
     /// A run directory.
     run: PathBuf,
-    /// Writes the numbers as JSON too.
+    /// Also write the numbers as JSON.
     #[arg(short, long, value_name = "FILE", visible_alias = "out")]
     output: Option<PathBuf>,
-    /// Seed of the dealing of goals.
+    /// Seed for shuffling goals.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -30,7 +30,7 @@ pub(crate) struct TurnrdArgs {
 struct Round {
     round: u32,
     records: usize,
-    /// `1 - mse / variance` of the returns; absent where all are equal.
+    /// `1 - mse / variance` of the returns; absent if all are equal.
     r2: Option<f64>,
     mse: f64,
     /// Largest `|sum of credits - return|`.
@@ -129,7 +129,7 @@ pub(in crate::commands) struct FilmMeasures {
 
 /// Separation by credits of the turns that raise the progress signal from the others.
 pub(in crate::commands) struct Separation {
-    /// Area under the ROC curve over all turns; absent where one kind is missing.
+    /// Area under the ROC curve over all turns; absent if one kind is missing.
     pub(in crate::commands) auc: Option<f64>,
     /// The mean over trajectories that have both kinds.
     pub(in crate::commands) auc_within: Option<f64>,

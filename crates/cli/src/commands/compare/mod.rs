@@ -18,50 +18,50 @@ use super::sweep::file::SweepFile;
 use super::sweep::layout::Layout;
 use crate::ui::{self, Ui};
 
-/// Compare runs: success by kind of task, interquartile mean with bootstrap intervals over seeds, paired tests, learning
-/// curves.
+/// Compare runs: success by task kind, interquartile mean with bootstrap intervals over seeds,
+/// paired tests, learning curves.
 ///
-/// Runs whose names differ only in `-seed-N` at the end are seeds of one method. Of a folder or a sweep those runs are compared
-/// that are finished, or with --at those that were evaluated at that step.
+/// Runs whose names differ only in a final `-seed-N` are seeds of one method. In a folder or sweep,
+/// only finished runs are compared, or with --at those evaluated at that step.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     /// Run directories, folders of them (runs/SWEEP), or sweep files (SWEEP.toml).
     #[arg(value_name = "RUN|SWEEP", required = true)]
     runs: Vec<PathBuf>,
-    /// Folder that the runs of a sweep file lie in.
+    /// Folder with the runs of a sweep file.
     #[arg(long = "runs", value_name = "FOLDER", default_value = "runs")]
     root: PathBuf,
-    /// The method that the others are held against; by default what a sweep file names for each, else the first.
+    /// Baseline of all methods [default: the sweep file's, else the first method].
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
-    /// Splits; all that the runs were evaluated on by default.
+    /// Splits to compare [default: all evaluated splits].
     #[arg(long)]
     split: Vec<String>,
-    /// The step whose evaluations are compared; each run's last by default.
+    /// Step to compare [default: the last of each run].
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// Folder of every run that holds its evaluations (`turnwise eval RUN --out RUN/FOLDER/`); repeated, the evaluations
-    /// of a step are draws, which are averaged.
+    /// Folder in each run with its evaluations (`turnwise eval RUN --out RUN/FOLDER/`). If
+    /// repeated, the evaluations of a step are draws of one policy and are averaged.
     #[arg(long, value_name = "FOLDER", default_value = "eval")]
     evaluations: Vec<String>,
-    /// Form of the output.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Write the learning curves as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Steps that training success is averaged over, in curves and in differences.
+    /// Number of steps over which training success is averaged, in curves and in differences.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     smooth: u32,
-    /// Resamples of intervals and tests.
+    /// Number of resamples for intervals and tests.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     resamples: u32,
-    /// Seed of the resamples.
+    /// Seed for resampling.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
-/// Forms of the output.
+/// Output formats.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Tables for the terminal.
@@ -71,7 +71,7 @@ enum Format {
     Markdown,
     /// Tables for LaTeX, with booktabs.
     Latex,
-    /// One number with its interval a line, curves included.
+    /// One number with its interval per line, with learning curves.
     Csv,
     /// Everything.
     Json,
@@ -149,8 +149,8 @@ struct OfSweeps {
     pools: Vec<(String, Vec<String>)>,
 }
 
-/// The run directories that an argument stands for: itself, those in a folder in the order of their names, or those of a
-/// sweep in its order, whose baselines and pools are noted.
+/// Returns the run directories of an argument: itself, those in a folder by name, or those of a
+/// sweep in its order, with the sweep's baselines and pools.
 fn run_folders(argument: &Path, root: &Path, of_sweeps: &mut OfSweeps) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);

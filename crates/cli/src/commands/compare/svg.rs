@@ -20,7 +20,7 @@ const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 const LETTER: f64 = 7.0;
 
-/// Most intervals between the ticks of an axis.
+/// Maximum number of intervals between the ticks of an axis.
 const MOST_INTERVALS: f64 = 6.0;
 
 /// The colours of Okabe and Ito, which the colour-blind can tell apart.
@@ -29,7 +29,7 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 /// Dashes of the lines, a kind for each round of the colours.
 const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
 
-/// Attributes of the line of the method with this index.
+/// Returns the attributes of the line of the method with this index.
 fn stroke(index: usize) -> String {
     let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
     format!("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"", colour(index))
@@ -55,7 +55,7 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
     (0..=count).map(|index| (first + f64::from(index)) * step).collect()
 }
 
-/// All curves of a comparison.
+/// Returns all curves of a comparison.
 pub(super) fn curves(comparison: &Comparison) -> String {
     let mut panels: Vec<(String, &[Curve])> = comparison
         .splits

@@ -12,7 +12,7 @@ struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// A share in percent with its interval.
+/// Returns a share in percent with its interval.
 fn percent(estimate: &Estimate) -> String {
     let value = format!("{:.1}", 100.0 * estimate.value);
     match estimate.interval {
@@ -104,7 +104,7 @@ fn of_split(split: &SplitComparison, smooth: usize) -> Vec<Table> {
     found
 }
 
-/// A difference in points with its interval.
+/// Returns a difference in points with its interval.
 fn signed(estimate: &Estimate) -> String {
     let sign = if estimate.value > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(estimate))
@@ -122,7 +122,8 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Success by kind of task. The longer of the two lists goes down: a sweep may have dozens of methods, a world many kinds.
+/// Success by kind of task. The longer list becomes the rows, because sweeps may have dozens of
+/// methods.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };
@@ -262,7 +263,7 @@ pub(super) fn latex(comparison: &Comparison) -> String {
     text
 }
 
-/// A cell of CSV (RFC 4180).
+/// Returns a cell of CSV (RFC 4180).
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
@@ -271,7 +272,7 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// One number a line: what it is of, the number, and its interval where it has one.
+/// Writes one number per line: what it is, its value, and its interval if it has one.
 pub(super) fn csv(comparison: &Comparison) -> String {
     let mut text = String::from("split,method,baseline,measure,kind,run,step,value,low,high\n");
     let mut line = |cells: [&str; 6], step: Option<u64>, estimate: &Estimate| {

@@ -26,37 +26,38 @@ use crate::ui;
 /// Compute advantages for trajectories you already have.
 #[derive(Args)]
 pub(crate) struct CreditArgs {
-    /// The trajectories: JSON lines (a run's, hand-written, verl's, verifiers'; also .zst) or TRL's Parquet.
+    /// Trajectories: JSON lines (of a run, hand-written, of verl or verifiers; also .zst) or TRL's
+    /// Parquet.
     file: PathBuf,
-    /// The method, by preset name.
+    /// Preset of the method.
     #[arg(long, value_name = "NAME")]
     preset: String,
     #[command(flatten)]
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// A trained TurnRD (a folder turnrd/round-NNNN of a run) that gives the credits of has-turnrd and
-    /// has-turnrd-film, for trajectories of a Turnwise run.
+    /// Trained TurnRD (a run's turnrd/round-NNNN) for has-turnrd and has-turnrd-film; needs
+    /// trajectories of a Turnwise run.
     #[arg(long, value_name = "CHECKPOINT", requires = "policy")]
     turnrd: Option<PathBuf>,
-    /// The policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
+    /// Policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
     #[arg(long, value_name = "MODEL", requires = "turnrd")]
     policy: Option<PathBuf>,
-    /// Most tokens of a turn, and of the goal, that TurnRD reads the mean hidden state of. The setting
-    /// decomposer.pool_tokens of the run that the network lies in unless given.
+    /// Maximum tokens of a turn, and of the goal, whose hidden states TurnRD averages [default:
+    /// decomposer.pool_tokens of the network's run].
     #[arg(long, value_name = "N", requires = "turnrd", value_parser = clap::value_parser!(u32).range(1..))]
     pool_tokens: Option<u32>,
-    /// Model folder of a sentence encoder for methods that match states by embedding (salt.matching=embedding), in place of
-    /// hashed character n-grams.
+    /// Model folder of a sentence encoder for salt.matching=embedding [default: hashed character
+    /// n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Say how every number came about: every stage's value, and why.
+    /// Explain how each advantage was computed, stage by stage.
     #[arg(long)]
     explain: bool,
-    /// Write one line for each trajectory here: .jsonl, .jsonl.zst or .parquet.
+    /// Write one row per trajectory to this file: .jsonl, .jsonl.zst or .parquet.
     #[arg(short, long, value_name = "FILE", visible_alias = "out")]
     output: Option<PathBuf>,
-    /// Groups to show here; the file has them all.
+    /// Number of groups to print; --output has all.
     #[arg(long, value_name = "N", default_value_t = 4)]
     groups: usize,
 }
@@ -64,22 +65,22 @@ pub(crate) struct CreditArgs {
 /// Switches of a method that is named by `--preset`.
 #[derive(Args)]
 pub(super) struct Switches {
-    /// A switch of the method, such as estimator.omega=0.5 or aem.lambda=2; may be given again.
+    /// Setting of the method, such as estimator.omega=0.5 or aem.lambda=2; repeatable.
     #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
     set: Vec<String>,
-    /// Use the switches that reproduce verl-agent's numbers (grpo, rloo, gigpo, hgpo).
+    /// Use the settings that reproduce verl-agent's numbers (grpo, rloo, gigpo, hgpo).
     #[arg(long, requires = "preset")]
     verl_agent: bool,
-    /// Seed of the methods that draw.
+    /// Seed of methods with randomness.
     #[arg(long, default_value_t = 0, requires = "preset")]
     pub(super) seed: u64,
 }
 
 impl Switches {
-    /// The credit part of a preset with these switches.
+    /// Returns the credit part of a preset with these switches.
     ///
     /// # Errors
-    /// A preset or a switch that is not there.
+    /// Fails on a preset or a switch that is not there.
     pub(super) fn config(&self, preset: &str) -> anyhow::Result<CreditConfig> {
         settings::config(preset, self.verl_agent, &self.set)
     }
@@ -88,21 +89,22 @@ impl Switches {
 /// The way in which a file is read.
 #[derive(Args)]
 pub(super) struct Reading {
-    /// Writer of the file.
+    /// Format of the file, by the program that wrote it.
     #[arg(long, default_value = "auto", value_parser = format)]
     format: FormatChoice,
-    /// A reward column of a TRL file and its weight; may be given again. All count once by default.
+    /// Reward column of a TRL file and its weight; repeatable [default: all columns, with weight
+    /// 1].
     #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
     reward: Vec<(String, f64)>,
 }
 
 impl Reading {
-    /// The options for the reader.
+    /// Returns the options for the reader.
     pub(super) fn options(&self) -> ReadOptions {
         ReadOptions { format: self.format.0, rewards: self.reward.clone() }
     }
 
-    /// True if nothing was said.
+    /// Returns true if no option is set.
     pub(super) fn is_automatic(&self) -> bool {
         self.format.0.is_none() && self.reward.is_empty()
     }
@@ -161,7 +163,8 @@ impl Learned {
     }
 }
 
-/// The `decomposer` table of the run whose `turnrd/round-NNNN` a network is; `None` where it lies in no run.
+/// Returns the `decomposer` table of a network's run (`turnrd/round-NNNN`); `None` if it is in no
+/// run.
 ///
 /// Only this table of the run's settings is read: its world and methods may be those of another program.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
@@ -183,7 +186,7 @@ pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRd
     })
 }
 
-/// Refuses models that the preset has no use for.
+/// Rejects models that the preset has no use for.
 fn check_models(args: &CreditArgs, pipeline: &Pipeline) -> anyhow::Result<()> {
     let preset = &args.preset;
     let of_models = pipeline.needs();
@@ -263,10 +266,10 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses a dump without a field that a stage of a preset needs.
+/// Rejects a dump without a field that a stage of a preset needs.
 ///
 /// # Errors
-/// The first line and turn without it, and what to do.
+/// Returns the first line and turn without it, and what to do.
 pub(super) fn require(dump: &Dump, preset: &str, method: &str, field: TurnField) -> anyhow::Result<()> {
     dump.require(method, field).map_err(|error| anyhow::anyhow!("{error}. {}", hint(preset, field)))
 }
@@ -285,7 +288,7 @@ fn hint(preset: &str, field: TurnField) -> String {
     }
 }
 
-/// The rows of a step, group by group.
+/// Returns the rows of a step, group by group.
 fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
     let mut explanations = Vec::from(report.explanations).into_iter();
     let mut groups = Vec::with_capacity(step.batch.groups.len());
@@ -312,7 +315,7 @@ fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
     groups
 }
 
-/// The last line: what was computed.
+/// Returns the last line: what was computed.
 fn summary(dump: &Dump, preset: &str, rows: &[Row], shown: usize) -> String {
     let groups: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
     let turns: usize = rows.iter().map(|row| row.advantages.len()).sum();

@@ -7,7 +7,7 @@ use turnwise_credit::{CreditConfig, Pipeline};
 use turnwise_methods::{Methods, credit_with};
 use turnwise_settings::assignment;
 
-/// The credit part of a preset, changed by the overrides.
+/// Returns the credit part of a preset, changed by the overrides.
 pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> anyhow::Result<CreditConfig> {
     let mut config = Methods::builtin().credit(preset)?;
     if verl_agent {
@@ -24,7 +24,7 @@ pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> an
     Ok(config)
 }
 
-/// The config with one value replaced.
+/// Returns the config with one value replaced.
 fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig> {
     let (path, value) = assignment(text)?;
     if value.as_float().is_some_and(|number| !number.is_finite()) {
@@ -33,8 +33,8 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
-/// Notes on a config for the user, besides its numbers. `encoder` is the model folder that gives the vectors of observations; empty
-/// where there is none.
+/// Returns notes on a config for the user. `encoder` is the model folder for vectors of
+/// observations; empty if there is none.
 pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {

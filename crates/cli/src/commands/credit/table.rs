@@ -8,7 +8,7 @@ const WIDTH: usize = 100;
 /// Columns for the action.
 const ACTION: usize = 50;
 
-/// One group: a line about it, then its trajectories turn by turn.
+/// Returns one group: a line about it, then its trajectories turn by turn.
 pub(super) fn group(step: &DumpBatch, number: usize, rows: &[Row], several_steps: bool) -> String {
     let trajectories = &step.batch.groups[number].trajectories;
     let mut lines = Vec::new();
@@ -75,7 +75,7 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
     lines
 }
 
-/// A stage and its facts, wrapped.
+/// Returns a stage and its facts, wrapped.
 fn stage(stage: &StageRecord) -> Vec<String> {
     let start = format!("          {:<9} {:>10}  ", stage.stage, signed(stage.advantage));
     let indent = " ".repeat(start.chars().count());
@@ -96,13 +96,13 @@ fn stage(stage: &StageRecord) -> Vec<String> {
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// A number with its sign and four decimals; no sign where all of them are 0.
+/// Returns a number with its sign and four decimals; no sign if all of them are 0.
 pub(in crate::commands) fn signed(value: f64) -> String {
     let text = format!("{value:+.4}");
     if text.trim_start_matches(['+', '-']) == "0.0000" { "0.0000".to_owned() } else { text }
 }
 
-/// A number as short as it can be with four decimals.
+/// Returns a number as short as it can be with four decimals.
 pub(in crate::commands) fn number_text(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
@@ -113,7 +113,7 @@ pub(in crate::commands) fn counted(count: usize, one: &str, many: &str) -> Strin
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// One line of at most `width` columns.
+/// Returns one line of at most `width` columns.
 pub(in crate::commands) fn shortened(text: &str, width: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= width {

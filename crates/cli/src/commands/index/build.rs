@@ -20,38 +20,38 @@ use crate::ui::{INTERRUPTED, Meter, print, stop_on_interrupt};
 
 #[derive(Args)]
 pub(crate) struct BuildArgs {
-    /// Folder of the index; it is made if it is missing.
+    /// Folder of the index; created if missing.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Passages: JSON lines with `id` and `contents` (the title, a newline, the text), plain, gzip or zstd; several
-    /// files are read one after the other. Without any, the passages that the folder has already are used.
+    /// Passages: JSON lines with `id` and `contents` (title, newline, text), plain, gzip or zstd;
+    /// one or more files. Without it, the folder's existing passages are used.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     passages: Vec<PathBuf>,
-    /// Model folder of an encoder (E5, or one of sentence-transformers): vectors are made, too.
+    /// Model folder of an encoder (E5 or sentence-transformers), to build vectors as well.
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Make no index of terms, only vectors.
+    /// Build only vectors, no term index.
     #[arg(long, requires = "encoder")]
     without_terms: bool,
-    /// Make a graph of neighbours over the vectors, too, for searches that do not look at all of them (`--approximate` of
-    /// `index query` and `index serve`); for vectors that the folder has already, without `--encoder`.
+    /// Also build an HNSW graph of the vectors, for `--approximate` of `index query` and `index
+    /// serve`. Without `--encoder` it uses the folder's existing vectors.
     #[arg(long)]
     approximate: bool,
-    /// Neighbours that a vector keeps in the graph (HNSW's M): more find more, slower.
+    /// Neighbours of a vector in the graph (HNSW's M): higher is more accurate and slower.
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().neighbours, requires = "approximate")]
     neighbours: usize,
-    /// Candidates that are looked at while a vector is put into the graph (efConstruction).
+    /// Candidates while building the graph (efConstruction).
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().construction, requires = "approximate")]
     construction: usize,
-    /// Candidates that a query looks at in the graph (efSearch).
+    /// Candidates while searching the graph (efSearch).
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().search, requires = "approximate")]
     candidates: usize,
     #[command(flatten)]
     encoding: super::Encoding,
-    /// Keep vectors in single precision (four bytes a number) instead of half.
+    /// Store vectors in f32 instead of f16.
     #[arg(long, requires = "encoder")]
     f32_vectors: bool,
-    /// Megabytes that terms may fill before they are put aside on disk.
+    /// Memory for terms, in megabytes, before they are spilled to disk.
     #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     memory: u64,
 }
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl BuildArgs {
-    /// The settings of the graph, where one is asked for that can be made.
+    /// Returns the settings of the graph, if one is requested and possible.
     fn graph(&self) -> anyhow::Result<Option<GraphOptions>> {
         if !self.approximate {
             return Ok(None);

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use turnwise_model::Compute;
 use turnwise_retrieval_service::{OpenRetriever, PrefixedEncoder, RetrievalConfig, RetrieverKind, open};
 
-/// Build, ask and serve indexes of passages.
+/// Build, query and serve passage indexes.
 #[derive(Args)]
 pub(crate) struct IndexArgs {
     #[command(subcommand)]
@@ -22,27 +22,27 @@ pub(crate) struct IndexArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make an index folder of passages in JSON lines (`{"id", "contents"}`), as wiki-18 has them.
+    /// Build an index from passages in JSON lines (`{"id", "contents"}`), as in wiki-18.
     Build(build::BuildArgs),
-    /// Ask an index one query, or all of a file.
+    /// Query an index, once or with all queries of a file.
     Query(query::QueryArgs),
-    /// Serve an index to other programs: `POST /retrieve`, as Search-R1's server answers it.
+    /// Serve an index over HTTP: `POST /retrieve`, with Search-R1's protocol.
     Serve(serve::ServeArgs),
 }
 
 /// Settings of an encoder besides the text.
 #[derive(Args)]
 struct Encoding {
-    /// Text before every query that is encoded; without it `query: `, or what the vectors were made with.
+    /// Text before each encoded query [default: that of the existing vectors, else `query: `].
     #[arg(long, value_name = "TEXT", requires = "encoder")]
     query_prefix: Option<String>,
-    /// Text before every passage that is encoded; without it `passage: `, or what the vectors were made with.
+    /// Text before each encoded passage [default: that of the existing vectors, else `passage: `].
     #[arg(long, value_name = "TEXT", requires = "encoder")]
     passage_prefix: Option<String>,
-    /// Longest encoded text in tokens; without it 256, or what the vectors were made with.
+    /// Maximum tokens of an encoded text [default: that of the existing vectors, else 256].
     #[arg(long, value_name = "N", requires = "encoder")]
     max_tokens: Option<usize>,
-    /// Multiply the encoder's matrices in bf16, several times as fast on CPUs with AMX tiles.
+    /// Run the encoder in bf16; several times faster on CPUs with AMX.
     #[arg(long, requires = "encoder")]
     bf16: bool,
 }
@@ -67,24 +67,24 @@ impl Encoding {
 /// Retriever of a folder's passages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KindName {
-    /// By words.
+    /// Term matching.
     Bm25,
-    /// By vectors.
+    /// Vector search.
     Dense,
-    /// Both, joined by their ranks.
+    /// Both, by reciprocal rank fusion.
     Hybrid,
 }
 
 /// Options of a search in a folder.
 #[derive(Args)]
 struct SearchArgs {
-    /// Retriever; words alone if no encoder is named, else both.
+    /// Retriever [default: bm25, or hybrid with --encoder].
     #[arg(long, value_enum)]
     kind: Option<KindName>,
     /// Model folder of the encoder that made the vectors.
     #[arg(long, value_name = "DIR")]
     encoder: Option<std::path::PathBuf>,
-    /// Search vectors by the folder's graph of neighbours (`index build --approximate`) instead of looking at all.
+    /// Search vectors with the HNSW graph of `index build --approximate`.
     #[arg(long, requires = "encoder")]
     approximate: bool,
     #[command(flatten)]

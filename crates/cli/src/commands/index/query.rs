@@ -24,31 +24,32 @@ const TOGETHER: usize = 256;
 /// Key of the list of queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KeyName {
-    /// Body as Search-R1's server reads it.
+    /// As Search-R1's server expects it.
     #[default]
     Queries,
-    /// Body as the clients of verl-agent and SkyRL send it.
+    /// As clients of verl-agent and SkyRL send it.
     Query,
 }
 
 #[derive(Args)]
 pub(crate) struct QueryArgs {
-    /// Folder of the index (none with `--server`), then the query (none with `--queries`).
+    /// Folder of the index (not with `--server`), then the query (not with `--queries`).
     #[arg(value_name = "DIR] [QUERY", num_args = 0..=2)]
     words: Vec<OsString>,
-    /// Ask a server of Search-R1's protocol instead of a folder, such as http://127.0.0.1:8000/retrieve; may be given again.
+    /// Query a server with Search-R1's protocol, such as http://127.0.0.1:8000/retrieve;
+    /// repeatable.
     #[arg(long, value_name = "URL", conflicts_with_all = ["kind", "encoder"])]
     server: Vec<String>,
-    /// Key under which a server reads the queries.
+    /// Key of the queries in requests to a server.
     #[arg(long, value_enum, default_value_t, requires = "server")]
     request_key: KeyName,
     /// Allow servers on other machines.
     #[arg(long, requires = "server")]
     allow_remote: bool,
-    /// Queries instead: JSON lines with the key `query` (or `question`), as they are or compressed.
+    /// File of queries: JSON lines with the key `query` or `question`, plain or compressed.
     #[arg(long, value_name = "FILE", requires = "out")]
     queries: Option<PathBuf>,
-    /// File for the answers to `--queries`: JSON lines with the query and its hits (`id`, `score`).
+    /// Output of `--queries`: JSON lines with the query and its hits (`id`, `score`).
     #[arg(short, long, value_name = "FILE", requires = "queries", visible_alias = "output")]
     out: Option<PathBuf>,
     /// Passages per query.
@@ -131,7 +132,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The queries of a file.
+/// Returns the queries of a file.
 fn read_queries(path: &Path) -> anyhow::Result<Vec<String>> {
     #[derive(Deserialize)]
     struct Line {

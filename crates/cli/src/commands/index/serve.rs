@@ -17,21 +17,22 @@ pub(crate) struct ServeArgs {
     /// Folder of the index.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Address to listen at; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
-    /// Allow an address that other machines reach. Whoever reaches it can read the collection.
+    /// Allow an address that other machines can reach. Anyone who reaches it can read the
+    /// collection.
     #[arg(long)]
     allow_remote: bool,
-    /// Passages where a request names no number.
+    /// Passages per query if a request has no number.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
     top_k: usize,
-    /// Connections at a time; one more is answered with 503.
+    /// Maximum connections; further ones get status 503.
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().connections)]
     connections: usize,
     #[command(flatten)]
     search: super::SearchArgs,
-    /// Queries whose answers are kept.
+    /// Number of queries to cache.
     #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().cache)]
     cache: usize,
 }

@@ -16,7 +16,7 @@ pub(in crate::commands) fn escape(text: &str) -> String {
     out
 }
 
-/// A whole document. `title` is text, `style` and `body` are written as they are.
+/// Returns a whole document. `title` is text, `style` and `body` are written as they are.
 pub(in crate::commands) fn document(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
@@ -25,7 +25,7 @@ pub(in crate::commands) fn document(title: &str, style: &str, body: &str) -> Str
     )
 }
 
-/// A page that only says something.
+/// Returns a page that only says something.
 pub(in crate::commands) fn message(text: &str) -> String {
     let style = "body{font:16px/1.5 sans-serif;max-width:52rem;margin:1.5rem auto;padding:0 1rem}";
     document("turnwise", style, &format!("<p>{}</p><p><a href=\"/\">To the first page</a></p>", escape(text)))

@@ -14,7 +14,7 @@ pub(in crate::commands) struct Request {
     pub(in crate::commands) method: String,
     /// The path without its query.
     pub(in crate::commands) path: String,
-    /// The host that the client asked for; empty where it named none.
+    /// The host that the client asked for; empty if it named none.
     pub(in crate::commands) host: String,
     /// The form that was sent.
     form: String,
@@ -79,14 +79,14 @@ impl Request {
         })
     }
 
-    /// A field of the form.
+    /// Returns a field of the form.
     pub(in crate::commands) fn field(&self, name: &str) -> Option<String> {
         let mut fields = self.form.split('&').filter_map(|field| field.split_once('='));
         fields.find(|(known, _)| *known == name).map(|(_, value)| decode(value))
     }
 }
 
-/// The text of a form's value: `+` is a blank, `%41` is `A`.
+/// Returns the text of a form's value: `+` is a blank, `%41` is `A`.
 fn decode(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -106,7 +106,7 @@ fn decode(value: &str) -> String {
 }
 
 impl Reply {
-    /// A page.
+    /// Returns a page.
     pub(in crate::commands) fn page(status: u16, body: String) -> Self {
         Self { status, location: None, body }
     }

@@ -15,10 +15,10 @@ use anyhow::Context as _;
 
 use self::http::{Reply, Request};
 
-/// A listener at the address that an option names; port 0 takes a free one.
+/// Returns a listener at the address that an option names; port 0 takes a free one.
 ///
 /// # Errors
-/// The option, its value and what is wrong with it.
+/// Returns the option, its value and what is wrong with it.
 pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let wrong = || format!("{option} {address}");
     let listener = TcpListener::bind(address).map_err(|error| {
@@ -33,7 +33,8 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
 
 /// Answers requests until the program is ended, each on a thread of its own.
 ///
-/// A listener that only this machine reaches refuses requests for other hosts: a page of the web whose name leads here could read the answers.
+/// On a loopback listener, requests for other hosts are rejected; otherwise a web page whose name
+/// resolves here could read the answers.
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);
@@ -57,7 +58,8 @@ fn answer(stream: &TcpStream, local: bool, reply: &impl Fn(&Request) -> Reply) {
     let _ = reply.send(stream);
 }
 
-/// True if the host of a request, with or without a port, is this machine's own name for itself. A client that is no browser may name none.
+/// Returns true if the host of a request, with or without a port, is a name of this machine. A
+/// client that is not a browser may send none.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -25,7 +25,7 @@ const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
 #[derive(Debug)]
 pub(crate) struct SweepFile {
     path: PathBuf,
-    /// Name of the sweep; its runs lie in `runs/<name>`.
+    /// Name of the sweep; its runs are in `runs/<name>`.
     pub(crate) name: String,
     base: Vec<PathBuf>,
     preset: Option<String>,
@@ -81,8 +81,8 @@ pub(crate) struct Entry {
     pub(crate) run: Option<String>,
     /// The method: the `[[run]]` with its point of the grid.
     pub(crate) name: String,
-    /// The method that `turnwise compare` holds it against, at the same point of the grid; of this sweep or of another one that is
-    /// compared along with it.
+    /// The method that `turnwise compare` compares it with, at the same point of the grid; of this sweep
+    /// or of another one that is compared along with it.
     pub(crate) baseline: Option<String>,
     /// Its seed.
     pub(crate) seed: u64,
@@ -91,12 +91,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Name of the run and of its directory.
+    /// Returns the name of the run and of its directory.
     pub(crate) fn run_name(&self) -> String {
         format!("{}-seed-{}", self.name, self.seed)
     }
 
-    /// True if the entry is what a name of the command line stands for: a `[[run]]`, its method at a point of the grid, or one run.
+    /// Returns true if the entry matches a name of the command line: a `[[run]]`, a grid point, or
+    /// one run.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }
@@ -106,7 +107,7 @@ impl SweepFile {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// A mistake in the file; the error names file, key and fix.
+    /// Fails on a mistake in the file; the error names file, key and fix.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
@@ -154,7 +155,8 @@ impl SweepFile {
     /// Settings `key.sub=value` for every run, which win over the file's.
     ///
     /// # Errors
-    /// One is no setting, is one that the sweep gives itself, or is what the grid or a `[[run]]` varies.
+    /// Fails on an invalid setting, one that the sweep sets, or one that the grid or a `[[run]]`
+    /// varies.
     pub(crate) fn with_overrides(mut self, overrides: &[String]) -> anyhow::Result<Self> {
         for text in overrides {
             let Some(setting) = key_of(text) else {
@@ -236,7 +238,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Refuses a pool without members, and members that have no difference to average.
+    /// Rejects a pool without members, and members that have no difference to average.
     fn check_pools(&self) -> anyhow::Result<()> {
         let shown = self.path.display();
         for (pool, members) in &self.pool {
@@ -268,7 +270,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Refuses settings that the sweep gives itself.
+    /// Rejects settings that the sweep gives itself.
     fn check_setting(&self, key: &str, setting: &str) -> anyhow::Result<()> {
         match OWN.iter().find(|(own, _)| *own == setting) {
             Some((own, instead)) => bail!(
@@ -279,10 +281,10 @@ impl SweepFile {
         }
     }
 
-    /// All runs in the order of the file: by `[[run]]`, point of the grid, seed.
+    /// Returns all runs in the order of the file: by `[[run]]`, point of the grid, seed.
     ///
     /// # Errors
-    /// Two runs with the same name.
+    /// Fails on two runs with the same name.
     pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         let runs = if self.run.is_empty() { vec![RunTable::default()] } else { self.run.clone() };
         let mut entries = Vec::new();
@@ -323,7 +325,7 @@ impl SweepFile {
         Ok(entries)
     }
 
-    /// The pools at every point of the grid: name, and the entries that belong to it.
+    /// Returns the pools at every point of the grid: name, and the entries that belong to it.
     pub(crate) fn pools(&self) -> Vec<(String, Vec<String>)> {
         let mut pools = Vec::new();
         for point in self.points() {
@@ -335,13 +337,13 @@ impl SweepFile {
         pools
     }
 
-    /// A name at a point of the grid.
+    /// Returns a name at a point of the grid.
     fn name_at(&self, name: Option<&str>, point: &[(&str, &Value)]) -> String {
         let point = point.iter().map(|(key, value)| self.point_name(key, value));
         name.map(str::to_owned).into_iter().chain(point).collect::<Vec<_>>().join("-")
     }
 
-    /// Every combination of the grid's values; one without settings where there is no grid.
+    /// Returns all combinations of the grid's values; one empty combination without a grid.
     fn points(&self) -> Vec<Vec<(&str, &Value)>> {
         let mut points: Vec<Vec<(&str, &Value)>> = vec![Vec::new()];
         for (key, values) in &self.grid {
@@ -358,7 +360,8 @@ impl SweepFile {
         points
     }
 
-    /// A setting of the grid as a part of a folder's name: the last part of its key, or all of it where that is not enough.
+    /// Returns a grid setting as part of a folder name: the last part of its key, or the whole key
+    /// if that is ambiguous.
     fn point_name(&self, key: &str, value: &Value) -> String {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let alone = self.grid.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
@@ -385,12 +388,12 @@ fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) ->
     Ok(())
 }
 
-/// The key of a setting `key.sub=value`.
+/// Returns the key of a setting `key.sub=value`.
 fn key_of(text: &str) -> Option<&str> {
     assignment(text).ok().map(|(key, _)| key)
 }
 
-/// True if a key is `table`, or lies in the table of that name.
+/// Returns true if a key is `table`, or is in the table of that name.
 fn is_within(key: &str, table: &str) -> bool {
     key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -16,27 +16,27 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The folder of a sweep in the folder of all runs.
+    /// Returns the folder of a sweep in the folder of all runs.
     pub(crate) fn new(runs: &Path, sweep: &str) -> Self {
         Self { root: runs.join(sweep) }
     }
 
-    /// The folder that the sweep's runs lie in.
+    /// Returns the folder that the sweep's runs are in.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A run's directory.
+    /// Returns a run's directory.
     pub(crate) fn run(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// The folder that shared warm starts lie in.
+    /// Returns the folder that shared warm starts are in.
     pub(super) fn warm_starts(&self) -> PathBuf {
         self.root.join("warm-starts")
     }
 
-    /// The file that a run's process writes to.
+    /// Returns the file that a run's process writes to.
     pub(super) fn log(&self, name: &str) -> PathBuf {
         self.root.join("logs").join(format!("{name}.log"))
     }

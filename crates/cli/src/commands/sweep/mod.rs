@@ -25,37 +25,38 @@ use self::supervise::{End, Limits, Supervisor};
 use crate::ui::{self, Ui};
 use crate::worlds;
 
-/// Train a grid or list of configs times seeds; the same command goes on after any end.
+/// Train many runs: configs times seeds. Rerun the command to resume.
 ///
-/// Runs lie in RUNS/SWEEP/ENTRY-seed-N. Runs whose warm starts are the same share one. `turnwise compare SWEEP.toml` compares them.
+/// Runs are in RUNS/SWEEP/ENTRY-seed-N. Runs with equal SFT settings and seed share one warm start.
+/// `turnwise compare SWEEP.toml` compares the runs.
 #[derive(Args)]
 pub(crate) struct SweepArgs {
     /// The sweep file.
     #[arg(value_name = "SWEEP.toml")]
     file: PathBuf,
-    /// Settings of every run, written key.sub=value; they win over the file's.
+    /// Overrides for all runs, such as train.steps=20; they win over the file.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Runs at a time, each in a process of its own.
+    /// Number of runs at a time, each in its own process.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
-    /// Times that a run which failed is tried again.
+    /// Number of retries of a failed run.
     #[arg(long, default_value_t = 1)]
     retries: u32,
-    /// Only this run, by its number from 0: for job arrays.
+    /// Do only the run with this number (from 0), for job arrays.
     #[arg(long)]
     index: Option<usize>,
-    /// Only the runs of these names, with commas between: a [[run]] with all its seeds and points of the grid, a method at one point, or
-    /// one run.
+    /// Do only these runs, comma-separated: a [[run]] with all its seeds and grid points, one grid
+    /// point, or one run.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with = "index")]
     only: Vec<String>,
-    /// Print the runs with their numbers, and how far they are.
+    /// Print the runs with their numbers and progress.
     #[arg(long, conflicts_with_all = ["index", "dry_run"])]
     list: bool,
-    /// Check all that every run checks at its start and print what memory it takes; nothing is trained.
+    /// Check each method as at its start and print the memory plan; train nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Folder that the sweep's folder is made in.
+    /// Folder for the sweep's folder.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
 }
@@ -78,7 +79,8 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     Ok(report(&runs, &ends, args, &layout))
 }
 
-/// Numbers of the runs that the command line chooses, ascending: all, that of `--index`, or those of `--only`.
+/// Returns the numbers of the runs that the command line chooses, ascending: all, that of `--index`, or
+/// those of `--only`.
 fn choose(runs: &[PlannedRun], args: &SweepArgs) -> anyhow::Result<Vec<usize>> {
     let file = args.file.display();
     if let Some(index) = args.index {
@@ -123,7 +125,7 @@ fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
     }
 }
 
-/// Checks each method's first chosen run as it would at its start; the configs of all are checked by then.
+/// Checks each method's first chosen run as at its start; all configs were checked before.
 fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Result<ExitCode> {
     let mut seen = BTreeSet::new();
     let (parts, mut ui) = (worlds::parts(), Ui::new());
@@ -147,7 +149,7 @@ fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says how every run ended.
+/// Reports how every run ended.
 fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: &Layout) -> ExitCode {
     let count = |wanted: fn(&End) -> bool| ends.iter().filter(|(_, end)| wanted(end)).count();
     let failed = count(|end| matches!(end, End::Failed(_)));
@@ -175,7 +177,7 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The words that give and choose the same runs again.
+/// Returns the words that give and choose the same runs again.
 fn same_runs(args: &SweepArgs) -> Vec<String> {
     let mut words = args.overrides.clone();
     if let Some(index) = args.index {
@@ -197,7 +199,8 @@ fn again(args: &SweepArgs, more: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// The word as a shell reads it: in single quotes where it has any character that a shell may read as something else.
+/// Returns the word as a shell reads it: in single quotes if it has any character that a shell may read
+/// as something else.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./=,:+-".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

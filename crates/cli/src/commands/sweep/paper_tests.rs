@@ -1,4 +1,5 @@
-//! The tables of the papers as sweeps (`configs/paper/sweeps`), resolved and held against what the papers state.
+//! The tables of the papers as sweeps (`configs/paper/sweeps`), resolved and compared with what the
+//! papers state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -181,7 +182,8 @@ const TABLES: &[(&str, usize, Rows)] = &[
     ),
 ];
 
-/// The facts of a config that distinguish the rows, in the words of [`TABLES`]; what is as usual is left out.
+/// Returns the facts of a config that distinguish the rows, in the words of [`TABLES`]; what is as usual
+/// is left out.
 fn facts(config: &Config) -> String {
     let mut words = vec![config.credit.estimator.kind().to_owned()];
     for refinement in &config.credit.refinements {

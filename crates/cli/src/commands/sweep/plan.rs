@@ -40,7 +40,7 @@ pub(super) enum OnDisk {
 /// Resolves every entry's config and finds the warm starts that are the same.
 ///
 /// # Errors
-/// The first config that cannot be used, with its entry.
+/// Returns the first config that cannot be used, with its entry.
 pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
@@ -60,15 +60,15 @@ pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<Planned
     Ok(runs)
 }
 
-/// The first 48 bits of the SHA-256 of a text.
+/// Returns the first 48 bits of the SHA-256 of a text.
 fn short_hash(text: &str) -> String {
     hexadecimal(&Sha256::digest(text.as_bytes())[..6])
 }
 
-/// Progress of the run in a folder.
+/// Returns the progress of the run in a folder.
 ///
 /// # Errors
-/// It was begun with other settings than `config`, where one is given.
+/// Fails if it was begun with other settings than `config`, if one is given.
 pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<OnDisk> {
     let file = root.join("config.toml");
     if !file.is_file() {
@@ -95,7 +95,7 @@ pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<On
     Ok(if done { OnDisk::Finished } else { OnDisk::Begun })
 }
 
-/// The command line of a run that begins, without the program's name.
+/// Returns the command line of a run that begins, without the program's name.
 pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["train".to_owned()];
     arguments.extend(source_arguments(&run.entry));
@@ -106,8 +106,8 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
     arguments
 }
 
-/// The command line of a shared warm start that begins: that of a run that shares it, without reinforcement learning. One
-/// task is enough for the evaluation that every run begins with.
+/// Returns the command line of a shared warm start that begins: that of a run that shares it, without
+/// reinforcement learning. One task is enough for the evaluation that every run begins with.
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));
@@ -116,12 +116,12 @@ pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> V
     arguments
 }
 
-/// A run's name as an argument; in quotes, since one of digits alone would be a number.
+/// Returns a run's name as an argument; in quotes, since one of digits alone would be a number.
 pub(super) fn name_argument(name: &str) -> String {
     format!("name={name:?}")
 }
 
-/// The folder of a shared warm start.
+/// Returns the folder of a shared warm start.
 pub(super) fn warm_folder(layout: &Layout, name: &str) -> PathBuf {
     layout.warm_starts().join(name)
 }

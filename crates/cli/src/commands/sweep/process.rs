@@ -23,8 +23,9 @@ pub(super) struct RunProcess {
 }
 
 impl RunProcess {
-    /// Starts this program with these arguments; what it says is added to `log`. `beside_others`: it shares the machine's
-    /// memory with runs that its own plan does not know of, and gives back what it frees.
+    /// Starts this program with these arguments and appends its output to `log`. With
+    /// `beside_others` it shares the machine's memory with other runs, and returns freed memory to
+    /// the system.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -47,7 +48,7 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start, started })
     }
 
-    /// The time of its start, in seconds since 1970, as the lines of `metrics.jsonl` have their times.
+    /// Returns the time of its start, in seconds since 1970, as the lines of `metrics.jsonl` have their times.
     pub(super) fn started(&self) -> f64 {
         self.started
     }
@@ -67,7 +68,8 @@ impl RunProcess {
         let _ = self.child.kill();
     }
 
-    /// Reason of its failure in one line: the one that the run wrote down, or the last line of the process.
+    /// Returns the reason of its failure in one line: the one that the run wrote down, or the last line
+    /// of the process.
     pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
         let said = said_since(&self.log, self.log_start);
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
@@ -98,12 +100,12 @@ fn said_since(log: &Path, start: u64) -> String {
     read().unwrap_or_default()
 }
 
-/// True if another process works on a run.
+/// Returns true if another process works on a run.
 pub(super) fn is_held(root: &Path) -> anyhow::Result<bool> {
     Ok(root.join(LOCK).is_file() && RunLock::try_take(root)?.is_none())
 }
 
-/// Removes what a run that was killed before it was one left behind, so that it can be started.
+/// Removes the remains of a run that was killed during its start, so that it can start.
 pub(super) fn clear_remains(root: &Path) -> anyhow::Result<()> {
     if !root.is_dir() {
         return Ok(());

@@ -11,7 +11,7 @@ use turnwise_eval::compare::runs::RunResults;
 use turnwise_train::Phase;
 use turnwise_train::record::metrics::MetricsLine;
 
-/// Between two lines of a run where there is no terminal.
+/// Interval between progress lines of a run without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Bytes of the end of `metrics.jsonl` that are read.
@@ -30,7 +30,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Lines for runs whose names are at most `width` long.
+    /// Creates lines for run names of at most `width` characters.
     pub(super) fn new(width: usize) -> Self {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
         Self { lines: MultiProgress::new(), bars: BTreeMap::new(), terminal, last: BTreeMap::new(), width }
@@ -76,8 +76,9 @@ impl Progress {
     }
 }
 
-/// Progress of a run from the end of its metrics: step, success of the last steps, time left of its phase by the steps since
-/// `started` (seconds since 1970), as a resumed run stood still before it.
+/// Returns the progress of a run from the end of its metrics: step, success of the last steps, time left
+/// of its phase by the steps since `started` (seconds since 1970), as a resumed run stood still before
+/// it.
 pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();
     let Some(last) = lines.last() else { return "starting".into() };
@@ -100,7 +101,7 @@ pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -
     text
 }
 
-/// Success of a finished run's last evaluation.
+/// Returns the success of a finished run's last evaluation.
 pub(super) fn outcome(root: &Path) -> String {
     let found = RunResults::read(root).ok();
     let last = found.as_ref().and_then(|run| run.evaluations.last_key_value());
@@ -120,7 +121,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// The last whole lines of `metrics.jsonl`.
+/// Returns the last whole lines of `metrics.jsonl`.
 fn tail(path: &Path) -> std::io::Result<Vec<MetricsLine>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -1,7 +1,7 @@
-//! Runs the runs of a sweep: some at a time, each in a process of its own, again where one failed.
+//! Runs a sweep: some runs at a time, each in its own process, with retries.
 //!
-//! The state of a sweep lies in the run directories alone, so that it goes on after any end, and several programs may work on one
-//! sweep: a run's lock says whether another one has it.
+//! The only state of a sweep is its run directories, so it can be resumed after any end. Several
+//! programs may work on one sweep: a run's lock shows whether another one has it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const SHOW: Duration = Duration::from_secs(1);
 pub(super) struct Limits {
     /// Runs at a time.
     pub(super) jobs: usize,
-    /// Times that a run which failed is tried again.
+    /// Number of retries of a failed run.
     pub(super) retries: u32,
 }
 
@@ -55,7 +55,7 @@ struct Job {
     root: PathBuf,
     /// The run whose config it has.
     run: usize,
-    /// Name of the warm start that it is, where it is one.
+    /// Name of the warm start that it is, if it is one.
     warm: Option<String>,
     /// The job that must end first.
     after: Option<usize>,
@@ -73,10 +73,10 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// The work on these runs of a sweep, by index.
+    /// Returns the work on these runs of a sweep, by index.
     ///
     /// # Errors
-    /// A run that was begun with other settings.
+    /// Fails on a run that was begun with other settings.
     pub(super) fn new(
         runs: &'a [PlannedRun],
         chosen: &[usize],
@@ -176,7 +176,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A process has ended: what is on disk says how far the run is.
+    /// A process has ended: what is on disk states how far the run is.
     fn ended(&mut self, index: usize, success: bool, reason: String, stopping: bool) {
         let job = &mut self.jobs[index];
         let finished = on_disk(&job.root, None).is_ok_and(|found| found == OnDisk::Finished);

@@ -12,10 +12,11 @@ const LEFT: f64 = 66.0;
 const BOTTOM: f64 = 18.0;
 const MARGIN: f64 = 6.0;
 
-/// Most points that say their value under the pointer; more would make the page heavy.
+/// Maximum number of points that say their value under the pointer; more would make the page heavy.
 const TITLES: usize = 400;
 
-/// A small chart of `(step, value)` points with its extremes and its last value; values that are not finite are left out. Empty without points.
+/// Returns a small chart of `(step, value)` points with its extremes and its last value; values that are
+/// not finite are left out. Empty without points.
 ///
 /// `dots` marks single points, for numbers that few steps have.
 pub(super) fn chart(title: &str, points: &[(u64, f64)], dots: bool) -> String {

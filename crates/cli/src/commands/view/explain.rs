@@ -1,4 +1,4 @@
-//! Explanations of advantages: as the run recorded them, or computed again and held against what it recorded.
+//! Explanations of advantages: as the run recorded them, or computed again and compared with what it recorded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,8 @@ pub(super) enum Explained {
     Recomputed,
     /// Computed again by the run's settings, and this is the largest difference to a recorded advantage.
     Differs(f64),
-    /// Computed by the run's settings, where so many trajectories have no recorded advantages.
+    /// Computed with the run's settings, because this many trajectories have no recorded
+    /// advantages.
     Unrecorded(usize),
     /// Computed by the preset of this name.
     Preset(String),
@@ -38,7 +39,7 @@ struct Settings {
     credit: CreditConfig,
 }
 
-/// The method of a run's config in words.
+/// Returns the method of a run's config in words.
 ///
 /// # Errors
 /// Those of reading the keys that are needed.
@@ -46,7 +47,7 @@ pub(super) fn of_config(text: &str) -> Result<String, toml::de::Error> {
     toml::from_str(text).map(|settings: Settings| in_words(&settings.credit))
 }
 
-/// A method in words.
+/// Returns a method in words.
 fn in_words(config: &CreditConfig) -> String {
     let mut text = config.estimator.kind().to_owned();
     for refinement in &config.refinements {
@@ -58,7 +59,7 @@ fn in_words(config: &CreditConfig) -> String {
     text
 }
 
-/// A step of a run, explained by its own record or else by its own settings.
+/// Returns a step of a run, explained by its own record or else by its own settings.
 ///
 /// # Errors
 /// Those of reading the run's config.
@@ -87,9 +88,9 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
     Ok(Step { number, groups, method, explained, diagnostics })
 }
 
-/// The groups at the end of a step that no method saw, taken out: what failed through no fault of the policy, and what was left of its group where
-/// that was too little. Training writes them after the others, without advantages; a method that compares across a batch must not see them here
-/// either.
+/// Removes and returns the groups at the end of a step that no method used: failed trajectories,
+/// and remaining ones of too small groups. Training writes them last, without advantages; methods
+/// that compare across a batch must not see them.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);
@@ -97,7 +98,8 @@ fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     batch.groups.split_off(last.map_or(batch.groups.len(), |last| last + 1))
 }
 
-/// The report of the run's own pipeline on the trajectories that it wrote, or the reason why it cannot be had.
+/// Returns the report of the run's own pipeline on the trajectories that it wrote, or the reason why it
+/// cannot be had.
 fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     let pipeline = Pipeline::from_config(&settings.credit).map_err(|error| error.to_string())?;
     if let Some(what) = from_models(pipeline.needs()) {
@@ -110,12 +112,12 @@ fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     pipeline.report(&inputs, true).map_err(|error| error.to_string())
 }
 
-/// The step that methods draw by: a run counts them from 0, its files from 1.
+/// Returns the step that methods draw by: a run counts them from 0, its files from 1.
 fn drawn_at(batch: &Batch) -> u64 {
     batch.trajectories().next().map_or(0, |trajectory| trajectory.step)
 }
 
-/// The input that only a model gives, where there is one.
+/// Returns the input that only a model gives, if there is one.
 fn from_models(needs: Needs) -> Option<&'static str> {
     if needs.values {
         Some("values")
@@ -128,7 +130,7 @@ fn from_models(needs: Needs) -> Option<&'static str> {
     }
 }
 
-/// The advantages of a report held against those that the trajectories have.
+/// Returns the advantages of a report compared with those that the trajectories have.
 fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
     let (mut most, mut missing) = (0.0_f64, 0);
     for (trajectory, computed) in batch.trajectories().zip(advantages.rows()) {
@@ -150,10 +152,10 @@ fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
     }
 }
 
-/// A step with the advantages that a named method gives.
+/// Returns a step with the advantages that a named method gives.
 ///
 /// # Errors
-/// A field that the method needs and a turn does not have.
+/// Fails on a field that the method needs and a turn does not have.
 pub(super) fn by_method(
     number: u64,
     mut batch: Batch,
@@ -181,7 +183,7 @@ pub(super) fn by_method(
     Ok(Step { number, groups, method: Some(in_words(config)), explained, diagnostics })
 }
 
-/// A step of a file, with what the file says.
+/// Returns a step of a file, with the file's metadata.
 pub(super) fn of_file(number: u64, batch: Batch, dump: Option<&DumpBatch>) -> Step {
     let explained = if batch.trajectories().any(|trajectory| trajectory.explanation.is_some()) {
         Explained::Recorded
@@ -191,7 +193,7 @@ pub(super) fn of_file(number: u64, batch: Batch, dump: Option<&DumpBatch>) -> St
     recorded(number, batch, dump, explained)
 }
 
-/// A step as it was recorded.
+/// Returns a step as it was recorded.
 fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Explained) -> Step {
     let groups = shown(batch, dump, |_, _, trajectory| {
         (trajectory.advantages.take(), trajectory.explanation.take().unwrap_or_default())
@@ -199,7 +201,8 @@ fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Expl
     Step { number, groups, method: None, explained, diagnostics: BTreeMap::new() }
 }
 
-/// The trajectories with a report's explanations, and its advantages in place of their own unless they are kept.
+/// Returns the trajectories with a report's explanations, and with its advantages unless their own
+/// are kept.
 fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
     let mut explanations = Vec::from(report.explanations);
     shown(batch, dump, |group, index, trajectory| {
@@ -210,7 +213,7 @@ fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, kee
     })
 }
 
-/// The trajectories of a batch with what is known of them, and the credit that `credit` gives each.
+/// Returns the trajectories of a batch with their metadata and the credit from `credit`.
 fn shown(
     batch: Batch,
     dump: Option<&DumpBatch>,

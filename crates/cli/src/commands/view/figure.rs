@@ -1,6 +1,7 @@
 //! Numbers on a page: four significant digits, short.
 
-/// A number with four significant digits; with an exponent where it is below a ten-thousandth or from a million on.
+/// Formats a number with four significant digits, with an exponent if it is below 0.0001 or at
+/// least a million.
 pub(super) fn figure(value: f64) -> String {
     if value == 0.0 {
         return "0".into();

@@ -1,4 +1,5 @@
-//! A group: every turn of its trajectories with what was seen, what was said, and how its advantage came about.
+//! The page of a group: each turn of its trajectories with observation, response, and how its
+//! advantage was computed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ use crate::commands::pages::html::escape;
 /// Letters of an action in the line of its turn.
 const ACTION: usize = 110;
 
-/// Most turns that share something with one and are named there.
+/// Maximum number of turns that share something with one and are named there.
 const COMPANIONS: usize = 30;
 
 /// Facts that number what turns of a group share, with the fact that counts those turns.
@@ -38,7 +39,7 @@ struct Page<'a> {
     open: bool,
 }
 
-/// The body of a group: its rows of cells, then its trajectories.
+/// Returns the body of a group: its rows of cells, then its trajectories.
 ///
 /// `open` shows everything of every turn at once.
 pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>, open: bool) -> String {
@@ -88,7 +89,7 @@ fn sharing(shown: &[Shown]) -> Sharing {
     sharing
 }
 
-/// A turn: a line that opens to all that is known of it.
+/// Returns a turn: a line that opens to all that is known of it.
 fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let Page { group, shown, most, .. } = *page;
     let one = &shown[trajectory];
@@ -154,7 +155,7 @@ fn seen_and_said(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     body
 }
 
-/// The response token by token, the darker the less likely it was; as a text where there are no tokens.
+/// Returns the response token by token, darker for less likely tokens; as text without tokens.
 fn response(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     let texts = match tokens {
         Some(tokens) if turn.old_logprobs.len() == turn.response_ids.len() => {
@@ -184,7 +185,7 @@ fn response(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     body + "</pre>"
 }
 
-/// The numbers of a turn that are no explanation.
+/// Returns the numbers of a turn that are not explanation.
 fn numbers(turn: &Turn) -> String {
     let mut found = vec![("reward", turn.reward)];
     found.extend(turn.shaped_reward.map(|reward| ("shaped reward", reward)));
@@ -196,7 +197,7 @@ fn numbers(turn: &Turn) -> String {
     facts(found)
 }
 
-/// The stages of a turn's credit: what each made of the advantage, and from which numbers.
+/// Returns the stages of a turn's credit: what each made of the advantage, and from which numbers.
 fn stages(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let stages = page.shown[trajectory].stages(turn);
     if stages.is_empty() {
@@ -258,7 +259,7 @@ fn companions(page: &Page<'_>, stage: &StageRecord, trajectory: usize, turn: usi
     body
 }
 
-/// Glossary of the stages and facts that the trajectories have.
+/// Returns the glossary of the stages and facts that the trajectories have.
 pub(super) fn meanings<'a>(shown: impl Iterator<Item = &'a Shown>) -> String {
     let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();
     for record in shown.flat_map(|shown| shown.explanation.iter().flatten()) {

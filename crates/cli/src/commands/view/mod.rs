@@ -1,4 +1,4 @@
-//! `turnwise view`: trajectories in a browser, every turn with its advantage and how it came about.
+//! `turnwise view`: trajectories in a browser, every turn with its advantage and how it was computed.
 //!
 //! | file | subject |
 //! |---|---|
@@ -40,35 +40,37 @@ use crate::ui;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Look at trajectories in a browser: every turn, its advantage, and how it came about.
+/// View trajectories in a browser: each turn, its advantage, and how it was computed.
 ///
-/// Serves pages on this machine until Ctrl-C, or writes one page of a step to a file (--output). The explanation of an advantage is the one that
-/// the run recorded (train.explain); without one it is computed again by the run's settings and held against the advantages of the file.
+/// Serves pages on this machine until Ctrl-C, or writes a page of one step to a file (--output).
+/// Explanations are those that the run recorded (train.explain). Without them, advantages are
+/// recomputed with the run's settings and compared with the recorded ones.
 #[derive(Args)]
 pub(crate) struct ViewArgs {
-    /// A run directory, or a file of trajectories: JSON lines (a run's, hand-written, verl's, verifiers'; also .zst) or TRL's Parquet; or a folder of
-    /// such files.
+    /// A run directory, a file of trajectories (JSON lines of a run, hand-written, of verl or
+    /// verifiers, also .zst; or TRL's Parquet), or a folder of such files.
     path: PathBuf,
-    /// Step to show first (the run's page unless given), or to write with --output (the last one unless given).
+    /// Step to open [default: the run's page], or to write with --output [default: the last].
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// Show the advantages that this method gives, by preset name, in place of the run's own.
+    /// Show the advantages of this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
     #[command(flatten)]
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// Group to write, by its index in the step; may be given again. All unless given.
+    /// Index of a group to write with --output; repeatable [default: all groups].
     #[arg(long, value_name = "INDEX", requires = "output")]
     group: Vec<usize>,
-    /// Write one page that needs no server: .html.
+    /// Write one page (.html) that needs no server.
     #[arg(short, long, value_name = "FILE", visible_alias = "out")]
     output: Option<PathBuf>,
-    /// Address to serve at; port 0 takes a free one.
+    /// Address to serve on; port 0 selects a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7979", conflicts_with = "output")]
     address: String,
-    /// Allow an address that other machines reach. Whoever reaches it can read the trajectories and the run's settings.
+    /// Allow an address that other machines can reach. Anyone who reaches it can read the
+    /// trajectories and settings.
     #[arg(long, conflicts_with = "output")]
     allow_remote: bool,
 }
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The steps that there are, for a message.
+/// Returns the steps that there are, for a message.
 fn steps_in_words(steps: &[u64]) -> String {
     match steps {
         [] => "there is no step yet".into(),
@@ -192,7 +194,7 @@ impl Pages {
         }
     }
 
-    /// The run's page; a file of one step has that step for it.
+    /// Returns the run's page; a file of one step has that step for it.
     fn first(&self) -> anyhow::Result<Option<String>> {
         if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
             return self.step_page(*only);
@@ -228,7 +230,7 @@ impl Pages {
         Ok(Some(document(&title, STYLE, &body)))
     }
 
-    /// The texts of tokens; a run that has no checkpoint yet is asked again.
+    /// Returns the texts of tokens; a run that has no checkpoint yet is retried.
     fn tokens(&self) -> Option<&TokenTexts> {
         if self.tokens.get().is_none() {
             self.tokens.set(self.source.tokens()?).ok();
@@ -236,8 +238,9 @@ impl Pages {
         self.tokens.get()
     }
 
-    /// The trajectories of a step; `None` where the source has no such step. A run that is resumed from an earlier step writes a step anew, so
-    /// that a step is kept only as long as its file is the same.
+    /// Returns the trajectories of a step; `None` if the source has no such step. A run that is resumed
+    /// from an earlier step writes a step again, so that a step is kept only as long as its file is the
+    /// same.
     fn step(&self, number: u64) -> anyhow::Result<Option<Arc<Step>>> {
         if !self.source.steps().contains(&number) {
             return Ok(None);

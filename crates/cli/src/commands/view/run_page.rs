@@ -13,7 +13,7 @@ use super::figure::figure;
 use super::source::Source;
 use crate::commands::pages::html::escape;
 
-/// Metrics that have a curve, where the run has them: what is learnt, what credit does, whether updates are sound, how long a step takes.
+/// Metrics with a curve: learning, credit, health of updates, and time of a step.
 const CURVES: [&str; 12] = [
     "train/success_rate",
     "train/reward/mean",
@@ -38,10 +38,10 @@ const COLUMNS: [(&str, &str); 5] = [
     ("share of groups without advantage", "credit/zero_frac"),
 ];
 
-/// The body of the page.
+/// Returns the body of the page.
 ///
 /// # Errors
-/// A file of the run that cannot be read.
+/// Fails on a file of the run that cannot be read.
 pub(super) fn page(source: &Source) -> anyhow::Result<String> {
     match source {
         Source::Run { directory, .. } => run(source, directory),
@@ -100,7 +100,7 @@ fn run(source: &Source, directory: &RunDirectory) -> anyhow::Result<String> {
     Ok(body)
 }
 
-/// The state of a run: `status.json` moves with checkpoints, metrics with every step.
+/// Returns the state of a run: `status.json` moves with checkpoints, metrics with every step.
 fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     let checkpoint = status.position.label();
     let mut text = match (status.state, last) {
@@ -143,7 +143,7 @@ fn evaluations(directory: &RunDirectory) -> Vec<(String, Vec<(u64, f64)>)> {
     splits
 }
 
-/// A row a step; those without trajectories (`train.save_trajectories = false`) have no link.
+/// Returns a row a step; those without trajectories (`train.save_trajectories = false`) have no link.
 fn steps(with_trajectories: &[u64], lines: &[&MetricsLine]) -> String {
     if lines.is_empty() && with_trajectories.is_empty() {
         return "<p class=\"note\">No step of reinforcement learning is done yet.</p>".into();

@@ -27,10 +27,10 @@ pub(super) struct Method {
 }
 
 impl Method {
-    /// The method with its pipeline made.
+    /// Returns the method with its pipeline made.
     ///
     /// # Errors
-    /// A setting that cannot work.
+    /// Fails on an invalid setting.
     pub(super) fn new(name: &str, config: CreditConfig, seed: u64) -> anyhow::Result<Self> {
         let pipeline = Pipeline::from_config(&config)?;
         Ok(Self { name: name.to_owned(), config, pipeline, seed })
@@ -39,7 +39,7 @@ impl Method {
 
 /// Origin of the trajectories.
 pub(super) enum Source {
-    /// A run directory, whose steps are read when they are asked for.
+    /// A run directory, whose steps are read on demand.
     Run { directory: RunDirectory, method: Option<Method> },
     /// Files that were read whole.
     Files(Files),
@@ -53,18 +53,18 @@ pub(super) struct Files {
     notes: Vec<String>,
 }
 
-/// A step of a file: its trajectories, and what a dump knows of them besides.
+/// A step of a file: its trajectories, and other data of the dump.
 struct DumpStep {
     number: u64,
     batch: Batch,
-    /// The dump's own reading, where the file is no run's; its batch is taken out.
+    /// Parsed dump if the input is not a run directory (batch moved out).
     dump: Option<DumpBatch>,
 }
 
 /// Length of a file and the time of its last change.
 pub(super) type Stamp = (u64, SystemTime);
 
-/// The file of a run's step.
+/// Returns the file of a run's step.
 fn trajectories_of(run: &RunDirectory, number: u64) -> PathBuf {
     let position = Position { phase: Phase::Rl, step: number };
     run.path("trajectories").join(format!("{}.jsonl.zst", position.label()))
@@ -74,7 +74,7 @@ impl Source {
     /// Opens a run directory, or reads a file or a folder of files.
     ///
     /// # Errors
-    /// The path and what is wrong with it; a field that the method needs and the files do not have.
+    /// Fails with the path and the problem, or if the files lack a field that the method needs.
     pub(super) fn open(path: &Path, reading: &Reading, method: Option<Method>) -> anyhow::Result<Self> {
         if path.join("config.toml").is_file() {
             if !reading.is_automatic() {
@@ -116,7 +116,7 @@ impl Source {
         Ok(Self::Files(files))
     }
 
-    /// The name for people.
+    /// Returns the name for people.
     pub(super) fn title(&self) -> String {
         let path = match self {
             Self::Run { directory, .. } => directory.root(),
@@ -126,7 +126,7 @@ impl Source {
         name.unwrap_or_else(|| path.display().to_string())
     }
 
-    /// The method that was named, in place of the one that the advantages were recorded with.
+    /// Returns the method that was named, instead of the one that the advantages were recorded with.
     pub(super) fn method(&self) -> Option<&Method> {
         match self {
             Self::Run { method, .. } => method.as_ref(),
@@ -134,7 +134,7 @@ impl Source {
         }
     }
 
-    /// The steps that there are trajectories of, in order; those of a run that is under way grow.
+    /// Returns the steps that there are trajectories of, in order; those of a run that is under way grow.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => run_steps(&directory.path("trajectories")),
@@ -150,14 +150,14 @@ impl Source {
         }
     }
 
-    /// The metrics of a run's step, where it has them.
+    /// Returns the metrics of a run's step, where it has them.
     pub(super) fn metrics(&self, number: u64) -> Option<MetricsLine> {
         let Self::Run { directory, .. } = self else { return None };
         let lines = read_metrics(&directory.path("metrics.jsonl")).ok()?;
         lines.into_iter().find(|line| line.phase == Phase::Rl && line.step == number)
     }
 
-    /// The texts of token ids, where the source has a tokenizer.
+    /// Returns the texts of token ids, where the source has a tokenizer.
     pub(super) fn tokens(&self) -> Option<TokenTexts> {
         match self {
             Self::Run { directory, .. } => TokenTexts::of_run(directory.root()),
@@ -165,17 +165,19 @@ impl Source {
         }
     }
 
-    /// Length and time of the file that a run's step is in; files that were read whole stay as they were read.
+    /// Returns the length and time of the file that a run's step is in; files that were read whole stay
+    /// as they were read.
     pub(super) fn stamp(&self, number: u64) -> Option<Stamp> {
         let Self::Run { directory, .. } = self else { return None };
         let found = trajectories_of(directory, number).metadata().ok()?;
         Some((found.len(), found.modified().ok()?))
     }
 
-    /// The trajectories of a step with their credit.
+    /// Returns the trajectories of a step with their credit.
     ///
     /// # Errors
-    /// A file that cannot be read; a method that is named and needs what the trajectories do not have.
+    /// Fails if a file cannot be read, or if the chosen method needs data that the trajectories
+    /// lack.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
         match self {
             Self::Run { directory, method } => {
@@ -247,10 +249,10 @@ impl Files {
     }
 }
 
-/// The files of trajectories in a folder that is no run, such as verl's `rollout_data_dir`.
+/// Returns the files of trajectories in a folder that is not a run, such as verl's `rollout_data_dir`.
 ///
 /// # Errors
-/// A folder of runs, whose names are said, or of nothing.
+/// Fails on a folder of runs (named in the error), or without trajectories.
 fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -274,7 +276,7 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-/// Refuses explanations that are not of the turns beside them.
+/// Rejects explanations that are not of the turns beside them.
 fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     for trajectory in batch.trajectories() {
         let turns = trajectory.turns.len();
@@ -295,7 +297,7 @@ fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The steps whose trajectories a run has, in order.
+/// Returns the steps whose trajectories a run has, in order.
 fn run_steps(folder: &Path) -> Vec<u64> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let label = |name: &str| name.strip_suffix(".jsonl.zst")?.parse::<Position>().ok();
@@ -315,7 +317,7 @@ fn grouped(trajectories: Vec<Trajectory>) -> Batch {
     Batch { groups: groups.into_values().collect() }
 }
 
-/// The name of a trajectory's group in its file, and where it stands there.
+/// Returns the name of a trajectory's group in its file, and its place there.
 pub(super) fn origin_in_words(trajectory: &Trajectory, origin: Option<&Origin>) -> (String, String) {
     match origin {
         Some(origin) => {

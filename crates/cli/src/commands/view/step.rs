@@ -25,26 +25,26 @@ pub(super) struct Shown {
     pub(super) group: String,
     /// Its place in the file.
     pub(super) place: String,
-    /// True if the task was solved; absent where the file does not say.
+    /// True if the task was solved; absent if the file does not say.
     pub(super) success: Option<bool>,
-    /// One a turn; absent where none were recorded or computed.
+    /// One a turn; absent if none were recorded or computed.
     pub(super) advantages: Option<Vec<f64>>,
-    /// The stages of every turn; empty where there is no explanation.
+    /// The stages of every turn; empty if there is no explanation.
     pub(super) explanation: Vec<Vec<StageRecord>>,
 }
 
 impl Shown {
-    /// The advantage of a turn.
+    /// Returns the advantage of a turn.
     pub(super) fn advantage(&self, turn: usize) -> Option<f64> {
         self.advantages.as_ref().and_then(|advantages| advantages.get(turn)).copied()
     }
 
-    /// The stages behind it.
+    /// Returns the stages behind it.
     pub(super) fn stages(&self, turn: usize) -> &[StageRecord] {
         self.explanation.get(turn).map_or(&[], Vec::as_slice)
     }
 
-    /// True for a turn that a loss term acts on because its entropy is unusual.
+    /// Returns true for a turn that a loss term acts on because its entropy is unusual.
     pub(super) fn is_outlier(&self, turn: usize) -> bool {
         let stages = self.stages(turn).iter();
         stages.filter_map(|stage| stage.facts.get("outlier")).any(|outlier| outlier != 0.0)

@@ -1,4 +1,4 @@
-//! A step: what it is of, its groups, and their trajectories as rows of turns coloured by advantage.
+//! The page of a step: its groups, and their trajectories as rows of turns coloured by advantage.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::commands::pages::html::escape;
 const ACTION: usize = 120;
 const NAME: usize = 60;
 
-/// The links above a page: the run, the step, and its neighbours.
+/// Returns the links above a page: the run, the step, and its neighbours.
 pub(super) fn links(source: &Source, step: u64, group: Option<(usize, usize)>) -> String {
     let mut links = format!("<nav><a href=\"/\">{}</a>", escape(&source.title()));
     let link = |to: String, text: String| format!("<a href=\"{to}\">{text}</a>");
@@ -48,7 +48,7 @@ pub(super) fn links(source: &Source, step: u64, group: Option<(usize, usize)>) -
     links + "</nav>"
 }
 
-/// The top of a step's page.
+/// Returns the top of a step's page.
 pub(super) fn head(source: &Source, step: &Step) -> String {
     let mut body = format!("<h1>{}</h1><p>{}.</p>", escape(&source.title()), escape(&step.summary()));
     body.push_str(&about(source, step));
@@ -85,7 +85,8 @@ pub(super) fn about(source: &Source, step: &Step) -> String {
     body
 }
 
-/// The metrics of a run's step, folded up. What was sampled for the step and left out is said in the open: the page shows what was kept.
+/// Returns the metrics of a run's step, folded. Trajectories that were sampled and left out are
+/// mentioned visibly, because the page shows only kept ones.
 pub(super) fn metrics(source: &Source, step: u64) -> String {
     let Some(line) = source.metrics(step) else { return String::new() };
     let of = |tag: &str| line.metrics.get(tag);
@@ -109,7 +110,7 @@ pub(super) fn metrics(source: &Source, step: u64) -> String {
     body + "</table></details>"
 }
 
-/// Origin of explanations, as HTML.
+/// Returns the origin of explanations, as HTML.
 fn explained(explained: &Explained) -> String {
     match explained {
         Explained::Recorded => "The explanations are those that were recorded.".into(),
@@ -129,7 +130,8 @@ fn explained(explained: &Explained) -> String {
     }
 }
 
-/// A group: its task, and a row of cells a trajectory. `page` is the address of its turns; empty where they are on the same page.
+/// Returns a group: its task, and a row of cells a trajectory. `page` is the address of its turns; empty
+/// if they are on the same page.
 pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     let shown = &step.groups[group];
     let goal = shown.first().map(|shown| &shown.trajectory.task);
@@ -170,7 +172,7 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     body + "</table></section>"
 }
 
-/// The largest absolute advantage of a group.
+/// Returns the largest absolute advantage of a group.
 pub(super) fn largest(shown: &[Shown]) -> f64 {
     shown
         .iter()
@@ -178,7 +180,7 @@ pub(super) fn largest(shown: &[Shown]) -> f64 {
         .fold(0.0, |most, value| value.abs().max(most))
 }
 
-/// The classes and the strength of the colour of an advantage, as attributes.
+/// Returns the classes and the strength of the colour of an advantage, as attributes.
 pub(super) fn colour(advantage: Option<f64>, most: f64) -> (&'static str, f64) {
     match advantage {
         Some(value) if value != 0.0 && most > 0.0 => {
@@ -188,7 +190,7 @@ pub(super) fn colour(advantage: Option<f64>, most: f64) -> (&'static str, f64) {
     }
 }
 
-/// How a trajectory ended, in a word or two.
+/// Returns how a trajectory ended, in a word or two.
 pub(super) fn outcome(shown: &Shown) -> String {
     let mut text = match shown.success {
         Some(true) => "<b class=\"solved\">solved</b>".to_owned(),
@@ -200,7 +202,7 @@ pub(super) fn outcome(shown: &Shown) -> String {
     text
 }
 
-/// The reason why an episode ended, in words; nothing where the world ended it.
+/// Returns the reason why an episode ended, in words; nothing if the world ended it.
 pub(super) fn stop(reason: &StopReason) -> String {
     match reason {
         StopReason::Terminated => String::new(),
@@ -211,7 +213,7 @@ pub(super) fn stop(reason: &StopReason) -> String {
     }
 }
 
-/// A turn as a coloured cell that leads to it.
+/// Returns a turn as a coloured cell that leads to it.
 fn cell(shown: &Shown, turn: usize, most: f64, to: &str) -> String {
     let (class, strength) = colour(shown.advantage(turn), most);
     let one = &shown.trajectory.turns[turn];

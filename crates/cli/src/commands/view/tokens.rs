@@ -9,7 +9,8 @@ use turnwise_text::{DecodeStream, Tokenizer};
 pub(super) struct TokenTexts(Tokenizer);
 
 impl TokenTexts {
-    /// The tokenizer of a run's newest checkpoint, or of the model under its adapter. A run without one is shown without texts of tokens.
+    /// Returns the tokenizer of a run's newest checkpoint, or of the model under its adapter. A run
+    /// without one is shown without texts of tokens.
     pub(super) fn of_run(run: &Path) -> Option<Self> {
         let policy = run_folder::whole_checkpoints(run).ok()?.pop()?.join("policy");
         let folder =
@@ -17,7 +18,8 @@ impl TokenTexts {
         Tokenizer::load_folder(&folder).ok().map(Self)
     }
 
-    /// The text that each token adds. A character whose bytes several tokens share stands with the last of them.
+    /// Returns the text that each token adds. A character split over several tokens belongs to the
+    /// last.
     pub(super) fn texts(&self, ids: &[u32]) -> Vec<String> {
         let mut stream = DecodeStream::new();
         let mut texts: Vec<String> = ids.iter().map(|&id| stream.push(&self.0, id)).collect();

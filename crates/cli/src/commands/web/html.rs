@@ -9,7 +9,7 @@ const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:52rem;margin:1.5rem
     background:#eef;cursor:pointer}button.chosen{background:#246;color:#fff}button.link{margin-top:1rem}\
     button.visited{background:#ddd}p{margin:.2rem 0}.status,.note{color:#666}.note{font-weight:bold}";
 
-/// A page of the shop: each of its parts in order.
+/// Returns a page of the shop: each of its parts in order.
 pub(super) fn page(view: &PageView<'_>, status: &str, note: Option<&str>, ended: bool) -> String {
     let mut body = format!("<p class=\"status\">{}</p>", escape(status));
     if let Some(note) = note {

@@ -10,7 +10,7 @@ const MARKER: &[u8; 4] = b"TWRR";
 /// Bytes looked through at a time for the next header.
 const WINDOW: usize = 1 << 16;
 
-/// A payload in its frame; `None` where its length does not fit.
+/// Returns a payload in its frame; `None` if its length does not fit.
 pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(HEADER as usize + payload.len());
     bytes.extend_from_slice(MARKER);
@@ -21,7 +21,7 @@ pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Length and checksum that a header announces; `None` where it is none.
+/// Returns the length and checksum that a header announces; `None` if it is none.
 fn announced(header: &[u8]) -> Option<(u32, u32)> {
     let (numbers, _) = header.get(..HEADER as usize)?.as_chunks::<4>();
     let number = |index: usize| u32::from_le_bytes(numbers[index]);
@@ -29,7 +29,7 @@ fn announced(header: &[u8]) -> Option<(u32, u32)> {
     sound.then(|| (number(1), number(2)))
 }
 
-/// The payload of exactly one whole frame.
+/// Returns the payload of exactly one whole frame.
 pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
     let (length, checksum) = announced(frame)?;
     let payload = &frame[HEADER as usize..];
@@ -40,7 +40,7 @@ pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
 pub(super) enum Found<'a> {
     /// A payload, and where it starts.
     Whole { offset: u64, payload: &'a [u8] },
-    /// Bytes that are no record.
+    /// Bytes that are not a record.
     Corrupt(Range<u64>),
     /// From here to the end of the file: the beginning of a frame.
     Torn(u64),
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         Self { file, at, size, payload: Vec::new() }
     }
 
-    /// The next frame; `None` at the end.
+    /// Returns the next frame; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Found<'_>>> {
         let start = self.at;
         if start >= self.size {
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Found::Corrupt(start..self.at)))
     }
 
-    /// The next offset with a sound header, or else the end.
+    /// Returns the next offset with a sound header, or else the end.
     fn next_header(&mut self, from: u64) -> io::Result<u64> {
         let mut window = vec![0; WINDOW];
         let mut at = from;

@@ -9,7 +9,7 @@
 //! All numbers are little-endian. A kill at any byte leaves a prefix of what was to be written; its
 //! unfinished last frame is dropped and counted when the file is opened, and cut off before the next
 //! record is appended. A frame whose payload does not have its checksum is skipped and reported;
-//! where a frame's own header is damaged, reading goes on at the next whole header.
+//! where a frame's own header is damaged, reading continues at the next whole header.
 //!
 //! Memory: an index of 32 bytes per record and, while training, one minibatch; turn vectors stay on
 //! disk and are read with their checksum tested again.
@@ -70,16 +70,16 @@ impl Replay {
     /// Opens a file to read it.
     ///
     /// # Errors
-    /// A file that cannot be read or is not a replay. Damage is no error: see [`Replay::health`].
+    /// Fails on a file that cannot be read or is not a replay. Damage is not an error: see [`Replay::health`].
     pub fn open(path: &Path) -> Result<Self, ModelError> {
         let file = File::open(path).map_err(ModelError::io(path))?;
         Self::scan(path, file, false)
     }
 
-    /// Opens a file to append to it, makes it where there is none, and cuts an unfinished record off.
+    /// Opens a file to append to it, makes it if there is none, and cuts an unfinished record off.
     ///
     /// # Errors
-    /// A file that cannot be read and written, is not a replay, or is open for appending elsewhere.
+    /// Fails on a file that cannot be read and written, is not a replay, or is open for appending elsewhere.
     pub fn append_to(path: &Path) -> Result<Self, ModelError> {
         let mut options = OpenOptions::new();
         let file = options
@@ -158,7 +158,7 @@ impl Replay {
         self.index.len()
     }
 
-    /// True if there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -176,7 +176,7 @@ impl Replay {
     /// repeated after a kill does no harm; `false` says so.
     ///
     /// # Errors
-    /// A file opened only to read, a record whose parts do not fit each other, a failed write.
+    /// Fails on a file opened only to read, a record whose parts do not fit each other, a failed write.
     pub fn append(&mut self, record: &ReplayRecord) -> Result<bool, ModelError> {
         if !self.writable {
             return Err(ModelError::file(&self.path, "was opened to read; open it with `Replay::append_to`"));
@@ -209,7 +209,7 @@ impl Replay {
     /// back and on with other settings makes other records of those steps.
     ///
     /// # Errors
-    /// A file opened only to read, or a failed write.
+    /// Fails on a file opened only to read, or a failed write.
     pub fn cut(&mut self, gone: impl Fn(u32, u64) -> bool) -> Result<usize, ModelError> {
         let Some(first) = self.index.iter().position(|entry| gone(entry.round, entry.id)) else {
             return Ok(0);
@@ -238,7 +238,7 @@ impl Replay {
     /// Reads a record by its index in `0..len()`.
     ///
     /// # Errors
-    /// No such record, a failed read, or damage since the file was opened.
+    /// Fails on no such record, a failed read, or damage since the file was opened.
     pub fn read(&mut self, index: usize) -> Result<ReplayRecord, ModelError> {
         let Some(entry) = self.index.get(index).copied() else {
             return Err(ModelError::file(
@@ -257,7 +257,7 @@ impl Replay {
         })
     }
 
-    /// The round of a record.
+    /// Returns the round of a record.
     ///
     /// # Panics
     /// There is no record `index`.
@@ -265,7 +265,7 @@ impl Replay {
         self.index[index].round
     }
 
-    /// The id of a record within its round.
+    /// Returns the id of a record within its round.
     ///
     /// # Panics
     /// There is no record `index`.
@@ -289,7 +289,7 @@ impl Replay {
     /// `0.5^((now - round) / half_life)`.
     ///
     /// # Errors
-    /// An index that is not there, a half-life that is not above 0.
+    /// Fails on an index that is not there, a half-life that is not above 0.
     pub fn view(
         &mut self,
         indices: Vec<usize>,
@@ -319,7 +319,7 @@ pub struct ReplayView<'a> {
 }
 
 impl ReplayView<'_> {
-    /// Indices of the view's records in the replay, for another view.
+    /// Returns the indices of the view's records in the replay, for another view.
     pub fn into_indices(self) -> Vec<usize> {
         self.indices
     }

@@ -13,7 +13,7 @@ pub struct ReplayRecord {
     pub turns: Vec<f32>,
     /// Goal vector, `[D]`.
     pub goal: Vec<f32>,
-    /// The environment's progress signal after each turn, `[turns]`; empty where there is none.
+    /// The environment's progress signal after each turn, `[turns]`; empty if there is none.
     pub progress: Vec<Option<f32>>,
     /// The goal as text, for people; may be empty.
     pub goal_text: String,
@@ -22,12 +22,12 @@ pub struct ReplayRecord {
 }
 
 impl ReplayRecord {
-    /// Width of the vectors.
+    /// Returns the width of the vectors.
     pub fn input_dim(&self) -> usize {
         self.goal.len()
     }
 
-    /// Number of turns.
+    /// Returns the number of turns.
     pub fn turn_count(&self) -> usize {
         self.turns.len().checked_div(self.goal.len()).unwrap_or(0)
     }
@@ -71,13 +71,13 @@ impl ReplayRecord {
         Ok(bytes)
     }
 
-    /// Round and id; `None` where the bytes are not a record.
+    /// Round and id; `None` if the bytes are not a record.
     pub(super) fn key(payload: &[u8]) -> Option<(u32, u64)> {
         let mut bytes = Bytes(payload);
         Some((bytes.u32()?, bytes.u64()?))
     }
 
-    /// The record of a payload; `None` where the bytes are not one.
+    /// Returns the record of a payload; `None` if the bytes are not one.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(payload);
         let (round, id, ret) = (bytes.u32()?, bytes.u64()?, f64::from_bits(bytes.u64()?));

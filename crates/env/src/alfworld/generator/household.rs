@@ -52,7 +52,7 @@ pub(super) struct Furniture {
     pub(super) lamp: bool,
 }
 
-/// Receptacles that one kind of object lies in, in one kind of room.
+/// Receptacles that one kind of object is in, in one kind of room.
 #[derive(Debug)]
 pub(super) struct Thing {
     pub(super) kind: usize,
@@ -84,7 +84,7 @@ static HOUSEHOLD: LazyLock<Result<Household, String>> =
     LazyLock::new(|| Household::read(include_str!("household.txt")));
 
 impl Household {
-    /// The house that comes with the crate.
+    /// Returns the house that comes with the crate.
     pub(super) fn embedded() -> Result<&'static Self, EnvError> {
         HOUSEHOLD.as_ref().map_err(|reason| EnvError::Other(format!("household.txt: {reason}")))
     }
@@ -107,12 +107,12 @@ impl Household {
         Ok(house)
     }
 
-    /// True if objects of this kind may be put into receptacles of that kind.
+    /// Returns true if objects of this kind may be put into receptacles of that kind.
     pub(super) fn fits(&self, receptacle: usize, object: usize) -> bool {
         self.receptacles[receptacle].fits.contains(&object)
     }
 
-    /// The kind of receptacle of that name.
+    /// Returns the kind of receptacle of that name.
     pub(super) fn receptacle(&self, name: &str) -> Option<usize> {
         self.receptacles.iter().position(|kind| kind.name == name)
     }

@@ -9,20 +9,20 @@
 //! | `solve.rs` | shortest plans with the whole scene in view, as the original's walkthroughs are |
 //! | `text.rs` | a scene as the text of a `game.tw-pddl` file |
 //!
-//! A **floor plan** is a kind of room with its receptacles (how many of each, where they stand, which have
-//! doors) and a hidden habit of what lies where. A **game** lays things out on a floor plan by that habit and
-//! asks for one of the six kinds of tasks. Every game comes with a shortest plan, and none leaves the
-//! generator before that plan has won it in the engine.
+//! A **floor plan** is a kind of room with its receptacles (numbers, places, doors) and a hidden
+//! habit of where objects are. A **game** places objects on a floor plan by that habit and asks for
+//! one of the six kinds of tasks. Each game has a shortest plan, which the generator verifies in
+//! the engine.
 //!
-//! * `train` and `valid_seen` share floor plans, with other tasks and layouts; `valid_unseen` has its own.
-//!   Which set of furniture is "unseen" is decided by the set alone, whatever the seed, so worlds of different
-//!   seeds do not leak into each other either.
+//! * `train` and `valid_seen` share floor plans with other tasks and layouts; `valid_unseen` has
+//!   its own. Whether a set of furniture is "unseen" depends only on the set, not on the seed, so
+//!   data of different seeds do not leak into each other.
 //! * All draws are by coordinates: the first hundred training games are the same in a world of a hundred and
 //!   in one of a million. (One exception: a layout that an earlier game of the world already has is drawn
 //!   again.)
 //!
-//! Differs from the original's scenes: no windows, stove knobs and other fixtures that no command concerns;
-//! nothing starts cool, and nothing lies inside another object.
+//! Differs from the original's scenes: there are no windows, stove knobs and other fixtures without
+//! commands. Nothing starts cool, and no object is inside another.
 
 mod household;
 mod names;
@@ -99,8 +99,8 @@ pub struct GeneratorConfig {
     /// Number of games on floor plans that no training game has.
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
-    /// Number of training floor plans per kind of room, at most 499; a quarter as many are unseen. Some
-    /// are left unused if there are fewer games than plans, and `valid_seen` takes only plans in use.
+    /// Number of training floor plans per kind of room, at most 499; a quarter as many are unseen.
+    /// With fewer games than plans, some plans are unused; `valid_seen` uses only used ones.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
     /// The kinds of tasks by their official names, taken in turn.
@@ -169,7 +169,7 @@ const ATTEMPTS: u64 = 200;
 /// Makes the games as texts, split by split, each split in the order of its trial numbers.
 ///
 /// # Errors
-/// [`EnvError::Other`] naming the key of a setting that cannot work.
+/// Returns [`EnvError::Other`] naming the key of an invalid setting.
 pub fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvError> {
     make(config, game_file)
 }
@@ -177,7 +177,7 @@ pub fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvErro
 /// Makes the games and parses them with the engine. See [`generate_files`].
 ///
 /// # Errors
-/// [`EnvError::Other`] naming the key of a setting that cannot work.
+/// Returns [`EnvError::Other`] naming the key of an invalid setting.
 pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
     let games = make(config, |house, scene, split, index| {
         let game = Arc::new(game_file(house, scene, split, index)?.parse()?);
@@ -191,7 +191,7 @@ pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
 /// many there are. Files of the same name are overwritten.
 ///
 /// # Errors
-/// As [`generate_files`], and [`EnvError::Io`] naming what cannot be written.
+/// Fails like [`generate_files`], and [`EnvError::Io`] naming what cannot be written.
 pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvError> {
     let files = generate_files(config)?;
     files.par_iter().try_for_each(|file| {
@@ -204,7 +204,7 @@ pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvErr
     Ok(files.len())
 }
 
-/// The file of a scene with its shortest plan.
+/// Returns the file of a scene with its shortest plan.
 fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) -> Result<GameFile, EnvError> {
     let trial = format!("trial_G{index:06}");
     let id = format!("{split}/{}/{trial}", scene.folder(house));
@@ -300,7 +300,7 @@ fn make<T: Send>(
     all.into_par_iter().map(|(split, index, scene)| finish(house, &scene, split, index)).collect()
 }
 
-/// One attempt at one game; `None` if the plan drawn does not allow the task.
+/// Returns one attempt at one game; `None` if the plan drawn does not allow the task.
 fn draw_scene<'a>(
     house: &Household,
     config: &GeneratorConfig,

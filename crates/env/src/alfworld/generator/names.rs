@@ -11,7 +11,7 @@ fn length(text: &mut String, value: i32) {
     let _ = write!(text, "{sign}{:02}_dot_{:02}", value / 100, value % 100);
 }
 
-/// The id of an object.
+/// Returns the id of an object.
 pub(super) fn object(kind: &str, at: [i32; 3]) -> String {
     let mut id = String::with_capacity(kind.len() + 66);
     id.push_str(kind);
@@ -22,7 +22,7 @@ pub(super) fn object(kind: &str, at: [i32; 3]) -> String {
     id
 }
 
-/// The id of a receptacle. A basin is part of the sink or bathtub it belongs to.
+/// Returns the id of a receptacle. A basin is part of the sink or bathtub it belongs to.
 pub(super) fn receptacle(kind: &str, at: [i32; 3]) -> String {
     match kind.strip_suffix("Basin") {
         Some(body) => {
@@ -35,7 +35,7 @@ pub(super) fn receptacle(kind: &str, at: [i32; 3]) -> String {
     }
 }
 
-/// The id of a place: two coordinates in steps of 25 cm, a quarter turn and a tilt in degrees.
+/// Returns the id of a place: two coordinates in steps of 25 cm, a quarter turn and a tilt in degrees.
 pub(super) fn place(at: [i32; 4]) -> String {
     let mut id = String::from("loc");
     for value in at {
@@ -45,7 +45,8 @@ pub(super) fn place(at: [i32; 4]) -> String {
     id
 }
 
-/// The names (`mug 2`) of ids that are sorted by their lower-cased bytes: within a kind the numbers fall.
+/// Returns the names (`mug 2`) of ids that are sorted by their lower-cased bytes: within a kind the
+/// numbers fall.
 pub(super) fn number<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let kind = |id: &str| {
         let mut kind = id.split("_bar_").next().unwrap_or_default().to_ascii_lowercase();

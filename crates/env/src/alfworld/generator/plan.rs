@@ -1,4 +1,4 @@
-//! Floor plans: which receptacles a room has, where they stand, and what tends to lie in them.
+//! Floor plans: the receptacles of a room, their places, and what they tend to contain.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(super) struct Receptacle {
     pub(super) at: [i32; 3],
 }
 
-/// Receptacles that a kind of object lies in, in this plan.
+/// Receptacles that a kind of object is in, in this plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Thing {
     pub(super) kind: usize,
@@ -54,7 +54,7 @@ pub(super) struct Choice {
 pub(super) struct FloorPlan {
     pub(super) number: u16,
     pub(super) receptacles: Vec<Receptacle>,
-    /// PDDL ids of the places where one can stand before receptacles.
+    /// PDDL ids of the places in front of receptacles.
     pub(super) places: Vec<String>,
     /// Start of the agent: a place without receptacles.
     pub(super) start: String,
@@ -65,26 +65,28 @@ pub(super) struct FloorPlan {
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Most plans of one class in one kind of room: their numbers have to stay apart.
+/// Maximum number of plans of one class in one kind of room, so that their numbers do not collide.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors by which a plan's weights differ from the household's, each as likely as the others. (A table and no
-/// exponential, so that no platform's mathematics library has a say in what is generated.)
+/// Factors between a plan's weights and the household's, all equally likely. A table, because
+/// exponentials differ between mathematics libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Sets of furniture drawn for a plan before a twin within its class is put up with.
+/// Attempts to draw a new set of furniture for a plan before a duplicate in its class is accepted.
 const ATTEMPTS: u64 = 400;
 
-/// The number of a plan: the hundreds tell the room apart as in the original's scenes, only wider.
+/// Returns the number of a plan. The hundreds identify the room, as in the original's scenes, with
+/// wider ranges.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// The plans of one class for one kind of room.
+/// Returns the plans of one class for one kind of room.
 ///
-/// Floor plans. The class of a set of furniture is decided by the set alone (one in four is unseen), whatever the
-/// seed, so no unseen plan of any seed has the furniture of a training plan of any other.
+/// Draws floor plans. The class of a set of furniture depends only on the set (one in four is
+/// unseen), not on the seed. No unseen plan of any seed has the furniture of a training plan of
+/// another.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,
@@ -110,7 +112,7 @@ pub(super) fn draw_all(
         .collect()
 }
 
-/// The class of a set of furniture in a room.
+/// Returns the class of a set of furniture in a room.
 fn class_of(room: usize, furniture: &[usize]) -> Class {
     let mut hash = Sha256::new();
     hash.update([room as u8]);
@@ -118,7 +120,7 @@ fn class_of(room: usize, furniture: &[usize]) -> Class {
     if hash.finalize()[0].is_multiple_of(4) { Class::Unseen } else { Class::Seen }
 }
 
-/// The kinds of a room's receptacles, sorted.
+/// Returns the kinds of a room's receptacles, sorted.
 fn furnish(house: &Household, size: Size, room: usize, rng: &mut Rng) -> Vec<usize> {
     let furniture = &house.rooms[room].furniture;
     let limit = |entry: &super::household::Furniture| entry.max.min(size.most_receptacles_of_a_kind());
@@ -190,12 +192,12 @@ impl FloorPlan {
         plan
     }
 
-    /// True if the plan has a receptacle of a kind.
+    /// Returns true if the plan has a receptacle of a kind.
     fn has(&self, kind: Option<usize>) -> bool {
         self.receptacles.iter().any(|receptacle| Some(receptacle.kind) == kind)
     }
 
-    /// The tasks of a type that can be solved here.
+    /// Returns the tasks of a type that can be solved here.
     fn allowed(&self, house: &Household, task: TaskType) -> Vec<Choice> {
         let needed = |name| house.receptacle(name);
         // The tool is no target: to clean a mug and leave it in the sink asks for nothing more.
@@ -233,7 +235,7 @@ impl FloorPlan {
     }
 }
 
-/// Stands the receptacles in the room: ids, doors and places, and the place where the agent starts.
+/// Arranges the receptacles of a room: ids, doors, places, and the agent's start.
 fn arrange(
     house: &Household,
     size: Size,
@@ -285,7 +287,7 @@ fn arrange(
     (receptacles, places, start)
 }
 
-/// An index with probability proportional to its weight; `None` if no weight is positive.
+/// Returns an index with probability proportional to its weight; `None` if no weight is positive.
 pub(super) fn weighted(weights: &[f64], rng: &mut Rng) -> Option<usize> {
     let total: f64 = weights.iter().sum();
     let mut left = rng.uniform() * total;

@@ -9,7 +9,7 @@ use super::household::Household;
 use super::plan::{FloorPlan, weighted};
 use super::{Size, names};
 
-/// An object and where it lies.
+/// An object and its location.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
     pub(super) kind: usize,
@@ -110,7 +110,8 @@ impl<'a> Scene<'a> {
         (self.plan.number, self.task, self.object, self.target, things)
     }
 
-    /// The task as the agent reads it, in one of the two wordings that the official games have per type.
+    /// Returns the task as the agent reads it, in one of the two wordings that the official games have
+    /// per type.
     pub(super) fn sentence(&self, house: &Household) -> String {
         let o = house.objects[self.object].name.to_ascii_lowercase();
         let t = if self.task == TaskType::LookInLight {
@@ -134,7 +135,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The task's folder, for example `pick_heat_then_place_in_recep-Mug-None-Shelf-12`.
+    /// Returns the task's folder, for example `pick_heat_then_place_in_recep-Mug-None-Shelf-12`.
     pub(super) fn folder(&self, house: &Household) -> String {
         let target = if self.task == TaskType::LookInLight {
             house.objects[self.target].name

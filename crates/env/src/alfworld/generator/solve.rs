@@ -4,7 +4,7 @@ use super::super::TaskType;
 use super::household::Household;
 use super::scene::Scene;
 
-/// A plan in the making: where the agent is, what it has opened and what it did.
+/// A partial plan: the agent's place, what it has opened, and its commands.
 #[derive(Clone)]
 struct Walk<'a> {
     scene: &'a Scene<'a>,
@@ -75,9 +75,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A plan of the fewest commands that solves the scene's task, found by trying every object, tool and
-/// target; `None` if the task cannot be solved. (Not tried: to carry something else out of the way, or to
-/// close what was opened; neither ever helps.)
+/// Returns a plan with the fewest commands for the scene's task, by trying all objects, tools and
+/// targets; `None` if the task cannot be solved. Moving other objects away and closing doors are
+/// not tried, because they never help.
 pub(super) fn walkthrough(house: &Household, scene: &Scene<'_>) -> Option<Vec<String>> {
     let of_kind = |kind: usize| -> Vec<usize> {
         (0..scene.objects.len()).filter(|&index| scene.objects[index].kind == kind).collect()

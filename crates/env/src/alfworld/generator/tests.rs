@@ -73,12 +73,12 @@ fn a_larger_world_begins_like_a_smaller_one() {
     assert_eq!(files(50), files(200)[..50]);
 }
 
-/// The furniture of a game's room, doors and places left out.
+/// Returns the furniture of a game's room, doors and places left out.
 fn furniture(game: &Game) -> Vec<String> {
     game.receptacles().map(|receptacle| game.receptacle_name(receptacle).to_owned()).collect()
 }
 
-/// Positions of the objects and the task: an agent could tell a game by them.
+/// Returns the positions of the objects and the task: an agent could tell a game by them.
 fn content(game: &Arc<Game>) -> Vec<String> {
     let episode = Episode::new(Arc::clone(game));
     let mut lines = furniture(game);

@@ -18,12 +18,12 @@ struct File<'a> {
     walkthrough: &'a [String],
 }
 
-/// Text in the place of the common rules, which the original's games repeat.
+/// Text instead of the common rules, which the original's games repeat.
 const DOMAIN: &str = "; The rules are those that all ALFWorld games share; the engine has them built in.\n\
                       (define (domain alfred))\n";
 
-/// The file's text. Keys, facts and goal have the original's names, so that whatever reads the original's
-/// start states and goals reads these; the rules themselves, the same in every game, are left out.
+/// Returns the text of the file. Keys, facts and goal have the original's names, so that readers of
+/// the original's start states and goals work. The rules, equal in all games, are left out.
 pub(super) fn game_file(house: &Household, scene: &Scene<'_>, trial: &str, walkthrough: &[String]) -> String {
     let sentence = scene.sentence(house);
     let file = File {
@@ -113,7 +113,7 @@ fn typed(kind: &str) -> String {
     format!("{kind}Type")
 }
 
-/// The goal, one shape per type of task.
+/// Returns the goal, one shape per type of task.
 fn goal(house: &Household, scene: &Scene<'_>) -> String {
     let object = house.objects[scene.object].name;
     let treated = match scene.task {

@@ -73,8 +73,8 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// Everything that is known. No fact contradicts another: mothers are women who were old enough and alive, teachers older and of
-/// the same occupation, and nobody works before the age of 20 or after death.
+/// All facts. They are consistent: mothers are women who were old enough and alive, teachers are
+/// older and of the same occupation, and nobody works before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
     /// People by year of birth.
@@ -86,7 +86,7 @@ pub(super) struct Encyclopaedia {
     rivers: Vec<String>,
 }
 
-/// Who or what has a passage, by place in its list.
+/// An entity with a passage, by index in its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Entity {
     /// A person.
@@ -99,7 +99,7 @@ pub(super) enum Entity {
     Event(usize),
 }
 
-/// Relations that can be asked about somebody or something.
+/// Relations that questions ask about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Relation {
     /// The mother of a person.
@@ -223,7 +223,7 @@ impl Encyclopaedia {
         people.chain(towns).chain(works).chain((0..self.events.len()).map(Entity::Event)).collect()
     }
 
-    /// The name.
+    /// Returns the name.
     pub(super) fn name(&self, entity: Entity) -> &str {
         match entity {
             Entity::Person(index) => &self.people[index].name,
@@ -243,7 +243,7 @@ impl Encyclopaedia {
         WORKS[work.kind].0
     }
 
-    /// The answer, where there is one.
+    /// Returns the answer, if there is one.
     pub(super) fn fact(&self, entity: Entity, relation: Relation) -> Option<Fact> {
         let person = |index: usize| Some(Fact::Entity(Entity::Person(index)));
         let town = |index: usize| Some(Fact::Entity(Entity::Town(index)));
@@ -292,7 +292,7 @@ impl Encyclopaedia {
         }
     }
 
-    /// A fact as it is written.
+    /// Returns a fact as it is written.
     pub(super) fn write(&self, fact: &Fact) -> String {
         match fact {
             Fact::Entity(entity) => self.name(*entity).to_owned(),
@@ -319,7 +319,7 @@ impl Relation {
         }
     }
 
-    /// The thing that is asked for as a noun, `of` being who or what it belongs to: how a question goes on from it.
+    /// Returns the requested thing as a noun phrase with `of`, for continuing a question.
     pub(super) fn noun(self, of: &str) -> String {
         match self {
             Self::Mother => format!("the mother of {of}"),
@@ -341,7 +341,7 @@ impl Relation {
         }
     }
 
-    /// The question for it.
+    /// Returns the question for it.
     pub(super) fn question(self, of: &str) -> String {
         match self {
             Self::Mother | Self::Teacher | Self::Author | Self::Builder | Self::Winner => {

@@ -1,5 +1,5 @@
-//! An encyclopaedia that is made: facts about people, towns, works and events that fit together, a passage about each, and
-//! questions whose answers stand in one passage, or in two or three that lead to each other.
+//! A generated encyclopaedia: consistent facts about people, towns, works and events, a passage
+//! about each, and questions whose answers need one passage, or two or three linked ones.
 //!
 //! | file | subject |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | `passages.rs` | the passages |
 //! | `questions.rs` | questions with golden answers and the searches that find them |
 //!
-//! Names are made of a few hundred words, so that a model with a small vocabulary can copy names that it has never seen, and
-//! that every name shares its words with those of others: a search finds what was asked for and its namesakes.
+//! Names are built from a few hundred words. A model with a small vocabulary can thus copy unseen
+//! names, and names share words, so that a search also finds similar names.
 
 mod facts;
 mod names;
@@ -77,14 +77,15 @@ impl Default for SearchGenerator {
 pub struct Generated {
     /// One passage about everyone and everything.
     pub passages: Vec<Passage>,
-    /// The questions of `train`, `valid` and `test`. Whom or what a question starts from is in one split only, whatever the seed.
+    /// The questions of `train`, `valid` and `test`. The name from which a question starts is in
+    /// one split only, for any seed.
     pub splits: [Vec<Question>; 3],
 }
 
 /// Makes an encyclopaedia and its questions.
 ///
 /// # Errors
-/// The encyclopaedia has fewer questions of these kinds than are asked for.
+/// Fails if the encyclopaedia has fewer questions of these kinds than are asked for.
 pub fn generate(config: &SearchGenerator) -> Result<Generated, EnvError> {
     let mut rng = Seed::derive(config.seed, Purpose::World, &[0]).rng();
     let encyclopaedia = Encyclopaedia::draw(config, &mut rng);

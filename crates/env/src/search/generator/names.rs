@@ -58,7 +58,7 @@ const EVENTS: [&str; 15] = [
     "Trial",
 ];
 
-/// Names that nobody else has, drawn without repetition.
+/// Draws unique names.
 pub(super) struct Names {
     women: Pool,
     men: Pool,
@@ -126,7 +126,7 @@ impl Names {
 struct Pool(Vec<String>);
 
 impl Pool {
-    /// The next name. There are more than the settings can ask for.
+    /// Returns the next name. There are more than the settings can ask for.
     fn next(&mut self) -> String {
         self.0.pop().unwrap_or_default()
     }

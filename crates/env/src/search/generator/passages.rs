@@ -6,7 +6,7 @@ use turnwise_retrieval::Passage;
 
 use super::facts::{Encyclopaedia, Entity, Relation};
 
-/// One passage about everyone and everything, numbered.
+/// Returns one passage about everyone and everything, numbered.
 pub(super) fn all(encyclopaedia: &Encyclopaedia) -> Vec<Passage> {
     let entities = encyclopaedia.entities();
     let passage = |(number, entity): (usize, &Entity)| Passage {

@@ -14,9 +14,9 @@ use crate::splits::{SPLITS, split_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
-    /// The answer stands in the passage about whom or what the question names.
+    /// The answer is in the passage about the name in the question.
     SingleHop,
-    /// That passage names whom or what the answer's passage is about.
+    /// That passage names the entity whose passage has the answer.
     TwoHop,
     /// One more step.
     ThreeHop,
@@ -34,7 +34,7 @@ impl QuestionKind {
     /// Every kind.
     pub const ALL: [Self; 4] = [Self::SingleHop, Self::TwoHop, Self::ThreeHop, Self::Comparison];
 
-    /// The name, which success is reported by.
+    /// Returns the name, which success is reported by.
     pub fn name(self) -> &'static str {
         match self {
             Self::SingleHop => "single-hop",
@@ -45,8 +45,8 @@ impl QuestionKind {
     }
 }
 
-/// Draws the questions of the splits. A question belongs to the split of the name that it starts from (the first byte of
-/// the name's digest says which), so that no split asks about a name of another.
+/// Draws the questions of the splits. The first byte of the digest of a question's start name
+/// selects its split, so no split asks about a name of another.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {
@@ -96,7 +96,7 @@ struct Drawer<'a> {
 }
 
 impl Drawer<'_> {
-    /// A question, if this draw gives one.
+    /// Returns a question, if this draw gives one.
     fn question(&self, kind: QuestionKind, rng: &mut Rng) -> Option<Question> {
         match kind {
             QuestionKind::SingleHop => self.chain(1, rng),
@@ -106,7 +106,7 @@ impl Drawer<'_> {
         }
     }
 
-    /// A chain of so many relations.
+    /// Returns a chain of so many relations.
     fn chain(&self, hops: usize, rng: &mut Rng) -> Option<Question> {
         let of = rng.below(4);
         let mut entity = *rng.choose(&self.subjects[of])?;
@@ -143,7 +143,7 @@ impl Drawer<'_> {
         Some(Question { text: last.question(&noun), golden, plan, ..Question::default() })
     }
 
-    /// An answer of the right kind that is not the right one.
+    /// Returns an answer of the right kind that is not the right one.
     fn made_up(&self, relation: Relation, answer: &Fact, rng: &mut Rng) -> String {
         for _ in 0..8 {
             let other = match answer {
@@ -170,7 +170,7 @@ impl Drawer<'_> {
         "unknown".to_owned()
     }
 
-    /// Two of a kind compared.
+    /// Returns the two of a kind compared.
     fn comparison(&self, rng: &mut Rng) -> Option<Question> {
         let subjects = &self.subjects[rng.below(4)];
         let left = *rng.choose(subjects)?;

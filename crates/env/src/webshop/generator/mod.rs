@@ -1,12 +1,13 @@
 //! The catalogue that comes with the project: products of our own invention, as many as wanted.
 //!
-//! Product `i` of a seed is made alone, in constant time, from the generator at (seed, `i`): nothing depends on
-//! the products before it, so a million can be streamed without being held.
+//! Product `i` of a seed is generated alone, in constant time, from (seed, `i`). It does not depend
+//! on other products, so a million can be streamed.
 //!
 //! * Category `i % 12`, then a kind of product of that category.
 //! * Four to seven of the category's attributes. Each is named by a bullet point, one or two by the title, about
 //!   half by the description, so that a reader of the pages can name them, and a search finds many of them.
-//! * Options out of the kind's lists: runs of sizes, some of the colors. One product in ten has none.
+//! * Options from the kind's lists: ranges of sizes, some of the colors. One product in ten has
+//!   none.
 //! * A price within the kind's range, or (one in ten) a price range.
 //! * An instruction that names the kind and one to three attributes, in the original's form, and one in freer
 //!   wording that may name option values too (`text.rs`).
@@ -46,12 +47,12 @@ impl Default for GeneratorConfig {
     }
 }
 
-/// The products of a configuration, made one by one.
+/// Returns the products of a configuration, made one by one.
 pub fn products(config: GeneratorConfig) -> impl ExactSizeIterator<Item = Product> + Clone {
     (0..config.products).map(move |index| product(config.seed, index))
 }
 
-/// The names of all categories; product `i` is of the one at `i % 12`.
+/// Returns the names of all categories; product `i` is of the one at `i % 12`.
 pub fn categories() -> impl ExactSizeIterator<Item = &'static str> {
     CATEGORIES.iter().map(|category| category.name)
 }
@@ -113,7 +114,7 @@ fn asin(seed: u64, index: u32) -> String {
     name.map(char::from).iter().collect()
 }
 
-/// One of a list that is not empty.
+/// Returns one of a list that is not empty.
 fn one<'a>(rng: &mut Rng, items: &[&'a str]) -> &'a str {
     items[rng.below(items.len())]
 }
@@ -133,7 +134,7 @@ fn options(rng: &mut Rng, kind: &Kind) -> Vec<ProductOption> {
     kind.options.iter().filter_map(|list| option(rng, list)).collect()
 }
 
-/// Values of one option; now and then there is nothing to choose.
+/// Returns the values of one option; now and then there is nothing to choose.
 fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     if rng.chance(0.12) {
         return None;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::webshop::search::{SearchIndex, document_text};
 
-/// Text of all pages of a product, in lower case.
+/// Returns the text of all pages of a product, in lower case.
 fn pages(product: &Product) -> String {
     let lines = product.bullet_points.join(" ");
     format!("{} {} {lines}", product.title, product.description).to_lowercase()

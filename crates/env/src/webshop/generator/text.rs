@@ -72,7 +72,7 @@ pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[
     format!("{start}{middle} {}", one(rng, &ENDS))
 }
 
-/// One line for each attribute, in random order, and one about the product as a whole.
+/// Returns one line for each attribute, in random order, and one about the product as a whole.
 pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &str) -> Vec<String> {
     let mut lines: Vec<String> = attributes.iter().map(|(_, sentence)| (*sentence).to_owned()).collect();
     rng.shuffle(&mut lines);
@@ -86,7 +86,7 @@ pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &s
     lines
 }
 
-/// The original's form: `Find me ATTRIBUTES QUERY with ATTRIBUTES`.
+/// Returns the original's form: `Find me ATTRIBUTES QUERY with ATTRIBUTES`.
 pub(super) fn instruction(query: &str, attributes: &[String]) -> String {
     match attributes {
         [] => format!("Find me {query}"),

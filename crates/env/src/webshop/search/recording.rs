@@ -1,11 +1,11 @@
 //! Queries in, answers out, in the form in which the original's answers were recorded.
 //!
-//! A query file has one JSON object a line with the key `query`; other keys are ignored, so a recording is a
-//! query file too. A recording has `{"query", "tokens", "hits"}`, where `tokens` are the analyzer's terms and
-//! every hit is `[asin, position in the catalogue, score]`, best first.
+//! A query file has one JSON object per line with the key `query`; other keys are ignored, so a
+//! recording is a query file, too. A recording has `{"query", "tokens", "hits"}`: `tokens` are the
+//! analyzer's terms, and each hit is `[asin, position in the catalogue, score]`, best first.
 //!
-//! Scores are as Anserini prints them: four decimals, and where several in a row print alike, each after the
-//! first is lowered by one millionth more ([`printed_scores`]).
+//! Scores are printed like Anserini's: four decimals; of several consecutive scores that print
+//! alike, each is lowered by one millionth more than the previous ([`printed_scores`]).
 
 use std::io::{BufRead, Write};
 
@@ -40,7 +40,7 @@ pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
 /// Asks the index one query.
 ///
 /// # Errors
-/// Those of [`SearchIndex::search`].
+/// Fails like [`SearchIndex::search`].
 pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, SearchError> {
     let hits = index.search(query, limit)?;
     let printed = printed_scores(&hits);
@@ -51,12 +51,12 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     })
 }
 
-/// Asks every query of a file and writes the answers, one a line. Returns how many there were.
+/// Asks every query of a file and writes the answers, one per line. Returns how many there were.
 ///
 /// # Errors
 ///
-/// [`SearchError::Line`] with the name given where a line is no query, and what reading, searching and writing
-/// may run into.
+/// Returns [`SearchError::Line`] if a line is not a query, and errors of reading, searching and
+/// writing.
 pub fn record(
     name: &str,
     queries: impl BufRead,

@@ -2,7 +2,7 @@
 
 use crate::webshop::Product;
 
-/// The searched text of a product: title, description, first bullet point and options, in lower case.
+/// Returns the searched text of a product: title, description, first bullet point and options, in lower case.
 ///
 /// The options read `size: small, large, and color: black`. This is the rule of the original's indexing script,
 /// its blanks included.

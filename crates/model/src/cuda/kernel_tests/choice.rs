@@ -69,8 +69,8 @@ fn a_draw_past_a_chunk_s_elements_goes_to_the_heaviest() {
     assert_eq!((draw(1.0 - 1e-12), draw(0.5), draw(1.0 - 3e-8)), (7, 7, 8));
 }
 
-/// The token that a draw of `uniform` gives among those that top-k and top-p keep, in the order of the vocabulary, by
-/// the definition; and how many are kept.
+/// Returns the token that a draw of `uniform` gives among those that top-k and top-p keep, in the order
+/// of the vocabulary, by the definition; and how many are kept.
 fn draw_truncated(logits: &[f32], inverse: f32, top_k: usize, top_p: f64, uniform: f64) -> (usize, usize) {
     let most = logits.iter().copied().fold(f32::MIN, f32::max);
     let weight = |token: usize| f64::from((logits[token] - most) * inverse).exp();

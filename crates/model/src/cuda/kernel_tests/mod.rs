@@ -79,7 +79,7 @@ fn exact(seed: u64, len: usize) -> Vec<f64> {
     random(seed, len).into_iter().map(|x| f64::from(Bf16::from_f32(x as f32).to_f32())).collect()
 }
 
-/// Largest difference over the largest number.
+/// Returns the largest difference over the largest number.
 fn off(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0.0f64, |most, x| most.max(x.abs()));

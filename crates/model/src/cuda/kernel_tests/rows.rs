@@ -1,4 +1,4 @@
-//! Norms, gathers and sums of rows, the activation and the optimiser's update.
+//! Norms, gathers and sums of rows, the activation and the optimizer's update.
 
 use super::*;
 

@@ -34,8 +34,8 @@ impl Kernels {
         self.rows("choose", rows, 256, arguments)
     }
 
-    /// Draws anew in the rows that keep only the `top_ks` largest logits (0 for all) and of those the share `top_ps`;
-    /// after [`Kernels::choose`].
+    /// Draws again in the rows that keep only the `top_ks` largest logits (0 for all) and of those the
+    /// share `top_ps`; after [`Kernels::choose`].
     pub(crate) fn choose_truncated(
         &self,
         (logits, stride): (Part<f32>, usize),

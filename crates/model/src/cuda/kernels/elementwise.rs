@@ -1,4 +1,4 @@
-//! Embedding, activation, biases, rows, dropout and the optimiser (`elementwise.cu`).
+//! Embedding, activation, biases, rows, dropout and the optimizer (`elementwise.cu`).
 
 use super::{Kernels, hold, long};
 use crate::cuda::CudaError;
@@ -173,7 +173,7 @@ impl Kernels {
         self.each("scale", values.len, arguments![values, long(values.len), factor])
     }
 
-    /// The sum of squares; waits.
+    /// Returns the sum of squares; waits.
     pub(crate) fn square_sum(&self, values: Part<f32>, partials: Part<f64>) -> Result<f64, CudaError> {
         self.rows("square_sums", partials.len, 256, arguments![values, long(values.len), partials])?;
         Ok(partials.download(&*self.driver)?.iter().sum())

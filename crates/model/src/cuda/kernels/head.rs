@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Log-sum, log-probability of the target and entropy of every row of logits, three numbers each.
+    /// Log-sum, log-prob of the target and entropy of every row of logits, three numbers each.
     pub(crate) fn row_statistics(
         &self,
         (logits, stride): (Part<f32>, usize),

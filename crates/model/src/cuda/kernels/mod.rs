@@ -74,7 +74,7 @@ impl<T> From<Part<T>> for Argument {
 }
 
 impl From<usize> for Argument {
-    /// A C `int`: sizes of one dimension.
+    /// Creates a C `int`: sizes of one dimension.
     fn from(value: usize) -> Self {
         Self::Int(i32::try_from(value).unwrap_or(i32::MAX))
     }
@@ -86,7 +86,7 @@ impl From<f32> for Argument {
     }
 }
 
-/// A C `long long`.
+/// Returns a C `long long`.
 fn long(value: usize) -> Argument {
     Argument::Long(value as i64)
 }
@@ -96,13 +96,13 @@ fn hold<T: Plain>(part: Part<T>, rows: usize, width: usize) {
     assert!(part.len >= rows * width, "{} numbers, {rows} rows of {width} expected", part.len);
 }
 
-/// A one-dimensional block.
+/// Returns a one-dimensional block.
 fn line(threads: u32) -> [u32; 3] {
     [threads, 1, 1]
 }
 
 impl Kernels {
-    /// The kernels for a model; refuses a shape that they cannot run.
+    /// Returns the kernels for a model; rejects a shape that they cannot run.
     pub(crate) fn new(driver: &Arc<dyn Driver>, config: &ModelConfig) -> Result<Self, CudaError> {
         let fail = |key: &'static str, reason: String| Err(CudaError::Unsupported { key, reason });
         for (key, value) in
@@ -166,7 +166,7 @@ impl Kernels {
         self.launch(kernel, [count.div_ceil(256), 1, 1], line(256), 0, arguments)
     }
 
-    /// Bytes of some rows of a head in shared memory.
+    /// Returns the bytes of some rows of a head in shared memory.
     fn shared_rows(&self, rows: usize) -> usize {
         rows * (self.shape.head + 8) * 2
     }

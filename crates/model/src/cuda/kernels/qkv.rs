@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Biases, norms and the rotary turn; keys and values also go to rows of a cache where there is one.
+    /// Biases, norms and the rotary turn; keys and values also go to rows of a cache if there is one.
     pub(crate) fn prepare_qkv(
         &self,
         raw: Part<Bf16>,

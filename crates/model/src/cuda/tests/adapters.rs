@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An adapter whose every matrix matters, on a base.
+/// Returns an adapter whose every matrix matters, on a base.
 fn adapted(base: Parameters<f32>, seed: u64, critic: bool) -> Weights {
     let lora = LoraConfig { rank: 4, alpha: 6.0, ..LoraConfig::default() };
     let mut adapter = Adapter::init(&base.config, &lora, Seed::derive(seed, Purpose::Init, &[])).unwrap();

@@ -77,7 +77,7 @@ fn settings() -> LearnerConfig {
     LearnerConfig { lanes: 1, micro_batch_tokens: 100_000, ..LearnerConfig::default() }
 }
 
-/// A learner on the CPU and one on the emulated device, or `None` with a message.
+/// Returns a learner on the CPU and one on the emulated device, or `None` with a message.
 fn both<W: Clone + std::convert::Into<Weights>>(
     weights: &W,
     settings: LearnerConfig,
@@ -119,7 +119,7 @@ fn request(session: u64, prompt: &[u32], params: &SamplingParams) -> SampleReque
     SampleRequest { session, prompt: prompt.to_vec(), params: params.clone(), seed }
 }
 
-/// Answers of an engine to some sessions with a common beginning, each asked twice.
+/// Returns the answers of an engine to some sessions with a common beginning, each asked twice.
 fn play(engine: &mut NativeEngine, params: &SamplingParams) -> Vec<(Vec<u32>, Completion)> {
     let mut answers = Vec::new();
     let mut prompts: Vec<Vec<u32>> = (0..5u32)

@@ -63,7 +63,7 @@ impl MaskedContextObjective for Compare {
 /// Part of a difference of these losses that rounding makes up.
 const NOISE: f64 = 5e-3;
 
-/// Differences of a loss in every tensor of the policy.
+/// Returns the differences of a loss in every tensor of the policy.
 fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) -> TensorDifferences {
     let tensors = policy.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
     TensorDifferences::of(&policy.data, tensors, |data| {

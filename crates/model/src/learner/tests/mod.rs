@@ -16,7 +16,7 @@ fn learner(settings: LearnerConfig) -> NativeLearner {
     NativeLearner::new(parameters(&config(4, 2, true), 11).cast(), settings).unwrap()
 }
 
-/// A dozen sequences of different lengths.
+/// Returns a dozen sequences of different lengths.
 fn sequences() -> Vec<TokenSequence> {
     [batch(23, 1), batch(23, 2), batch(23, 3)].concat()
 }

@@ -1,11 +1,11 @@
-//! Prefixes that are computed once: the loss, the gradient and the log-probabilities of sequences one by one.
+//! Prefixes that are computed once: the loss, the gradient and the log-probs of sequences one by one.
 
 use super::masked_contexts::{Compare, masked_contexts_of};
 use super::*;
 use crate::packing::tests::family;
 use crate::{Adapter, Critic, LoraConfig};
 
-/// Groups of a few responses each, mixed with sequences that share nothing.
+/// Returns the groups of a few responses each, mixed with sequences that share nothing.
 fn shared_batch() -> Vec<TokenSequence> {
     [family(), sequences(), family()].concat()
 }

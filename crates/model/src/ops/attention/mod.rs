@@ -1,7 +1,7 @@
 //! Causal grouped-query attention over packed sequences, by blocks of queries.
 //!
 //! Of each row only the logarithm of its softmax denominator is kept; backward makes the
-//! probabilities anew from it (Dao et al. (2022), "FlashAttention"). Differs from the paper: a block
+//! probabilities again from it (Dao et al. (2022), "FlashAttention"). Differs from the paper: a block
 //! holds all keys before it, so scratch memory is `QUERY_BLOCK x longest sequence`.
 //!
 //! The rows of a [`Place`] see those of their path besides themselves (`place.rs`).
@@ -43,7 +43,7 @@ impl Heads {
         self.queries / self.keys
     }
 
-    /// Width of a row of `qkv`.
+    /// Returns the width of a row of `qkv`.
     pub(crate) fn row(&self) -> usize {
         (self.queries + 2 * self.keys) * self.width
     }
@@ -62,12 +62,12 @@ impl Heads {
         T::from_f64(1.0 / (self.width as f64).sqrt())
     }
 
-    /// Width of the queries of a row.
+    /// Returns the width of the queries of a row.
     pub(crate) fn query_width(&self) -> usize {
         self.queries * self.width
     }
 
-    /// Width of the keys and values of a row.
+    /// Returns the width of the keys and values of a row.
     fn gathered(&self) -> usize {
         2 * self.keys * self.width
     }
@@ -107,7 +107,7 @@ impl<T: Real> Scratch<T> {
 
 /// Copies the first `width` columns of rows `stride` apart to `[width, length]`.
 ///
-/// The product with scores as its result would otherwise transpose them anew for each block.
+/// The product with scores as its result would otherwise transpose them again for each block.
 fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to: &mut [T]) {
     // Whole cache lines of the destination at a time.
     for first in (0..length).step_by(LANES) {

@@ -1,7 +1,7 @@
 //! Queries and what they see: keys and values of the rows before them and their own.
 //!
-//! Keys and values of a path lie in several places of a buffer and are brought together first, which costs a copy of
-//! `2 x key/value heads x width` numbers a row.
+//! Keys and values of a path are in several places of a buffer and are brought together first, which
+//! costs a copy of `2 x key/value heads x width` numbers a row.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ pub(crate) struct KeyValues<'a, T> {
 }
 
 impl<'a, T> KeyValues<'a, T> {
-    /// The column at this offset of a row of `qkv`, and what follows.
+    /// Returns the column at this offset of a row of `qkv`, and what follows.
     pub(in crate::ops) fn column(&self, offset: usize) -> &'a [T] {
         &self.data[offset - self.skipped..]
     }
@@ -54,7 +54,8 @@ pub(crate) struct Derivatives<'a, T> {
 }
 
 impl<T> Derivatives<'_, T> {
-    /// The derivatives of keys and values from this offset of a row of `qkv` on, and the elements from row to row.
+    /// Returns the derivatives of keys and values from this offset of a row of `qkv` on, and the elements
+    /// from row to row.
     pub(in crate::ops) fn column(&mut self, heads: Heads, offset: usize) -> (&mut [T], usize) {
         match &mut self.gathered {
             Some(gathered) => (&mut gathered[offset - heads.query_width()..], heads.gathered()),
@@ -64,7 +65,7 @@ impl<T> Derivatives<'_, T> {
 }
 
 impl<T: Real> KeyValues<'_, T> {
-    /// The same, where numbers are `f32`.
+    /// Returns the same, where numbers are `f32`.
     pub(super) fn f32s(&self) -> Option<KeyValues<'_, f32>> {
         let Self { data, stride, skipped, before, length } = *self;
         Some(KeyValues { data: T::f32s(data)?, stride, skipped, before, length })
@@ -72,7 +73,7 @@ impl<T: Real> KeyValues<'_, T> {
 }
 
 impl<T: Real> Derivatives<'_, T> {
-    /// The same, where numbers are `f32`.
+    /// Returns the same, where numbers are `f32`.
     pub(super) fn f32s(&mut self) -> Option<Derivatives<'_, f32>> {
         let own = T::f32s_mut(self.own)?;
         let gathered = match &mut self.gathered {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{check_gradient, random};
 
-/// A sequence with nothing before it.
+/// Returns a sequence with nothing before it.
 fn alone(length: usize) -> Place<'static> {
     Place { rows: 0..length, path: &[] }
 }

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use super::tiles::{Line, PANEL_LINES};
 
-/// True if the CPU multiplies bf16 tiles and the system lets this process use them.
+/// Returns true if the CPU multiplies bf16 tiles and the system lets this process use them.
 pub(super) fn available() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -82,7 +82,7 @@ static SHAPES: Shapes = {
 pub(super) struct Tiles(PhantomData<*const ()>);
 
 impl Tiles {
-    /// Shapes the registers, or `None` where there are none.
+    /// Shapes the registers, or `None` if there are none.
     pub(super) fn configure() -> Option<Self> {
         if !available() {
             return None;

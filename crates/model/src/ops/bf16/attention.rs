@@ -3,7 +3,7 @@
 //! The same equations as [`super::super::attention`], in another order: forward takes 32 queries at a
 //! time against all keys before them; backward takes some keys at a time against the queries after
 //! them, with scores turned around (`S^T = K Q^T`), so that the derivatives of keys and values are each
-//! one product over all these queries and nothing has to be transposed but narrow operands. Blocks of
+//! one product over all these queries and nothing must be transposed but narrow operands. Blocks of
 //! 32 x 32 that the mask hides are not computed. Probabilities and their derivatives are rounded to
 //! bf16 as they are made; sums of rows, maxima and logarithms are `f32`.
 //!
@@ -76,7 +76,7 @@ fn grow<T: Copy>(buffer: &mut Vec<T>, len: usize, zero: T) {
     }
 }
 
-/// The first panel of queries of which some see a panel of keys.
+/// Returns the first panel of queries of which some see a panel of keys.
 pub(super) fn first_query(key: usize, before: usize) -> usize {
     (key * PANEL).saturating_sub(before + PANEL - 1).div_ceil(PANEL)
 }
@@ -151,7 +151,7 @@ pub(crate) fn forward(
     }
 }
 
-/// A head's columns of keys or values.
+/// Returns a head's columns of keys or values.
 fn of_key_values(key_values: KeyValues<'_, f32>, offset: usize, width: usize) -> Columns<'_> {
     let KeyValues { stride, length, .. } = key_values;
     Columns { data: key_values.column(offset), length, width, stride }

@@ -20,7 +20,7 @@ pub(super) struct Lanes([f32; 16]);
 impl Lanes {
     pub(super) const ZERO: Self = Self([0.0; 16]);
 
-    /// The elements one by one.
+    /// Returns the elements one by one.
     pub(super) fn flat_mut(lanes: &mut [Self]) -> &mut [f32] {
         bytemuck::cast_slice_mut(lanes)
     }
@@ -33,7 +33,7 @@ impl Lanes {
     }
 }
 
-/// Sixteen of the elements from `first` on.
+/// Returns the sixteen of the elements from `first` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn sixteen(numbers: &[f32], first: usize) -> __m512 {
@@ -66,7 +66,7 @@ fn exp(x: __m512) -> __m512 {
     _mm512_scalef_ps(y, n)
 }
 
-/// The lowest `count` of 16 lanes.
+/// Returns the lowest `count` of 16 lanes.
 #[inline]
 fn lowest(count: usize) -> __mmask16 {
     if count >= 16 { !0 } else { (1 << count) - 1 }

@@ -48,7 +48,7 @@ pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usiz
     }
 }
 
-/// A line as a vector.
+/// Returns a line as a vector.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn load(line: &Line) -> __m512bh {
@@ -56,7 +56,7 @@ fn load(line: &Line) -> __m512bh {
     bf16(unsafe { _mm512_loadu_si512(std::ptr::from_ref(line).cast()) })
 }
 
-/// The same 64 bytes as pairs of bf16 elements.
+/// Returns the same 64 bytes as pairs of bf16 elements.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn bf16(bits: __m512i) -> __m512bh {

@@ -20,7 +20,7 @@ thread_local! {
 }
 
 impl PackedRight {
-    /// Bytes of a packed matrix of this shape.
+    /// Returns the bytes of a packed matrix of this shape.
     pub(crate) fn bytes(columns: usize, depth: usize) -> usize {
         columns.next_multiple_of(PANEL) * depth.next_multiple_of(STEP) * 2
     }

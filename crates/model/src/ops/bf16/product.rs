@@ -25,7 +25,7 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// The fastest one that this machine has.
+    /// Returns the fastest one that this machine has.
     pub(crate) fn best() -> Option<Self> {
         if amx::available() { Some(Self::Tiles) } else { tiles::available().then_some(Self::Dots) }
     }
@@ -188,7 +188,7 @@ fn put(to: &mut [f32], sums: &[f32], into: Accumulate, scale: f32) {
     }
 }
 
-/// The kernels that this machine has.
+/// Returns the kernels that this machine has.
 #[cfg(test)]
 pub(crate) fn kernels() -> Vec<Kernel> {
     let found: Vec<Kernel> = [(Kernel::Tiles, amx::available()), (Kernel::Dots, tiles::available())]

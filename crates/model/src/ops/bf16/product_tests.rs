@@ -4,7 +4,7 @@ use super::super::super::linear::matmul;
 use super::*;
 use crate::testing::random;
 
-/// The nearest bf16, ties to even.
+/// Returns the nearest bf16, ties to even.
 fn rounded(value: f32) -> f32 {
     let bits = value.to_bits();
     f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)

@@ -50,7 +50,7 @@ impl Line {
     }
 }
 
-/// True if the CPU has the vector instructions that this module needs.
+/// Returns true if the CPU has the vector instructions that this module needs.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -161,7 +161,7 @@ unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Rang
     }
 }
 
-/// The lowest `count` of 16 lanes.
+/// Returns the lowest `count` of 16 lanes.
 #[inline(always)]
 fn mask(count: usize) -> __mmask16 {
     if count >= TILE { !0 } else { (1 << count) - 1 }

@@ -56,10 +56,10 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// A client of the servers that settings name.
+    /// Creates a client of the servers that settings name.
     ///
     /// # Errors
-    /// An address is none.
+    /// Fails if an address is none.
     pub(super) fn new(config: &AppWorldConfig) -> Result<Arc<Self>, ServerError> {
         Ok(Arc::new(Self {
             urls: addresses(&config.urls)?,
@@ -70,15 +70,15 @@ impl Client {
         }))
     }
 
-    /// Number of servers.
+    /// Returns the number of servers.
     pub(super) fn servers(&self) -> usize {
         self.urls.len()
     }
 
-    /// A task, whatever world the server has.
+    /// Returns a task, whatever world the server has.
     ///
     /// # Errors
-    /// The server fails, or has no such task.
+    /// Fails if the server fails, or has no such task.
     pub(super) fn task(&self, server: usize, id: &str) -> Result<Described, ServerError> {
         let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
         let url = below(&self.urls[server], &format!("tasks/{id}"));
@@ -88,7 +88,7 @@ impl Client {
     /// Starts a world.
     ///
     /// # Errors
-    /// The server fails.
+    /// Fails if the server fails.
     pub(super) fn initialize(
         &self,
         server: usize,
@@ -104,15 +104,15 @@ impl Client {
     /// Runs code; what it prints, or that it failed and why.
     ///
     /// # Errors
-    /// The server fails.
+    /// Fails if the server fails.
     pub(super) fn execute(&self, server: usize, id: &str, code: &str) -> Result<String, ServerError> {
         self.post(server, "execute", &json!({"task_id": id, "code": code}))
     }
 
-    /// True if the code has said that the task is done.
+    /// Returns true if the code has said that the task is done.
     ///
     /// # Errors
-    /// The server fails.
+    /// Fails if the server fails.
     pub(super) fn is_completed(&self, server: usize, id: &str) -> Result<bool, ServerError> {
         self.post(server, "task_completed", &json!({"task_id": id}))
     }
@@ -120,7 +120,7 @@ impl Client {
     /// Judges the state.
     ///
     /// # Errors
-    /// The server fails.
+    /// Fails if the server fails.
     pub(super) fn evaluate(&self, server: usize, id: &str) -> Result<Judged, ServerError> {
         self.post(server, "evaluate", &json!({"task_id": id, "suppress_errors": true, "report": false}))
     }

@@ -6,8 +6,9 @@
 //! | `settings.rs` | the keys of `[env]` |
 //! | `world.rs` | the [`turnwise_core::TaskSet`] over servers |
 //!
-//! A server (`appworld serve environment`) has one world at a time, so that as many episodes are played at once as servers are
-//! named. An action is Python code; what it prints is the observation, and a program of AppWorld's judges the state at the end.
+//! A server (`appworld serve environment`) has one environment at a time, so there are as many
+//! concurrent episodes as servers. An action is Python code, its output is the observation, and
+//! AppWorld's tests judge the final state.
 
 mod client;
 mod settings;

@@ -38,11 +38,11 @@ struct Served {
 }
 
 impl AppWorldSet {
-    /// Reads the splits (all there are if `splits` is empty) and asks a server what their tasks are. Episodes are cut off after
-    /// `max_turns` actions (0: never).
+    /// Reads the splits (all if `splits` is empty) and gets their tasks from a server. Episodes end
+    /// after `max_turns` actions (0: no limit).
     ///
     /// # Errors
-    /// A setting cannot work, a file cannot be read, or a server is not there or does not know a task.
+    /// Fails if a setting cannot work, a file cannot be read, or a server is not there or does not know a task.
     pub fn open(config: &AppWorldConfig, splits: &[&str], max_turns: usize) -> Result<Self, EnvError> {
         let client = Client::new(config)?;
         let mut found = Vec::new();
@@ -66,7 +66,7 @@ impl AppWorldSet {
     }
 }
 
-/// The tasks whose names a file has, a line each.
+/// Returns the tasks whose names a file has, one per line.
 fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
     let mut tasks = Vec::new();
     for (number, line) in lines(path)? {
@@ -84,7 +84,7 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
     Ok(tasks)
 }
 
-/// The first observation: the supervisor's name and addresses, and the date.
+/// Returns the first observation: the supervisor's name and addresses, and the date.
 fn introduction(described: &Described) -> String {
     let field = |key: &str| described.supervisor.get(key).map(plain).unwrap_or_default();
     format!(
@@ -97,7 +97,7 @@ fn introduction(described: &Described) -> String {
     )
 }
 
-/// The code of an action: the argument `code` of a call, or text with or without a fence.
+/// Returns the code of an action: the argument `code` of a call, or text with or without a fence.
 fn code(action: &Action) -> Result<String, &'static str> {
     if let Some(call) = action.call() {
         let code = call.arguments.get("code").and_then(Value::as_str);
@@ -110,7 +110,7 @@ fn code(action: &Action) -> Result<String, &'static str> {
     if code.is_empty() { Err("there is no code in it") } else { Ok(code.to_owned()) }
 }
 
-/// The code of a fence, after the language that its first line may name (`python`, `py`, `python3`).
+/// Returns the code of a fence, after the language that its first line may name (`python`, `py`, `python3`).
 fn after_info(fenced: &str) -> &str {
     let is_info = |line: &str| line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(&byte));
     match fenced.split_once('\n') {

@@ -7,7 +7,7 @@ use super::tasks::{Match, Rules, pattern};
 use crate::environments::error::ServerError;
 
 impl Rules {
-    /// True if an answer is one of those that solve the task.
+    /// Returns true if an answer is one of those that solve the task.
     pub(super) fn is_answer(&self, given: &str) -> bool {
         let given = given.trim();
         self.answers.iter().any(|answer| match self.comparison {
@@ -17,11 +17,11 @@ impl Rules {
     }
 }
 
-/// The reward in the result of a judging tool: a number, true or false, as its value (alone or under `result` or `reward`) or as
-/// its text.
+/// Returns the reward in the result of a judging tool: a number, true or false, as its value (alone or
+/// under `result` or `reward`) or as its text.
 ///
 /// # Errors
-/// The tool failed, or its result has no such number.
+/// Fails if the tool failed, or its result has no such number.
 pub(super) fn reward(called: &Called) -> Result<f64, ServerError> {
     let wrong =
         |what: &str| ServerError::Answer(format!("the tool that judges {what}: {}", short(&called.text)));

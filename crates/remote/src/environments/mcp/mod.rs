@@ -9,7 +9,8 @@
 //! | `settings.rs` | the keys of `[env]` |
 //! | `world.rs` | the [`turnwise_core::TaskSet`] over servers |
 //!
-//! The protocol has no rewards. A task's line says what its answer is, or which tool judges the state that the calls have led to.
+//! The protocol has no rewards. A task's line states what its answer is, or which tool judges the state
+//! that the calls have led to.
 
 mod judge;
 mod session;

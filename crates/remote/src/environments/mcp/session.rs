@@ -71,7 +71,7 @@ impl Session {
     /// Starts or connects to a server and greets it.
     ///
     /// # Errors
-    /// There is no server, or it speaks no version of MCP that is known here.
+    /// Fails if there is no server, or it speaks no version of MCP that is known here.
     pub(super) async fn open(
         transport: Transport,
         key: Option<String>,
@@ -121,7 +121,7 @@ impl Session {
         Ok(Self { client, caller })
     }
 
-    /// Ends the session, and the process where there is one.
+    /// Ends the session, and the process if there is one.
     pub(super) async fn close(self) {
         let _ = timeout(GOODBYE, self.client.cancel()).await;
     }
@@ -131,7 +131,7 @@ impl Caller {
     /// The tools there are, as the protocol describes them.
     ///
     /// # Errors
-    /// The server fails, or the list has no end.
+    /// Fails if the server fails, or the list has no end.
     pub(super) async fn tools(&self) -> Result<Vec<Value>, ServerError> {
         let mut tools = Vec::new();
         let mut cursor = None;
@@ -153,10 +153,10 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool. A call that the server refuses for its name or arguments has failed, as one whose tool failed.
+    /// Calls a tool. A call with a rejected name or arguments fails like one whose tool failed.
     ///
     /// # Errors
-    /// The server fails.
+    /// Fails if the server fails.
     pub(super) async fn call(
         &self,
         name: String,
@@ -181,7 +181,7 @@ impl Caller {
         ))
     }
 
-    /// The reason of a failure, in words without addresses.
+    /// Returns the reason of a failure, in words without addresses.
     fn failed(&self, error: &ServiceError) -> ServerError {
         match error {
             ServiceError::McpError(error) => {
@@ -195,7 +195,7 @@ impl Caller {
     }
 }
 
-/// The server's command, with few variables.
+/// Returns the server's command, with few variables.
 fn command(config: &McpConfig) -> Command {
     let mut command = Command::new(config.command.first().map(String::as_str).unwrap_or_default());
     command.args(config.command.iter().skip(1)).env_clear().kill_on_drop(true);
@@ -235,7 +235,7 @@ fn with_stderr(error: ServerError, stderr: &Mutex<Vec<u8>>) -> ServerError {
     }
 }
 
-/// A result as text and value.
+/// Returns a result as text and value.
 fn called(result: CallToolResult) -> Called {
     let part = |block: &ContentBlock| match block {
         ContentBlock::Text(text) => text.text.clone(),

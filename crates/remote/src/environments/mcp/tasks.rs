@@ -44,7 +44,7 @@ pub(super) struct Rules {
     /// Comparison with them.
     #[serde(default, rename = "match")]
     pub(super) comparison: Match,
-    /// The tool that judges, in the place of answers.
+    /// The tool that judges, instead of answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) verify: Option<Call>,
     /// Calls before the first observation.
@@ -74,10 +74,10 @@ pub(super) struct Line {
     limits: TaskLimits,
 }
 
-/// The task of a line.
+/// Returns the task of a line.
 ///
 /// # Errors
-/// Nothing says when it is solved, or its pattern is none.
+/// Fails if nothing says when it is solved, or its pattern is none.
 pub(super) fn task(line: Line) -> Result<Task, String> {
     let text = |value: Value| match value {
         Value::String(text) => Ok(text),
@@ -109,15 +109,15 @@ pub(super) fn task(line: Line) -> Result<Task, String> {
     Ok(task)
 }
 
-/// A pattern of the whole answer.
+/// Returns a pattern of the whole answer.
 pub(super) fn pattern(answer: &str) -> Result<regex::Regex, regex::Error> {
     regex::Regex::new(&format!("^(?:{answer})$"))
 }
 
-/// The rules of a task.
+/// Returns the rules of a task.
 ///
 /// # Errors
-/// It is none of these files.
+/// Fails if it is none of these files.
 pub(super) fn rules(task: &Task) -> Result<Rules, String> {
     let rules = task.metadata.get(RULES).ok_or("it has no rules")?;
     Rules::deserialize(rules).map_err(|error| error.to_string())

@@ -14,7 +14,7 @@ use crate::environments::text::{plain, tool_list};
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
     shown: Vec<Value>,
-    /// Names, and the fields of the arguments where the tool says them.
+    /// Tool names, with their argument fields if declared.
     known: Vec<(String, Option<Fields>)>,
     answer: String,
 }
@@ -28,16 +28,17 @@ pub(super) enum Asked {
     Answer(String),
 }
 
-/// Name of a tool as the protocol describes it.
+/// Returns the name of a tool as the protocol describes it.
 pub(super) fn name_of(tool: &Value) -> &str {
     tool.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
 impl Tools {
-    /// The tools of a server that the policy sees, and the call that ends an episode. `judges`: tools that judge tasks.
+    /// Returns the tools of a server that the policy sees, and the call that ends an episode. `judges`:
+    /// tools that judge tasks.
     ///
     /// # Errors
-    /// A tool of `env.tools` is not there, or one has the name of the answer.
+    /// Fails on a tool of `env.tools` is not there, or one has the name of the answer.
     pub(super) fn new(
         listed: &[Value],
         config: &McpConfig,
@@ -74,15 +75,15 @@ impl Tools {
         Ok(Self { shown, known, answer: config.answer_tool.clone() })
     }
 
-    /// The list that a policy reads.
+    /// Returns the list that a policy reads.
     pub(super) fn list(&self) -> String {
         tool_list(&self.shown)
     }
 
-    /// The request of an action: a call, or its words `name({..})`, or the JSON object of one.
+    /// Returns the request of an action: a call, or its words `name({..})`, or the JSON object of one.
     ///
     /// # Errors
-    /// It is no call that can be made; the text says why, for the policy to read.
+    /// Fails if the call is invalid; the text explains it to the policy.
     pub(super) fn read(&self, action: &Action) -> Result<Asked, String> {
         let ToolCall { name, arguments, .. } = match action {
             Action::Call(call) => call.clone(),

@@ -44,10 +44,12 @@ struct Served {
 }
 
 impl McpSet {
-    /// Reads the tasks and asks a server for its tools. Episodes are cut off after `max_turns` actions (0: never).
+    /// Reads the tasks and gets the tools from a server. Episodes end after `max_turns` actions (0:
+    /// no limit).
     ///
     /// # Errors
-    /// A setting cannot work, a task is none, a server is not there, or it has not the tools that tasks name.
+    /// Fails if a setting cannot work, a task is none, a server is not there, or it has not the tools
+    /// that tasks name.
     pub fn open(config: &McpConfig, max_turns: usize) -> Result<Self, EnvError> {
         if config.tasks.is_empty() {
             let reason =
@@ -92,7 +94,7 @@ impl McpSet {
     }
 }
 
-/// The transports that settings name, one for each server.
+/// Returns the transports that settings name, one for each server.
 fn transports(config: &McpConfig) -> Result<Vec<Transport>, ServerError> {
     match (config.command.is_empty(), config.urls.is_empty()) {
         (false, true) => Ok(vec![Transport::Stdio]),
@@ -106,7 +108,7 @@ fn transports(config: &McpConfig) -> Result<Vec<Transport>, ServerError> {
     }
 }
 
-/// A failure with the name of what failed.
+/// Returns a failure with the name of what failed.
 fn named(error: ServerError, transport: &Transport, server: usize) -> ServerError {
     match (transport, error) {
         (Transport::Http(_), error) => error.of_server(server),
@@ -116,7 +118,7 @@ fn named(error: ServerError, transport: &Transport, server: usize) -> ServerErro
     }
 }
 
-/// The tools that judge tasks, and all that tasks call themselves.
+/// Returns the tools that judge tasks, and all that tasks call themselves.
 fn tools_of(splits: &Splits) -> Result<(BTreeSet<String>, BTreeSet<String>), EnvError> {
     let (mut judges, mut all) = (BTreeSet::new(), BTreeSet::new());
     for split in splits.names() {
@@ -235,7 +237,7 @@ impl Served {
         Ok((reward, reward >= self.config.success_reward))
     }
 
-    /// Ends a session without waiting for it; the room that it has is free once it has ended.
+    /// Ends a session without waiting; its place is free after it has ended.
     fn end(&self, episode: Episode) {
         let Episode { session, slot, .. } = episode;
         self.thread.handle().spawn(async move {

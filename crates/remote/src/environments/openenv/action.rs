@@ -20,11 +20,11 @@ pub(super) struct ActionSchema {
 }
 
 impl ActionSchema {
-    /// The schema of actions. `text` names the field that plain text goes to; by default the only one that is required, or the
-    /// only one there is.
+    /// Parses the schema of actions. `text` names the field for plain text; by default the only
+    /// required field, or the only one.
     ///
     /// # Errors
-    /// It is none that actions can be made for.
+    /// Fails if it is none that actions can be made for.
     pub(super) fn read(schema: &Value, text: &str) -> Result<Self, ServerError> {
         let Some(fields) = Fields::read(schema, METADATA).map(Fields::closed) else {
             return Err(ServerError::Answer("its schema of actions has no `properties`".into()));
@@ -51,11 +51,12 @@ impl ActionSchema {
         Ok(Self { fields, text, calls_tools })
     }
 
-    /// An action as the server takes it. Text that is a JSON object of the schema is that object; other text is the value of the
-    /// field of plain text. A call is a call of a tool where the server has tools, and else its arguments are the action.
+    /// Converts an action to the server's form. Text that is a JSON object of the schema is used as
+    /// it is; other text becomes the value of the plain-text field. A call becomes a tool call if
+    /// the server has tools; otherwise its arguments are the action.
     ///
     /// # Errors
-    /// It fits in no way; the text says why, for the policy to read.
+    /// It fits in no way; the text gives the reason, for the policy to read.
     pub(super) fn action(&self, action: &Action) -> Result<Map<String, Value>, String> {
         match action {
             Action::Call(call) if self.calls_tools => tool_call(call),

@@ -36,7 +36,7 @@ pub(super) struct Limits {
     pub(super) bytes: usize,
 }
 
-/// A request and where its answer goes.
+/// A request and the channel for its answer.
 struct Order {
     text: String,
     reply: oneshot::Sender<Result<String, ServerError>>,
@@ -50,10 +50,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects to an address (`ws://` or `wss://`), with a key where there is one.
+    /// Connects to an address (`ws://` or `wss://`), with a key if there is one.
     ///
     /// # Errors
-    /// There is no server, or it takes no WebSocket here.
+    /// Fails if there is no server, or it takes no WebSocket here.
     pub(super) async fn open(url: &str, key: Option<&str>, limits: Limits) -> Result<Self, ServerError> {
         let mut request = url.into_client_request().map_err(|error| lost(&error, limits))?;
         if let Some(key) = key {
@@ -74,7 +74,8 @@ impl Session {
     /// Sends a message and waits for the answer.
     ///
     /// # Errors
-    /// The connection broke, or the answer took too long or was too long. The session is of no use afterwards.
+    /// Fails if the connection broke, or the answer took too long or was too long. The session is of no
+    /// use afterwards.
     pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ServerError::Lost("the connection is closed".into());
@@ -91,7 +92,7 @@ impl Session {
     }
 }
 
-/// Carries orders out until there are no more or the connection ends.
+/// Carries orders out until there no longer exist or the connection ends.
 async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Limits) {
     let mut waiting: Option<oneshot::Sender<Result<String, ServerError>>> = None;
     // What a server says before it was asked anything: the reason why it closes.

@@ -13,7 +13,7 @@ pub enum ExecutionErrors {
     /// The environment failed: the trajectory counts for nothing.
     #[default]
     Fault,
-    /// The action was wrong: its text is the observation, and the episode goes on.
+    /// The action was wrong: its text is the observation, and the episode continues.
     Observation,
 }
 
@@ -32,10 +32,10 @@ pub struct OpenEnvConfig {
     pub goal: String,
     /// Files of tasks by split, JSON lines; without any, tasks are seeds.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Number of training tasks where there are no files: the seeds from 0.
+    /// Number of training tasks without files: seeds from 0.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of test tasks where there are no files: the seeds from 1,000,000.
+    /// Number of test tasks without files: seeds from 1,000,000.
     #[schemars(range(min = 1, max = 1000000))]
     pub test: usize,
     /// Further arguments of every reset.
@@ -47,9 +47,9 @@ pub struct OpenEnvConfig {
     pub observation_chars: usize,
     /// Field of an observation that lists the actions that would be understood now; none if empty.
     pub admissible: String,
-    /// Field of an action that plain text goes to; the only required one if empty.
+    /// Field of an action for plain text; empty: the only required field.
     pub action_field: String,
-    /// Sum of an episode's rewards from which on it is a success once the server says that it is done.
+    /// An episode that the server ends is a success if the sum of its rewards is at least this.
     pub success_return: f64,
     /// Treatment of an exception in the server's `step`.
     pub execution_errors: ExecutionErrors,
@@ -59,7 +59,7 @@ pub struct OpenEnvConfig {
     /// Limit of an answer, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Time for which a server that says it is full is asked again, in seconds.
+    /// Time for which a server that states it is full is retried, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub full_timeout_s: f64,
     /// The longest message of a server, in bytes.

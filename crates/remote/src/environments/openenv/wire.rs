@@ -30,7 +30,7 @@ pub(super) fn list_tools() -> String {
 pub(super) struct Seen {
     /// The fields of the observation.
     pub(super) fields: Map<String, Value>,
-    /// The reward; 0 where the server gives none.
+    /// The reward; 0 if the server gives none.
     pub(super) reward: f64,
     /// The episode has ended.
     pub(super) done: bool,
@@ -47,7 +47,7 @@ pub(super) enum Answer {
     Error {
         /// The code, such as `VALIDATION_ERROR`.
         code: String,
-        /// For people; with the fields that are wrong, where they are known.
+        /// For people; with the fields that are wrong, if they are known.
         message: String,
     },
 }
@@ -60,10 +60,10 @@ struct Envelope {
     data: Map<String, Value>,
 }
 
-/// The answer in a message.
+/// Returns the answer in a message.
 ///
 /// # Errors
-/// The message is none of OpenEnv's.
+/// Fails if the message is none of OpenEnv's.
 pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
     let wrong = |reason: &str| ServerError::Answer(format!("no answer of OpenEnv: {reason}"));
     let Envelope { kind, mut data } =

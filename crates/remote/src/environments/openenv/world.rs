@@ -29,7 +29,7 @@ const TEST_SEEDS: u64 = 1_000_000;
 /// Time for a description of the environment.
 const SHORT: Duration = Duration::from_secs(30);
 
-/// Time until a server that is full is asked again.
+/// Time until a server that is full is retried.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Tasks of an OpenEnv environment.
@@ -74,7 +74,7 @@ impl OpenEnvSet {
     /// Asks the servers what they play. Episodes are cut off after `max_turns` actions (0: never).
     ///
     /// # Errors
-    /// A setting cannot work, a server is not there, or it is none of OpenEnv.
+    /// Fails if a setting cannot work, a server is not there, or it is none of OpenEnv.
     pub fn open(config: &OpenEnvConfig, max_turns: usize) -> Result<Self, EnvError> {
         let urls = addresses(&config.urls)?;
         let key = api_key(&config.api_key_env).map_err(ServerError::from)?;
@@ -186,7 +186,7 @@ impl Served {
         wire::read(&text)
     }
 
-    /// A session on a server that has room, with its first observation.
+    /// Returns a session on a server that has room, with its first observation.
     fn begin(&self, message: &str) -> Result<(Slot, Session, Seen), ServerError> {
         let until = Instant::now() + seconds(self.config.full_timeout_s);
         let mut avoid = Vec::new();
@@ -235,7 +235,7 @@ impl Served {
         }
     }
 
-    /// The text of an observation.
+    /// Returns the text of an observation.
     fn text(&self, fields: &Map<String, Value>) -> String {
         let text = match self.config.observation.as_slice() {
             [] => {
@@ -304,12 +304,12 @@ struct Episode {
     slot: Slot,
     turns: usize,
     total: f64,
-    /// The actions offered at the last observation, seen again when a text is no action.
+    /// The actions offered at the last observation, seen again when a text is not an action.
     admissible: Vec<String>,
 }
 
 impl OpenEnvEnvironment {
-    /// A seed that every random generator takes: 31 bits, the task's own where it has one.
+    /// Returns a seed that every random generator takes: 31 bits, the task's own if it has one.
     fn arguments(&self, task: &Task, seed: Seed) -> Map<String, Value> {
         let mut arguments: Map<String, Value> = self.served.config.reset.clone().into_iter().collect();
         let seed = task.metadata.get("seed").cloned().unwrap_or_else(|| (seed.rng().bits() >> 33).into());

@@ -3,8 +3,9 @@ use std::sync::mpsc;
 
 use super::*;
 
-/// A world whose goals and actions say what happens: `ok`, `sleep N` (milliseconds), `turn N` (the same, one call at a
-/// time), `busy N` (transient errors before it works), `broken`, `held` (until the test lets it go on), `hang`, `panic`.
+/// A world whose goals and actions say what happens: `ok`, `sleep N` (milliseconds), `turn N` (the same,
+/// one call at a time), `busy N` (transient errors before it works), `broken`, `held` (until the test
+/// lets it continue), `hang`, `panic`.
 #[derive(Default)]
 struct Scripted {
     made: AtomicUsize,
@@ -46,7 +47,7 @@ impl Held {
     }
 }
 
-/// A world in which calls can be held.
+/// Returns a world in which calls can be held.
 fn holding(batch_limit: usize) -> (Arc<Scripted>, Held) {
     let (begun, has_begun) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel();
@@ -159,7 +160,7 @@ fn seed() -> Seed {
 
 type Done = (Ticket, Result<Box<dyn Environment>, EnvError>);
 
-/// The outcomes of all open calls in the order in which they come.
+/// Returns the outcomes of all open calls in the order in which they come.
 fn all(lane: &mut LanePool) -> Vec<Done> {
     let mut outcomes = Vec::new();
     while lane.open() > 0 {

@@ -1,4 +1,4 @@
-//! Sweep files: what they resolve to, and what is refused.
+//! Sweep files: what they resolve to, and what is rejected.
 
 use super::*;
 
