@@ -46,7 +46,7 @@ pub(super) enum Found<'a> {
     Torn(u64),
 }
 
-/// Goes through a file frame by frame; keeps one payload in memory.
+/// Reads a file frame by frame, with one payload in memory.
 pub(super) struct Reader<'a> {
     file: &'a File,
     at: u64,

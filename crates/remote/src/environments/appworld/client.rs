@@ -101,7 +101,7 @@ impl Client {
         self.post(server, "initialize", &Value::Object(arguments))
     }
 
-    /// Runs code; what it prints, or that it failed and why.
+    /// Runs code and returns its output, or its error.
     ///
     /// # Errors
     /// Fails if the server fails.
