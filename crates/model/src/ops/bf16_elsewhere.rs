@@ -3,7 +3,7 @@
 use super::linear::{Accumulate, View, ViewMut};
 use crate::ComputePath;
 
-/// There is none.
+/// There is no kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {}
 
