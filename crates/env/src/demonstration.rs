@@ -118,7 +118,7 @@ pub struct Demonstrations {
 /// for an episode that should not be imitated.
 ///
 /// # Errors
-/// Fails if the request's probability is none, or an error of `play`.
+/// Fails if the request's probability is invalid, or an error of `play`.
 pub fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -150,7 +150,7 @@ pub fn play_all<T: Sync>(
 /// counted.
 ///
 /// # Errors
-/// Fails if the request's probability is none, or the world failed every episode.
+/// Fails if the request's probability is invalid, or the world failed every episode.
 pub fn play_in_turn<T>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,

@@ -17,7 +17,7 @@ pub enum Device {
 }
 
 impl Device {
-    /// Opens it; what it is, in words, if it is not the CPU.
+    /// Opens the device; returns its description if it is not the CPU.
     ///
     /// # Errors
     /// Fails if the program was built without it or there is none, with what to do.

@@ -60,7 +60,7 @@ impl fmt::Display for Family {
 pub struct SpecialTokens {
     /// Begins a text.
     pub bos: Option<u32>,
-    /// Each of them ends a response; the first is the model's own.
+    /// Each ends a response; the first is the model's own.
     pub eos: Vec<u32>,
     /// Fills up.
     pub pad: Option<u32>,

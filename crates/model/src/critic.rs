@@ -1,4 +1,4 @@
-//! A critic: a decoder of its own with a value head, trained by the learner's own passes.
+//! A critic: a separate decoder with a value head, trained by the learner's passes.
 
 use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport, TokenSequence};
 
@@ -85,7 +85,7 @@ impl Critic {
         self.0.weights()
     }
 
-    /// The tensors of what is trained.
+    /// The trained tensors.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         self.0.trained_tensors()
     }

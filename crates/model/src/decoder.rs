@@ -19,13 +19,13 @@ use crate::{ModelConfig, Parameters, Real};
 pub(crate) struct Workspace<T> {
     /// True if only the layers' inputs are kept and the rest is repeated in backward.
     recompute: bool,
-    /// Kernel for bf16 products; without one matrices stay as they are.
+    /// Kernel for bf16 products; without it, matrices are not rounded.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
     /// Residual stream before each layer and after the last, or two alternating buffers without a
     /// backward pass.
     residual: Vec<Vec<T>>,
-    /// One for each layer, or one for all with `recompute` and if nothing is run backward.
+    /// One per layer; a single one with `recompute`, or without a backward pass.
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
     scratch: Scratch<T>,
@@ -61,7 +61,7 @@ impl<T: Real> Workspace<T> {
         self
     }
 
-    /// Empty buffers for forward passes alone, of a reference policy say.
+    /// Creates empty buffers for forward passes only, such as a reference policy's.
     pub(crate) fn forward_only(config: &ModelConfig) -> Self {
         Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
     }

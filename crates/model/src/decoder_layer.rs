@@ -34,7 +34,7 @@ pub(crate) struct Activations<T> {
 }
 
 impl<T: Real> Activations<T> {
-    /// Returns the buffers with their numbers a token.
+    /// Returns the buffers with their number of elements per token.
     pub(crate) fn buffers<'a>(&'a mut self, config: &ModelConfig) -> [(&'a mut Vec<T>, usize); 12] {
         let hidden = config.hidden_size;
         let qkv = config.query_width() + 2 * config.key_value_width();

@@ -116,7 +116,7 @@ impl TensorFile {
         self.header.get(key).map(String::as_str)
     }
 
-    /// Copies a tensor's elements (`f32`, `bf16` or `f16`); the error names the tensor.
+    /// Copies a tensor's elements (`f32`, `bf16` or `f16`); errors name the tensor.
     ///
     /// # Errors
     /// The error names file and tensor: the tensor is missing, or its shape or element type

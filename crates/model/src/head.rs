@@ -24,7 +24,7 @@ pub(crate) const FEWEST_ROWS: usize = 256;
 /// The divergence of one row's distribution from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
-    /// The target whose distribution comes first.
+    /// The target of the first distribution.
     pub(crate) first: usize,
     /// The other.
     pub(crate) second: Second,
@@ -63,7 +63,7 @@ pub(crate) struct ReferenceRows<'a, T> {
 /// The head's share of a pass, one row for each row that predicts something ([`Packing::outputs`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
-    /// Kernel for bf16 products; without one matrices stay as they are.
+    /// Kernel for bf16 products; without it, matrices are not rounded.
     pub(crate) bf16: Option<Kernel>,
     rows: Vec<T>,
     normed: Vec<T>,

@@ -75,7 +75,7 @@ impl HttpRetriever {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for an address that is none, or one of another machine that
+    /// Returns [`RetrievalError::Setting`] for an invalid address, or one of another machine that
     /// was not allowed.
     pub fn new(servers: &[String], options: HttpOptions) -> Result<Self, RetrievalError> {
         let setting = |reason: String| RetrievalError::Setting { key: "servers".to_owned(), reason };

@@ -73,7 +73,7 @@ pub enum RetrievalError {
         /// The beginning of what the server said.
         body: String,
     },
-    /// An answer that is none of the protocol.
+    /// An answer that violates the protocol.
     #[error("{server}: the answer is not one of the protocol: {reason}")]
     Answer {
         /// Address of the server.

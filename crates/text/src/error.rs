@@ -14,7 +14,7 @@ pub enum TextError {
         /// The operating system's reason.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
         /// The file.

@@ -1,4 +1,4 @@
-//! Advantages, written: one line or row for each trajectory.
+//! Writing advantages: one line or row per trajectory.
 
 use std::io::Write as _;
 use std::path::Path;

@@ -25,7 +25,7 @@ pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
-/// Draws in a row without a deal of `train` after which there is none.
+/// Number of draws in a row without a new deal of `train` after which the search stops.
 const MOST_DRAWS: usize = 100_000;
 
 /// The reward of a step.

@@ -16,7 +16,7 @@ const MOST_TABLE: u64 = 1 << 18;
 pub enum Solution {
     /// A shortest way to put all boxes on targets; empty if they are.
     Moves(Vec<Direction>),
-    /// There is none.
+    /// There is no solution.
     Unsolvable,
     /// The search gave up.
     TooLarge,

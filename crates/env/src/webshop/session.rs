@@ -89,7 +89,7 @@ pub struct Session {
     hits: Vec<u32>,
     /// The products on the page of results.
     shown: Vec<(u32, Arc<Product>)>,
-    /// The product looked at.
+    /// The open product.
     product: Option<Arc<Product>>,
     /// Score that the page after the purchase shows.
     score: f64,

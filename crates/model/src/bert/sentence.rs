@@ -20,7 +20,7 @@ pub enum Pooling {
     First,
 }
 
-/// Settings of an encoder that its folder does not say.
+/// Settings of an encoder that are not in its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
     /// Maximum tokens of a text, with the two special tokens; longer texts are truncated. The
@@ -46,7 +46,7 @@ pub struct SentenceEncoder {
     tokenizer: WordPiece,
     pooling: Pooling,
     normalise: bool,
-    /// Texts are lower-cased before they are tokenized, whatever the tokenizer does.
+    /// Whether texts are lower-cased before tokenization.
     lowercase: bool,
 }
 

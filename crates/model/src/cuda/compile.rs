@@ -178,7 +178,7 @@ fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
     Ok(known)
 }
 
-/// Compiles all kernels for some architectures, without a device: what the build check runs.
+/// Compiles all kernels for some architectures without a device, for the build check.
 ///
 /// Returns the size of the machine code for each architecture in bytes; `None` for one that this
 /// NVRTC does not support.

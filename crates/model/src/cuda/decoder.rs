@@ -22,7 +22,7 @@ use crate::packing::Packing;
 struct Activations {
     normed: Buffer<Bf16>,
     inverse: Buffer<f32>,
-    /// Queries, keys and values before their norms, where the family has such.
+    /// Queries, keys and values before their norms, if the family has norms.
     raw: Buffer<Bf16>,
     head_inverse: Buffer<f32>,
     qkv: Buffer<Bf16>,
@@ -247,7 +247,7 @@ impl Decoder {
 
     /// Adds to the gradient what the head has taken in, for a run of the sequences.
     ///
-    /// Each sequence may be in one run only: what was kept of it is overwritten.
+    /// Each sequence may be in one run only, because its stored values are overwritten.
     pub(crate) fn backward(
         &mut self,
         network: &Network,

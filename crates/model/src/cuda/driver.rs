@@ -29,7 +29,7 @@ pub(crate) enum Argument {
 }
 
 impl Argument {
-    /// Its bytes at the low end of a word, as a kernel finds them behind a pointer.
+    /// Its bytes at the low end of a word, where a kernel reads them through a pointer.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::At(address) => address,
@@ -92,9 +92,9 @@ pub(crate) struct Product {
     pub(crate) beta: f32,
 }
 
-/// A device. Everything is done in the order it is asked for; only [`Driver::download`] waits.
+/// A device. Operations run in the order of their calls; only [`Driver::download`] waits.
 ///
-/// Addresses come from [`Driver::allocate`] alone; [`super::memory::Buffer`] keeps them alive.
+/// Addresses come only from [`Driver::allocate`]; [`super::memory::Buffer`] keeps them alive.
 pub(crate) trait Driver: Send + Sync {
     /// Returns the device, in words.
     fn name(&self) -> &str;
@@ -104,11 +104,11 @@ pub(crate) trait Driver: Send + Sync {
     fn memory(&self) -> Result<[usize; 2], CudaError>;
     /// Returns the memory of its own, on 256 bytes at least, with anything in it.
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
-    /// Gives memory back after all that was asked for before.
+    /// Frees memory after all earlier operations.
     fn free(&self, at: Address);
     /// Host to device.
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError>;
-    /// Device to host, once all that was asked for is done.
+    /// Copies from device to host after all earlier operations.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
     /// Device to device.
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
@@ -123,9 +123,9 @@ pub(crate) trait Driver: Send + Sync {
     /// From now on launches, products, copies and clears of this thread are noted and not run. Called through
     /// [`Recorder`], which ends it in any case.
     fn record(&self) -> Result<(), CudaError>;
-    /// Ends [`Driver::record`]; what was noted can be run again and again.
+    /// Ends [`Driver::record`]; the recording can be replayed.
     fn finish_recording(&self) -> Result<usize, CudaError>;
-    /// Runs what was noted.
+    /// Runs a recording.
     fn replay(&self, recording: usize) -> Result<(), CudaError>;
     /// Forgets a recording.
     fn forget(&self, recording: usize);
@@ -145,7 +145,7 @@ impl<'a> Recorder<'a> {
         Ok(Self { driver, finished: false })
     }
 
-    /// Ends; what was noted can be run again and again by the number that this returns.
+    /// Ends the recording and returns its number, for replays.
     pub(crate) fn finish(mut self) -> Result<usize, CudaError> {
         self.finished = true;
         self.driver.finish_recording()

@@ -17,7 +17,7 @@ use super::CudaError;
 use super::compile::{kernels, source};
 use super::driver::{Address, Argument, Driver, Launch, Matrix, Product, Shape};
 
-/// Bytes behind every allocation that nobody may write to.
+/// Guard bytes behind each allocation.
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
 

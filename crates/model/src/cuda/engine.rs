@@ -21,7 +21,7 @@ use super::network::{Low, Network};
 use crate::engine::{Choice, Row};
 use crate::lora::Joint;
 
-/// Prompt rows that a step takes in besides the rows of sequences being decoded.
+/// Maximum prompt rows of a step, in addition to the decoding rows.
 pub(crate) const PROMPT_ROWS: usize = 2048;
 /// Rows of a recorded step are rounded up to a multiple of this.
 const ROUNDED: usize = 8;
@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     positions: Buffer<i32>,
     cache_rows: Buffer<i32>,
     key_rows: Buffer<i32>,
-    /// Indices of the rows whose logits are wanted.
+    /// Indices of the rows that need logits.
     wanted: Buffer<i32>,
     tiles: Buffer<Tile>,
     residual: Buffer<f32>,

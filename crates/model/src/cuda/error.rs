@@ -35,7 +35,7 @@ pub enum CudaError {
          rollout.max_num_seqs or rollout.max_context, or set train.recompute_layers = true"
     )]
     Memory {
-        /// Memory asked for, in MiB.
+        /// Requested memory, in MiB.
         wanted: usize,
         /// Free memory, in MiB.
         free: usize,
@@ -75,7 +75,7 @@ impl From<CudaError> for SampleError {
 }
 
 impl CudaError {
-    /// As an error of the settings, which it is where something is set up.
+    /// Converts to an error of the settings, for setup.
     pub(crate) fn into_setting(self) -> ModelError {
         match self {
             Self::Unsupported { key, reason } => {

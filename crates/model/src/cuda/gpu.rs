@@ -19,7 +19,7 @@ use super::library::{
 const OLDEST: c_int = 80;
 /// Scratch memory of cuBLAS: a fixed one of this size lets products be captured and makes them repeat.
 const WORKSPACE: usize = 32 << 20;
-/// Shared memory that a kernel may use without being asked for more.
+/// Shared memory that a kernel may use by default.
 const PLAIN_SHARED: u32 = 48 << 10;
 
 /// A device. Its context is the primary one, which PyTorch and others share.

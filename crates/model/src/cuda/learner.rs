@@ -35,7 +35,7 @@ pub(crate) struct Trained {
     second: Buffer<f32>,
     partials: Buffer<f64>,
     tensors: Vec<TensorInfo>,
-    /// The weights on the host since the last update, once they were asked for.
+    /// Weights on the host since the last update, once downloaded.
     on_host: OnceLock<Weights>,
     /// The weights they were made from: layouts, and the base of an adapter.
     like: Weights,
@@ -140,7 +140,7 @@ impl Trained {
         Ok(self.network.kernels.square_sum(self.weights.all(), self.partials.all())?.is_finite())
     }
 
-    /// Starts again from the weights as they are: moments and gradient become zero.
+    /// Restarts from the current weights, with zero moments and gradient.
     pub(crate) fn restart(&mut self) -> Result<(), CudaError> {
         self.moments.take();
         self.forget();
@@ -235,7 +235,7 @@ impl Trained {
     }
 }
 
-/// A gradient that was taken out of its learner.
+/// A gradient that was taken from its learner.
 #[derive(Debug)]
 pub(crate) struct TakenGradient(Buffer<f32>);
 
@@ -293,7 +293,7 @@ impl CudaPasses {
         Self { recompute, ..Self::default() }
     }
 
-    /// Reports what the next passes read and write; `None` lets go of it.
+    /// Sets what the next passes read and write; `None` releases it.
     pub(crate) fn bind(&mut self, bound: Option<Bound>) {
         self.bound = bound;
     }

@@ -1,4 +1,4 @@
-//! The libraries of CUDA, loaded when first needed: nothing of CUDA is there when this is built.
+//! The libraries of CUDA, loaded on first use; building needs none of them.
 //!
 //! Signatures and constants are those of the headers of CUDA 12 and 13; handles are opaque
 //! pointers and kept as `usize`.
@@ -39,7 +39,7 @@ pub(super) const DYNAMIC_SHARED: c_int = 8;
 pub(super) const NON_BLOCKING: c_uint = 1;
 /// A capture that other threads' calls do not disturb.
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
-/// The driver's answer where memory is used up.
+/// The driver's status for out of memory.
 pub(super) const OUT_OF_MEMORY: c_int = 2;
 /// The compiler's answer to an option that it does not know, or a value of one.
 pub(super) const INVALID_OPTION: c_int = 5;

@@ -11,12 +11,12 @@ use super::memory::{Bf16, Buffer, Part};
 use crate::lora::{Adapter, AdapterLayout, Branch, Dropout, Joint};
 use crate::{LayerLayout, ModelConfig, ParameterLayout, Parameters, Weights};
 
-/// Weights rounded to bfloat16, in the layout of [`Parameters`], and an adapter where one is trained.
+/// Weights rounded to bfloat16, in the layout of [`Parameters`], and an adapter if one is trained.
 pub(crate) struct Network {
     pub(crate) kernels: Kernels,
     pub(crate) config: ModelConfig,
     pub(crate) layout: ParameterLayout,
-    /// Shared where it is frozen.
+    /// Shared if frozen.
     pub(crate) weights: Arc<Buffer<Bf16>>,
     pub(crate) adapter: Option<DeviceAdapter>,
     /// A critic's value head in f32, `[hidden]` weights and the bias.
@@ -31,7 +31,7 @@ pub(crate) struct DeviceAdapter {
     pub(crate) weights: Buffer<Bf16>,
 }
 
-/// Weights on a device as a sampler takes them.
+/// Weights on a device for a sampler.
 #[derive(Clone)]
 pub struct DeviceWeights {
     pub(crate) network: Arc<Network>,
@@ -277,10 +277,10 @@ pub(crate) struct Linear<'a> {
     outputs: usize,
 }
 
-/// The gradient buffer of what is trained.
+/// Gradient buffer of the trained parameters.
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
-    /// In the layout of what is trained.
+    /// In the layout of the trained parameters.
     pub(crate) at: Part<f32>,
     /// True if the base is frozen, and an adapter trained.
     pub(crate) frozen: bool,

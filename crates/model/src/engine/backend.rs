@@ -85,7 +85,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Keeps the first positions of a slot; a device writes over the others.
+    /// Keeps the first positions of a slot; a device overwrites the others.
     pub(super) fn keep(&mut self, slot: usize, positions: usize) {
         match self {
             Self::Host(host) => host.cache.keep(slot, positions),

@@ -195,7 +195,7 @@ impl Forward {
         }
     }
 
-    /// After the last layer's keys and values, only rows whose logits are wanted continue.
+    /// After the last layer's keys and values, only rows that need logits continue.
     fn drop_unwanted_rows(&mut self, stride: usize) {
         let hidden = self.weights.hidden;
         let mut kept = 0;

@@ -152,7 +152,7 @@ pub(super) fn generation_json(config: &ModelConfig) -> Value {
     value
 }
 
-/// Returns the family, or why the model is none that can be run.
+/// Returns the family, or why the model cannot be run.
 fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     let supported = supported();
     let name = match of.get("model_type") {

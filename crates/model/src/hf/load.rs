@@ -14,7 +14,7 @@ use crate::{ModelError, Parameters, TensorInfo};
 
 /// Fills all weights of a model from a folder's safetensors files, single or sharded.
 ///
-/// Files are mapped and read once; beside the weights themselves next to no memory is used.
+/// Files are mapped and read once; almost no memory is used besides the weights.
 pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<(), ModelError> {
     let files = weight_files(folder)?;
     let Parameters { config, layout, data } = parameters;

@@ -29,7 +29,7 @@ pub struct LearnerConfig {
     pub share_prefixes: bool,
     /// Precision in which matrices are multiplied.
     pub compute: Compute,
-    /// Seed of an adapter's dropout; nothing else in a learner is random.
+    /// Seed of an adapter's dropout, the only randomness of a learner.
     pub seed: u64,
     /// The optimizer.
     pub optimizer: AdamWConfig,

@@ -10,7 +10,7 @@ use crate::optimizer::sum_gradients;
 /// Elements of a gradient whose squares are summed at a time.
 const NORM_PIECE: usize = 1 << 20;
 
-/// A gradient that was taken out of its learner.
+/// A gradient that was taken from its learner.
 #[derive(Debug)]
 pub struct TakenGradient {
     lanes: Vec<Vec<f32>>,

@@ -152,7 +152,7 @@ impl NativeLearner {
         }
     }
 
-    /// Reports what the next passes of a device run with.
+    /// Sets what the next passes of a device run with.
     #[cfg(feature = "cuda")]
     fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
         if let Some(cuda) = &mut self.cuda {
@@ -254,7 +254,7 @@ impl NativeLearner {
         &self.optimizer
     }
 
-    /// Goes on from a checkpoint's optimizer; the weights' version becomes its step count.
+    /// Restores a checkpoint's optimizer; the weights' version becomes its step count.
     ///
     /// # Errors
     /// Fails if the state has another number of moments than is trained: it belongs to another model or

@@ -110,7 +110,7 @@ fn branch(
 pub struct Adapter<T> {
     /// The settings, every target by its own name.
     pub config: LoraConfig,
-    /// The architecture that it stands on.
+    /// Architecture of the base model.
     pub model: ModelConfig,
     /// Range of each tensor.
     pub layout: AdapterLayout,

@@ -80,7 +80,7 @@ impl LoraConfig {
     /// Returns the linear layers that get an adapter, in the order of [`Module::ALL`].
     ///
     /// # Errors
-    /// Fails on a name that is none, with those there are. An empty list gives no layers; [`LoraConfig::check`]
+    /// Fails on an unknown name, with the valid ones. An empty list gives no layers; [`LoraConfig::check`]
     /// rejects it.
     pub fn modules(&self) -> Result<Vec<Module>, ModelError> {
         let fail = |reason: String| Err(ModelError::Setting { key: "targets".into(), reason });

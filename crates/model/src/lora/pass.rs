@@ -26,7 +26,7 @@ pub(crate) struct Scratch<T> {
 /// The adapters on one product over a run of rows.
 #[derive(Clone)]
 pub(crate) struct BranchPass<'a, T> {
-    /// Kernel for bf16 products; without one matrices stay as they are.
+    /// Kernel for bf16 products; without it, matrices are not rounded.
     pub(crate) bf16: Option<Kernel>,
     pub(crate) adapter: &'a Adapter<T>,
     pub(crate) branch: &'a Branch,

@@ -51,7 +51,7 @@ const KNOWN: [&str; 24] = [
 /// Initialisations after which the base is not what it was before.
 const CHANGING_THE_BASE: [&str; 5] = ["pissa", "olora", "corda", "loftq", "lora_ga"];
 
-/// Model that an adapter stands on.
+/// Base model of an adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdapterBase {
     /// A folder or the id of a model on the hub.

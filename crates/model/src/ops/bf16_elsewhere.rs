@@ -3,7 +3,7 @@
 use super::linear::{Accumulate, View, ViewMut};
 use crate::ComputePath;
 
-/// There is none.
+/// There is no kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {}
 
@@ -42,7 +42,7 @@ impl PackedRight {
         0
     }
 
-    /// Nobody calls this: without a [`Kernel`] there is nothing to pack for.
+    /// Never called: without a [`Kernel`] nothing is packed.
     pub(crate) fn new(_: &[f32], _: usize) -> Self {
         unreachable!("this CPU multiplies no bf16")
     }

@@ -191,7 +191,7 @@ pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
 /// Reads a response and compares it with the request.
 ///
 /// # Errors
-/// Fails if it is none: cut off, or its numbers do not fit each other.
+/// Fails if it is invalid: cut off, or with numbers that do not fit each other.
 pub(crate) fn response(
     dialect: Dialect,
     body: &[u8],

@@ -7,7 +7,7 @@ use super::error::ServerError;
 /// Returns the addresses of `env.urls`.
 ///
 /// # Errors
-/// Fails if there are none, or one is none that can be used.
+/// Fails if there are no addresses, or if one is invalid.
 pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
     if urls.is_empty() {
         return Err(ServerError::setting(

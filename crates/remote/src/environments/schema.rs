@@ -87,7 +87,7 @@ impl Field {
     /// Text as a value of this field.
     ///
     /// # Errors
-    /// Fails if it is none, for the policy to read.
+    /// Fails if it is invalid, with a text for the policy.
     pub(crate) fn value(&self, text: &str) -> Result<Value, String> {
         let text_fits = self.types.is_empty() || self.types.iter().any(|known| known == "string");
         let value = if text_fits {

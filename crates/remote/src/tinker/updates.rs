@@ -153,7 +153,7 @@ impl Updates {
         Ok(())
     }
 
-    /// Brings what was set aside back, multiplied by a factor.
+    /// Restores the stashed gradient, multiplied by a factor.
     pub(crate) fn restore(&mut self, factor: f64) -> Result<(), LearnError> {
         let stashed = self.stashed.take();
         self.pending = stashed.ok_or_else(|| LearnError::Backend("no gradient was stashed".into()))?;

@@ -117,7 +117,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for an address that is none, is taken, or is for other
+    /// Returns [`RetrievalError::Setting`] for an address that is invalid, is taken, or is for other
     /// machines and that was not allowed.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {

@@ -237,7 +237,7 @@ impl Retriever for DenseRetriever {
     }
 }
 
-/// Rejects vectors that are none.
+/// Rejects invalid vectors.
 fn check(vectors: &[f32], texts: usize, dimensions: usize) -> Result<(), RetrievalError> {
     let wrong = |reason: String| Err(RetrievalError::Encoder { reason });
     if vectors.len() != texts * dimensions {

@@ -91,7 +91,7 @@ pub enum SearchError {
     /// More texts than an index can number.
     #[error("a search index holds at most {} texts", u32::MAX)]
     TooMany,
-    /// A file of queries or answers has a line that is none.
+    /// A file of queries or answers has an invalid line.
     #[error("{name}, line {line}: {reason}")]
     Line {
         /// The file.

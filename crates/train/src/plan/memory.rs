@@ -142,7 +142,7 @@ impl MemoryReport {
         report
     }
 
-    /// Returns the memory that the run trains in: the device's, where it trains on one.
+    /// Returns the memory for training: the device's, if it trains on one.
     pub fn trained_in(&self) -> &Memory {
         self.device.as_ref().unwrap_or(&self.machine)
     }

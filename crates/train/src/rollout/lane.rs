@@ -40,7 +40,7 @@ struct Live {
 enum Waiting {
     /// The reset of a job.
     Begin(usize),
-    /// A step, and why the response before it ended.
+    /// A step of the environment, and why the response ended.
     Step(Box<Live>, FinishReason),
 }
 

@@ -86,7 +86,7 @@ impl Run {
         self.learners.policy.weights()
     }
 
-    /// Does all that is left to do, or stops at the next safe place once `stop` is set.
+    /// Runs all remaining work, or stops at the next safe point once `stop` is set.
     ///
     /// # Errors
     /// Fails with the error that ended the run. `status.json` then has `failed` and the reason, and

@@ -26,7 +26,7 @@ pub(super) enum Explained {
     Unrecorded(usize),
     /// Computed by the preset of this name.
     Preset(String),
-    /// There are none, for this reason.
+    /// No explanations, for this reason.
     Nothing(String),
 }
 

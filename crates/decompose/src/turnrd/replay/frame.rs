@@ -21,7 +21,7 @@ pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the length and checksum that a header announces; `None` if it is none.
+/// Returns the length and checksum that a header announces; `None` if it is invalid.
 fn announced(header: &[u8]) -> Option<(u32, u32)> {
     let (numbers, _) = header.get(..HEADER as usize)?.as_chunks::<4>();
     let number = |index: usize| u32::from_le_bytes(numbers[index]);
@@ -46,7 +46,7 @@ pub(super) enum Found<'a> {
     Torn(u64),
 }
 
-/// Goes through a file frame by frame; keeps one payload in memory.
+/// Reads a file frame by frame, with one payload in memory.
 pub(super) struct Reader<'a> {
     file: &'a File,
     at: u64,

@@ -27,7 +27,7 @@ pub enum QuestionKind {
 /// Of 256 names, those of the test and of the validation.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
-/// Draws in a row without a new question after which there is none.
+/// Number of draws in a row without a new question after which the search stops.
 const MOST_DRAWS: usize = 50_000;
 
 impl QuestionKind {

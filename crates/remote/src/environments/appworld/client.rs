@@ -59,7 +59,7 @@ impl Client {
     /// Creates a client of the servers that settings name.
     ///
     /// # Errors
-    /// Fails if an address is none.
+    /// Fails if an address is invalid.
     pub(super) fn new(config: &AppWorldConfig) -> Result<Arc<Self>, ServerError> {
         Ok(Arc::new(Self {
             urls: addresses(&config.urls)?,
@@ -101,7 +101,7 @@ impl Client {
         self.post(server, "initialize", &Value::Object(arguments))
     }
 
-    /// Runs code; what it prints, or that it failed and why.
+    /// Runs code and returns its output, or its error.
     ///
     /// # Errors
     /// Fails if the server fails.

@@ -77,7 +77,7 @@ pub(super) struct Line {
 /// Returns the task of a line.
 ///
 /// # Errors
-/// Fails if nothing says when it is solved, or its pattern is none.
+/// Fails if nothing says when it is solved, or its pattern is invalid.
 pub(super) fn task(line: Line) -> Result<Task, String> {
     let text = |value: Value| match value {
         Value::String(text) => Ok(text),

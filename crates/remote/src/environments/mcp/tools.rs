@@ -38,7 +38,7 @@ impl Tools {
     /// tools that judge tasks.
     ///
     /// # Errors
-    /// Fails on a tool of `env.tools` is not there, or one has the name of the answer.
+    /// Fails if a tool of `env.tools` does not exist, or if one has the name of the answer.
     pub(super) fn new(
         listed: &[Value],
         config: &McpConfig,

@@ -48,7 +48,7 @@ impl McpSet {
     /// no limit).
     ///
     /// # Errors
-    /// Fails if a setting cannot work, a task is none, a server is not there, or it has not the tools
+    /// Fails if a setting cannot work, a task is invalid, a server is not there, or it has not the tools
     /// that tasks name.
     pub fn open(config: &McpConfig, max_turns: usize) -> Result<Self, EnvError> {
         if config.tasks.is_empty() {

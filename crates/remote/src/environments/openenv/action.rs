@@ -24,7 +24,7 @@ impl ActionSchema {
     /// required field, or the only one.
     ///
     /// # Errors
-    /// Fails if it is none that actions can be made for.
+    /// Fails if no actions can be made for it.
     pub(super) fn read(schema: &Value, text: &str) -> Result<Self, ServerError> {
         let Some(fields) = Fields::read(schema, METADATA).map(Fields::closed) else {
             return Err(ServerError::Answer("its schema of actions has no `properties`".into()));

@@ -51,7 +51,7 @@ pub struct OpenEnvConfig {
     pub action_field: String,
     /// An episode that the server ends is a success if the sum of its rewards is at least this.
     pub success_return: f64,
-    /// Treatment of an exception in the server's `step`.
+    /// How an exception in the server's `step` is treated.
     pub execution_errors: ExecutionErrors,
     /// Limit of a connection's start, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]

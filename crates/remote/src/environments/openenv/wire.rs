@@ -63,7 +63,7 @@ struct Envelope {
 /// Returns the answer in a message.
 ///
 /// # Errors
-/// Fails if the message is none of OpenEnv's.
+/// Fails if the message is not OpenEnv's.
 pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
     let wrong = |reason: &str| ServerError::Answer(format!("no answer of OpenEnv: {reason}"));
     let Envelope { kind, mut data } =

@@ -74,7 +74,7 @@ impl OpenEnvSet {
     /// Asks the servers what they play. Episodes are cut off after `max_turns` actions (0: never).
     ///
     /// # Errors
-    /// Fails if a setting cannot work, a server is not there, or it is none of OpenEnv.
+    /// Fails if a setting cannot work, a server is not there, or it is not OpenEnv's.
     pub fn open(config: &OpenEnvConfig, max_turns: usize) -> Result<Self, EnvError> {
         let urls = addresses(&config.urls)?;
         let key = api_key(&config.api_key_env).map_err(ServerError::from)?;
