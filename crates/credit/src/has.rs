@@ -26,6 +26,10 @@ const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
 
+/// The paper's TurnRD: the credits of equation 5, and five passes over the whole replay after each round (appendix B, tables 5 and 6).
+const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
+                             min_improvement = 0.0 }";
+
 /// Turns at the start of a trajectory whose credit is held against the outcome (`has/early_turn_correlation`): a
 /// decomposer that takes credit from the first turns of successes gives a negative number.
 const EARLY_TURNS: usize = 3;
@@ -126,16 +130,15 @@ impl MethodSettings for HasConfig {
             "has-judge",
             "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer.kind = \"judge\"",
         ),
+        // Ours: attention credits, and passes over the new records and a few old ones, as `[decomposer.network]` has it by default.
         Preset::on(
             "has-progressive",
-            "has-turnrd",
+            "has-attention",
             "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer = { kind = \"turnrd\", network.film = false }",
         ),
-        Preset::on(
-            "has-progressive",
-            "has-turnrd-film",
-            "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer = { kind = \"turnrd\", network.film = true }",
-        ),
+        Preset::on("has-attention", "has-attention-film", "decomposer.network.film = true"),
+        Preset::on("has-attention", "has-turnrd", PAPERS_TURNRD),
+        Preset::on("has-turnrd", "has-turnrd-film", "decomposer.network.film = true"),
     ];
     type Method = Has;
 

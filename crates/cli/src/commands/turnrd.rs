@@ -46,7 +46,7 @@ struct TrainArgs {
     /// Settings as a TOML file; the defaults of `decomposer.network` where it is silent.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Leave the goal out (`has-turnrd` rather than `has-turnrd-film`).
+    /// Leave the goal out, as presets without `-film` do.
     #[arg(long)]
     no_film: bool,
     /// Passes over the replay.

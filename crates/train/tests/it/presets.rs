@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{
     Action, EnvError, Environment, Group, Observation, Seed, StageRecord, Step, Task, TaskSet, Trajectory,
 };
-use turnwise_decompose::turnrd::TurnRd;
+use turnwise_decompose::turnrd::{CreditRule, TurnRd, TurnRdConfig};
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
 use turnwise_train::config::{Config, ConfigSource, load_with, presets};
@@ -124,8 +124,9 @@ const GIGPO: &[&str] = &["gigpo", "gigpo-dynamic", "stapo", "stapo-dynamic", "ae
 const SORL: &[&str] = &["so-ppo", "so-grpo"];
 const AEM: &[&str] = &["aem-grpo", "aem-dapo", "aem-gspo", "aem-gigpo"];
 const SALT: &[&str] = &["salt-grpo", "salt-rloo", "salt-dapo", "salt-gspo"];
-const HAS: &[&str] = &["has-progressive", "has-judge", "has-turnrd", "has-turnrd-film"];
-const TURNRD: &[&str] = &["has-turnrd", "has-turnrd-film"];
+const HAS: &[&str] =
+    &["has-progressive", "has-judge", "has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
+const TURNRD: &[&str] = &["has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
 /// The papers whose loss has a KL term.
 const WITH_KL: &[&[&str]] = &[STAPO, SORL, AEM, SALT, HAS];
 
@@ -220,7 +221,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
 
 #[test]
 fn every_preset_trains_for_two_steps_in_both_layouts() {
-    assert_eq!(presets().count(), 26);
+    assert_eq!(presets().count(), 28);
     let judge = common::judge();
     let (mut wrong, mut tags) = (Vec::new(), BTreeSet::new());
     for preset in presets() {
@@ -286,7 +287,16 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     }
     if TURNRD.contains(&preset) {
         let network = TurnRd::load(&round_folder(&root.join("turnrd"), 2)).unwrap();
-        check(network.config().film == (preset == "has-turnrd-film"), "another network".into());
+        check(network.config().film == preset.ends_with("-film"), "another network".into());
+        // The paper's presets have its credits and passes over all of the replay; ours have the defaults.
+        let (config, ours) = (network.config(), TurnRdConfig::default());
+        let passes = (config.credits, config.epochs, config.older_per_new, config.min_improvement);
+        let expected = if preset.starts_with("has-turnrd") {
+            (CreditRule::Projection, 5, 1e6, 0.0)
+        } else {
+            (CreditRule::Attention, ours.epochs, ours.older_per_new, ours.min_improvement)
+        };
+        check(passes == expected, format!("credits and passes: {passes:?}"));
     }
     check(all_of("credit/advantage/std")[0] > 0.0, "there is nothing to learn".into());
     let checked = check_explanations(preset, trajectories);
