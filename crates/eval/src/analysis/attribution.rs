@@ -6,6 +6,8 @@
 //! estimates `KL[pi(.|c) || pi(.|c without the part)]` a token. The advantage is that of the turn's step return among the
 //! turns from the same state.
 //!
+//! Of a policy of the concatenated layout this measures how foreign the masked prompt is, which has the windowed form.
+//!
 //! Differs from the paper: parts are hidden as STAPO's masked prompts hide them (the paper ablates features with Captum, and does not
 //! say what stands in their place), and all turns of the groups are measured.
 

@@ -23,7 +23,8 @@ impl MaskedPrompts<'_> {
     /// The response of one turn after the prompt that hides what the mask says.
     ///
     /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
-    /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out.
+    /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out. A policy of
+    /// the concatenated layout has never seen that form ([`crate::config::Config::warnings`]).
     ///
     /// # Errors
     /// Those of [`Prompter::start`] for the masked prompt.
