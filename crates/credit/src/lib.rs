@@ -29,7 +29,7 @@
 //! | [`grpo`], [`rloo`], [`gae`], [`gigpo`], [`hgpo`] | estimators |
 //! | [`salt`], [`aem`], [`empg`], [`has`] | refinements |
 //! | [`outlier`] | turns of unusual entropy, for loss terms that act on them |
-//! | [`selection`], [`overlong`] | which groups are trained on, and the shaping of long responses |
+//! | [`selection`], [`compact`], [`overlong`] | which groups and trajectories are trained on, and the shaping of long responses |
 //! | [`anchor`], [`similarity`], [`embedding`] | which turns are in the same state |
 //! | [`scores`], [`statistics`], [`entropies`] | what several methods count with |
 //! | `registry` | the methods by name, open for those of other crates |
@@ -38,6 +38,7 @@
 
 pub mod aem;
 pub mod anchor;
+pub mod compact;
 pub mod embedding;
 pub mod empg;
 pub mod entropies;

@@ -15,8 +15,17 @@ use crate::TrainError;
 use crate::config::Methods;
 
 /// Settings that training alone reads.
-const TRAINING_KEYS: [&str; 8] =
-    ["credit", "objective", "decomposer", "critic", "sft", "train", "rollout.selection", "rollout.overlong"];
+const TRAINING_KEYS: [&str; 9] = [
+    "credit",
+    "objective",
+    "decomposer",
+    "critic",
+    "sft",
+    "train",
+    "rollout.selection",
+    "rollout.compact_filter",
+    "rollout.overlong",
+];
 
 /// The sources of a config, in the order in which they win over each other, the weakest first:
 ///
@@ -30,7 +39,7 @@ const TRAINING_KEYS: [&str; 8] =
 /// Tables are merged key by key; a list, and a table that names another `kind`, is replaced whole.
 ///
 /// A method named on the command line takes the place of the method that the files configure: their own method preset is
-/// not applied, and what they say under `credit`, `objective`, `decomposer`, `rollout.selection` and `rollout.overlong`
+/// not applied, and what they say under `credit`, `objective`, `decomposer`, `rollout.selection`, `rollout.compact_filter` and `rollout.overlong`
 /// is dropped, as is `critic` where the method has none.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {

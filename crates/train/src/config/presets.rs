@@ -9,8 +9,8 @@ use crate::config::Methods;
 const CONFIGS: [(&str, &str); 1] = [("quickstart", include_str!("../../../../configs/quickstart.toml"))];
 
 /// The settings that make a method: how turns are credited, what the loss is and which data it wants.
-pub(super) const METHOD_KEYS: [&str; 5] =
-    ["credit", "objective", "decomposer", "rollout.selection", "rollout.overlong"];
+pub(super) const METHOD_KEYS: [&str; 6] =
+    ["credit", "objective", "decomposer", "rollout.selection", "rollout.compact_filter", "rollout.overlong"];
 
 /// The names of all presets of this project.
 pub fn presets() -> impl Iterator<Item = &'static str> {

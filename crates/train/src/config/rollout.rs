@@ -1,6 +1,7 @@
 //! The `[rollout]` table.
 
 use serde::{Deserialize, Serialize};
+use turnwise_credit::compact::CompactFilterConfig;
 use turnwise_credit::selection::SelectionConfig;
 
 use super::{OverlongSettings, ServersConfig};
@@ -59,6 +60,10 @@ pub struct RolloutConfig {
     pub max_num_seqs: usize,
     /// Selection of the sampled groups that are trained on: all, DAPO's dynamic sampling, or rejection.
     pub selection: SelectionConfig,
+    /// DeepSWE's compact filtering: trajectories that a limit cut off, or that repeat themselves, have no gradient. They count in their group's
+    /// baseline and in the means of the loss. Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact_filter: Option<CompactFilterConfig>,
     /// DAPO's soft penalty on responses near the length limit. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Option<OverlongSettings>,
@@ -103,6 +108,7 @@ impl Default for RolloutConfig {
             lanes: 2,
             max_num_seqs: 64,
             selection: SelectionConfig::All,
+            compact_filter: None,
             overlong: None,
             env_threads: 16,
             env_timeout_s: 120.0,

@@ -123,6 +123,7 @@ const STAPO: &[&str] = &["stapo", "stapo-dynamic"];
 const GIGPO: &[&str] = &["gigpo", "gigpo-dynamic", "stapo", "stapo-dynamic", "aem-gigpo"];
 const SORL: &[&str] = &["so-ppo", "so-grpo"];
 const AEM: &[&str] = &["aem-grpo", "aem-dapo", "aem-gspo", "aem-gigpo"];
+const DEEPSWE: &[&str] = &["deepswe", "aem-deepswe"];
 const SALT: &[&str] = &["salt-grpo", "salt-rloo", "salt-dapo", "salt-gspo"];
 const HAS: &[&str] =
     &["has-progressive", "has-judge", "has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
@@ -133,7 +134,8 @@ const WITH_KL: &[&[&str]] = &[STAPO, SORL, AEM, SALT, HAS];
 /// Numbers that only these presets have: the tag, and the presets.
 const OWN: &[(&str, &[&[&str]])] = &[
     ("critic/explained_variance", &[PPO]),
-    ("rollout/rounds", &[DYNAMIC]),
+    ("rollout/rounds", &[DYNAMIC, DEEPSWE]),
+    ("rollout/compact_filtered", &[DEEPSWE]),
     ("rollout/overlong_turns", &[DAPO]),
     ("outliers/share", &[STAPO]),
     ("masked_context/reference_kl", &[STAPO]),
@@ -141,7 +143,7 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("gigpo/anchor_states_per_turn", &[GIGPO]),
     ("normalization/factor", &[SORL]),
     ("empg/centre", &[&["empg"]]),
-    ("aem/alpha_max", &[AEM]),
+    ("aem/alpha_max", &[AEM, &["aem-deepswe"]]),
     ("salt/merge_rate", &[SALT]),
     ("has/skipped_groups", &[HAS]),
     ("has/early_turn_correlation", &[HAS]),
@@ -153,7 +155,7 @@ const OWN: &[(&str, &[&[&str]])] = &[
 /// The stages of a preset's credit.
 fn stages(preset: &str) -> Vec<&str> {
     let estimator = match preset {
-        "rloo" | "salt-rloo" => "rloo",
+        "rloo" | "salt-rloo" | "deepswe" | "aem-deepswe" => "rloo",
         "ppo" | "so-ppo" => "ppo",
         "gigpo" | "gigpo-dynamic" | "stapo" | "stapo-dynamic" | "aem-gigpo" => "gigpo",
         "hgpo" => "hgpo",
@@ -221,7 +223,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
 
 #[test]
 fn every_preset_trains_for_two_steps_in_both_layouts() {
-    assert_eq!(presets().count(), 28);
+    assert_eq!(presets().count(), 30);
     let judge = common::judge();
     let (mut wrong, mut tags) = (Vec::new(), BTreeSet::new());
     for preset in presets() {
@@ -230,6 +232,10 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
             if preset.starts_with("stapo") {
                 // So few turns have no quartiles to be outside of.
                 more.push("credit.outliers.locate=all".into());
+            }
+            if DEEPSWE.contains(&preset) {
+                // Most groups of four have one outcome, and two steps are few.
+                more.push("rollout.selection={kind=\"rejection\",oversample=8}".into());
             }
             if preset == "has-judge" {
                 more.push("decomposer.model=scorer".into());
