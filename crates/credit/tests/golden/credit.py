@@ -214,34 +214,42 @@ def letters(text):
     return np.array([text.count(c) for c in "abcdefghijklmnopqrstuvwxyz0123456789"], dtype=np.float64)
 
 
-def salt(batch, adv, history=3, matching="exact", threshold=0.8, count="occurrences"):
+def clusters(rule, threshold):
+    """A function from texts to names: the text itself, or the number of its cluster."""
+    names, centres = {}, []
+
+    def name(text):
+        if rule == "exact":
+            return text
+        if text not in names:
+            v = letters(text)
+            v = v / np.linalg.norm(v) if np.linalg.norm(v) > 0 else v
+            cosines = [float(c @ v) for c in centres]
+            if cosines and max(cosines) > threshold:
+                names[text] = int(np.argmax(cosines))
+            else:
+                centres.append(v)
+                names[text] = len(centres) - 1
+        return names[text]
+
+    return name
+
+
+def salt(batch, adv, history=3, matching="exact", actions="exact", threshold=0.8, count="occurrences"):
     result = []
     for group, rows in zip(batch, adv):
-        names, centres = {}, []
-
-        def observation(text):
-            if matching == "exact":
-                return text
-            if text not in names:
-                v = letters(text)
-                v = v / np.linalg.norm(v) if np.linalg.norm(v) > 0 else v
-                cosines = [float(c @ v) for c in centres]
-                if cosines and max(cosines) > threshold:
-                    names[text] = int(np.argmax(cosines))
-                else:
-                    centres.append(v)
-                    names[text] = len(centres) - 1
-            return names[text]
+        observation, action = clusters(matching, threshold), clusters(actions, threshold)
 
         edges = {}
         for i, tr in enumerate(group):
             # One pass in reading order, so that clusters form in the same order.
             seen = [observation(t["o"]) for t in tr["turns"]] + [observation(tr["final"])]
-            pairs = list(zip([None] + [t["a"] for t in tr["turns"]], seen))
+            acts = [action(t["a"]) for t in tr["turns"]]
+            pairs = list(zip([None] + acts, seen))
             for t in range(len(tr["turns"])):
                 before = tuple(pairs[max(0, t + 1 - history) : t + 1])
                 after = tuple(pairs[max(0, t + 2 - history) : t + 2])
-                edge = (before, tr["turns"][t]["a"], after, t + 1 == len(tr["turns"]))
+                edge = (before, acts[t], after, t + 1 == len(tr["turns"]))
                 edges.setdefault(edge, []).append((i, t))
         out = [list(row) for row in rows]
         for places in edges.values():
@@ -433,6 +441,7 @@ configs += [
     ({"kind": "grpo", "ddof": 0}, [{"kind": "has"}]),
     ({"kind": "grpo", "ddof": 0}, [{"kind": "has", "signal": "change", "alpha": 0.25}]),
     ({"kind": "gigpo"}, [{"kind": "salt", "history": 1}, {"kind": "aem"}, {"kind": "has", "alpha": 0.75}]),
+    ({"kind": "gigpo"}, [{"kind": "salt", "history": 1, "matching": "embedding", "actions": "embedding", "threshold": 0.9}]),
 ]
 cases = []
 for estimator, refinements in configs:
