@@ -10,9 +10,16 @@
 //! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor
 //! under the deviation, because credits of one position may differ by noise alone. Whether the credit of progress is the signal's level
 //! or its change (`signal`) the paper does not say; the level is the default.
+//!
+//! `baseline = "leave-one-out"` (after verl's RFC 7244, "a turn-level baseline that stays unbiased under variable turn counts") takes
+//! `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}` instead, where a trajectory that ended before turn t counts with 0 and nothing is divided
+//! by a deviation. The baseline of a turn then has `K - 1` terms wherever trajectories stop, and none of them is its own: given what stands before
+//! the turn it does not depend on the turn's action, so that its expected gradient is 0. The z-score's baseline holds the turn's own
+//! credit, with a weight that depends on how many trajectories reached the turn. The credits keep their scale, so that the base should
+//! not be divided by its deviation either (`credit.estimator.normalize = "mean"`).
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, PerTurn, Preset};
+use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
 
 use crate::registry::MethodSettings;
 use crate::statistics::{Correlation, Moments, Normalize, Singleton};
@@ -65,6 +72,18 @@ pub enum ProgressSignal {
     Change,
 }
 
+/// Rule by which the credits of one turn index are compared within a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TurnBaseline {
+    /// Standardised among the trajectories that reach the turn (the paper).
+    #[default]
+    ZScore,
+    /// Less the mean over all other trajectories of the group, 0 for those that ended before: unbiased where the policy decides when to
+    /// stop.
+    LeaveOneOut,
+}
+
 /// The switches of HAS.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -76,6 +95,8 @@ pub struct HasConfig {
     pub decomposer: DecomposerKind,
     /// The part of the progress signal that is a turn's credit (`decomposer = "progressive"`).
     pub signal: ProgressSignal,
+    /// Rule by which the credits of one turn index are compared within a group.
+    pub baseline: TurnBaseline,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
@@ -91,6 +112,7 @@ impl Default for HasConfig {
             alpha: 0.5,
             decomposer: DecomposerKind::Progressive,
             signal: ProgressSignal::Level,
+            baseline: TurnBaseline::ZScore,
             epsilon: 1e-6,
             min_std: 0.0,
         }
@@ -172,7 +194,50 @@ impl Has {
                           credit (decomposer = \"progressive\")";
             return Err(CreditError::Setting { method: NAME, reason: reason.into() });
         }
+        if config.baseline == TurnBaseline::LeaveOneOut && min_std != 0.0 {
+            let reason = format!(
+                "min_std is {min_std}, and baseline = \"leave-one-out\" divides by no deviation; leave one of the two out"
+            );
+            return Err(CreditError::Setting { method: NAME, reason });
+        }
         Ok(Self { config })
+    }
+
+    /// How credits compare at each turn index of a group: `A_turn` of a credit at an index.
+    fn comparison(&self, group: &Group, credits: &[Vec<f64>]) -> impl Fn(usize, f64) -> f64 {
+        let HasConfig { baseline, epsilon, min_std, .. } = self.config;
+        let longest = group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);
+        let positions: Vec<Moments> = (0..longest)
+            .map(|turn| {
+                let of = |(trajectory, row): (&Trajectory, &Vec<f64>)| {
+                    (turn < trajectory.turns.len()).then(|| row[turn])
+                };
+                let values = group.trajectories.iter().zip(credits).map(of);
+                let moments = match baseline {
+                    TurnBaseline::ZScore => Moments::of(&values.flatten().collect::<Vec<_>>(), 0),
+                    TurnBaseline::LeaveOneOut => {
+                        Moments::of(&values.map(Option::unwrap_or_default).collect::<Vec<_>>(), 0)
+                    }
+                };
+                // A constant population stays one: its scores are exactly 0.
+                let std = if moments.is_constant() { 0.0 } else { moments.std.max(min_std) };
+                Moments { std, ..moments }
+            })
+            .collect();
+        move |turn, credit| {
+            let moments = &positions[turn];
+            match baseline {
+                TurnBaseline::ZScore => {
+                    moments.standardise(credit, Normalize::MeanStd, epsilon, Singleton::Zero)
+                }
+                // What leaving oneself out multiplies the distance from the mean with.
+                TurnBaseline::LeaveOneOut => {
+                    let others = moments.count.saturating_sub(1).max(1);
+                    let away = moments.standardise(credit, Normalize::Mean, epsilon, Singleton::Zero);
+                    moments.count as f64 / others as f64 * away
+                }
+            }
+        }
     }
 
     fn credits(&self, inputs: &Inputs<'_>) -> Result<PerTurn<f64>, CreditError> {
@@ -225,7 +290,7 @@ impl Refinement for Has {
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
-        let HasConfig { alpha, epsilon, min_std, .. } = self.config;
+        let alpha = self.config.alpha;
         if alpha == 1.0 {
             return Ok(());
         }
@@ -237,29 +302,13 @@ impl Refinement for Has {
                 skipped += 1;
                 continue;
             }
-            let longest =
-                group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);
-            let positions: Vec<Moments> = (0..longest)
-                .map(|turn| {
-                    let reached = group.trajectories.iter().zip(&credits[index]);
-                    let values: Vec<f64> = reached
-                        .filter(|(trajectory, _)| turn < trajectory.turns.len())
-                        .map(|(_, row)| row[turn])
-                        .collect();
-                    let moments = Moments::of(&values, 0);
-                    // A constant population stays one: its scores are exactly 0.
-                    let std = if moments.is_constant() { 0.0 } else { moments.std.max(min_std) };
-                    Moments { std, ..moments }
-                })
-                .collect();
+            let compare = self.comparison(group, &credits[index]);
             // (A_traj, credit, A_turn) of every turn.
             let mut facts: Vec<Vec<(f64, f64, f64)>> = Vec::with_capacity(group.trajectories.len());
             for (advantages, credits) in advantages[index].iter_mut().zip(&credits[index]) {
                 let mut row = Vec::with_capacity(advantages.len());
                 for (turn, advantage) in advantages.iter_mut().enumerate() {
-                    let moments = &positions[turn];
-                    let turn_advantage =
-                        moments.standardise(credits[turn], Normalize::MeanStd, epsilon, Singleton::Zero);
+                    let turn_advantage = compare(turn, credits[turn]);
                     row.push((*advantage, credits[turn], turn_advantage));
                     if turn < EARLY_TURNS {
                         early.add(*advantage, turn_advantage);

@@ -26,8 +26,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`grpo`], [`rloo`], [`gae`], [`gigpo`], [`hgpo`] | estimators |
-//! | [`salt`], [`aem`], [`empg`], [`has`] | refinements |
+//! | [`grpo`], [`rloo`], [`gae`], [`turn_ppo`], [`gigpo`], [`hgpo`], [`rtmc`] | estimators |
+//! | [`salt`], [`aem`], [`empg`], [`has`], [`turn_credit`] | refinements |
 //! | [`outlier`] | turns of unusual entropy, for loss terms that act on them |
 //! | [`selection`], [`compact`], [`overlong`] | which groups and trajectories are trained on, and the shaping of long responses |
 //! | [`anchor`], [`similarity`], [`embedding`] | which turns are in the same state |
@@ -50,11 +50,14 @@ pub mod hgpo;
 pub mod outlier;
 pub mod overlong;
 pub mod rloo;
+pub mod rtmc;
 pub mod salt;
 pub mod scores;
 pub mod selection;
 pub mod similarity;
 pub mod statistics;
+pub mod turn_credit;
+pub mod turn_ppo;
 
 mod config;
 mod error;
@@ -85,7 +88,7 @@ pub trait Embedder: Send + Sync {
 }
 
 /// Reason why a refinement of whole turns is refused where there are advantages of tokens.
-const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` gives one per token; use a \
+const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` and `turn-ppo` give one per token; use a \
                            group-relative estimator, or `aem`";
 
 /// A batch in, one advantage per turn out.

@@ -10,3 +10,4 @@ mod properties;
 mod registry;
 mod rounding;
 mod similarity;
+mod turn_level;

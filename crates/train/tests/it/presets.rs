@@ -115,7 +115,7 @@ impl WorldKind for LampKind {
     }
 }
 
-const PPO: &[&str] = &["ppo", "so-ppo"];
+const PPO: &[&str] = &["ppo", "so-ppo", "turn-ppo"];
 const DAPO: &[&str] = &["dapo", "aem-dapo", "salt-dapo"];
 const DYNAMIC: &[&str] = &["gigpo-dynamic", "dapo", "aem-dapo", "salt-dapo", "stapo-dynamic"];
 const GSPO: &[&str] = &["gspo", "aem-gspo", "salt-gspo"];
@@ -143,6 +143,8 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("gigpo/anchor_states_per_turn", &[GIGPO]),
     ("normalization/factor", &[SORL]),
     ("empg/centre", &[&["empg"]]),
+    ("rtmc/shared_turns", &[&["rtmc"]]),
+    ("turn_credit/net_progress", &[&["turn-credit"]]),
     ("aem/alpha_max", &[AEM, &["aem-deepswe"]]),
     ("salt/merge_rate", &[SALT]),
     ("has/skipped_groups", &[HAS]),
@@ -159,11 +161,14 @@ fn stages(preset: &str) -> Vec<&str> {
         "ppo" | "so-ppo" => "ppo",
         "gigpo" | "gigpo-dynamic" | "stapo" | "stapo-dynamic" | "aem-gigpo" => "gigpo",
         "hgpo" => "hgpo",
+        "rtmc" => "rtmc",
+        "turn-ppo" => "turn-ppo",
         _ => "grpo",
     };
     let refinement = match preset.split('-').next().unwrap() {
         refinement @ ("aem" | "salt" | "has" | "empg") => Some(refinement),
         "stapo" => Some("outliers"),
+        _ if preset == "turn-credit" => Some("turn-credit"),
         _ => None,
     };
     std::iter::once(estimator).chain(refinement).collect()
@@ -171,9 +176,10 @@ fn stages(preset: &str) -> Vec<&str> {
 
 /// The advantage that a stage's equation gives from the facts it recorded, the advantage before it and the
 /// trajectory's return; `None` of a stage whose number is not made of its facts alone.
-fn by_equation(stage: &StageRecord, before: f64, trajectory: &Trajectory) -> Option<f64> {
+fn by_equation(preset: &str, stage: &StageRecord, before: f64, trajectory: &Trajectory) -> Option<f64> {
     let fact = |name: &str| stage.facts.get(name);
     Some(match stage.stage.as_ref() {
+        "grpo" if preset == "turn-credit" => fact("score")? - fact("mean")?,
         "grpo" if fact("std")? == 0.0 => 0.0,
         "grpo" => (fact("score")? - fact("mean")?) / (fact("std")? + 1e-6),
         // Four trajectories in a group; the penalty of an invalid turn comes off afterwards.
@@ -189,6 +195,8 @@ fn by_equation(stage: &StageRecord, before: f64, trajectory: &Trajectory) -> Opt
                 levels.fold((0.0, 0.0), |(sum, all), (weight, a)| (sum + weight * a, all + weight));
             if weight > 0.0 { sum / weight } else { 0.0 }
         }
+        "rtmc" => fact("action_value")? - fact("value")?,
+        "turn-credit" => before + fact("level")? + fact("shift")?,
         "aem" => fact("alpha")? * before,
         "empg" => fact("scale")? * before + fact("bonus")? - fact("centre")?,
         "salt" if fact("edge_size")? == 1.0 => fact("before")?,
@@ -209,7 +217,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
             assert_eq!(names, stages(preset), "{preset}");
             let mut before = 0.0;
             for (place, record) in records.iter().enumerate() {
-                if let Some(expected) = by_equation(record, before, trajectory) {
+                if let Some(expected) = by_equation(preset, record, before, trajectory) {
                     let close = (record.advantage - expected).abs() < 1e-9 * (1.0 + expected.abs());
                     assert!(close, "{preset}, {}: {} {expected}", record.stage, record.advantage);
                     checked[place] += usize::from(expected != 0.0);
@@ -223,7 +231,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
 
 #[test]
 fn every_preset_trains_for_two_steps_in_both_layouts() {
-    assert_eq!(presets().count(), 30);
+    assert_eq!(presets().count(), 33);
     let judge = common::judge();
     let (mut wrong, mut tags) = (Vec::new(), BTreeSet::new());
     for preset in presets() {
@@ -306,8 +314,10 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     }
     check(all_of("credit/advantage/std")[0] > 0.0, "there is nothing to learn".into());
     let checked = check_explanations(preset, trajectories);
-    // PPO's numbers are its critic's.
-    let again = checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || stage == "ppo");
+    // The numbers of PPO and Turn-PPO are their critic's.
+    let critics = ["ppo", "turn-ppo"];
+    let again =
+        checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || critics.contains(&stage));
     check(again, format!("numbers computed again by stage: {checked:?}"));
     wrong
 }
