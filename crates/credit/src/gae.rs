@@ -126,7 +126,7 @@ impl Ppo {
             let (mut advantages, mut returns) = (Vec::new(), Vec::new());
             for (member, trajectory) in group.trajectories.iter().enumerate() {
                 let tokens = trajectory.response_tokens();
-                let values = values(inputs, index, member, tokens)?;
+                let values = values(NAME, inputs, index, member, tokens)?;
                 let mut rewards = vec![0.0; tokens];
                 // Token ranges that the recursion runs through in one piece.
                 let mut pieces: Vec<std::ops::Range<usize>> = Vec::new();
@@ -163,20 +163,22 @@ impl Ppo {
             result.returns.push(returns);
         }
         if config.whiten {
-            whiten(&mut result.advantages);
+            let all: Vec<f64> = result.advantages.values().copied().collect();
+            Whitening::of(&all).apply(&mut result.advantages);
         }
         Ok(result)
     }
 }
 
-/// Returns the critic's checked values of one trajectory.
-fn values<'a>(
+/// The critic's values of one trajectory, checked for the method of this name.
+pub(crate) fn values<'a>(
+    method: &'static str,
     inputs: &Inputs<'a>,
     group: usize,
     trajectory: usize,
     tokens: usize,
 ) -> Result<&'a [f64], CreditError> {
-    let (method, field) = (NAME, "values");
+    let field = "values";
     // The turn of a token; the last one for what is behind all tokens.
     let turn_of = |token: usize| {
         let turns = &inputs.batch.groups[group].trajectories[trajectory].turns;
@@ -201,13 +203,24 @@ fn values<'a>(
     }
 }
 
-/// Scales all entries to mean 0 and variance 1.
-fn whiten(table: &mut PerToken<f64>) {
-    let all: Vec<f64> = table.values().copied().collect();
-    let moments = Moments::of(&all, 1);
-    let scale = if moments.is_constant() { 0.0 } else { 1.0 / (moments.std.powi(2) + WHITEN_EPSILON).sqrt() };
-    for value in table.values_mut() {
-        *value = (*value - moments.mean) * scale;
+/// The shift and the scale that give a population mean 0 and variance 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whitening {
+    mean: f64,
+    scale: f64,
+}
+
+impl Whitening {
+    /// That of these values, by their sample variance; all become 0 where they are equal.
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let moments = Moments::of(values, 1);
+        let variance = moments.std.powi(2) + WHITEN_EPSILON;
+        Self { mean: moments.mean, scale: if moments.is_constant() { 0.0 } else { 1.0 / variance.sqrt() } }
+    }
+
+    /// Whitens every entry of a table.
+    pub(crate) fn apply(self, table: &mut PerToken<f64>) {
+        table.values_mut().for_each(|value| *value = (*value - self.mean) * self.scale);
     }
 }
 

@@ -6,14 +6,20 @@
 //! environment returns are all equal keep the estimator's advantages. For GRPO these are 0, unless
 //! an invalid-action penalty or shaping (KL, length penalty) makes scores differ.
 //!
-//! Differs from the paper: the paper drops groups of equal returns from the update. Here that is a
-//! training setting (`train.skip_equal_groups`, set by the presets), because a KL term acts on them
-//! too. `min_std` is a lower bound of the standard deviation, because credits at one position may
-//! differ by noise alone. The paper does not say whether the credit is the level of progress or its
-//! change (`signal`); the default is the level.
+//! Differs from the paper: the paper's skip drops such groups from the update altogether; here that is a setting of the
+//! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor
+//! under the deviation, because credits of one position may differ by noise alone. Whether the credit of progress is the signal's level
+//! or its change (`signal`) the paper does not say; the level is the default.
+//!
+//! `baseline = "leave-one-out"` (after verl's RFC 7244, "a turn-level baseline that stays unbiased under variable turn counts") takes
+//! `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}` instead, where a trajectory that ended before turn t counts with 0 and nothing is divided
+//! by a deviation. The baseline of a turn then has `K - 1` terms wherever trajectories stop, and none of them is its own: given what stands before
+//! the turn it does not depend on the turn's action, so that its expected gradient is 0. The z-score's baseline holds the turn's own
+//! credit, with a weight that depends on how many trajectories reached the turn. The credits keep their scale, so that the base should
+//! not be divided by its deviation either (`credit.estimator.normalize = "mean"`).
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, PerTurn, Preset};
+use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
 
 use crate::registry::MethodSettings;
 use crate::statistics::{Correlation, Moments, Normalize, Singleton};
@@ -28,9 +34,12 @@ const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
 
-/// Number of first turns whose credit is correlated with the outcome
-/// (`has/early_turn_correlation`). A decomposer that takes credit from the first turns of successes
-/// has a negative correlation.
+/// The paper's TurnRD: the credits of equation 5, and five passes over the whole replay after each round (appendix B, tables 5 and 6).
+const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
+                             min_improvement = 0.0 }";
+
+/// Turns at the start of a trajectory whose credit is held against the outcome (`has/early_turn_correlation`): a
+/// decomposer that takes credit from the first turns of successes gives a negative number.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.
@@ -64,7 +73,19 @@ pub enum ProgressSignal {
     Change,
 }
 
-/// Settings of HAS.
+/// Rule by which the credits of one turn index are compared within a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TurnBaseline {
+    /// Standardised among the trajectories that reach the turn (the paper).
+    #[default]
+    ZScore,
+    /// Less the mean over all other trajectories of the group, 0 for those that ended before: unbiased where the policy decides when to
+    /// stop.
+    LeaveOneOut,
+}
+
+/// The switches of HAS.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HasConfig {
@@ -75,6 +96,8 @@ pub struct HasConfig {
     pub decomposer: DecomposerKind,
     /// Which part of the progress signal is a turn's credit (`decomposer = "progressive"`).
     pub signal: ProgressSignal,
+    /// Rule by which the credits of one turn index are compared within a group.
+    pub baseline: TurnBaseline,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
@@ -90,6 +113,7 @@ impl Default for HasConfig {
             alpha: 0.5,
             decomposer: DecomposerKind::Progressive,
             signal: ProgressSignal::Level,
+            baseline: TurnBaseline::ZScore,
             epsilon: 1e-6,
             min_std: 0.0,
         }
@@ -129,16 +153,15 @@ impl MethodSettings for HasConfig {
             "has-judge",
             "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer.kind = \"judge\"",
         ),
+        // Ours: attention credits, and passes over the new records and a few old ones, as `[decomposer.network]` has it by default.
         Preset::on(
             "has-progressive",
-            "has-turnrd",
+            "has-attention",
             "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer = { kind = \"turnrd\", network.film = false }",
         ),
-        Preset::on(
-            "has-progressive",
-            "has-turnrd-film",
-            "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer = { kind = \"turnrd\", network.film = true }",
-        ),
+        Preset::on("has-attention", "has-attention-film", "decomposer.network.film = true"),
+        Preset::on("has-attention", "has-turnrd", PAPERS_TURNRD),
+        Preset::on("has-turnrd", "has-turnrd-film", "decomposer.network.film = true"),
     ];
     type Method = Has;
 
@@ -173,7 +196,50 @@ impl Has {
                           credit (decomposer = \"progressive\")";
             return Err(CreditError::Setting { method: NAME, reason: reason.into() });
         }
+        if config.baseline == TurnBaseline::LeaveOneOut && min_std != 0.0 {
+            let reason = format!(
+                "min_std is {min_std}, and baseline = \"leave-one-out\" divides by no deviation; leave one of the two out"
+            );
+            return Err(CreditError::Setting { method: NAME, reason });
+        }
         Ok(Self { config })
+    }
+
+    /// How credits compare at each turn index of a group: `A_turn` of a credit at an index.
+    fn comparison(&self, group: &Group, credits: &[Vec<f64>]) -> impl Fn(usize, f64) -> f64 {
+        let HasConfig { baseline, epsilon, min_std, .. } = self.config;
+        let longest = group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);
+        let positions: Vec<Moments> = (0..longest)
+            .map(|turn| {
+                let of = |(trajectory, row): (&Trajectory, &Vec<f64>)| {
+                    (turn < trajectory.turns.len()).then(|| row[turn])
+                };
+                let values = group.trajectories.iter().zip(credits).map(of);
+                let moments = match baseline {
+                    TurnBaseline::ZScore => Moments::of(&values.flatten().collect::<Vec<_>>(), 0),
+                    TurnBaseline::LeaveOneOut => {
+                        Moments::of(&values.map(Option::unwrap_or_default).collect::<Vec<_>>(), 0)
+                    }
+                };
+                // A constant population stays one: its scores are exactly 0.
+                let std = if moments.is_constant() { 0.0 } else { moments.std.max(min_std) };
+                Moments { std, ..moments }
+            })
+            .collect();
+        move |turn, credit| {
+            let moments = &positions[turn];
+            match baseline {
+                TurnBaseline::ZScore => {
+                    moments.standardise(credit, Normalize::MeanStd, epsilon, Singleton::Zero)
+                }
+                // What leaving oneself out multiplies the distance from the mean with.
+                TurnBaseline::LeaveOneOut => {
+                    let others = moments.count.saturating_sub(1).max(1);
+                    let away = moments.standardise(credit, Normalize::Mean, epsilon, Singleton::Zero);
+                    moments.count as f64 / others as f64 * away
+                }
+            }
+        }
     }
 
     fn credits(&self, inputs: &Inputs<'_>) -> Result<PerTurn<f64>, CreditError> {
@@ -226,7 +292,7 @@ impl Refinement for Has {
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
-        let HasConfig { alpha, epsilon, min_std, .. } = self.config;
+        let alpha = self.config.alpha;
         if alpha == 1.0 {
             return Ok(());
         }
@@ -238,29 +304,13 @@ impl Refinement for Has {
                 skipped += 1;
                 continue;
             }
-            let longest =
-                group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);
-            let positions: Vec<Moments> = (0..longest)
-                .map(|turn| {
-                    let reached = group.trajectories.iter().zip(&credits[index]);
-                    let values: Vec<f64> = reached
-                        .filter(|(trajectory, _)| turn < trajectory.turns.len())
-                        .map(|(_, row)| row[turn])
-                        .collect();
-                    let moments = Moments::of(&values, 0);
-                    // A constant population stays one: its scores are exactly 0.
-                    let std = if moments.is_constant() { 0.0 } else { moments.std.max(min_std) };
-                    Moments { std, ..moments }
-                })
-                .collect();
+            let compare = self.comparison(group, &credits[index]);
             // (A_traj, credit, A_turn) of every turn.
             let mut facts: Vec<Vec<(f64, f64, f64)>> = Vec::with_capacity(group.trajectories.len());
             for (advantages, credits) in advantages[index].iter_mut().zip(&credits[index]) {
                 let mut row = Vec::with_capacity(advantages.len());
                 for (turn, advantage) in advantages.iter_mut().enumerate() {
-                    let moments = &positions[turn];
-                    let turn_advantage =
-                        moments.standardise(credits[turn], Normalize::MeanStd, epsilon, Singleton::Zero);
+                    let turn_advantage = compare(turn, credits[turn]);
                     row.push((*advantage, credits[turn], turn_advantage));
                     if turn < EARLY_TURNS {
                         early.add(*advantage, turn_advantage);

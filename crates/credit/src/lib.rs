@@ -26,10 +26,10 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`grpo`], [`rloo`], [`gae`], [`gigpo`], [`hgpo`] | estimators |
-//! | [`salt`], [`aem`], [`empg`], [`has`] | refinements |
+//! | [`grpo`], [`rloo`], [`gae`], [`turn_ppo`], [`gigpo`], [`hgpo`], [`rtmc`] | estimators |
+//! | [`salt`], [`aem`], [`empg`], [`has`], [`turn_credit`] | refinements |
 //! | [`outlier`] | turns of unusual entropy, for loss terms that act on them |
-//! | [`selection`], [`overlong`] | which groups are trained on, and the shaping of long responses |
+//! | [`selection`], [`compact`], [`overlong`] | which groups and trajectories are trained on, and the shaping of long responses |
 //! | [`anchor`], [`similarity`], [`embedding`] | which turns are in the same state |
 //! | [`scores`], [`statistics`], [`entropies`] | what several methods count with |
 //! | `registry` | the methods by name, open for those of other crates |
@@ -38,6 +38,7 @@
 
 pub mod aem;
 pub mod anchor;
+pub mod compact;
 pub mod embedding;
 pub mod empg;
 pub mod entropies;
@@ -49,11 +50,14 @@ pub mod hgpo;
 pub mod outlier;
 pub mod overlong;
 pub mod rloo;
+pub mod rtmc;
 pub mod salt;
 pub mod scores;
 pub mod selection;
 pub mod similarity;
 pub mod statistics;
+pub mod turn_credit;
+pub mod turn_ppo;
 
 mod config;
 mod error;
@@ -83,8 +87,8 @@ pub trait Embedder: Send + Sync {
     fn embed(&self, text: &str) -> Vec<f32>;
 }
 
-/// Why a refinement of whole turns is rejected with token-level advantages.
-const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` gives one per token; use a \
+/// Reason why a refinement of whole turns is refused where there are advantages of tokens.
+const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` and `turn-ppo` give one per token; use a \
                            group-relative estimator, or `aem`";
 
 /// Computes one advantage per turn from a batch.

@@ -12,6 +12,15 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
         "rloo" => {
             "A = the score less the mean of the other scores of the group (of its trajectories, or of their turns, by `population`)"
         }
+        "rtmc" => {
+            "A = action_value - value: what rollouts of the group gained that took this action in this state, less what those gained that were in it"
+        }
+        "turn-ppo" => {
+            "A = the generalised advantage over turns, which the critic's values at their first tokens give"
+        }
+        "turn-credit" => {
+            "A <- A + level + shift: the trajectory's net progress against its group's, and the turn's share of it against the trajectory's mean"
+        }
         "ppo" => {
             "A = the mean over the turn's tokens of their generalised advantages, which the critic's values give"
         }
@@ -51,15 +60,27 @@ pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
         }
         ("grpo" | "gigpo", "std") => "standard deviation of the same",
         ("ppo", "mean_return") => "mean over the turn's tokens of the critic's targets",
-        ("ppo", "tokens") => "tokens of the response",
+        ("ppo" | "turn-ppo", "tokens") => "tokens of the response",
+        ("turn-ppo", "return") => "the critic's target at every token of the turn",
+        ("rtmc", "value") => {
+            "value of the state: mean return of the rollouts that were in it, with the prior"
+        }
+        ("rtmc", "action_value") => {
+            "value of the action in the state: mean return of the rollouts that took it there, with the prior"
+        }
+        ("rtmc", "visits") => "rollouts of the group that were in the state",
+        ("rtmc", "action_visits") => "those of them that took the action there",
+        ("turn-credit", "credit") => "progress of this turn and of later ones that it is given",
+        ("turn-credit", "level") => "net progress of the trajectory, less the group's mean",
+        ("turn-credit", "shift") => "beta times the credit, less the trajectory's mean credit",
         ("gigpo", "episode") => "the trajectory's advantage in its group",
         ("gigpo", "step") => {
             "the turn's advantage among the turns of its state; where it is the only one 0, or what `step_singleton` says"
         }
-        ("gigpo" | "hgpo", "step_return") => {
+        ("gigpo" | "hgpo" | "rtmc", "step_return") => {
             "discounted return from this turn on, less the penalty where the turn is invalid"
         }
-        ("gigpo" | "hgpo" | "outliers", "anchor") => "number of the state within the group",
+        ("gigpo" | "hgpo" | "rtmc" | "outliers", "anchor") => "number of the state within the group",
         ("gigpo" | "hgpo" | "outliers", "anchor_size") => "turns of the group in that state",
         ("gigpo", "anchor_mean") => "mean step return of these turns",
         ("gigpo", "anchor_std") => "standard deviation of their step returns",
@@ -88,7 +109,9 @@ pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
         ("empg", "centre") => "mean over all turns of the batch, which is taken off",
         ("has", "trajectory") => "the advantage of the trajectory, before",
         ("has", "credit") => "the turn's credit as the decomposer gave it",
-        ("has", "turn") => "that credit standardised among the turns of the same index in the group",
+        ("has", "turn") => {
+            "that credit compared with those of the same index in the group: standardised, or less the mean of the others (`baseline`)"
+        }
         ("has", "alpha") => "weight of the trajectory's advantage",
         ("outliers", "outlier") => "1 for an outlier",
         ("outliers", "entropy_normalised") => {
@@ -136,6 +159,8 @@ mod tests {
             json!({"estimator": {"kind": "ppo"}, "refinements": [{"kind": "aem"}]}),
             json!({"estimator": {"kind": "rloo"}, "refinements": [{"kind": "salt"}]}),
             json!({"refinements": [{"kind": "empg"}, {"kind": "has"}]}),
+            json!({"estimator": {"kind": "rtmc"}, "refinements": [{"kind": "turn-credit"}]}),
+            json!({"estimator": {"kind": "turn-ppo"}}),
         ];
         let batch = batch();
         let mut stages = std::collections::BTreeSet::new();
@@ -153,7 +178,7 @@ mod tests {
                 stages.insert(stage.stage.to_string());
             }
         }
-        assert_eq!(stages.len(), 10, "{stages:?}");
+        assert_eq!(stages.len(), 13, "{stages:?}");
         assert_eq!((stage_rule("halve"), fact_meaning("grpo", "alpha")), (None, None));
     }
 }

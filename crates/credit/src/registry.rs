@@ -54,7 +54,10 @@ use crate::grpo::GrpoConfig;
 use crate::has::HasConfig;
 use crate::hgpo::HgpoConfig;
 use crate::rloo::RlooConfig;
+use crate::rtmc::RtmcConfig;
 use crate::salt::SaltConfig;
+use crate::turn_credit::TurnCreditConfig;
+use crate::turn_ppo::TurnPpoConfig;
 use crate::{CreditConfig, CreditError, Estimator, Refinement, selection};
 
 /// Settings of a method of this crate, with its name and presets.
@@ -164,8 +167,12 @@ builtin! {
         Gigpo(GigpoConfig),
         /// Within clusters of increasingly long shared histories.
         Hgpo(HgpoConfig),
+        /// By the returns of the group's rollouts through the same state.
+        Rtmc(RtmcConfig),
         /// Token-level, with a critic.
         Ppo(PpoConfig),
+        /// Turn-level, with a critic.
+        TurnPpo(TurnPpoConfig),
     }
 }
 
@@ -180,6 +187,8 @@ builtin! {
         Empg(EmpgConfig),
         /// Blended with per-turn credits.
         Has(HasConfig),
+        /// Shifted by progress that is given back to the turns before.
+        TurnCredit(TurnCreditConfig),
     }
 }
 
@@ -188,6 +197,7 @@ impl EstimatorConfig {
     pub fn anchor(&self) -> Option<&AnchorConfig> {
         match self {
             Self::Gigpo(config) => Some(&config.anchor),
+            Self::Rtmc(config) => Some(&config.anchor),
             _ => None,
         }
     }

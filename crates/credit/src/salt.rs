@@ -6,9 +6,10 @@
 //! observation; there are fewer at the start. An edge is (state_t, action_t, state_{t+1}), with the
 //! parsed action. The state after the last turn has a terminal mark.
 //!
-//! Differs from the paper: an edge that one trajectory walks twice counts twice unless `count =
-//! "trajectories"`. Free-text states are matched by clustering the embeddings of single
-//! observations; actions are always matched by text.
+//! Differs from the paper: an edge that one trajectory walks twice counts twice unless
+//! `count = "trajectories"`; free-text states are matched by clustering the embeddings of single
+//! observations, and free-text actions (code, paraphrases) by those of single actions where `actions = "embedding"`. A text joins the
+//! nearest cluster above the threshold by the distance from its first member.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
@@ -23,7 +24,7 @@ const NAME: &str = "salt";
 /// Settings that SALT adds to each base method.
 const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
-/// When two observations are equal.
+/// Rule by which two observations, or two actions, are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
@@ -55,7 +56,9 @@ pub struct SaltConfig {
     pub history: usize,
     /// When two observations are equal.
     pub matching: SaltMatching,
-    /// Two observations match if their cosine is above this.
+    /// Rule by which two actions are equal. `embedding` goes with `matching = "embedding"`.
+    pub actions: SaltMatching,
+    /// The cosine above which two observations match, and two actions.
     #[schemars(range(min = -1.0, max = 1.0))]
     pub threshold: f64,
     /// What an edge's mean is over.
@@ -64,7 +67,13 @@ pub struct SaltConfig {
 
 impl Default for SaltConfig {
     fn default() -> Self {
-        Self { history: 3, matching: SaltMatching::Exact, threshold: 0.8, count: SaltCount::Occurrences }
+        Self {
+            history: 3,
+            matching: SaltMatching::Exact,
+            actions: SaltMatching::Exact,
+            threshold: 0.8,
+            count: SaltCount::Occurrences,
+        }
     }
 }
 
@@ -96,7 +105,7 @@ impl Salt {
     /// Creates SALT with these settings.
     ///
     /// # Errors
-    /// Fails on a history of 0, or a threshold that is not a cosine.
+    /// A history of nothing, a threshold that is no cosine, or actions matched by embedding where observations are not.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
         if config.history == 0 {
@@ -105,29 +114,39 @@ impl Salt {
         if !(-1.0..=1.0).contains(&config.threshold) {
             return refuse(format!("threshold is {}; a cosine is between -1 and 1", config.threshold));
         }
+        if config.actions == SaltMatching::Embedding && config.matching == SaltMatching::Exact {
+            let reason =
+                "actions = \"embedding\" goes with matching = \"embedding\"; set both, or leave actions out";
+            return refuse(reason.into());
+        }
         Ok(Self { config })
     }
 
-    /// Returns the edges of a group in order of first appearance.
-    ///
-    /// # Errors
-    /// Fails for `matching = "embedding"` without an embedder.
-    pub fn edges(&self, inputs: &Inputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
-        let mut observations = match (self.config.matching, inputs.embedder) {
-            (SaltMatching::Exact, _) => Observations::Exact(FastMap::default()),
-            (SaltMatching::Embedding, Some(embedder)) => Observations::Embedded {
+    /// The numbering of one group's texts by a rule.
+    fn texts<'e, 'a>(&self, rule: SaltMatching, inputs: &Inputs<'e>) -> Result<Texts<'e, 'a>, CreditError> {
+        match (rule, inputs.embedder) {
+            (SaltMatching::Exact, _) => Ok(Texts::Exact(FastMap::default())),
+            (SaltMatching::Embedding, Some(embedder)) => Ok(Texts::Embedded {
                 embedder,
                 threshold: self.config.threshold,
                 ids: FastMap::default(),
                 centres: Vec::new(),
-            },
+            }),
             (SaltMatching::Embedding, None) => {
                 let reason =
                     "matching = \"embedding\" needs an embedder; use matching = \"exact\" or give one";
-                return Err(CreditError::Setting { method: NAME, reason: reason.into() });
+                Err(CreditError::Setting { method: NAME, reason: reason.into() })
             }
-        };
-        let mut actions: FastMap<&str, u32> = FastMap::default();
+        }
+    }
+
+    /// The edges of one group in order of first appearance.
+    ///
+    /// # Errors
+    /// Fails for `matching = "embedding"` without an embedder.
+    pub fn edges(&self, inputs: &Inputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
+        let mut observations = self.texts(self.config.matching, inputs)?;
+        let mut actions = self.texts(self.config.actions, inputs)?;
         let mut states: FastMap<Vec<u32>, u32> = FastMap::default();
         let mut numbers: FastMap<(u32, u32, u32), usize> = FastMap::default();
         let mut edges: Vec<Edge> = Vec::new();
@@ -183,19 +202,19 @@ impl Salt {
     }
 }
 
-/// Numbers observations; equal ones get equal numbers.
-enum Observations<'e, 'a> {
+/// Numbers texts, observations or actions: equal ones get equal numbers.
+enum Texts<'e, 'a> {
     Exact(FastMap<&'a str, u32>),
     Embedded {
         embedder: &'e dyn Embedder,
         threshold: f64,
         ids: FastMap<&'a str, u32>,
-        /// Unit vector of the first observation of each cluster.
+        /// Unit vector of the first text of every cluster.
         centres: Vec<Vec<f64>>,
     },
 }
 
-impl<'a> Observations<'_, 'a> {
+impl<'a> Texts<'_, 'a> {
     fn id(&mut self, text: &'a str) -> u32 {
         match self {
             Self::Exact(ids) => {
@@ -225,15 +244,14 @@ impl<'a> Observations<'_, 'a> {
 /// 0 means none.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
-    observations: &mut Observations<'_, 'a>,
-    actions: &mut FastMap<&'a str, u32>,
+    observations: &mut Texts<'_, 'a>,
+    actions: &mut Texts<'_, 'a>,
 ) -> Vec<(u32, u32)> {
     let mut before = 0;
     let mut symbols = Vec::with_capacity(trajectory.turns.len() + 1);
     for turn in &trajectory.turns {
         symbols.push((before, observations.id(turn.state_key())));
-        let next = actions.len() as u32 + 1;
-        before = *actions.entry(&turn.action).or_insert(next);
+        before = actions.id(&turn.action) + 1;
     }
     symbols.push((before, observations.id(trajectory.final_state_key())));
     symbols

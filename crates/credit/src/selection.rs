@@ -13,12 +13,25 @@ use turnwise_core::{Batch, Group, Preset};
 
 use crate::CreditError;
 
-/// DAPO: dynamic sampling, a higher upper clip bound and overlong shaping.
-pub(crate) const PRESETS: &[Preset] = &[Preset::on(
-    "grpo",
-    "dapo",
-    "objective.clip = { low = 0.2, high = 0.28 }\nrollout = { selection.kind = \"dynamic\", overlong = {} }",
-)];
+/// DAPO: dynamic sampling, the higher upper clip bound and the shaping of long responses.
+///
+/// DeepSWE's recipe: the leave-one-out baseline, the higher upper clip bound, no KL, sums over tokens divided by a constant (the number of
+/// sequences; the recipe's further constant, the longest length, is a factor on the gradient, which AdamW divides out), rejection of
+/// groups of one outcome, and compact filtering.
+pub(crate) const PRESETS: &[Preset] = &[
+    Preset::on(
+        "grpo",
+        "dapo",
+        "objective.clip = { low = 0.2, high = 0.28 }\nrollout = { selection.kind = \"dynamic\", overlong = {} }",
+    ),
+    Preset::on(
+        "rloo",
+        "deepswe",
+        "credit.estimator.invalid_penalty = 0.0\n\
+         objective = { clip = { low = 0.2, high = 0.28 }, aggregation = \"seq-mean-token-sum\" }\n\
+         rollout = { selection.kind = \"rejection\", compact_filter = {} }",
+    ),
+];
 
 /// Which groups are trained on: `{ kind = "dynamic", max_rounds = 10 }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

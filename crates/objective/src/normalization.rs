@@ -49,16 +49,19 @@ pub struct NormalizationConfig {
     /// Lower bound of the divisor.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub delta: f64,
+    /// Measure the norm (`normalization/bias_norm`) and leave the gradient as it is: the curve of SORL's figure 4 for a method that
+    /// does not divide. It costs the same passes.
+    pub measure_only: bool,
 }
 
 impl Default for NormalizationConfig {
     fn default() -> Self {
-        Self { norm: BiasNorm::Parameter, delta: 1.0 }
+        Self { norm: BiasNorm::Parameter, delta: 1.0, measure_only: false }
     }
 }
 
 impl NormalizationConfig {
-    /// Returns the factor on the gradient: `1 / max(norm, delta)`.
+    /// Factor on the gradient: `1 / max(norm, delta)`, and 1 where the norm is only measured.
     ///
     /// # Errors
     /// Fails if delta is not positive, or if the norm is NaN.
@@ -70,15 +73,14 @@ impl NormalizationConfig {
         if norm.is_nan() {
             return Err(ObjectiveError::Setting("the norm of the clipping bias is not a number".into()));
         }
-        Ok(1.0 / norm.max(self.delta))
+        Ok(if self.measure_only { 1.0 } else { 1.0 / norm.max(self.delta) })
     }
 }
 
-/// SORL's methods: the turn ratio on PPO and the token ratio on GRPO, both with this normalization.
-/// A batch is split into two minibatches (appendix A.4: 512 and 256), so that the second is
-/// off-policy, and used once. Appendix A.5 counts one on-policy and three off-policy updates of
-/// quarters per batch, and 150 steps as two epochs. The paper's "4 epochs" are therefore passes
-/// over the questions.
+/// SORL's two methods: the turn ratio on PPO, the token ratio on GRPO, both with this normalization. A batch is cut into two
+/// mini-batches (appendix A.4: 512 and 256), so that the second is off-policy, and used once: appendix A.5 counts one on-policy and three
+/// off-policy updates a batch in quarters. Its "150th optimization step (2 epochs)" fits updates by mini-batches of 256 on `AlphaMed19K`
+/// (150 x 256 trajectories are two for each of its 19,000 questions), so that its "4 epochs" are passes over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",

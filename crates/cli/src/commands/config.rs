@@ -54,6 +54,7 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
         ConfigCommand::Show(sources) => ui::print(load(&sources.source())?.to_annotated_toml()?.trim_end()),
         ConfigCommand::Check(sources) => {
             let config = load(&sources.source())?;
+            config.warnings().iter().for_each(|warning| ui::print(warning));
             ui::print(&format!("the config of run `{}` is sound", config.name));
         }
         ConfigCommand::Schema => ui::print(&schema(&registry(), &Methods::builtin())),

@@ -47,7 +47,7 @@ struct TrainArgs {
     /// TOML file with settings of `decomposer.network`; missing keys have their defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Do not condition on the goal (`has-turnrd` instead of `has-turnrd-film`).
+    /// Leave the goal out, as presets without `-film` do.
     #[arg(long)]
     no_film: bool,
     /// Passes over the replay.

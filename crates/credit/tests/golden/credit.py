@@ -4,9 +4,12 @@ Independent of the Rust code: nothing is shared but the equations and the input 
 Run: python3 credit.py > credit.json
 """
 
+import functools
 import json
 
 import numpy as np
+
+from turn_level import rtmc, turn_credit, turn_ppo
 
 rng = np.random.default_rng(7)
 
@@ -214,34 +217,42 @@ def letters(text):
     return np.array([text.count(c) for c in "abcdefghijklmnopqrstuvwxyz0123456789"], dtype=np.float64)
 
 
-def salt(batch, adv, history=3, matching="exact", threshold=0.8, count="occurrences"):
+def clusters(rule, threshold):
+    """A function from texts to names: the text itself, or the number of its cluster."""
+    names, centres = {}, []
+
+    def name(text):
+        if rule == "exact":
+            return text
+        if text not in names:
+            v = letters(text)
+            v = v / np.linalg.norm(v) if np.linalg.norm(v) > 0 else v
+            cosines = [float(c @ v) for c in centres]
+            if cosines and max(cosines) > threshold:
+                names[text] = int(np.argmax(cosines))
+            else:
+                centres.append(v)
+                names[text] = len(centres) - 1
+        return names[text]
+
+    return name
+
+
+def salt(batch, adv, history=3, matching="exact", actions="exact", threshold=0.8, count="occurrences"):
     result = []
     for group, rows in zip(batch, adv):
-        names, centres = {}, []
-
-        def observation(text):
-            if matching == "exact":
-                return text
-            if text not in names:
-                v = letters(text)
-                v = v / np.linalg.norm(v) if np.linalg.norm(v) > 0 else v
-                cosines = [float(c @ v) for c in centres]
-                if cosines and max(cosines) > threshold:
-                    names[text] = int(np.argmax(cosines))
-                else:
-                    centres.append(v)
-                    names[text] = len(centres) - 1
-            return names[text]
+        observation, action = clusters(matching, threshold), clusters(actions, threshold)
 
         edges = {}
         for i, tr in enumerate(group):
             # One pass in reading order, so that clusters form in the same order.
             seen = [observation(t["o"]) for t in tr["turns"]] + [observation(tr["final"])]
-            pairs = list(zip([None] + [t["a"] for t in tr["turns"]], seen))
+            acts = [action(t["a"]) for t in tr["turns"]]
+            pairs = list(zip([None] + acts, seen))
             for t in range(len(tr["turns"])):
                 before = tuple(pairs[max(0, t + 1 - history) : t + 1])
                 after = tuple(pairs[max(0, t + 2 - history) : t + 2])
-                edge = (before, tr["turns"][t]["a"], after, t + 1 == len(tr["turns"]))
+                edge = (before, acts[t], after, t + 1 == len(tr["turns"]))
                 edges.setdefault(edge, []).append((i, t))
         out = [list(row) for row in rows]
         for places in edges.values():
@@ -312,7 +323,7 @@ def empg(batch, adv, k=1.0, k_future=1.0, zeta=0.05, epsilon=1e-8):
     return [[[float(x - centre) for x in row] for row in rows] for rows in out]
 
 
-def has(batch, adv, alpha=0.5, signal="level", epsilon=1e-6):
+def has(batch, adv, alpha=0.5, signal="level", baseline="z-score", epsilon=1e-6):
     result = []
     for group, rows in zip(batch, adv):
         returns = [outcome(tr, 0.0, "turn") for tr in group]
@@ -325,8 +336,12 @@ def has(batch, adv, alpha=0.5, signal="level", epsilon=1e-6):
         for row, credit in zip(rows, credits):
             new = []
             for t, a in enumerate(row):
-                column = [c[t] for c in credits if len(c) > t]
-                z = standardise(credit[t], column, "mean-std", 0, epsilon, "zero")
+                if baseline == "z-score":
+                    column = [c[t] for c in credits if len(c) > t]
+                    z = standardise(credit[t], column, "mean-std", 0, epsilon, "zero")
+                else:
+                    others = [c[t] if len(c) > t else 0.0 for c in credits if c is not credit]
+                    z = credit[t] - np.mean(others) if others else 0.0
                 new.append(float(alpha * a + (1 - alpha) * z))
             out.append(new)
         result.append(out)
@@ -400,8 +415,8 @@ def ppo(batch, values, gamma=1.0, bootstrap_across_turns=True, whiten=True, inva
 
 # ---- the cases
 
-ESTIMATORS = {"grpo": grpo, "rloo": rloo, "gigpo": gigpo, "hgpo": hgpo}
-REFINEMENTS = {"salt": salt, "aem": aem, "empg": empg, "has": has}
+ESTIMATORS = {"grpo": grpo, "rloo": rloo, "gigpo": gigpo, "hgpo": hgpo, "rtmc": functools.partial(rtmc, step_returns)}
+REFINEMENTS = {"salt": salt, "aem": aem, "empg": empg, "has": has, "turn-credit": turn_credit}
 configs = []
 for normalize in ("mean-std", "mean"):
     for population in ("trajectory", "turn"):
@@ -433,6 +448,15 @@ configs += [
     ({"kind": "grpo", "ddof": 0}, [{"kind": "has"}]),
     ({"kind": "grpo", "ddof": 0}, [{"kind": "has", "signal": "change", "alpha": 0.25}]),
     ({"kind": "gigpo"}, [{"kind": "salt", "history": 1}, {"kind": "aem"}, {"kind": "has", "alpha": 0.75}]),
+    ({"kind": "gigpo"}, [{"kind": "salt", "history": 1, "matching": "embedding", "actions": "embedding", "threshold": 0.9}]),
+    ({"kind": "grpo", "normalize": "mean"}, [{"kind": "has", "baseline": "leave-one-out"}]),
+    ({"kind": "rloo"}, [{"kind": "has", "baseline": "leave-one-out", "signal": "change", "alpha": 0.25}]),
+    ({"kind": "grpo", "normalize": "mean", "invalid_penalty": 0.0}, [{"kind": "turn-credit"}]),
+    ({"kind": "grpo"}, [{"kind": "turn-credit", "gamma": 1.0, "beta": 0.5, "net_progress": False, "first_turn": True}]),
+    ({"kind": "rloo"}, [{"kind": "turn-credit", "gamma": 0.0}, {"kind": "aem"}]),
+    ({"kind": "rtmc"}, []),
+    ({"kind": "rtmc", "prior": 0.0, "invalid_penalty": 0.0}, []),
+    ({"kind": "rtmc", "gamma": 0.9, "prior": 2.5, "penalty_scope": "return"}, [{"kind": "aem"}]),
 ]
 cases = []
 for estimator, refinements in configs:
@@ -459,13 +483,18 @@ for config in (
         scores, mask, bounds, point = outliers(batch, **config)
         located.append({"batch": name, "config": config, "scores": scores, "mask": mask, "bounds": bounds, "degenerate": point})
 
-tokens = []
-for config in ({}, {"gamma": 0.99, "lambda": 0.9, "whiten": False}, {"lambda": 0.95, "bootstrap_across_turns": False}):
-    for name in ("mixed", "long", "ties"):
-        values = [
-            [[float(rng.normal()) for t in tr["turns"] for _ in t["h"]] for tr in group] for group in BATCHES[name]
-        ]
-        advantages, returns = ppo(BATCHES[name], values, **config)
-        tokens.append({"batch": name, "config": config, "values": values, "advantages": advantages, "returns": returns})
+def critic_cases(method, configs):
+    """Cases of a method that reads random values of a critic."""
+    found = []
+    for config in configs:
+        for name in ("mixed", "long", "ties"):
+            batch = BATCHES[name]
+            values = [[[float(rng.normal()) for t in tr["turns"] for _ in t["h"]] for tr in group] for group in batch]
+            advantages, returns = method(batch, values, **config)
+            found.append({"batch": name, "config": config, "values": values, "advantages": advantages, "returns": returns})
+    return found
 
-print(json.dumps({"batches": BATCHES, "cases": cases, "outliers": located, "ppo": tokens}))
+tokens = critic_cases(ppo, ({}, {"gamma": 0.99, "lambda": 0.9, "whiten": False}, {"lambda": 0.95, "bootstrap_across_turns": False}))
+turns = critic_cases(turn_ppo, ({}, {"gamma": 1.0, "lambda": 1.0, "whiten": False, "invalid_penalty": 0.0}, {"gamma": 0.9, "lambda": 0.0}))
+
+print(json.dumps({"batches": BATCHES, "cases": cases, "outliers": located, "ppo": tokens, "turn_ppo": turns}))

@@ -2,7 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{group, peer_batch, turn};
-use turnwise_core::Group;
+use turnwise_core::{Group, StopReason};
+use turnwise_credit::compact::{CompactFilterConfig, Filtered};
 use turnwise_credit::overlong::OverlongConfig;
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
@@ -58,6 +59,42 @@ fn everything_is_taken_by_default_and_nonsense_is_refused() {
     assert_eq!(selection.finish().groups.len(), 1);
     assert!(Selection::new(&config(r#"{"kind":"dynamic","max_rounds":0}"#), 1).is_err());
     assert!(serde_json::from_str::<SelectionConfig>(r#"{"kind":"dynamic","rounds":1}"#).is_err());
+}
+
+#[test]
+fn compact_filtering_tells_cut_off_failed_and_looping_trajectories() {
+    let act = |state: &str, action: &str| {
+        let mut turn = turn(state, 0.0);
+        action.clone_into(&mut turn.action);
+        turn
+    };
+    // The same action in another state, and another action in the same one, are no loop.
+    let wandering = vec![act("a", "go"), act("b", "go"), act("a", "look"), act("a", "go"), act("b", "look")];
+    let looping = vec![act("a", "go"), act("b", "go"), act("a", "go"), act("a", "go")];
+    let reason = |turns: &Vec<turnwise_core::Turn>, stop: StopReason, config: &CompactFilterConfig| {
+        let mut trajectory = group(vec![turns.clone()]).trajectories.remove(0);
+        trajectory.stop = stop;
+        config.reason(&trajectory)
+    };
+    let strict = CompactFilterConfig { max_repeats: 2, ..CompactFilterConfig::default() };
+    let ended = StopReason::Terminated;
+    assert_eq!(reason(&wandering, ended.clone(), &strict), None);
+    assert_eq!(reason(&looping, ended.clone(), &strict), Some(Filtered::Looping));
+    assert_eq!(
+        reason(&looping, ended.clone(), &CompactFilterConfig::default()),
+        None,
+        "three times are allowed"
+    );
+    let patient = CompactFilterConfig { max_repeats: 0, ..strict.clone() };
+    assert_eq!(reason(&looping, ended, &patient), None);
+    for cut in [StopReason::MaxTurns, StopReason::ContextOverflow] {
+        assert_eq!(reason(&wandering, cut.clone(), &strict), Some(Filtered::Truncated));
+        let lenient = CompactFilterConfig { truncated: false, ..strict.clone() };
+        assert_eq!(reason(&wandering, cut.clone(), &lenient), None);
+        assert_eq!(reason(&looping, cut, &lenient), Some(Filtered::Looping));
+    }
+    let timeout = StopReason::EnvironmentError("no answer within 120 s".into());
+    assert_eq!(reason(&wandering, timeout, &strict), Some(Filtered::Failed));
 }
 
 #[test]

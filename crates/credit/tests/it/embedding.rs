@@ -1,16 +1,20 @@
-//! SALT on free text: observations that are alike are one.
+//! SALT on free text: observations that are alike are one, and actions where they are matched so too.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{group, turn};
-use turnwise_core::Batch;
+use turnwise_core::{Batch, Purpose, Seed};
 use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::salt::{Salt, SaltConfig, SaltMatching};
 use turnwise_credit::{Embedder, Inputs};
 
 fn edges(batch: &Batch, matching: SaltMatching, embedder: &dyn Embedder) -> Vec<Vec<(usize, usize)>> {
-    let salt = Salt::new(SaltConfig { history: 1, matching, ..SaltConfig::default() }).unwrap();
+    edges_by(batch, &SaltConfig { matching, ..SaltConfig::default() }, embedder)
+}
+
+fn edges_by(batch: &Batch, config: &SaltConfig, embedder: &dyn Embedder) -> Vec<Vec<(usize, usize)>> {
+    let salt = Salt::new(SaltConfig { history: 1, ..config.clone() }).unwrap();
     let inputs = Inputs::new(batch).with_embedder(embedder);
     salt.edges(&inputs, &batch.groups[0]).unwrap()
 }
@@ -59,4 +63,111 @@ fn each_text_of_a_group_is_embedded_once() {
     assert_eq!(counted.1.load(Ordering::Relaxed), 4);
     // Texts that are not alike: the same edges as by equality.
     assert_eq!(embedded, edges(&batch, SaltMatching::Exact, &counted));
+}
+
+/// Words for one meaning, with a place for a room and a thing in it.
+const OBSERVATIONS: [&str; 3] = [
+    "You are standing in the {room}, and in front of you is a {thing}.",
+    "In front of you is a {thing}; you are standing in the {room}.",
+    "You are still standing in the {room}. There in front of you is a {thing}.",
+];
+const ACTIONS: [[&str; 3]; 2] = [
+    ["pick up the {thing}", "now pick up the {thing}", "please pick the {thing} up"],
+    ["walk away from the {thing}", "walk away from the {thing} again", "now walk away from the {thing}"],
+];
+
+/// Meaning of a turn: the action before it and its room (8: none), the room, the action and the next room.
+type Meaning = [usize; 4];
+
+/// Random walks through four rooms, told in random words of the same meaning, and what each turn means.
+fn told(rooms: [(&str, &str); 4]) -> (Batch, Vec<Vec<Meaning>>) {
+    let mut rng = Seed::derive(5, Purpose::Credit, &[]).rng();
+    let mut below = |count: usize| rng.below(count);
+    let (mut walks, mut meanings) = (Vec::new(), Vec::new());
+    for _ in 0..24 {
+        let told = |words: &str, room: usize| {
+            words.replace("{room}", rooms[room].0).replace("{thing}", rooms[room].1)
+        };
+        let visited: Vec<usize> = (0..7).map(|_| below(4)).collect();
+        let mut meaning: Vec<Meaning> = Vec::new();
+        let turns = visited.windows(2).map(|rooms| {
+            let action = below(2);
+            let before = meaning.last().map_or(8, |last| 2 * last[1] + last[2]);
+            meaning.push([before, rooms[0], action, rooms[1]]);
+            let mut turn = turn(&told(OBSERVATIONS[below(3)], rooms[0]), 0.0);
+            turn.action = told(ACTIONS[action][below(3)], rooms[0]);
+            turn
+        });
+        let turns: Vec<_> = turns.collect();
+        walks.push(turns);
+        // The last observation is not told: its turn has no equal but by chance, and is not judged.
+        meaning.pop();
+        meanings.push(meaning);
+    }
+    (Batch { groups: vec![group(walks)] }, meanings)
+}
+
+/// Shares of the merged pairs of turns that mean the same, and of the pairs that mean the same that are merged.
+fn precision_and_recall(rooms: [(&str, &str); 4], config: &SaltConfig) -> (f64, f64) {
+    let (batch, meanings) = told(rooms);
+    let judged = |place: &(usize, usize)| place.1 < meanings[place.0].len();
+    let places: Vec<(usize, usize)> = (0..meanings.len())
+        .flat_map(|walk| (0..meanings[walk].len()).map(move |turn| (walk, turn)))
+        .collect();
+    let same =
+        |one: &(usize, usize), other: &(usize, usize)| meanings[one.0][one.1] == meanings[other.0][other.1];
+    let pairs = |places: &[(usize, usize)], same_only: bool| {
+        let mut count = 0.0;
+        for (index, one) in places.iter().enumerate() {
+            count += places[..index].iter().filter(|other| !same_only || same(one, other)).count() as f64;
+        }
+        count
+    };
+    let (mut merged, mut right) = (0.0, 0.0);
+    for edge in edges_by(&batch, config, &HashedNgrams::default()) {
+        let edge: Vec<(usize, usize)> = edge.into_iter().filter(judged).collect();
+        merged += pairs(&edge, false);
+        right += pairs(&edge, true);
+    }
+    (if merged == 0.0 { 1.0 } else { right / merged }, right / pairs(&places, true))
+}
+
+#[test]
+fn paraphrases_of_observations_and_actions_are_merged_by_what_they_mean() {
+    let rooms = [
+        ("kitchen", "copper kettle"),
+        ("cellar", "dusty lantern"),
+        ("library", "leather armchair"),
+        ("garden", "stone fountain"),
+    ];
+    let by = |matching, actions| SaltConfig { matching, actions, ..SaltConfig::default() };
+    let (exact, embedded) = (SaltMatching::Exact, SaltMatching::Embedding);
+    // By their texts hardly two turns are the same; with observations alone actions keep them apart.
+    let (precision, recall) = precision_and_recall(rooms, &by(exact, exact));
+    assert!(precision == 1.0 && recall < 0.1, "{precision} {recall}");
+    let (precision, recall) = precision_and_recall(rooms, &by(embedded, exact));
+    assert!(precision == 1.0 && recall < 0.5, "{precision} {recall}");
+    assert_eq!(precision_and_recall(rooms, &by(embedded, embedded)), (1.0, 1.0));
+}
+
+#[test]
+fn things_that_differ_by_a_number_need_a_higher_threshold() {
+    // Spelling alone tells `shelf 1` from `shelf 2`, and hardly: their turns are merged at 0.8, whatever they mean.
+    let rooms = [("hall", "shelf 1"), ("hall", "shelf 2"), ("hall", "shelf 3"), ("hall", "shelf 4")];
+    let at = |threshold| {
+        let (matching, actions) = (SaltMatching::Embedding, SaltMatching::Embedding);
+        precision_and_recall(rooms, &SaltConfig { matching, actions, threshold, ..SaltConfig::default() })
+    };
+    let (precision, recall) = at(0.8);
+    // A pair of one meaning can even come apart, each half with a thing of another number.
+    assert!(precision < 0.05 && recall < 1.0, "{precision} {recall}");
+    let (precision, recall) = at(0.995);
+    assert!(precision == 1.0 && recall < 0.5, "{precision} {recall}");
+}
+
+#[test]
+fn actions_are_matched_by_embedding_where_observations_are() {
+    let config = SaltConfig { actions: SaltMatching::Embedding, ..SaltConfig::default() };
+    let error = Salt::new(config).unwrap_err().to_string();
+    assert!(error.contains("goes with matching"), "{error}");
 }

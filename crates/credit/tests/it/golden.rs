@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Turn, Unit};
-use turnwise_credit::gae::{Ppo, PpoConfig};
+use turnwise_credit::gae::{Ppo, PpoConfig, TokenAdvantages};
 use turnwise_credit::outlier::{OutlierConfig, locate};
+use turnwise_credit::turn_ppo::{TurnPpo, TurnPpoConfig};
 use turnwise_credit::{CreditConfig, Embedder, Inputs, Pipeline, Supplies};
 
 #[derive(Deserialize)]
@@ -15,7 +16,8 @@ struct Golden {
     batches: BTreeMap<String, Vec<Vec<GoldenTrajectory>>>,
     cases: Vec<Case>,
     outliers: Vec<OutlierCase>,
-    ppo: Vec<PpoCase>,
+    ppo: Vec<CriticCase<PpoConfig>>,
+    turn_ppo: Vec<CriticCase<TurnPpoConfig>>,
 }
 
 #[derive(Deserialize)]
@@ -53,9 +55,9 @@ struct OutlierCase {
 }
 
 #[derive(Deserialize)]
-struct PpoCase {
+struct CriticCase<C> {
     batch: String,
-    config: PpoConfig,
+    config: C,
     values: PerToken<f64>,
     advantages: PerToken<f64>,
     returns: PerToken<f64>,
@@ -168,21 +170,44 @@ fn outliers() {
     assert!(found > 50 && noticed >= 4, "{found} {noticed}");
 }
 
+/// The cases of an estimator with a critic; `tokens` gives its advantages and targets.
+fn check_critic_cases<C: std::fmt::Debug>(
+    golden: &Golden,
+    cases: &[CriticCase<C>],
+    tokens: impl Fn(&C, &Inputs<'_>) -> TokenAdvantages,
+) {
+    assert!(cases.len() >= 9);
+    for case in cases {
+        let batch = batch(golden, &case.batch);
+        let of = |values: PerToken<f64>| {
+            let supplies = Supplies { values: Some(values), ..Supplies::default() };
+            tokens(&case.config, &Inputs::new(&batch).with_supplies(&supplies))
+        };
+        let found = of(case.values.clone());
+        assert!(distance(&found.advantages, &case.advantages) < 1e-9, "{:?}", case.config);
+        assert!(distance(&found.returns, &case.returns) < 1e-9, "{:?}", case.config);
+        let mut values = case.values.clone();
+        values[(0, 0, 0)] += 0.01;
+        assert!(
+            distance(&of(values).advantages, &case.advantages) > 1e-6,
+            "{:?} notices nothing",
+            case.config
+        );
+    }
+}
+
 #[test]
 fn token_advantages() {
     let golden = golden();
-    for case in &golden.ppo {
-        let batch = batch(&golden, &case.batch);
-        let ppo = Ppo::new(case.config.clone()).unwrap();
-        let supplies = Supplies { values: Some(case.values.clone()), ..Supplies::default() };
-        let inputs = Inputs::new(&batch).with_supplies(&supplies);
-        let tokens = ppo.tokens(&inputs).unwrap();
-        assert!(distance(&tokens.advantages, &case.advantages) < 1e-9, "{:?}", case.config);
-        assert!(distance(&tokens.returns, &case.returns) < 1e-9, "{:?}", case.config);
-        let mut values = case.values.clone();
-        values[(0, 0, 0)] += 0.01;
-        let supplies = Supplies { values: Some(values), ..Supplies::default() };
-        let inputs = Inputs::new(&batch).with_supplies(&supplies);
-        assert!(distance(&ppo.tokens(&inputs).unwrap().advantages, &case.advantages) > 1e-6);
-    }
+    check_critic_cases(&golden, &golden.ppo, |config, inputs| {
+        Ppo::new(config.clone()).unwrap().tokens(inputs).unwrap()
+    });
+}
+
+#[test]
+fn turn_advantages_of_a_critic() {
+    let golden = golden();
+    check_critic_cases(&golden, &golden.turn_ppo, |config, inputs| {
+        TurnPpo::new(config.clone()).unwrap().tokens(inputs).unwrap()
+    });
 }

@@ -1,5 +1,6 @@
 //! Advantages against hand-made numbers, golden files of numpy and Python, and properties. One binary with a module per subject, because every test binary costs a link of all crates.
 
+mod aem_drift;
 mod anchors;
 mod common;
 mod data;
@@ -10,3 +11,4 @@ mod properties;
 mod registry;
 mod rounding;
 mod similarity;
+mod turn_level;

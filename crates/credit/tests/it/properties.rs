@@ -13,8 +13,10 @@ use turnwise_credit::has::HasConfig;
 use turnwise_credit::hgpo::HgpoConfig;
 use turnwise_credit::outlier::{OutlierConfig, locate};
 use turnwise_credit::rloo::RlooConfig;
+use turnwise_credit::rtmc::RtmcConfig;
 use turnwise_credit::salt::SaltConfig;
 use turnwise_credit::statistics::{Normalize, Singleton};
+use turnwise_credit::turn_credit::TurnCreditConfig;
 use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, RefinementConfig, Supplies};
 
 type Table = PerTurn<f64>;
@@ -68,6 +70,7 @@ fn estimators() -> Vec<EstimatorConfig> {
             ..GigpoConfig::default()
         }),
         EstimatorConfig::Hgpo(HgpoConfig::default()),
+        EstimatorConfig::Rtmc(RtmcConfig::default()),
     ]
 }
 
@@ -81,6 +84,7 @@ fn refinements() -> Vec<RefinementConfig> {
         aem(AemMode::Shuffle, AemScope::Trajectory),
         RefinementConfig::Empg(EmpgConfig::default()),
         RefinementConfig::Has(HasConfig::default()),
+        RefinementConfig::TurnCredit(TurnCreditConfig::default()),
     ]
 }
 
@@ -372,6 +376,7 @@ fn a_method_names_the_field_it_needs() {
         (RefinementConfig::Aem(AemConfig::default()), "entropies"),
         (RefinementConfig::Empg(EmpgConfig::default()), "entropies"),
         (RefinementConfig::Has(HasConfig::default()), "progress"),
+        (RefinementConfig::TurnCredit(TurnCreditConfig::default()), "progress"),
     ] {
         let config = CreditConfig { refinements: vec![refinement], ..CreditConfig::default() };
         let error = Pipeline::from_config(&config).unwrap().run(&batch).unwrap_err().to_string();

@@ -40,12 +40,13 @@ pub enum ValueTarget {
     Change,
 }
 
-/// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`), but for `credits`, `epochs`, `older_per_new` and `min_improvement`
-/// (the paper's: `"projection"`, 5, 1e6 and 0); for `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
+/// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`), but for `credits`, `epochs`, `older_per_new` and `min_improvement`, which
+/// are ours (presets `has-attention` and `has-attention-film`). The presets `has-turnrd` and `has-turnrd-film` set the paper's: `"projection"`,
+/// 5, 1e6 and 0. For `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdConfig {
-    /// The goal modulates the encoder's output (`has-turnrd-film`); otherwise it is ignored (`has-turnrd`).
+    /// The goal modulates the encoder's output (presets whose name ends in `-film`); otherwise it is ignored.
     pub film: bool,
     /// Hidden width `H`.
     #[schemars(range(min = 1, max = 8192))]

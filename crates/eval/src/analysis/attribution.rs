@@ -7,9 +7,10 @@
 //! pi(.|c without the part)]` per token. The advantage is that of the turn's step return among the
 //! turns from the same state.
 //!
-//! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns of the
-//! groups are measured. The paper ablates features with Captum, and does not say what replaces
-//! them.
+//! Of a policy of the concatenated layout this measures how foreign the masked prompt is, which has the windowed form.
+//!
+//! Differs from the paper: parts are hidden as STAPO's masked prompts hide them (the paper ablates features with Captum, and does not
+//! say what stands in their place), and all turns of the groups are measured.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};

@@ -151,19 +151,24 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
     let squares: f64 = entries.iter().flatten().map(|entry| entry * entry).sum();
     assert!(squares > 0.0, "nothing is clipped, so that nothing is tried");
     for (norm, expected) in [(BiasNorm::Scalar, sum.abs()), (BiasNorm::Token, squares.sqrt())] {
-        let normalization = Some(NormalizationConfig { norm, delta: 1e-6 });
-        let config = ObjectiveConfig { normalization, ..ObjectiveConfig::default() };
-        let minibatch =
-            Loss::new(&config, &Registry::builtin()).unwrap().for_minibatch(batch.clone(), &[]).unwrap();
-        // In any order.
-        for index in [1, 0] {
-            minibatch.tokens().evaluate(index, statistics(&logprobs[index])).unwrap();
-        }
-        let scaling = minibatch.gradient_scaling().unwrap();
-        assert!(scaling.second_pass().unwrap().is_none());
-        let scale = scaling.scale(None).unwrap();
-        assert!((scale.factor - 1.0 / expected).abs() < 1e-9 / expected, "{norm:?}");
-        assert_eq!(scale.metrics[0].0, "normalization/bias_norm");
+        let scale = |measure_only| {
+            let normalization = Some(NormalizationConfig { norm, delta: 1e-6, measure_only });
+            let config = ObjectiveConfig { normalization, ..ObjectiveConfig::default() };
+            let minibatch =
+                Loss::new(&config, &Registry::builtin()).unwrap().for_minibatch(batch.clone(), &[]).unwrap();
+            // In any order.
+            for index in [1, 0] {
+                minibatch.tokens().evaluate(index, statistics(&logprobs[index])).unwrap();
+            }
+            let scaling = minibatch.gradient_scaling().unwrap();
+            assert!(scaling.second_pass().unwrap().is_none());
+            scaling.scale(None).unwrap()
+        };
+        let (divided, measured) = (scale(false), scale(true));
+        assert!((divided.factor - 1.0 / expected).abs() < 1e-9 / expected, "{norm:?}");
+        assert_eq!(divided.metrics[0].0, "normalization/bias_norm");
+        // Only measured, the norm is the same and the gradient stays as it is.
+        assert_eq!((measured.factor, &measured.metrics[0]), (1.0, &divided.metrics[0]));
     }
     // The norm over weights asks for a pass over the sequences that have clipped tokens.
     let minibatch = loss(r#"{"normalization": {}}"#).for_minibatch(batch, &[]).unwrap();

@@ -5,7 +5,7 @@ use turnwise_core::{
     MaskedContextObjective, MaskedContextStatistics, Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan,
 };
 use turnwise_objective::{
-    AdaptiveKl, Advantages, BiasNorm, BiasObjective, BiasSum, ClippingRecorder, FullKls, MaskedLogprobs,
+    AdaptiveKl, Advantages, BiasObjective, BiasSum, ClippingRecorder, FullKls, MaskedLogprobs,
     NormalizationConfig, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, PolicyObjective, RatioKind,
     SelectiveConfig, SelectiveEstimator, SelectiveObjective, SelectivePenalty, Subset, ValueConfig,
     ValueObjective, ValueSequence,
@@ -233,9 +233,10 @@ fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
     }
     assert!(worst(&[0.0; 3], &gradient, bias_at) < 1e-6);
     let norm = gradient.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let config = NormalizationConfig { norm: BiasNorm::Parameter, delta: norm / 2.0 };
+    let config = NormalizationConfig { delta: norm / 2.0, ..NormalizationConfig::default() };
     assert!((config.factor(norm).unwrap() - 1.0 / norm).abs() < 1e-12);
     assert_eq!(NormalizationConfig::default().factor(0.3).unwrap(), 1.0);
+    assert_eq!(NormalizationConfig { measure_only: true, ..config.clone() }.factor(norm).unwrap(), 1.0);
     assert!(NormalizationConfig { delta: 0.0, ..config }.factor(1.0).is_err());
 }
 

@@ -14,9 +14,18 @@ use super::{Config, EnvConfig, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
 
-/// Settings that only training reads.
-const TRAINING_KEYS: [&str; 8] =
-    ["credit", "objective", "decomposer", "critic", "sft", "train", "rollout.selection", "rollout.overlong"];
+/// Settings that training alone reads.
+const TRAINING_KEYS: [&str; 9] = [
+    "credit",
+    "objective",
+    "decomposer",
+    "critic",
+    "sft",
+    "train",
+    "rollout.selection",
+    "rollout.compact_filter",
+    "rollout.overlong",
+];
 
 /// The sources of a config, from lowest to highest precedence:
 ///
@@ -29,9 +38,9 @@ const TRAINING_KEYS: [&str; 8] =
 ///
 /// Tables are merged key by key. Lists, and tables with another `kind`, are replaced.
 ///
-/// A method on the command line replaces the method of the files. Their method preset and their
-/// tables `credit`, `objective`, `decomposer`, `rollout.selection` and `rollout.overlong` are
-/// dropped, and `critic` if the method has none.
+/// A method named on the command line takes the place of the method that the files configure: their own method preset is
+/// not applied, and what they say under `credit`, `objective`, `decomposer`, `rollout.selection`, `rollout.compact_filter` and `rollout.overlong`
+/// is dropped, as is `critic` where the method has none.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// Preset of the command line: a method, or a full config.

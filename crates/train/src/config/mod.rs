@@ -15,6 +15,7 @@
 //! | `renamed.rs` | keys of earlier versions |
 //! | `rules.rs`, `service_rules.rs` | rules between settings, and those of a policy that a service trains |
 //! | `switches.rs` | settings that are read only where another one is set |
+//! | `warnings.rs` | what is said of settings that run |
 //! | `describe.rs` | JSON Schema, annotated TOML, reference page |
 
 mod amend;
@@ -37,6 +38,7 @@ mod switches;
 #[cfg(test)]
 mod tests;
 mod train;
+mod warnings;
 
 use std::path::PathBuf;
 

@@ -67,7 +67,7 @@ const NONSENSE: &[(&str, &str)] = &[
         "credit.refinements[0].threshold: is set, and has no effect",
     ),
     (
-        "preset=has-turnrd  decomposer.network.value_clip=1",
+        "preset=has-attention  decomposer.network.value_clip=1",
         "decomposer.network.value_clip: is set, and has no effect",
     ),
     ("sft.learning_rate=1e-4", "sft.learning_rate: is set, and has no effect: there is no warm start"),

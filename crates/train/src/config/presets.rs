@@ -8,9 +8,9 @@ use crate::config::Methods;
 /// Full configs in the program: name and TOML text.
 const CONFIGS: [(&str, &str); 1] = [("quickstart", include_str!("../../../../configs/quickstart.toml"))];
 
-/// Settings that make up a method: credit, loss and data rules.
-pub(super) const METHOD_KEYS: [&str; 5] =
-    ["credit", "objective", "decomposer", "rollout.selection", "rollout.overlong"];
+/// The settings that make a method: how turns are credited, what the loss is and which data it wants.
+pub(super) const METHOD_KEYS: [&str; 6] =
+    ["credit", "objective", "decomposer", "rollout.selection", "rollout.compact_filter", "rollout.overlong"];
 
 /// Returns the names of all built-in presets.
 pub fn presets() -> impl Iterator<Item = &'static str> {

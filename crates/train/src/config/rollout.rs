@@ -1,6 +1,7 @@
 //! The `[rollout]` table.
 
 use serde::{Deserialize, Serialize};
+use turnwise_credit::compact::CompactFilterConfig;
 use turnwise_credit::selection::SelectionConfig;
 
 use super::{OverlongSettings, ServersConfig};
@@ -60,7 +61,11 @@ pub struct RolloutConfig {
     pub max_num_seqs: usize,
     /// Which sampled groups are trained on: all, DAPO's dynamic sampling, or rejection.
     pub selection: SelectionConfig,
-    /// DAPO's soft penalty for responses near the length limit. Absent: off.
+    /// DeepSWE's compact filtering: trajectories that a limit cut off, or that repeat themselves, have no gradient. They count in their group's
+    /// baseline and in the means of the loss. Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact_filter: Option<CompactFilterConfig>,
+    /// DAPO's soft penalty on responses near the length limit. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Option<OverlongSettings>,
     /// Threads for environments that must be waited for; instantaneous ones need none.
@@ -105,6 +110,7 @@ impl Default for RolloutConfig {
             lanes: 2,
             max_num_seqs: 64,
             selection: SelectionConfig::All,
+            compact_filter: None,
             overlong: None,
             env_threads: 16,
             env_timeout_s: 120.0,

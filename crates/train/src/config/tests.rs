@@ -37,7 +37,7 @@ fn preset(name: &str) -> Config {
 
 /// A file that configures a method of its own, and more.
 const STAPO_FILE: &str = "preset = \"stapo\"\nname = \"mine\"\n[credit.estimator]\nomega = 0.5\n[objective.kl]\ncoef = 0.3\n\
-                          [rollout]\ngroup_size = 4\nselection = { kind = \"dynamic\" }\n[rollout.overlong]\npenalty = 0.5\n\
+                          [rollout]\ngroup_size = 4\nselection = { kind = \"dynamic\" }\n[rollout.overlong]\npenalty = 0.5\n[rollout.compact_filter]\nmax_repeats = 5\n\
                           [train]\nupdate_epochs = 3\nnum_minibatches = 5\n";
 
 #[test]
@@ -51,6 +51,7 @@ fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
         assert_eq!(config.decomposer, wanted.decomposer, "{name}");
         assert_eq!(config.rollout.selection, wanted.rollout.selection, "{name}");
         assert_eq!(config.rollout.overlong, wanted.rollout.overlong, "{name}");
+        assert_eq!(config.rollout.compact_filter, wanted.rollout.compact_filter, "{name}");
         assert_eq!(config.preset.as_deref(), Some(name));
         // The rest is the file's; SORL's updates are its own.
         assert_eq!((config.name.as_str(), config.rollout.group_size), ("mine", 4), "{name}");

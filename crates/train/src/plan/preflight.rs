@@ -63,6 +63,9 @@ pub(crate) fn checked(
     observer: &mut dyn Observer,
 ) -> Result<Checked, TrainError> {
     config.check()?;
+    for warning in config.warnings() {
+        observer.event(Event::Note(warning));
+    }
     let directory = RunDirectory::planned(root)?;
     let template = setup::template(config)?;
     observer.event(Event::Stage("building the world"));

@@ -27,7 +27,7 @@ use turnwise_policy::base;
 
 /// Tables and keys that only reinforcement learning and evaluation read. What is not listed counts as read by the warm
 /// start, so that a key that is new shares too little, never too much.
-const RL_ONLY: [&str; 44] = [
+const RL_ONLY: [&str; 45] = [
     "name",
     "preset",
     "credit",
@@ -53,6 +53,7 @@ const RL_ONLY: [&str; 44] = [
     "rollout.env_retries",
     "rollout.lanes",
     "rollout.selection",
+    "rollout.compact_filter",
     "rollout.overlong",
     "train.steps",
     "train.learning_rate",
@@ -234,6 +235,7 @@ mod tests {
     fn every_key_that_is_left_out_is_a_key() {
         let mut config = Config { preset: Some("grpo".into()), ..Config::default() };
         config.rollout.overlong = Some(crate::config::OverlongSettings::default());
+        config.rollout.compact_filter = Some(turnwise_credit::compact::CompactFilterConfig::default());
         config.train.keep_best = Some("test".into());
         config.rollout.engine = Some(crate::config::ServersConfig::default());
         let table = Table::try_from(&config).unwrap();

@@ -22,8 +22,9 @@ pub struct MaskedPrompts<'a> {
 impl MaskedPrompts<'_> {
     /// Returns the response of one turn after the prompt with the masked part hidden.
     ///
-    /// In a concatenated sequence everything before the turn is history. The prompt therefore has
-    /// the windowed form, because only that form can hide parts.
+    /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
+    /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out. A policy of
+    /// the concatenated layout has never seen that form ([`crate::config::Config::warnings`]).
     ///
     /// # Errors
     /// Fails like [`Prompter::start`] for the masked prompt.

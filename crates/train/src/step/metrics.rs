@@ -15,6 +15,7 @@ use crate::record::metrics::Metrics;
 use crate::record::state::RunState;
 use crate::step::credit::Credited;
 use crate::step::rewards::ShapedRewards;
+use crate::step::training_set::TrainingSet;
 use crate::step::update::{UpdateReport, schedule};
 
 /// The numbers and the times of one step.
@@ -72,10 +73,15 @@ impl StepMetrics {
         &mut self,
         report: &UpdateReport,
         mut decomposer: Metrics,
-        masked_too_long: Option<usize>,
+        set: &TrainingSet,
+        batch: &Batch,
     ) {
-        if let Some(turns) = masked_too_long {
+        if let Some(turns) = set.masked_too_long {
             self.metrics.set("outliers/masked_too_long", turns as f64);
+        }
+        if let Some(filtered) = set.filtered {
+            let share = filtered as f64 / batch.trajectories().count().max(1) as f64;
+            self.metrics.set("rollout/compact_filtered", share);
         }
         let seconds = self.seconds("update");
         updates(&mut self.metrics, report, seconds);

@@ -97,7 +97,7 @@ pub(crate) fn step(
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
         .map_err(|error| context.directory.keep_diverged(error, state.position, &batch))?;
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
-    record.updated(&report, learnt, set.masked_too_long);
+    record.updated(&report, learnt, &set, &batch);
 
     let done = Position { step: at + 1, ..state.position };
     if config.train.save_trajectories {

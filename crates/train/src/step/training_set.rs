@@ -1,6 +1,7 @@
 //! The training set: each sequence with old log-probs, advantages and results of extra passes.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
+use turnwise_credit::compact::CompactFilterConfig;
 use turnwise_credit::gae::TokenAdvantages;
 use turnwise_objective::{Advantages, Loss, ObjectiveSequence, ValueSequence};
 
@@ -19,6 +20,8 @@ pub(crate) struct TrainingSet {
     /// Number of selected turns without a masked-context pass, because masked prompt and response
     /// do not fit the model; `None` if the loss has no such pass.
     pub(crate) masked_too_long: Option<usize>,
+    /// Trajectories that compact filtering keeps out of the loss; nothing where it is off.
+    pub(crate) filtered: Option<usize>,
 }
 
 /// Returns the training set of a step, with the passes that the loss asks for.
@@ -47,15 +50,20 @@ pub(crate) fn training_set(
             masked: &masked,
             skip_zero: may_skip_zero(loss, learners, config),
             skip_equal_groups: config.train.skip_equal_groups,
+            filter: config.rollout.compact_filter.as_ref(),
         },
     );
+    let filtered =
+        config.rollout.compact_filter.as_ref().map(|filter| {
+            batch.trajectories().filter(|trajectory| filter.reason(trajectory).is_some()).count()
+        });
     if config.train.recompute_old_logprobs {
         recompute_old_logprobs(learners.policy.as_mut(), &mut trajectories)?;
     }
     if loss.passes().reference_logprobs {
         reference_logprobs(learners.policy.as_mut(), &mut trajectories)?;
     }
-    Ok(TrainingSet { trajectories, masked_too_long })
+    Ok(TrainingSet { trajectories, masked_too_long, filtered })
 }
 
 /// Returns true if a trajectory whose advantages are all zero has no part in the loss.
@@ -120,11 +128,14 @@ pub struct SetInputs<'a> {
     pub skip_zero: bool,
     /// Leave out groups of equal returns.
     pub skip_equal_groups: bool,
+    /// Run trajectories through no model that this keeps out of the loss.
+    pub filter: Option<&'a CompactFilterConfig>,
 }
 
-/// Pairs each sequence of the batch with its old log-probs and advantages. Trajectories without
-/// response tokens are left out, and groups of equal returns if `skip_equal_groups` is set. With
-/// `skip_zero`, trajectories whose advantages are all zero have no gradient.
+/// Pairs every sequence of the batch with its old log-probabilities and advantages. Trajectories
+/// without response tokens have nothing to train on and are left out, as are those of groups of equal returns when
+/// `skip_equal_groups` says so. Those whose advantages are all zero have no gradient when `skip_zero` says so, and neither have those
+/// that `filter` keeps out of the loss.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
@@ -143,6 +154,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
             if equal {
                 continue;
             }
+            let filtered = inputs.filter.is_some_and(|filter| filter.reason(trajectory).is_some());
             let mut start = 0;
             let mut sequences = TrainingTrajectory::new();
             for sequence in &trajectory.sequences {
@@ -182,7 +194,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
                     objective,
                     masked_contexts,
                     values,
-                    has_gradient: !(inputs.skip_zero && zero && masked.is_empty()),
+                    has_gradient: !(filtered || inputs.skip_zero && zero && masked.is_empty()),
                 });
             }
             if !sequences.is_empty() {
@@ -229,7 +241,7 @@ fn all_tokens(set: &mut [TrainingTrajectory]) -> Vec<TokenSequence> {
 
 #[cfg(test)]
 mod tests {
-    use turnwise_core::{Group, Task, Trajectory, Turn, TurnSpan};
+    use turnwise_core::{Group, StopReason, Task, Trajectory, Turn, TurnSpan};
 
     use super::*;
 
@@ -259,11 +271,33 @@ mod tests {
                 masked: &[],
                 skip_zero,
                 skip_equal_groups,
+                filter: None,
             };
             let set = paired(&batch, &inputs);
             (set.len(), set.iter().flatten().filter(|sequence| sequence.has_gradient).count())
         };
         // The zero alone has no gradient, and stays in the set that the loss is a mean over.
         assert_eq!((size(false, false), size(true, false), size(false, true)), ((4, 4), (4, 3), (2, 2)));
+    }
+
+    #[test]
+    fn a_filtered_trajectory_has_no_gradient_and_stays_in_the_means() {
+        let mut batch = batch();
+        batch.groups[1].trajectories[1].stop = StopReason::MaxTurns;
+        let advantages = PerTurn::from_rows(&batch, [vec![0.0], vec![0.0], vec![-1.0], vec![1.0]]);
+        let gradients = |filter: Option<&CompactFilterConfig>| -> Vec<bool> {
+            let inputs = SetInputs {
+                advantages: &advantages,
+                tokens: None,
+                values: None,
+                masked: &[],
+                skip_zero: false,
+                skip_equal_groups: false,
+                filter,
+            };
+            paired(&batch, &inputs).iter().flatten().map(|sequence| sequence.has_gradient).collect()
+        };
+        assert_eq!(gradients(Some(&CompactFilterConfig::default())), [true, true, true, false]);
+        assert_eq!(gradients(None), [true; 4]);
     }
 }

@@ -171,7 +171,8 @@ fn off_policy_search_has_the_settings_of_its_paper() {
     for (name, ppo) in [("so-ppo", true), ("so-grpo", false)] {
         let files = vec![folder.join(format!("{name}.toml"))];
         let config = load(&ConfigSource { files, ..ConfigSource::default() }).unwrap();
-        assert_eq!((config.env.max_turns, config.train.steps, config.train.learning_rate), (3, 300, 1e-6));
+        // Three searches and an answer: at the last step nothing is searched.
+        assert_eq!((config.env.max_turns, config.train.steps, config.train.learning_rate), (4, 300, 1e-6));
         // A batch of 512 in mini-batches of 256, each used once: "one on-policy update" (appendix A.5).
         assert_eq!((config.train.update_epochs, config.train.num_minibatches), (1, 2), "{name}");
         let group = if ppo { 1 } else { 8 };

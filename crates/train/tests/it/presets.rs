@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{
     Action, EnvError, Environment, Group, Observation, Seed, StageRecord, Step, Task, TaskSet, Trajectory,
 };
-use turnwise_decompose::turnrd::TurnRd;
+use turnwise_decompose::turnrd::{CreditRule, TurnRd, TurnRdConfig};
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
 use turnwise_train::config::{Config, ConfigSource, load_with, presets};
@@ -115,7 +115,7 @@ impl WorldKind for LampKind {
     }
 }
 
-const PPO: &[&str] = &["ppo", "so-ppo"];
+const PPO: &[&str] = &["ppo", "so-ppo", "turn-ppo"];
 const DAPO: &[&str] = &["dapo", "aem-dapo", "salt-dapo"];
 const DYNAMIC: &[&str] = &["gigpo-dynamic", "dapo", "aem-dapo", "salt-dapo", "stapo-dynamic"];
 const GSPO: &[&str] = &["gspo", "aem-gspo", "salt-gspo"];
@@ -123,16 +123,19 @@ const STAPO: &[&str] = &["stapo", "stapo-dynamic"];
 const GIGPO: &[&str] = &["gigpo", "gigpo-dynamic", "stapo", "stapo-dynamic", "aem-gigpo"];
 const SORL: &[&str] = &["so-ppo", "so-grpo"];
 const AEM: &[&str] = &["aem-grpo", "aem-dapo", "aem-gspo", "aem-gigpo"];
+const DEEPSWE: &[&str] = &["deepswe", "aem-deepswe"];
 const SALT: &[&str] = &["salt-grpo", "salt-rloo", "salt-dapo", "salt-gspo"];
-const HAS: &[&str] = &["has-progressive", "has-judge", "has-turnrd", "has-turnrd-film"];
-const TURNRD: &[&str] = &["has-turnrd", "has-turnrd-film"];
+const HAS: &[&str] =
+    &["has-progressive", "has-judge", "has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
+const TURNRD: &[&str] = &["has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
 /// The papers whose loss has a KL term.
 const WITH_KL: &[&[&str]] = &[STAPO, SORL, AEM, SALT, HAS];
 
 /// Numbers that only these presets have: the tag, and the presets.
 const OWN: &[(&str, &[&[&str]])] = &[
     ("critic/explained_variance", &[PPO]),
-    ("rollout/rounds", &[DYNAMIC]),
+    ("rollout/rounds", &[DYNAMIC, DEEPSWE]),
+    ("rollout/compact_filtered", &[DEEPSWE]),
     ("rollout/overlong_turns", &[DAPO]),
     ("outliers/share", &[STAPO]),
     ("masked_context/reference_kl", &[STAPO]),
@@ -140,7 +143,9 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("gigpo/anchor_states_per_turn", &[GIGPO]),
     ("normalization/factor", &[SORL]),
     ("empg/centre", &[&["empg"]]),
-    ("aem/alpha_max", &[AEM]),
+    ("rtmc/shared_turns", &[&["rtmc"]]),
+    ("turn_credit/net_progress", &[&["turn-credit"]]),
+    ("aem/alpha_max", &[AEM, &["aem-deepswe"]]),
     ("salt/merge_rate", &[SALT]),
     ("has/skipped_groups", &[HAS]),
     ("has/early_turn_correlation", &[HAS]),
@@ -152,15 +157,18 @@ const OWN: &[(&str, &[&[&str]])] = &[
 /// The stages of a preset's credit.
 fn stages(preset: &str) -> Vec<&str> {
     let estimator = match preset {
-        "rloo" | "salt-rloo" => "rloo",
+        "rloo" | "salt-rloo" | "deepswe" | "aem-deepswe" => "rloo",
         "ppo" | "so-ppo" => "ppo",
         "gigpo" | "gigpo-dynamic" | "stapo" | "stapo-dynamic" | "aem-gigpo" => "gigpo",
         "hgpo" => "hgpo",
+        "rtmc" => "rtmc",
+        "turn-ppo" => "turn-ppo",
         _ => "grpo",
     };
     let refinement = match preset.split('-').next().unwrap() {
         refinement @ ("aem" | "salt" | "has" | "empg") => Some(refinement),
         "stapo" => Some("outliers"),
+        _ if preset == "turn-credit" => Some("turn-credit"),
         _ => None,
     };
     std::iter::once(estimator).chain(refinement).collect()
@@ -168,9 +176,10 @@ fn stages(preset: &str) -> Vec<&str> {
 
 /// The advantage that a stage's equation gives from the facts it recorded, the advantage before it and the
 /// trajectory's return; `None` of a stage whose number is not made of its facts alone.
-fn by_equation(stage: &StageRecord, before: f64, trajectory: &Trajectory) -> Option<f64> {
+fn by_equation(preset: &str, stage: &StageRecord, before: f64, trajectory: &Trajectory) -> Option<f64> {
     let fact = |name: &str| stage.facts.get(name);
     Some(match stage.stage.as_ref() {
+        "grpo" if preset == "turn-credit" => fact("score")? - fact("mean")?,
         "grpo" if fact("std")? == 0.0 => 0.0,
         "grpo" => (fact("score")? - fact("mean")?) / (fact("std")? + 1e-6),
         // Four trajectories in a group; the penalty of an invalid turn comes off afterwards.
@@ -186,6 +195,8 @@ fn by_equation(stage: &StageRecord, before: f64, trajectory: &Trajectory) -> Opt
                 levels.fold((0.0, 0.0), |(sum, all), (weight, a)| (sum + weight * a, all + weight));
             if weight > 0.0 { sum / weight } else { 0.0 }
         }
+        "rtmc" => fact("action_value")? - fact("value")?,
+        "turn-credit" => before + fact("level")? + fact("shift")?,
         "aem" => fact("alpha")? * before,
         "empg" => fact("scale")? * before + fact("bonus")? - fact("centre")?,
         "salt" if fact("edge_size")? == 1.0 => fact("before")?,
@@ -206,7 +217,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
             assert_eq!(names, stages(preset), "{preset}");
             let mut before = 0.0;
             for (place, record) in records.iter().enumerate() {
-                if let Some(expected) = by_equation(record, before, trajectory) {
+                if let Some(expected) = by_equation(preset, record, before, trajectory) {
                     let close = (record.advantage - expected).abs() < 1e-9 * (1.0 + expected.abs());
                     assert!(close, "{preset}, {}: {} {expected}", record.stage, record.advantage);
                     checked[place] += usize::from(expected != 0.0);
@@ -220,7 +231,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
 
 #[test]
 fn every_preset_trains_for_two_steps_in_both_layouts() {
-    assert_eq!(presets().count(), 26);
+    assert_eq!(presets().count(), 33);
     let judge = common::judge();
     let (mut wrong, mut tags) = (Vec::new(), BTreeSet::new());
     for preset in presets() {
@@ -229,6 +240,10 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
             if preset.starts_with("stapo") {
                 // So few turns have no quartiles to be outside of.
                 more.push("credit.outliers.locate=all".into());
+            }
+            if DEEPSWE.contains(&preset) {
+                // Most groups of four have one outcome, and two steps are few.
+                more.push("rollout.selection={kind=\"rejection\",oversample=8}".into());
             }
             if preset == "has-judge" {
                 more.push("decomposer.model=scorer".into());
@@ -286,12 +301,23 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     }
     if TURNRD.contains(&preset) {
         let network = TurnRd::load(&round_folder(&root.join("turnrd"), 2)).unwrap();
-        check(network.config().film == (preset == "has-turnrd-film"), "another network".into());
+        check(network.config().film == preset.ends_with("-film"), "another network".into());
+        // The paper's presets have its credits and passes over all of the replay; ours have the defaults.
+        let (config, ours) = (network.config(), TurnRdConfig::default());
+        let passes = (config.credits, config.epochs, config.older_per_new, config.min_improvement);
+        let expected = if preset.starts_with("has-turnrd") {
+            (CreditRule::Projection, 5, 1e6, 0.0)
+        } else {
+            (CreditRule::Attention, ours.epochs, ours.older_per_new, ours.min_improvement)
+        };
+        check(passes == expected, format!("credits and passes: {passes:?}"));
     }
     check(all_of("credit/advantage/std")[0] > 0.0, "there is nothing to learn".into());
     let checked = check_explanations(preset, trajectories);
-    // PPO's numbers are its critic's.
-    let again = checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || stage == "ppo");
+    // The numbers of PPO and Turn-PPO are their critic's.
+    let critics = ["ppo", "turn-ppo"];
+    let again =
+        checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || critics.contains(&stage));
     check(again, format!("numbers computed again by stage: {checked:?}"));
     wrong
 }

@@ -31,6 +31,25 @@ fn a_plan_beyond_the_machine_s_memory_is_warned_of() {
     assert!(notes.iter().any(|note| note.contains(hint)), "{notes:?}");
 }
 
+#[test]
+fn masked_prompts_that_a_concatenated_policy_never_sees_are_warned_of() {
+    let warns = |preset: &str, layout: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut notes = Notes::default();
+        let layout = format!("prompt.layout={layout}");
+        let config = common::config(Some(preset), &[&layout]).unwrap();
+        let warned = config.warnings().iter().any(|text| text.contains("prompt.layout = \"windowed\""));
+        Run::start(config, &folder.path().join("run"), &mut notes).unwrap();
+        // What the config says, the run says when it starts.
+        let said = notes.0.iter().any(|note| note.contains("masked prompt has the windowed form"));
+        assert_eq!(warned, said, "{preset}, {layout}: {:?}", notes.0);
+        said
+    };
+    assert!(warns("stapo", "concatenated") && warns("stapo-dynamic", "concatenated"));
+    assert!(!warns("stapo", "windowed"));
+    assert!(!warns("gigpo", "concatenated"));
+}
+
 /// Notes and the end of a run of one step with these settings.
 fn trained(more: &[&str]) -> (Vec<String>, Result<(), String>) {
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use turnwise_eval::analysis::{Attribution, AttributionStudy, attribution};
+use turnwise_train::config::Layout;
+use turnwise_train::{Event, Observer as _};
 
 use super::played::{Played, PlayedArgs};
 use crate::ui;
@@ -19,6 +21,11 @@ pub(crate) struct AttributionArgs {
 
 pub(super) fn run(args: AttributionArgs) -> anyhow::Result<ExitCode> {
     let mut played = Played::new(args.played)?;
+    if played.config.prompt.layout == Layout::Concatenated {
+        let warning = "warning: the policy was trained with prompt.layout = \"concatenated\", and masked prompts have the windowed form, \
+                       which it has never seen: what is measured is how foreign the prompt is";
+        played.ui.event(Event::Note(warning.into()));
+    }
     let credit = played.config.methods.credit(&args.preset)?;
     let settings = Played::settings(&played.config, &played.policy, &played.world, played.stop);
     let ui = &mut played.ui;

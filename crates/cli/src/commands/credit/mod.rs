@@ -36,8 +36,8 @@ pub(crate) struct CreditArgs {
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// Trained TurnRD (a run's turnrd/round-NNNN) for has-turnrd and has-turnrd-film; needs
-    /// trajectories of a Turnwise run.
+    /// A trained TurnRD (a folder turnrd/round-NNNN of a run) that gives the credits of has-turnrd,
+    /// has-attention and their -film presets, for trajectories of a Turnwise run.
     #[arg(long, value_name = "CHECKPOINT", requires = "policy")]
     turnrd: Option<PathBuf>,
     /// Policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.

@@ -8,6 +8,7 @@ use turnwise_credit::has::DecomposerKind;
 use turnwise_credit::outlier::Locate;
 use turnwise_credit::selection::SelectionConfig;
 use turnwise_credit::{EstimatorConfig, RefinementConfig};
+use turnwise_decompose::turnrd::CreditRule;
 use turnwise_objective::{Aggregation, RatioKind};
 use turnwise_train::config::{Config, DecomposerConfig, load};
 
@@ -207,6 +208,12 @@ fn facts(config: &Config) -> String {
                     DecomposerConfig::Judge(_) => words.push("judge".into()),
                     DecomposerConfig::Turnrd(turnrd) => {
                         words.push("turnrd".into());
+                        let network = &turnrd.network;
+                        assert_eq!(
+                            (network.credits, network.epochs),
+                            (CreditRule::Projection, 5),
+                            "equation 5"
+                        );
                         words.extend(turnrd.network.film.then(|| "film".into()));
                     }
                 }

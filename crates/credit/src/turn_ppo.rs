@@ -1,0 +1,194 @@
+//! Turn-PPO: generalised advantage estimation over turns instead of tokens, with the values of a critic given (Li et al. 2025, "Turn-PPO:
+//! Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs", arXiv 2512.17008).
+//!
+//! A turn is one step of the decision process: its state is all that stands before its first token, its action the response. With `V_k` the
+//! critic's value at the first token of turn k and `r_k` the turn's reward, less the penalty if it is invalid:
+//! `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k = delta_k + gamma lambda A_{k+1}`, and the value after the last turn is 0. Every token of a
+//! turn has the turn's advantage. Advantages are whitened over the turns of the batch: `(A - mean) / sqrt(var + 1e-8)`, exactly 0 without
+//! variance. Defaults: gamma 0.99 and lambda 0.9, with which the paper's turn-level estimates work best.
+//!
+//! The preset has the ratio of a turn too (SORL's, the geometric mean over its tokens), because the paper
+//! clips whole turns.
+//!
+//! Differs from the paper: the critic is trained to `A_k + V_k` at every token of the turn, of which the first alone is read; a turn
+//! without tokens is no step, and its reward goes to the turn with tokens before it (to the first one where none is before it).
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{PerTurn, Preset, Trajectory};
+
+use crate::gae::{TokenAdvantages, Whitening, gae, of_turns, values};
+use crate::gigpo::check_gamma;
+use crate::grpo::check_common;
+use crate::registry::MethodSettings;
+use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
+use crate::{CreditError, Estimator, Explanation, Inputs, Needs, TurnField};
+
+const NAME: &str = "turn-ppo";
+
+/// The switches of Turn-PPO's advantages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TurnPpoConfig {
+    /// Discount, per turn.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub gamma: f64,
+    /// GAE's lambda, per turn.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub lambda: f64,
+    /// Whiten advantages over the batch's turns.
+    pub whiten: bool,
+    /// Reward that an invalid turn loses.
+    #[schemars(range(min = 0.0, max = 1e6))]
+    pub invalid_penalty: f64,
+}
+
+impl Default for TurnPpoConfig {
+    fn default() -> Self {
+        Self { gamma: 0.99, lambda: 0.9, whiten: true, invalid_penalty: 0.1 }
+    }
+}
+
+impl MethodSettings for TurnPpoConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] =
+        &[Preset::new(NAME, "credit.estimator.kind = \"turn-ppo\"\nobjective.ratio = \"turn\"")];
+    type Method = TurnPpo;
+
+    fn build(self) -> Result<TurnPpo, CreditError> {
+        TurnPpo::new(self)
+    }
+}
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub struct TurnPpo {
+    config: TurnPpoConfig,
+}
+
+/// One step of a trajectory: a turn that has tokens.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// Its number of tokens.
+    tokens: usize,
+    /// Its reward, with those of turns without tokens that belong to it.
+    reward: f64,
+    /// The critic's value before its first token.
+    value: f64,
+}
+
+/// The steps of a trajectory, from the values of its tokens.
+fn steps(trajectory: &Trajectory, values: &[f64], penalty: InvalidActionPenalty) -> Vec<Step> {
+    let mut found: Vec<Step> = Vec::new();
+    let (mut start, mut early) = (0, 0.0);
+    for turn in &trajectory.turns {
+        let reward = turn.credited_reward() - penalty.on_reward(turn.valid);
+        let tokens = turn.response_ids.len();
+        if tokens > 0 {
+            found.push(Step { tokens, reward: reward + std::mem::take(&mut early), value: values[start] });
+            start += tokens;
+        } else if let Some(last) = found.last_mut() {
+            last.reward += reward;
+        } else {
+            early += reward;
+        }
+    }
+    found
+}
+
+/// A number of every step as one of every token.
+fn spread(steps: &[Step], of_steps: impl Iterator<Item = f64>) -> Vec<f64> {
+    steps.iter().zip(of_steps).flat_map(|(step, value)| std::iter::repeat_n(value, step.tokens)).collect()
+}
+
+impl TurnPpo {
+    /// Turn-PPO with these switches.
+    ///
+    /// # Errors
+    /// A switch that cannot work.
+    pub fn new(config: TurnPpoConfig) -> Result<Self, CreditError> {
+        check_common(NAME, 0, 0.0, config.invalid_penalty)?;
+        check_gamma(NAME, config.gamma)?;
+        if !(0.0..=1.0).contains(&config.lambda) {
+            let reason = format!("lambda is {}; it is between 0 and 1", config.lambda);
+            return Err(CreditError::Setting { method: NAME, reason });
+        }
+        Ok(Self { config })
+    }
+
+    /// Advantages and value targets of every response token: those of its turn.
+    ///
+    /// # Errors
+    /// [`crate::Supplies::values`] missing, of another length or not finite, or a reward that is not finite.
+    pub fn tokens(&self, inputs: &Inputs<'_>) -> Result<TokenAdvantages, CreditError> {
+        let config = &self.config;
+        let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
+        let mut result = TokenAdvantages::default();
+        // Of every turn of the batch that has tokens.
+        let mut all: Vec<f64> = Vec::new();
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            GroupScores::new(NAME, index, group, penalty)?;
+            let (mut advantages, mut returns) = (Vec::new(), Vec::new());
+            for (member, trajectory) in group.trajectories.iter().enumerate() {
+                let values = values(NAME, inputs, index, member, trajectory.response_tokens())?;
+                let steps = steps(trajectory, values, penalty);
+                let rewards: Vec<f64> = steps.iter().map(|step| step.reward).collect();
+                let values: Vec<f64> = steps.iter().map(|step| step.value).collect();
+                let found = gae(&rewards, &values, config.gamma, config.lambda);
+                returns.push(spread(
+                    &steps,
+                    found.iter().zip(&values).map(|(advantage, value)| advantage + value),
+                ));
+                advantages.push(spread(&steps, found.iter().copied()));
+                all.extend(found);
+            }
+            result.advantages.push(advantages);
+            result.returns.push(returns);
+        }
+        if config.whiten {
+            Whitening::of(&all).apply(&mut result.advantages);
+        }
+        Ok(result)
+    }
+}
+
+impl Estimator for TurnPpo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { values: true, ..Needs::default() }
+    }
+
+    fn fields(&self) -> Vec<TurnField> {
+        vec![TurnField::Values]
+    }
+
+    fn compares_groups(&self) -> bool {
+        false
+    }
+
+    fn works_on_tokens(&self) -> bool {
+        true
+    }
+
+    fn advantages(
+        &self,
+        inputs: &Inputs<'_>,
+        explanation: &mut Explanation,
+    ) -> Result<PerTurn<f64>, CreditError> {
+        let tokens = self.tokens(inputs)?;
+        let returns = of_turns(inputs.batch, &tokens.returns);
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            explanation.facts(index, &returns[index], |trajectory, turn, &target| {
+                let tokens = group.trajectories[trajectory].turns[turn].response_ids.len();
+                vec![("return", target), ("tokens", tokens as f64)]
+            });
+        }
+        Ok(of_turns(inputs.batch, &tokens.advantages))
+    }
+
+    fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
+        self.tokens(inputs).map(Some)
+    }
+}
