@@ -22,6 +22,7 @@ mod questions;
 mod search;
 mod shared_build;
 mod sweep;
+mod terminal;
 mod turnrd;
 mod turnrd_run;
 mod view;
