@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::Args;
 use turnwise_train::config::{Config, ConfigSource};
 use turnwise_train::run::warm_start_of;
-use turnwise_train::{Observer, Position, Resume, Run, RunDirectory, RunEnd, TrainError, preflight};
+use turnwise_train::{
+    Observer, Position, Resume, Run, RunDirectory, RunEnd, RunParts, TrainError, preflight,
+};
 
 use crate::memory;
 use crate::ui::{self, Ui};
@@ -36,6 +38,9 @@ pub(crate) struct TrainArgs {
     /// Only check everything and print what memory the run takes; nothing is written.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
+    /// Start even if the memory plan does not fit this machine or device.
+    #[arg(long, conflicts_with = "resume")]
+    ignore_memory: bool,
 }
 
 /// Only the warm start of a config.
@@ -50,6 +55,9 @@ pub(crate) struct SftArgs {
     /// Folder that run directories are made in.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
+    /// Start even if the memory plan does not fit this machine or device.
+    #[arg(long)]
+    ignore_memory: bool,
 }
 
 /// Overrides are what has a `=` after a key; files are the rest, and what is there under a name with a `=`.
@@ -84,24 +92,25 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
         if let Some(warm) = &args.warm_start {
             warm_start_of(&worlds::parts(), &config, &RunDirectory::open(warm)?)?;
         }
-        return dry_run(&config, &args.runs);
+        return dry_run(&config, &args.runs, args.ignore_memory);
     }
+    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
     if let Some(warm) = args.warm_start {
         let root = args.runs.join(&config.name);
-        let parts = worlds::parts();
         return train(|observer| Run::start_from_warm_start(&parts, config, &root, &warm, observer));
     }
-    start(config, &args.runs)
+    start(&parts, config, &args.runs)
 }
 
 /// Checks all that a run checks at its start, and prints the plan of its memory.
-fn dry_run(config: &Config, runs: &Path) -> anyhow::Result<ExitCode> {
+fn dry_run(config: &Config, runs: &Path, ignore_memory: bool) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
     worlds::parts().policies.check(config)?;
     let found = preflight(config, &runs.join(&config.name), &mut ui)?;
     ui.finish();
     ui::print(&format!("the config of run `{}` is sound (turnwise config show prints it)", config.name));
     ui::print(&found.to_string());
+    found.check_memory(ignore_memory)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -112,12 +121,13 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("sft.steps is 0, so there is no warm start to do; set sft.steps=N");
     }
     config.train.steps = 0;
-    start(config, &args.runs)
+    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
+    start(&parts, config, &args.runs)
 }
 
-fn start(config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
+fn start(parts: &RunParts, config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
     let root = runs.join(&config.name);
-    train(|observer| Run::start_with(&worlds::parts(), config, &root, observer))
+    train(|observer| Run::start_with(parts, config, &root, observer))
 }
 
 /// Opens a run and trains it to the end or to Ctrl-C.

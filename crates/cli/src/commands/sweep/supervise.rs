@@ -23,6 +23,8 @@ pub(super) struct Limits {
     pub(super) jobs: usize,
     /// Times that a run which failed is tried again.
     pub(super) retries: u32,
+    /// Start runs even if their memory plans do not fit.
+    pub(super) ignore_memory: bool,
 }
 
 /// End of a run.
@@ -258,10 +260,12 @@ impl<'a> Supervisor<'a> {
             OnDisk::Begun => vec!["train".into(), "--resume".into(), job.root.display().to_string()],
             OnDisk::Absent => {
                 clear_remains(&job.root)?;
-                match &job.warm {
+                let mut arguments = match &job.warm {
                     Some(name) => warm_arguments(run, name, self.layout),
                     None => start_arguments(run, self.layout),
-                }
+                };
+                arguments.extend(self.limits.ignore_memory.then(|| "--ignore-memory".to_owned()));
+                arguments
             }
         };
         let log = self.layout.log(&job.name.replace(' ', "-"));
