@@ -90,6 +90,21 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
+/// Asks for a safe stop when standard input ends. A sweep holds the other end of its runs' inputs, which the system closes however
+/// the sweep ends; a signal on the parent's death would be Linux alone, and unsafe code.
+pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
+    let watch = || {
+        // An input that cannot be read has ended, too.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        STOP.store(true, Ordering::SeqCst);
+    };
+    std::thread::Builder::new()
+        .name("input".to_owned())
+        .spawn(watch)
+        .context("cannot start a thread that waits for the end of standard input")?;
+    Ok(())
+}
+
 /// The flag that Ctrl-C sets where it only ends what is being done; one that nobody has taken back ends the program.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {

@@ -41,6 +41,9 @@ pub(crate) struct TrainArgs {
     /// Start even if the memory plan does not fit this machine or device.
     #[arg(long, conflicts_with = "resume")]
     ignore_memory: bool,
+    /// Stop as at Ctrl-C when standard input ends; so a sweep that was killed leaves no run behind.
+    #[arg(long, hide = true)]
+    stop_at_end_of_input: bool,
 }
 
 /// Only the warm start of a config.
@@ -58,6 +61,9 @@ pub(crate) struct SftArgs {
     /// Start even if the memory plan does not fit this machine or device.
     #[arg(long)]
     ignore_memory: bool,
+    /// Stop as at Ctrl-C when standard input ends; so a sweep that was killed leaves no run behind.
+    #[arg(long, hide = true)]
+    stop_at_end_of_input: bool,
 }
 
 /// Overrides are what has a `=` after a key; files are the rest, and what is there under a name with a `=`.
@@ -71,6 +77,9 @@ pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<Stri
 }
 
 pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
+    if args.stop_at_end_of_input {
+        ui::stop_at_end_of_input()?;
+    }
     let (files, overrides) = split_arguments(args.sources);
     if let Some(root) = args.resume {
         if let Some(file) = files.first() {
@@ -115,6 +124,9 @@ fn dry_run(config: &Config, runs: &Path, ignore_memory: bool) -> anyhow::Result<
 }
 
 pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
+    if args.stop_at_end_of_input {
+        ui::stop_at_end_of_input()?;
+    }
     let (files, overrides) = split_arguments(args.sources);
     let mut config = load(&ConfigSource { preset: args.preset, files, overrides })?;
     if config.sft.steps == 0 {

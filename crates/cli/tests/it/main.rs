@@ -15,6 +15,7 @@ mod index;
 mod index_vectors;
 mod kill;
 mod methods;
+mod outlives;
 mod play;
 mod pretrained;
 mod puzzles;

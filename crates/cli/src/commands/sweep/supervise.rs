@@ -252,7 +252,7 @@ impl<'a> Supervisor<'a> {
             return Ok(());
         }
         let config = job.warm.is_none().then_some(&run.config);
-        let arguments = match on_disk(&job.root, config)? {
+        let mut arguments = match on_disk(&job.root, config)? {
             OnDisk::Finished => {
                 self.finish(index, End::Before);
                 return Ok(());
@@ -268,6 +268,7 @@ impl<'a> Supervisor<'a> {
                 arguments
             }
         };
+        arguments.push("--stop-at-end-of-input".to_owned());
         let log = self.layout.log(&job.name.replace(' ', "-"));
         let process = RunProcess::start(&arguments, &log, self.limits.jobs > 1)?;
         self.jobs[index].state = State::Running(process);
