@@ -21,6 +21,7 @@ mod pretrained;
 mod puzzles;
 mod questions;
 mod search;
+mod server;
 mod shared_build;
 mod sweep;
 mod terminal;
