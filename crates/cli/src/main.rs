@@ -1,6 +1,7 @@
 //! The `turnwise` command: trains multi-turn LLM agents with reinforcement learning.
 
 mod commands;
+mod console;
 mod memory;
 mod ui;
 mod worlds;
@@ -61,7 +62,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return ui::usage(&error),
+    };
+    let result = match arguments.command {
         Command::Quickstart(args) => commands::quickstart::run(args),
         Command::Train(args) => commands::train::run(args),
         Command::Sweep(args) => commands::sweep::run(&args),

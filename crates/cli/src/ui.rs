@@ -1,7 +1,9 @@
 //! Progress for the user while something long continues: bars in a terminal, lines elsewhere.
 
+use std::borrow::Cow;
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
+use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +14,9 @@ use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
 use turnwise_train::record::panels::Panels;
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 
-/// Interval between progress lines without a terminal.
+use crate::console;
+
+/// Between two progress lines where there is no terminal to draw on.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Set by Ctrl-C.
@@ -23,7 +27,7 @@ static OUTPUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line to standard output. A closed pipe is not an error worth a message; of others [`output_failure`] tells at the end.
 pub(crate) fn print(text: &str) {
-    match writeln!(io::stdout(), "{text}") {
+    match writeln!(console::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             OUTPUT_FAILURE.get_or_init(|| error);
         }
@@ -33,7 +37,7 @@ pub(crate) fn print(text: &str) {
 
 /// The reason why something printed is not where it should be, such as a full disk.
 pub(crate) fn output_failure() -> Option<&'static io::Error> {
-    if let Err(error) = io::stdout().flush()
+    if let Err(error) = console::stdout().flush()
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         OUTPUT_FAILURE.get_or_init(|| error);
@@ -57,7 +61,18 @@ pub(crate) fn error(error: &anyhow::Error) {
         text.push_str(&cause);
         previous = cause;
     }
-    let _ = writeln!(std::io::stderr(), "{text}");
+    console::say(&text);
+}
+
+/// Prints the help that the command line asks for or what is wrong with it, and returns the exit status.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    // An error repeats arguments. Without control characters in them clap itself prints it, in colours.
+    let is_plain = |text: &str| matches!(console::visible(text), Cow::Borrowed(_));
+    if std::env::args_os().all(|argument| is_plain(&argument.to_string_lossy())) {
+        error.exit();
+    }
+    console::say(error.render().to_string().trim_end());
+    ExitCode::from(2)
 }
 
 /// Exit status of work that was interrupted and can be resumed, as a shell gives it for Ctrl-C.
@@ -70,14 +85,28 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(INTERRUPTED.into());
         }
-        let _ = writeln!(std::io::stderr(), "\nstopping at the next safe place; once more to stop at once");
+        console::say("\nstopping at the next safe place; once more to stop at once");
     })
     .context("cannot listen for Ctrl-C")?;
     Ok(&STOP)
 }
 
-/// Returns the flag that Ctrl-C sets to end only the current activity. A second Ctrl-C before the
-/// flag is cleared ends the program.
+/// Asks for a safe stop when standard input ends. A sweep holds the other end of its runs' inputs, which the system closes however
+/// the sweep ends; a signal on the parent's death would be Linux alone, and unsafe code.
+pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
+    let watch = || {
+        // An input that cannot be read has ended, too.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        STOP.store(true, Ordering::SeqCst);
+    };
+    std::thread::Builder::new()
+        .name("input".to_owned())
+        .spawn(watch)
+        .context("cannot start a thread that waits for the end of standard input")?;
+    Ok(())
+}
+
+/// The flag that Ctrl-C sets where it only ends what is being done; one that nobody has taken back ends the program.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -101,7 +130,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(name: &'static str) -> Self {
-        let (terminal, now) = (console_is_terminal(), Instant::now());
+        let (terminal, now) = (console::stderr_is_terminal(), Instant::now());
         Self { name, bar: ProgressBar::hidden(), terminal, started: now, last_line: now, first: None }
     }
 
@@ -115,23 +144,23 @@ impl Meter {
                 let style =
                     ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
                 self.bar.set_style(style.progress_chars("━╸─"));
-                self.bar.set_prefix(self.name);
+                console::set_prefix(&self.bar, self.name);
                 self.bar.set_position(done);
                 self.bar.reset_eta();
             }
             self.bar.set_position(done);
-            self.bar.set_message(message.to_owned());
+            console::set_message(&self.bar, message);
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
             if total == 0 {
                 // The length of a pipe is not known.
-                let _ = writeln!(std::io::stderr(), "{} {message}", self.name);
+                console::say(&format!("{} {message}", self.name));
                 return;
             }
             let share = 100.0 * done as f64 / total.max(1) as f64;
             let left = seconds_left(self.started.elapsed().as_secs_f64(), [first, done, total]);
             let left = left.map_or_else(String::new, |left| format!(", about {left:.0} s left"));
-            let _ = writeln!(std::io::stderr(), "{} {share:.1} %{left}  {message}", self.name);
+            console::say(&format!("{} {share:.1} %{left}  {message}", self.name));
         }
     }
 
@@ -163,7 +192,7 @@ impl Ui {
         let bar = ProgressBar::hidden();
         Self {
             bar,
-            terminal: console_is_terminal(),
+            terminal: console::stderr_is_terminal(),
             last_line: Instant::now(),
             started: Instant::now(),
             recent: String::new(),
@@ -179,12 +208,12 @@ impl Ui {
     /// A line that stays.
     pub(crate) fn say(&self, text: &str) {
         if self.terminal && !self.bar.is_finished() {
-            self.bar.println(text);
+            console::say_above(&self.bar, text);
             if self.bar.is_hidden() {
-                let _ = writeln!(std::io::stderr(), "{text}");
+                console::say(text);
             }
         } else {
-            let _ = writeln!(std::io::stderr(), "{text}");
+            console::say(text);
         }
     }
 
@@ -199,7 +228,7 @@ impl Ui {
         )
         .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("━╸─"));
-        bar.set_prefix(name.to_owned());
+        console::set_prefix(&bar, name);
         bar.set_position(done);
         bar.reset_eta();
         bar.enable_steady_tick(Duration::from_millis(250));
@@ -218,7 +247,7 @@ impl Ui {
         if finished > 0 {
             let message = format!("success {:.1} %", 100.0 * solved as f64 / finished as f64);
             self.say_now_and_then(&format!("{name} {finished}/{total}  {message}"));
-            self.bar.set_message(message);
+            console::set_message(&self.bar, &message);
         }
     }
 
@@ -255,7 +284,7 @@ impl Ui {
             self.started = Instant::now();
         }
         self.bar.set_position(done);
-        self.bar.set_message(message.clone());
+        console::set_message(&self.bar, &message);
         if !self.terminal && (self.last_line.elapsed() >= LINE_INTERVAL || done == total) {
             self.last_line = Instant::now();
             self.say(&format!("{name} {done}/{total}  {message}"));
@@ -284,9 +313,9 @@ impl Observer for Ui {
                 }
                 if self.bar.prefix() == "rollout" {
                     self.bar.set_position(finished as u64);
-                    self.bar.set_message(live.clone());
+                    console::set_message(&self.bar, &live);
                 } else {
-                    self.bar.set_message(format!("{}  [{live}]", self.recent));
+                    console::set_message(&self.bar, &format!("{}  [{live}]", self.recent));
                 }
                 // Only of long ones: the lines of steps say enough of short ones.
                 if !self.terminal && self.last_line.elapsed() >= 3 * LINE_INTERVAL {
@@ -379,10 +408,6 @@ pub(crate) fn one_line(label: &str, result: &Evaluation) -> String {
         result.mean_turns,
         result.seconds
     )
-}
-
-fn console_is_terminal() -> bool {
-    std::io::IsTerminal::is_terminal(&std::io::stderr())
 }
 
 #[cfg(test)]

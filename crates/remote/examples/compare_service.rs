@@ -106,6 +106,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             world: &world,
             template: &template,
             directory: &directory,
+            ignore_memory: false,
         };
         let mut service = TinkerSource::default().start(&run, &mut Print)?.0;
         let begin = folder.join("begin");

@@ -36,6 +36,7 @@
 //! | `reference.rs` | a Markdown page of all keys |
 //! | `assignment.rs` | settings as arguments, `key.sub=value` |
 //! | `suggest.rs` | the nearest name to a misspelt one |
+//! | `hidden.rs` | characters that a terminal obeys instead of showing them |
 //! | `address.rs` | addresses of servers and services |
 //! | `api_key.rs` | API keys in environment variables that settings name |
 
@@ -44,6 +45,7 @@ mod annotate;
 mod api_key;
 mod assignment;
 mod check;
+mod hidden;
 mod problem;
 mod reference;
 mod schema;
@@ -56,6 +58,7 @@ pub use annotate::annotate;
 pub use api_key::{ApiKeyError, api_key};
 pub use assignment::{AssignmentError, assignment};
 pub use check::{check, problems};
+pub use hidden::is_hidden;
 pub use problem::{Problem, SettingsError};
 pub use reference::reference;
 pub use schema::schema_of;

@@ -40,6 +40,9 @@ impl Display for Problem {
     }
 }
 
+/// Problems that an error lists; a file that is no config may have as many as lines.
+const LISTED: usize = 50;
+
 /// Settings that cannot be used; at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct SettingsError(pub Vec<Problem>);
@@ -60,6 +63,27 @@ impl Display for SettingsError {
             return write!(to, "{problem}");
         }
         write!(to, "{} settings cannot be used:", self.0.len())?;
-        self.0.iter().try_for_each(|problem| write!(to, "\n  {problem}"))
+        self.0.iter().take(LISTED).try_for_each(|problem| write!(to, "\n  {problem}"))?;
+        match self.0.len().saturating_sub(LISTED) {
+            0 => Ok(()),
+            more => write!(to, "\n  and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_cut() {
+        let list = |count: usize| {
+            let problems = (0..count).map(|number| Problem::new(format!("key_{number}"), "unknown key"));
+            SettingsError(problems.collect()).to_string()
+        };
+        assert!(list(LISTED).lines().count() == LISTED + 1 && !list(LISTED).contains("more"));
+        let text = list(40_000);
+        assert!(text.starts_with("40000 settings cannot be used:\n  key_0: unknown key\n"), "{text}");
+        assert!(text.ends_with("  key_49: unknown key\n  and 39950 more"), "{text}");
     }
 }

@@ -64,6 +64,9 @@ pub enum TrainError {
     /// The observer (evaluation, for example) failed.
     #[error("{0}")]
     Observer(String),
+    /// The run needs more memory than there is.
+    #[error("{0}; change the config, or pass --ignore-memory to start it anyway")]
+    Memory(String),
     /// The numbers of a run are not finite any more.
     #[error(
         "{position}: {source}. The weights were not kept and the batch is in {batch}; go on from a checkpoint with \

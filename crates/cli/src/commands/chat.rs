@@ -18,6 +18,7 @@ use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatFormat, ChatSettings};
 use turnwise_text::{DecodeStream, Tokenizer};
 
+use crate::console;
 use crate::ui;
 
 /// Longest conversation unless the model's own limit is lower.
@@ -120,12 +121,11 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
         tokens: Vec::new(),
         replies: 0,
     };
-    let stdout = std::io::stdout();
-    if std::io::stdin().is_terminal() && stdout.is_terminal() {
+    if std::io::stdin().is_terminal() && console::stdout_is_terminal() {
         let editor = Editor::with_history(rustyline::Config::default(), MemHistory::new());
         let mut editor: Editor<(), MemHistory> = editor.context("cannot read from the terminal")?;
         ui::print("/help lists the commands");
-        talk(&mut conversation, &mut stdout.lock(), || {
+        talk(&mut conversation, &mut console::stdout(), || {
             loop {
                 match editor.readline("> ") {
                     Ok(line) => {
@@ -141,7 +141,7 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
         })?;
     } else {
         let mut lines = std::io::stdin().lock().lines();
-        talk(&mut conversation, &mut stdout.lock(), || {
+        talk(&mut conversation, &mut console::stdout(), || {
             lines.next().transpose().context("cannot read standard input")
         })?;
     }

@@ -1,6 +1,7 @@
 //! `turnwise play`: a person plays in the terminal.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use turnwise_settings::assignment;
 use super::env::SizeName;
 use super::picture::Pictures;
 use super::seed;
+use crate::console::{self, Visible, visible};
 use crate::worlds;
 
 /// Play an environment yourself in the terminal.
@@ -86,7 +88,7 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     for (key, value) in overrides(&args)? {
         insert(&mut settings, &key, value);
     }
-    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let terminal = std::io::stdin().is_terminal() && console::stdout_is_terminal();
     let pictures = args.pictures.resolve(terminal, |name| std::env::var(name).ok());
     let draws = kind.schema()["properties"].get(DRAWN).is_some();
     if !draws && !matches!(args.pictures, Pictures::Auto | Pictures::Off) {
@@ -101,9 +103,7 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     }
     let drawn = settings.get(DRAWN).and_then(Value::as_str).map(PathBuf::from);
     let max_turns = args.max_turns.unwrap_or(kind.usual().max_turns);
-    let mut note = |note: String| {
-        let _ = writeln!(std::io::stderr(), "{note}");
-    };
+    let mut note = |note: String| console::say(&note);
     let mut options = OpenOptions { splits: &[], max_turns, note: &mut note };
     let world = kind.open(&settings, &mut options)?;
     let mut tasks = choose(world.task_set(), kind.usual().splits, &args)?;
@@ -124,10 +124,9 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
         task,
         help: kind.play_help().to_owned(),
     };
-    let stdout = std::io::stdout();
     let shown = drawn.filter(|_| draws && pictures != Pictures::Off).map(|folder| (folder, pictures));
     let styled = terminal && std::env::var_os("NO_COLOR").is_none();
-    let page = Page { out: stdout.lock(), styled, shown };
+    let page = Page { out: console::stdout(), styled, shown };
     if terminal {
         play(round, &mut Terminal::new()?, page)?;
     } else {
@@ -289,7 +288,9 @@ impl Completer for Actions {
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..pos).unwrap_or(line).trim_start();
         let actions = self.0.borrow();
-        let fitting = actions.iter().filter(|action| action.starts_with(typed));
+        // What the terminal cannot show as it is cannot be typed either.
+        let is_plain = |action: &String| matches!(visible(action), Cow::Borrowed(_));
+        let fitting = actions.iter().filter(|action| action.starts_with(typed) && is_plain(action));
         let pair = |action: &String| Pair { display: action.clone(), replacement: action.clone() };
         Ok((0, fitting.map(pair).collect()))
     }
@@ -304,25 +305,38 @@ impl Helper for Actions {}
 
 /// Page that the person reads.
 struct Page<W> {
-    out: W,
+    out: Visible<W>,
     styled: bool,
     /// Folder of the pictures, and their display.
     shown: Option<(PathBuf, Pictures)>,
 }
 
+const WRITE: &str = "cannot write to standard output";
+
 impl<W: Write> Page<W> {
     fn line(&mut self, text: &str) -> anyhow::Result<()> {
-        writeln!(self.out, "{text}").context("cannot write to standard output")
+        writeln!(self.out, "{text}").context(WRITE)
     }
 
     fn dim(&mut self, text: &str) -> anyhow::Result<()> {
-        let text = if self.styled { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() };
-        self.line(&text)
+        self.styled_line("\x1b[2m", text)
     }
 
     fn bold(&mut self, text: &str) -> anyhow::Result<()> {
-        let text = if self.styled { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() };
-        self.line(&text)
+        self.styled_line("\x1b[1m", text)
+    }
+
+    fn styled_line(&mut self, style: &str, text: &str) -> anyhow::Result<()> {
+        if !self.styled {
+            return self.line(text);
+        }
+        self.codes(style)?;
+        write!(self.out, "{text}").context(WRITE)?;
+        self.codes("\x1b[0m\n")
+    }
+
+    fn codes(&mut self, codes: &str) -> anyhow::Result<()> {
+        self.out.codes(codes).context(WRITE)
     }
 
     /// Display of the observation: its picture where pictures are shown and it has one, else its words.
@@ -335,7 +349,11 @@ impl<W: Write> Page<W> {
                 drawn.push_str(&pictures.show(&picture)?);
             }
         }
-        if drawn.is_empty() { self.world(&observation.text()) } else { self.line(&drawn) }
+        if drawn.is_empty() {
+            return self.world(&observation.text());
+        }
+        self.codes(&drawn)?;
+        self.line("")
     }
 
     /// The world's words; wrapped for people, as they are for programs.

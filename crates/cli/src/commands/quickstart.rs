@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use turnwise_eval::Evaluation;
 use turnwise_train::config::ConfigSource;
-use turnwise_train::{Run, RunEnd};
+use turnwise_train::{Run, RunEnd, RunParts};
 
 use super::seed;
 use super::train::{report, split_arguments};
@@ -31,6 +31,9 @@ pub(crate) struct QuickstartArgs {
     /// Run everything in its shortest form, to check that it works; the agent learns little.
     #[arg(long)]
     smoke: bool,
+    /// Start even if the memory plan does not fit this machine.
+    #[arg(long)]
+    ignore_memory: bool,
 }
 
 /// Settings that `--smoke` changes.
@@ -72,7 +75,8 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     let root = args.runs.join(&config.name);
     let mut ui = Ui::new();
     ui.say(&format!("turnwise quickstart, seed {}: everything goes to {}", args.seed, root.display()));
-    let mut run = Run::start_with(&worlds::parts(), config, &root, &mut ui)?;
+    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
+    let mut run = Run::start_with(&parts, config, &root, &mut ui)?;
     memory::keep_freed_memory(&run);
     let stop = ui::stop_on_interrupt()?;
     let outcome = run.train(&mut ui, stop)?;

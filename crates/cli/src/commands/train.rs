@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::Args;
 use turnwise_train::config::{Config, ConfigSource};
 use turnwise_train::run::warm_start_of;
-use turnwise_train::{Observer, Position, Resume, Run, RunDirectory, RunEnd, TrainError, preflight};
+use turnwise_train::{
+    Observer, Position, Resume, Run, RunDirectory, RunEnd, RunParts, TrainError, preflight,
+};
 
 use crate::memory;
 use crate::ui::{self, Ui};
@@ -37,6 +39,12 @@ pub(crate) struct TrainArgs {
     /// Check everything and print the memory plan; write nothing.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
+    /// Start even if the memory plan does not fit this machine or device.
+    #[arg(long, conflicts_with = "resume")]
+    ignore_memory: bool,
+    /// Stop as at Ctrl-C when standard input ends; so a sweep that was killed leaves no run behind.
+    #[arg(long, hide = true)]
+    stop_at_end_of_input: bool,
 }
 
 /// Run only the SFT warm start of a config.
@@ -51,6 +59,12 @@ pub(crate) struct SftArgs {
     /// Folder for run directories.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
+    /// Start even if the memory plan does not fit this machine or device.
+    #[arg(long)]
+    ignore_memory: bool,
+    /// Stop as at Ctrl-C when standard input ends; so a sweep that was killed leaves no run behind.
+    #[arg(long, hide = true)]
+    stop_at_end_of_input: bool,
 }
 
 /// Splits arguments: overrides have a `=` after a key; the rest, and existing files with a `=` in
@@ -65,6 +79,9 @@ pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<Stri
 }
 
 pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
+    if args.stop_at_end_of_input {
+        ui::stop_at_end_of_input()?;
+    }
     let (files, overrides) = split_arguments(args.sources);
     if let Some(root) = args.resume {
         if let Some(file) = files.first() {
@@ -86,40 +103,45 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
         if let Some(warm) = &args.warm_start {
             warm_start_of(&worlds::parts(), &config, &RunDirectory::open(warm)?)?;
         }
-        return dry_run(&config, &args.runs);
+        return dry_run(&config, &args.runs, args.ignore_memory);
     }
+    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
     if let Some(warm) = args.warm_start {
         let root = args.runs.join(&config.name);
-        let parts = worlds::parts();
         return train(|observer| Run::start_from_warm_start(&parts, config, &root, &warm, observer));
     }
-    start(config, &args.runs)
+    start(&parts, config, &args.runs)
 }
 
 /// Checks all that a run checks at its start, and prints the plan of its memory.
-fn dry_run(config: &Config, runs: &Path) -> anyhow::Result<ExitCode> {
+fn dry_run(config: &Config, runs: &Path, ignore_memory: bool) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
     worlds::parts().policies.check(config)?;
     let found = preflight(config, &runs.join(&config.name), &mut ui)?;
     ui.finish();
     ui::print(&format!("the config of run `{}` is sound (turnwise config show prints it)", config.name));
     ui::print(&found.to_string());
+    found.check_memory(ignore_memory)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
+    if args.stop_at_end_of_input {
+        ui::stop_at_end_of_input()?;
+    }
     let (files, overrides) = split_arguments(args.sources);
     let mut config = load(&ConfigSource { preset: args.preset, files, overrides })?;
     if config.sft.steps == 0 {
         anyhow::bail!("sft.steps is 0, so there is no warm start to do; set sft.steps=N");
     }
     config.train.steps = 0;
-    start(config, &args.runs)
+    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
+    start(&parts, config, &args.runs)
 }
 
-fn start(config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
+fn start(parts: &RunParts, config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
     let root = runs.join(&config.name);
-    train(|observer| Run::start_with(&worlds::parts(), config, &root, observer))
+    train(|observer| Run::start_with(parts, config, &root, observer))
 }
 
 /// Opens a run and trains it to the end or to Ctrl-C.

@@ -75,6 +75,11 @@ fn a_run_is_checked_and_planned_and_nothing_is_written() {
         ("prompt.template=nothing", "nothing"),
         ("policy.model=nothing", "nothing"),
         ("sft.steps=3  --warm-start=no-run", "no-run: is not a run directory"),
+        // No prompt of the world is that short; the warm start would have been for nothing.
+        (
+            "env.max_turns=1  rollout.max_context=16  rollout.max_response_tokens=8",
+            "rollout.max_context: is 16, and no first prompt fits: the shortest of the first step has ",
+        ),
     ] {
         let arguments: Vec<&str> = wrong.split("  ").collect();
         let output = dry_run(folder.path(), &arguments);
@@ -82,6 +87,41 @@ fn a_run_is_checked_and_planned_and_nothing_is_written() {
         assert_eq!(output.status.code(), Some(2), "{wrong}");
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// Settings whose plan no machine holds: as many tokens at a time as may be set, in as many lanes.
+const TOO_LARGE: [&str; 2] = ["train.micro_batch_tokens=100000000", "train.lanes=256"];
+
+#[test]
+fn what_does_not_fit_is_refused_unless_told_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = dry_run(folder.path(), &TOO_LARGE);
+    assert_eq!(output.status.code(), Some(2));
+    let (plan, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(plan.contains("DOES NOT FIT"), "{plan}");
+    assert!(error.contains("this run may need") && error.contains("pass --ignore-memory"), "{error}");
+    assert!(
+        stdout(&dry_run(folder.path(), &[&TOO_LARGE[..], &["--ignore-memory"]].concat()))
+            .contains("DOES NOT FIT")
+    );
+    // Training refuses the same, before it has made anything.
+    let train = |more: &[&str]| {
+        let arguments = [&["train", "eval.tasks=1", "train.steps=0"], SMALL_WORLD, &TOO_LARGE, more].concat();
+        Command::new(env!("CARGO_BIN_EXE_turnwise"))
+            .current_dir(folder.path())
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let output = train(&[]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("pass --ignore-memory to start it anyway"), "{error}");
+    assert!(!folder.path().join("runs/run").exists());
+    let output = train(&["train.steps=0", "--ignore-memory"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && error.contains("warning: this run may need"), "{error}");
 }
 
 /// The config of a model of 7.6 billion weights, none of which are there.
@@ -99,7 +139,7 @@ fn a_large_model_is_planned_from_its_config_alone() {
     std::fs::create_dir(&model).unwrap();
     std::fs::write(model.join("config.json"), SEVEN_BILLION).unwrap();
     for path in ["model", "model/config.json"] {
-        let text = stdout(&dry_run(folder.path(), &[&format!("policy.model={path}")]));
+        let text = stdout(&dry_run(folder.path(), &[&format!("policy.model={path}"), "--ignore-memory"]));
         assert!(text.contains("model: 7615616512 parameters"), "{text}");
         // 7.6 billion numbers of 4 bytes, and two moments of each.
         assert!(text.contains("28.37 GiB") && text.contains("56.74 GiB"), "{text}");
@@ -119,7 +159,8 @@ fn the_hub_s_configs_are_planned() {
         [("Qwen2.5-7B", 7_615_616_512u64), ("Qwen3-8B", 8_190_735_360), ("Llama-3.1-8B", 8_030_261_248)]
     {
         let path = Path::new(&data).join("hf_configs").join(format!("{name}.config.json"));
-        let text = stdout(&dry_run(folder.path(), &[&format!("policy.model={}", path.display())]));
+        let model = format!("policy.model={}", path.display());
+        let text = stdout(&dry_run(folder.path(), &[&model, "--ignore-memory"]));
         assert!(text.contains(&format!("model: {parameters} parameters")), "{name}: {text}");
     }
     assert!(is_empty(folder.path()));

@@ -102,6 +102,16 @@ impl Served {
         answer
     }
 
+    /// A form that a page of this site made a browser send.
+    fn post_from(&self, origin: &str) -> String {
+        let mut stream = TcpStream::connect(&self.1).unwrap();
+        let head = format!("POST /visit/1 HTTP/1.1\r\nHost: {}\r\nOrigin: {origin}\r\n", self.1);
+        write!(stream, "{head}Content-Length: 12\r\n\r\nsearch=a+mug").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
     /// Document that the browser makes of a page; `None` after saying that there is no browser.
     fn browse(&self, path: &str) -> Option<String> {
         let names = ["chromium", "chromium-browser", "google-chrome"];
@@ -169,6 +179,19 @@ fn a_person_clicks_through_the_shop_in_a_browser() {
     assert!(shop.ask("PUT", "/visit/1", "").starts_with("HTTP/1.1 405 "));
     assert!(shop.ask("POST", "/", "").starts_with("HTTP/1.1 405 "));
     assert!(shop.ask_as("example.org", "GET", "/visit/1", "").starts_with("HTTP/1.1 403 "));
+}
+
+#[test]
+fn forms_of_other_sites_change_nothing() {
+    let shop = Served::start();
+    shop.ask("GET", "/", "");
+    let before = shop.ask("GET", "/visit/1", "");
+    for other in ["http://example.org", "null"] {
+        assert!(shop.post_from(other).starts_with("HTTP/1.1 403 "), "{other}");
+        assert_eq!(shop.ask("GET", "/visit/1", ""), before, "{other}");
+    }
+    assert!(shop.post_from(&format!("http://{}", shop.1)).starts_with("HTTP/1.1 303 "));
+    assert_ne!(shop.ask("GET", "/visit/1", ""), before);
 }
 
 #[test]

@@ -1,16 +1,21 @@
-//! A process and its children, as a group that is killed together.
+//! A process and whatever it started: a group that ends together, and with this process.
 
 use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 
-/// A process that leads its own group. On Unix, its children are in that group unless they leave
-/// it.
+use super::strays;
+use super::watchdog::Watchdog;
+
+/// A process that leads a group of its own; on Unix, whatever it starts is in that group unless it leaves it.
 ///
-/// The group is killed after its leader has ended and before it is reaped, so that its id cannot be
-/// reused. On other systems only the leader is killed.
+/// The group is killed when its leader has ended and before that is reaped: until then nothing else can have its number. On Linux
+/// so is what has left the group. Elsewhere the leader alone is killed.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Child,
+    mark: String,
+    /// Ends all of it where this process is killed.
+    watchdog: Option<Watchdog>,
     ended: bool,
     status: Option<ExitStatus>,
 }
@@ -20,7 +25,10 @@ impl Group {
     pub(super) fn spawn(command: &mut Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(command, 0);
-        Ok(Self { leader: command.spawn()?, ended: false, status: None })
+        let mark = strays::new_mark();
+        let leader = command.env(strays::VARIABLE, &mark).spawn()?;
+        let watchdog = Watchdog::start(leader.id(), &mark);
+        Ok(Self { leader, mark, watchdog, ended: false, status: None })
     }
 
     /// Its input and output, the first time.
@@ -38,7 +46,7 @@ impl Group {
                     self.reap();
                 }
                 // It is no child any more (where `SIGCHLD` is ignored), and its number may be that of another.
-                Err(_) => self.ended = true,
+                Err(_) => self.forget(),
             }
         }
         self.ended
@@ -60,7 +68,16 @@ impl Group {
     }
 
     fn reap(&mut self) {
+        // While the group's number is still its own.
+        self.watchdog = None;
         self.status = self.leader.wait().ok();
+        self.forget();
+    }
+
+    /// Leaves nothing behind but the exit.
+    fn forget(&mut self) {
+        self.watchdog = None;
+        strays::kill(&self.mark);
         self.ended = true;
     }
 }
@@ -98,6 +115,8 @@ fn number(child: &Child) -> Option<rustix::process::Pid> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::io::Read as _;
+    use std::process::Stdio;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -133,6 +152,41 @@ mod tests {
         // Nothing is left to be killed or to be asked.
         group.kill();
         assert!(group.has_ended() && group.status().is_some());
+    }
+
+    /// A process that has a session of its own, and one whose parent has ended besides.
+    #[test]
+    fn what_has_left_the_group_is_killed_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("children");
+        let script = format!(
+            "setsid sleep 60 & echo $! >> {path}; (setsid sh -c 'sleep 60 & echo $! >> {path}')",
+            path = path.display()
+        );
+        let children = || {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let children: Vec<String> = text.lines().map(str::to_owned).collect();
+            assert_eq!(children.len(), 2);
+            children
+        };
+        // The leader ends by itself.
+        let mut group = Group::spawn(Command::new("sh").args(["-c", &script])).unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while !group.has_ended() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(group.status().and_then(|status| status.code()), Some(0));
+        assert!(children().iter().all(|child| ends(child)));
+        // The leader is killed.
+        std::fs::remove_file(&path).unwrap();
+        let mut group = Group::spawn(
+            Command::new("sh").args(["-c", &format!("{script}; echo; sleep 60")]).stdout(Stdio::piped()),
+        )
+        .unwrap();
+        let mut ready = [0];
+        group.take_pipes().1.unwrap().read_exact(&mut ready).unwrap();
+        group.kill();
+        assert!(children().iter().all(|child| ends(child)));
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! | [`protocol`] | the messages |
 //! | [`program`] | the program: its process, its threads |
 //! | `group` | that process and whatever it started |
+//! | `strays` | what has left that group |
+//! | `watchdog` | the end of all of it where this process is killed |
+//! | `listing` | its tasks, page by page |
 //! | [`error`] | failures of requests to it |
 //! | [`world`] | the [`turnwise_core::TaskSet`] over it |
 //!
@@ -33,8 +36,11 @@
 
 pub mod error;
 mod group;
+mod listing;
 pub mod program;
 pub mod protocol;
+mod strays;
+mod watchdog;
 pub mod world;
 
 pub use world::{ProcessConfig, ProcessKind, ProcessSet};

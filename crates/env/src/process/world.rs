@@ -19,10 +19,9 @@ use crate::demonstration::{
 use crate::world::{OpenOptions, Usual, World, WorldKind};
 
 use super::error::ProcessError;
+use super::listing;
 use super::program::{Process, Program, ProgramSettings, read_answer};
-use super::protocol::{
-    Demonstrated, EpisodeAction, ManyStepped, Request, Seen, Started, Stepped, TaskPage, Welcome,
-};
+use super::protocol::{Demonstrated, EpisodeAction, ManyStepped, Request, Seen, Started, Stepped, Welcome};
 
 /// The settings of a world that a program serves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -63,9 +62,6 @@ impl Default for ProcessConfig {
     }
 }
 
-/// Number of tasks per request.
-const PAGE: usize = 1000;
-
 /// A world that a program serves.
 #[derive(Clone, Debug)]
 pub struct ProcessSet(Arc<Served>);
@@ -101,8 +97,9 @@ impl ProcessSet {
         let process = programs[0].process().map_err(fatal)?;
         let welcome = process.welcome().clone();
         let mut tasks = Vec::new();
+        let mut room = listing::Room::default();
         for split in &welcome.splits {
-            tasks.push((split.clone(), list(&process, split)?));
+            tasks.push((split.clone(), listing::list(&process, split, &mut room)?));
         }
         Ok(Self(Arc::new(Served { programs, welcome, tasks, max_turns, next: AtomicU64::new(0) })))
     }
@@ -207,43 +204,6 @@ impl WorldKind for ProcessKind {
     fn usual(&self) -> Usual<'static> {
         Usual { template: "plain", ..Usual::default() }
     }
-}
-
-/// Returns all tasks of a split.
-fn list(process: &Process, split: &str) -> Result<Vec<Task>, EnvError> {
-    let mut tasks: Vec<Task> = Vec::new();
-    let mut offset = 0;
-    loop {
-        let request = Request::Tasks { split, offset, limit: PAGE };
-        let page: TaskPage = process.ask(&request).map_err(|error| EnvError::Other(error.to_string()))?;
-        for listed in page.tasks {
-            let number = tasks.len();
-            let task = read_task(listed).map_err(|reason| {
-                EnvError::Other(format!("env.command: task number {number} of the split `{split}`: {reason}"))
-            })?;
-            tasks.push(task);
-        }
-        match page.next {
-            None => return Ok(tasks),
-            Some(next) if next > offset => offset = next,
-            Some(next) => {
-                return Err(EnvError::Other(format!(
-                    "env.command: `tasks` of the split `{split}` answers with next = {next} at offset {offset}; the next page \
-                     begins further on, and the last page has no next"
-                )));
-            }
-        }
-    }
-}
-
-fn read_task(mut listed: Value) -> Result<Task, String> {
-    let fields = listed.as_object_mut().ok_or("a task is an object with `id` and `goal`")?;
-    fields.entry("kind").or_insert_with(|| "task".into());
-    let known = ["id", "kind", "goal", "metadata", "digest", "limits"];
-    if let Some(unknown) = fields.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(format!("unknown key `{unknown}`; what is the world's own goes under `metadata`"));
-    }
-    serde_json::from_value(listed).map_err(|error| error.to_string())
 }
 
 fn as_listed(task: &Task) -> Result<Value, EnvError> {

@@ -95,8 +95,14 @@ impl Setting {
         let world = World::new(&config.env, &config.splits(), &mut |_| ())?;
         let template = template(config)?;
         let directory = RunDirectory::planned(&self.path("planned"))?;
-        let run =
-            NewRun { config, phase: Phase::Rl, world: &world, template: &template, directory: &directory };
+        let run = NewRun {
+            config,
+            phase: Phase::Rl,
+            world: &world,
+            template: &template,
+            directory: &directory,
+            ignore_memory: false,
+        };
         Ok(SOURCE.start(&run, &mut NoopObserver)?.0)
     }
 

@@ -56,6 +56,7 @@ pub use load::{
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::presets;
 pub use rollout::{Layout, OnError, RolloutConfig};
+pub use rules::check_run_name;
 use serde::{Deserialize, Serialize};
 pub use train::{Shuffle, TrainConfig};
 use turnwise_credit::{CreditConfig, Pipeline};
@@ -342,10 +343,10 @@ pub struct SftConfig {
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Probability of inserting an action that the environment does not understand before a step,
-    /// without loss on it, so that the policy has seen failures. Not with JSON-lines and server
-    /// environments.
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    /// Before a step, an action that the world does not understand is inserted with this probability,
+    /// without loss on it, so that the policy has seen failures. Worlds over JSON lines or behind servers insert none.
+    // Above that hardly any demonstration reaches its goal.
+    #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,
     /// Tokens in one update.
     #[schemars(range(min = 1, max = 100000000))]

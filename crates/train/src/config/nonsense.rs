@@ -115,6 +115,12 @@ const NONSENSE: &[(&str, &str)] = &[
     ("name=a/b", "name"),
     ("name=..", "name"),
     ("name=", "name"),
+    ("name=-rf", "name: is \"-rf\"; it must be a plain folder name"),
+    ("name=\"a\\u0000b\"", "name: is \"a\\0b\"; it must be"),
+    ("name=\"a\\nb\"", "name: is \"a\\nb\"; it must be"),
+    ("name=\"a\\tb\"", "name: is \"a\\tb\"; it must be"),
+    ("name=\"\\u001b[2J\"", "name: is \"\\u{1b}[2J\"; it must be"),
+    ("name=\"a\\u202eb\"", "name: is \"a\\u{202e}b\"; it must be"),
     ("seed=-1", "seed"),
     ("prompt.template=webshop", "prompt.template: is \"webshop\", a template of another world"),
     ("prompt.template=alfworld-compat", "Did you mean \"alfworld-compact\"?"),
@@ -202,6 +208,10 @@ const WORLDS: &[(&str, &str)] = &[
     ("env.kind=webshop  env.goals=robot", "env.goals"),
     ("env.kind=webshop  prompt.template=alfworld", "prompt.template"),
     ("sft.invalid_action_prob=1", "sft.invalid_action_prob"),
+    (
+        "sft.invalid_action_prob=0.999999",
+        "sft.invalid_action_prob = 0.999999: must be at least 0 and at most 0.9",
+    ),
     ("env.kind=webshop  env.expert.option_drop_prob=2", "env.expert.option_drop_prob"),
     ("env.expert.option_drop_prob=0.5", "env.expert"),
     ("env.kind=search  preset=has-progressive", "credit.refinements: `has` takes credit from progress"),
@@ -225,4 +235,18 @@ fn nonsense_is_refused_and_named() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), NONSENSE.len() + WORLDS.len(), wrong.join("\n"));
+}
+
+#[test]
+fn names_of_runs_fit_every_file_system() {
+    let named = |name: &str| {
+        load(&ConfigSource { overrides: vec![format!("name={name}")], ..ConfigSource::default() })
+    };
+    for name in ["grpo-seed-0", "läuft 漢字", "a".repeat(200).as_str()] {
+        assert_eq!(named(name).unwrap().name, name);
+    }
+    // 300 bytes of letters, and of fewer letters of several bytes.
+    for name in ["a".repeat(300), "漢".repeat(100)] {
+        assert!(named(&name).unwrap_err().to_string().contains("at most 200 bytes"), "{name}");
+    }
 }

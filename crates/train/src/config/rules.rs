@@ -8,7 +8,7 @@ use turnwise_credit::{Pipeline, TurnField};
 use turnwise_decompose::JudgeError;
 use turnwise_model::{Device, LoraConfig, ModelError};
 use turnwise_objective::{Loss, RatioKind};
-use turnwise_settings::{Problem, SettingsError, problems, suggest};
+use turnwise_settings::{Problem, SettingsError, is_hidden, problems, suggest};
 
 use super::load::schema_with;
 use super::{
@@ -16,7 +16,26 @@ use super::{
 };
 use crate::TrainError;
 
-/// Maximum trajectories of a step.
+/// Longest name of a run in bytes: file systems have 255, and files beside the run have its name with an ending.
+const LONGEST_NAME: usize = 200;
+
+/// Refuses a name that some file system cannot hold, or that a shell or a person may read as something else.
+///
+/// # Errors
+/// What a name must be.
+pub fn check_run_name(name: &str) -> Result<(), &'static str> {
+    let is_foreign = |character| matches!(character, '/' | '\\' | '\n' | '\t') || is_hidden(character);
+    let length = 1..=LONGEST_NAME;
+    if length.contains(&name.len()) && !name.starts_with(['.', '-']) && !name.contains(is_foreign) {
+        return Ok(());
+    }
+    Err(
+        "it must be a plain folder name of at most 200 bytes, without slashes, control characters or bidirectional marks, \
+         and without a dot or hyphen in front",
+    )
+}
+
+/// Most trajectories of a step.
 const MOST_TRAJECTORIES: usize = 1 << 20;
 
 /// Maximum weights of a model from scratch, which is meant to be small.
@@ -89,11 +108,8 @@ impl Rules<'_> {
 
     fn run(&mut self) {
         let name = &self.config.name;
-        if name.is_empty() || name.contains(['/', '\\']) || name.starts_with('.') {
-            self.fail(
-                "name",
-                format!("is {name:?}; it must be a plain folder name, without slashes or a dot in front"),
-            );
+        if let Err(reason) = check_run_name(name) {
+            self.fail("name", format!("is {name:?}; {reason}"));
         }
     }
 

@@ -18,19 +18,17 @@ use crate::setup::World;
 /// Texts that a tokenizer is trained on when the policy is made from scratch.
 const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
 
-/// Makes a small policy from scratch: a tokenizer for the world's own text and random weights.
+/// Makes a small policy of [`scratch_parts`]: random weights.
 pub(crate) fn policy_from_scratch(
     config: &Config,
-    world: &World,
-    template: &PromptTemplate,
-    observer: &mut dyn Observer,
+    model: ModelConfig,
+    tokenizer: Tokenizer,
 ) -> Result<Policy, TrainError> {
-    let (model, tokenizer) = scratch_parts(config, world, template, observer)?;
     let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
     Ok(Policy { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
 }
 
-/// Returns the shape of the small policy and its tokenizer.
+/// The shape of a small policy, and a tokenizer for the world's own text.
 pub(crate) fn scratch_parts(
     config: &Config,
     world: &World,

@@ -9,6 +9,7 @@ use turnwise_model::{
     AdapterLayout, Device, LoraConfig, MemoryPlan, ModelConfig, ParameterLayout, PlanPhase, PlanSettings,
 };
 
+use crate::TrainError;
 use crate::config::{Config, ServedWeights};
 use crate::learners::settings::learner_config;
 use crate::record::observer::{Event, Observer};
@@ -169,14 +170,26 @@ impl MemoryReport {
         })?
     }
 
-    /// Returns one line to warn with where it does not fit.
-    pub fn warning(&self) -> Option<String> {
+    /// Refuses a run that does not fit. With `ignore` the reason comes back as a warning instead.
+    ///
+    /// # Errors
+    /// [`TrainError::Memory`]
+    pub fn check(&self, ignore: bool) -> Result<Option<String>, TrainError> {
+        match self.shortage() {
+            None => Ok(None),
+            Some(reason) if ignore => Ok(Some(format!("warning: {reason}"))),
+            Some(reason) => Err(TrainError::Memory(reason)),
+        }
+    }
+
+    /// What is missing and what to change, where it does not fit.
+    fn shortage(&self) -> Option<String> {
         let device = self.device.iter().map(|device| ("device", device));
         let (place, memory) =
             device.chain([("machine", &self.machine)]).find(|(_, memory)| memory.fits() == Some(false))?;
         let size = memory.size?;
         let mut text = format!(
-            "warning: this run may need {:.1} GiB of memory and the {place} has {:.1} GiB",
+            "this run may need {:.1} GiB of memory and the {place} has {:.1} GiB",
             memory.plan.peak() as f64 / GIB,
             size as f64 / GIB
         );
@@ -231,11 +244,17 @@ impl MemoryReport {
     }
 }
 
-/// Warns the observer if a run may not fit.
-pub(crate) fn warn(config: &Config, model: &ModelConfig, observer: &mut dyn Observer) {
-    if let Some(warning) = MemoryReport::new(config, model).warning() {
+/// [`MemoryReport::check`] of a run that starts: its observer gets the warning.
+pub(crate) fn check(
+    config: &Config,
+    model: &ModelConfig,
+    ignore: bool,
+    observer: &mut dyn Observer,
+) -> Result<(), TrainError> {
+    if let Some(warning) = MemoryReport::new(config, model).check(ignore)? {
         observer.event(Event::Note(warning));
     }
+    Ok(())
 }
 
 /// Bytes as people read them.
@@ -418,7 +437,7 @@ mod tests {
         let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
         let mut report = MemoryReport::new(&config, &model);
         report.machine.size = Some(report.total());
-        assert!(report.warning().is_none() && report.to_string().contains("fits: 100 %"));
+        assert!(report.check(false).unwrap().is_none() && report.to_string().contains("fits: 100 %"));
         assert!(!report.to_string().contains("room to keep"));
         let sum = report.machine.plan.sum();
         assert!(sum > report.total());
@@ -427,10 +446,12 @@ mod tests {
             assert_eq!(report.to_string().contains("room to keep freed memory"), keeps, "{size}");
         }
         report.machine.size = Some(report.total() - 1);
-        let (text, warning) = (report.to_string(), report.warning().unwrap());
+        let (text, warning) = (report.to_string(), report.check(true).unwrap().unwrap());
         assert!(text.contains("DOES NOT FIT"), "{text}");
         assert!(text.contains("train.recompute_layers = true brings it to"), "{text}");
         assert!(warning.contains("train.lanes = 1 would bring it to"), "{warning}");
+        let error = report.check(false).unwrap_err().to_string();
+        assert!(error.contains("train.lanes = 1 would") && error.contains("--ignore-memory"), "{error}");
         assert!(report.advice.windows(2).all(|pair| pair[0].1 <= pair[1].1));
     }
 
@@ -455,7 +476,7 @@ mod tests {
         let unknown = reference.device.as_ref().unwrap().size.is_none();
         assert_eq!(reference.to_string().contains("policy.device_memory"), unknown, "{reference}");
         let (small, _) = report(&["policy.device_memory=1.5", "objective.kl.coef=0.1"]);
-        let (text, warning) = (small.to_string(), small.warning().unwrap());
+        let (text, warning) = (small.to_string(), small.check(true).unwrap().unwrap());
         assert!(text.contains("DOES NOT FIT this device's 1.50 GiB"), "{text}");
         assert!(text.contains("policy.lora = { rank = 32 } brings it to"), "{text}");
         assert!(warning.contains("the device has 1.5 GiB; ") && small.fits() == Some(false), "{warning}");

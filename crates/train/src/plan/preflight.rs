@@ -13,12 +13,14 @@ use turnwise_settings::{Problem, SettingsError};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, PolicyLearnerConfig};
 use crate::learners::scratch;
 use crate::plan::memory::{self, MemoryReport};
 use crate::record::directory::RunDirectory;
 use crate::record::observer::{Event, Observer};
 use crate::record::panels::{self, Panels};
+use crate::rollout::first_prompts;
+use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
 /// Report of a dry run.
@@ -34,8 +36,10 @@ pub struct Preflight {
     pub missing: Vec<String>,
     /// Memory that the run needs.
     pub memory: MemoryReport,
-    /// Bytes of disk needed in the folder shared with inference servers
-    /// (`rollout.engine.adapter_dir`), if they get all weights.
+    /// True if the policy is trained in this process, and `memory` is what it takes here.
+    pub trained_here: bool,
+    /// Bytes of disk that it needs in the folder that it shares with inference servers (`rollout.engine.adapter_dir`), where
+    /// it hands them all weights.
     pub shared_folder: Option<u64>,
 }
 
@@ -134,7 +138,9 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     };
     check_context(config, model.max_position_embeddings)?;
     if let Some(tokenizer) = tokenizer {
-        setup::chat(config, &tokenizer)?;
+        let chat = setup::chat(config, &tokenizer)?;
+        let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+        first_prompts::check(config, &world, prompter)?;
     }
     for (lora, critic) in [(config.policy.lora.as_ref(), false), (config.critic_lora(), true)] {
         if let Some(lora) = lora {
@@ -148,6 +154,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
         parameters,
         shared_folder: memory::shared_folder(config, parameters),
         memory: MemoryReport::new(config, &model),
+        trained_here: matches!(config.policy.learner, PolicyLearnerConfig::Native),
         model,
         tasks,
         missing,
@@ -197,6 +204,16 @@ fn model_of(
         }
     };
     Ok((model, tokenizer))
+}
+
+impl Preflight {
+    /// Refuses what [`crate::Run::start`] refuses for its memory. With `ignore` the reason comes back as a warning instead.
+    ///
+    /// # Errors
+    /// [`TrainError::Memory`]
+    pub fn check_memory(&self, ignore: bool) -> Result<Option<String>, TrainError> {
+        if self.trained_here { self.memory.check(ignore) } else { Ok(None) }
+    }
 }
 
 impl Display for Preflight {

@@ -11,18 +11,18 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use turnwise_core::{
-    Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId, SampleError,
+    Completion, EnvError, Environment, FinishReason, Observation, Purpose, RequestId, SampleError,
     SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence, Trajectory, Turn,
     TurnSpan,
 };
-use turnwise_env::prompt::{PromptKind, PromptView};
-use turnwise_text::{TextError, Tokenizer};
+use turnwise_env::prompt::PromptKind;
+use turnwise_text::TextError;
 
 use super::pool::{LanePool, Outcome, Ticket};
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 use crate::config::{Layout, Validity};
-use crate::rollout::prompting::Prompter;
+use crate::rollout::prompting::{Prompter, view};
 
 /// A trajectory under way.
 struct Live {
@@ -193,7 +193,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         };
         match begun {
             Ok((environment, observation)) => {
-                let observation = self.shorten(observation, &job.task);
+                let observation = self.prompter().shorten(observation, &job.task);
                 let prompt = match self.first_prompt(job, &observation) {
                     Ok(prompt) => prompt,
                     Err(error) => {
@@ -228,37 +228,14 @@ impl<'a, S: Sampler> Lane<'a, S> {
         params
     }
 
-    /// Truncates the observation to the task's token limit, at a character boundary.
-    fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
-        let Some(mut room) = task.limits.observation_tokens else { return observation };
-        for part in &mut observation.parts {
-            let (Part::Text { text } | Part::ToolResult { text, .. }) = part else { continue };
-            let tokens = self.context.tokenizer.encode(text);
-            if tokens.len() > room {
-                *text = whole_text(self.context.tokenizer, &tokens[..room]);
-            }
-            room = room.saturating_sub(tokens.len());
-        }
-        observation
-    }
-
     fn prompter(&self) -> Prompter<'_> {
         let RolloutContext { template, tokenizer, chat, .. } = *self.context;
         Prompter { template, tokenizer, chat }
     }
 
     fn first_prompt(&self, job: &Job, observation: &Observation) -> Result<Vec<u32>, TextError> {
-        let Job { task, preamble, .. } = job;
-        let template = self.context.template;
-        let words = observation.text();
-        let seen = (&*words, observation.admissible.as_slice());
-        let text = match self.context.layout {
-            Layout::Concatenated => template.render_concatenated_first(&view(task, seen, &[], 0, 0)),
-            Layout::Windowed => {
-                template.render(&view(task, seen, &[], 0, self.context.history), PromptKind::Full)
-            }
-        };
-        self.prompter().start(&format!("{preamble}{text}"))
+        let RolloutContext { layout, history, .. } = *self.context;
+        self.prompter().first(layout, history, &job.task, observation, &job.preamble)
     }
 
     /// Requests the next response, or ends the trajectory if that is impossible.
@@ -359,7 +336,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             metric.merge_into(&mut live.trajectory.metrics);
         }
         live.trajectory.success = step.success;
-        live.observation = self.shorten(step.observation, &live.trajectory.task);
+        live.observation = self.prompter().shorten(step.observation, &live.trajectory.task);
         if step.terminated {
             return Ok(Some(self.end(live, StopReason::Terminated)));
         }
@@ -424,31 +401,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 }
 
-/// Decodes truncated tokens without a partial character at the end.
-fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
-    let is_cut = |tokens: &[u32]| {
-        let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
-        let rest = bytes.utf8_chunks().last().map_or(b"".as_slice(), |chunk| chunk.invalid());
-        // What more bytes could make a character of has no length as an error.
-        std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none())
-    };
-    while let Some((_, before)) = tokens.split_last().filter(|_| is_cut(tokens)) {
-        tokens = before;
-    }
-    tokenizer.decode(tokens)
-}
-
-fn view<'a>(
-    task: &'a Task,
-    (text, admissible): (&'a str, &'a [String]),
-    history: &'a [(String, String)],
-    turn: usize,
-    window: usize,
-) -> PromptView<'a> {
-    PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
-}
-
-/// Records prompt and sampled ids; nothing is tokenized twice.
+/// Keeps the ids that were seen and sampled; nothing is ever tokenised a second time.
 fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let turn = live.trajectory.turns.len();
     let mut tokens = std::mem::take(&mut live.prompt);
@@ -461,28 +414,5 @@ fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
             sequence.spans.push(span);
         }
         _ => live.trajectory.sequences.push(TokenSequence { tokens, spans: vec![span] }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use turnwise_text::TokenizerConfig;
-
-    use super::*;
-
-    #[test]
-    fn a_cut_text_ends_with_a_whole_character() {
-        // Tokens are bytes.
-        let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-        let ids = tokenizer.encode("né日🦙\u{fffd}x");
-        let cut = |room: usize| whole_text(&tokenizer, &ids[..room]);
-        let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
-        let found: Vec<String> = (0..expected.len()).map(cut).collect();
-        assert_eq!(found, expected);
-        // A character that says that there was none is whole, and bytes that are no text further before change nothing.
-        assert_eq!(cut(13), "né日🦙\u{fffd}");
-        assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
-        let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();
-        assert_eq!(whole_text(&tokenizer, &broken), "\u{fffd}n");
     }
 }

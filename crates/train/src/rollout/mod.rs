@@ -10,12 +10,14 @@
 //! | `mod.rs` | the lanes of a rollout and what they share |
 //! | `lane` | one lane: its trajectories from reset to end |
 //! | [`pool`] | environments on threads of their own, with timeouts and retries |
+//! | `first_prompts` | the check that first prompts fit the context |
 //! | `faults` | trajectories that ended through no fault of the policy |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
 
 pub mod actor;
 pub mod engines;
 pub(crate) mod faults;
+pub(crate) mod first_prompts;
 mod lane;
 pub mod pool;
 pub mod prompting;

@@ -8,12 +8,14 @@
 
 use std::borrow::Cow;
 
-use turnwise_core::{FinishReason, Reasoning};
+use turnwise_core::{FinishReason, Observation, Part, Reasoning, Task};
 use turnwise_env::parse::ActionParser;
-use turnwise_env::prompt::{PromptTemplate, PromptView};
+use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
 use turnwise_text::TextError;
 use turnwise_text::Tokenizer;
 use turnwise_text::chat::ChatFormat;
+
+use crate::config::Layout;
 
 /// Makes tokens of prompts and text of responses.
 #[derive(Clone, Copy)]
@@ -27,7 +29,43 @@ pub struct Prompter<'a> {
 }
 
 impl Prompter<'_> {
-    /// Returns a prompt that starts a sequence.
+    /// Returns the prompt of an episode's first turn, with `preamble` before it.
+    ///
+    /// # Errors
+    /// As [`Prompter::start`].
+    pub(crate) fn first(
+        &self,
+        layout: Layout,
+        history: usize,
+        task: &Task,
+        observation: &Observation,
+        preamble: &str,
+    ) -> Result<Vec<u32>, TextError> {
+        let words = observation.text();
+        let seen = (&*words, observation.admissible.as_slice());
+        let text = match layout {
+            Layout::Concatenated => self.template.render_concatenated_first(&view(task, seen, &[], 0, 0)),
+            Layout::Windowed => self.template.render(&view(task, seen, &[], 0, history), PromptKind::Full),
+        };
+        self.start(&format!("{preamble}{text}"))
+    }
+
+    /// The observation within the task's limit of tokens: the texts are cut where it is reached, before a character that does
+    /// not fit whole.
+    pub(crate) fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
+        let Some(mut room) = task.limits.observation_tokens else { return observation };
+        for part in &mut observation.parts {
+            let (Part::Text { text } | Part::ToolResult { text, .. }) = part else { continue };
+            let tokens = self.tokenizer.encode(text);
+            if tokens.len() > room {
+                *text = whole_text(self.tokenizer, &tokens[..room]);
+            }
+            room = room.saturating_sub(tokens.len());
+        }
+        observation
+    }
+
+    /// A prompt that starts a sequence.
     ///
     /// # Errors
     /// Fails if the chat template rejects the text or cannot be rendered. Without a chat format there are none.
@@ -113,8 +151,32 @@ impl Prompter<'_> {
     }
 }
 
-/// Returns the rest of a reply after the chat template's opening: the rest of an open thought, or
-/// its end.
+/// The text of tokens that a cut has left, without the last ones where those are the beginning of a character.
+fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
+    let is_cut = |tokens: &[u32]| {
+        let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
+        let rest = bytes.utf8_chunks().last().map_or(b"".as_slice(), |chunk| chunk.invalid());
+        // What more bytes could make a character of has no length as an error.
+        std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none())
+    };
+    while let Some((_, before)) = tokens.split_last().filter(|_| is_cut(tokens)) {
+        tokens = before;
+    }
+    tokenizer.decode(tokens)
+}
+
+/// The parts of a prompt.
+pub(super) fn view<'a>(
+    task: &'a Task,
+    (text, admissible): (&'a str, &'a [String]),
+    history: &'a [(String, String)],
+    turn: usize,
+    window: usize,
+) -> PromptView<'a> {
+    PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
+}
+
+/// The rest of a reply after what the chat template has written of it: of a thought that is open there, its rest or its end.
 fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);
@@ -125,5 +187,28 @@ fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     match text.trim_start().strip_prefix("<think>") {
         Some(thought) => Cow::Borrowed(thought),
         None => Cow::Owned(format!("\n</think>\n\n{}", text.trim_start())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_text::TokenizerConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_cut_text_ends_with_a_whole_character() {
+        // Tokens are bytes.
+        let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
+        let ids = tokenizer.encode("né日🦙\u{fffd}x");
+        let cut = |room: usize| whole_text(&tokenizer, &ids[..room]);
+        let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
+        let found: Vec<String> = (0..expected.len()).map(cut).collect();
+        assert_eq!(found, expected);
+        // A character that says that there was none is whole, and bytes that are no text further before change nothing.
+        assert_eq!(cut(13), "né日🦙\u{fffd}");
+        assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
+        let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();
+        assert_eq!(whole_text(&tokenizer, &broken), "\u{fffd}n");
     }
 }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use toml::{Table, Value};
 
 use crate::TrainError;
-use crate::config::{Config, differences, list_differences, load_resolved_with};
+use crate::config::{Config, PolicyLearnerConfig, differences, list_differences, load_resolved_with};
 use crate::learners::Learners;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::open_device;
-use crate::plan::preflight::{Checked, checked};
+use crate::plan::memory;
+use crate::plan::preflight::{Checked, checked, shape_of};
 use crate::record::abandoned::abandon_cut_off_start;
 use crate::record::checkpoint::{self, Checkpoint, CheckpointState};
 use crate::record::directory::{Phase, Position, RunDirectory};
@@ -167,6 +168,12 @@ impl Run {
         RunDecomposer::check_service(&config)?;
         let Checked { directory, world, panels, .. } = checked(&config, root, observer)?;
         open_device(&config, observer)?;
+        // A service's policy takes no memory here.
+        if matches!(config.policy.learner, PolicyLearnerConfig::Native)
+            && let Ok((_, model)) = shape_of(&found.path.join("policy"))
+        {
+            memory::check(&config, &model, parts.ignore_memory, observer)?;
+        }
         let lock = RunLock::take(directory.root())?;
         RunDirectory::check_free(directory.root())?;
         abandon_cut_off_start(directory.root())?;

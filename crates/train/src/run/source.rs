@@ -10,7 +10,7 @@ use crate::TrainError;
 use crate::config::{Config, PolicyLearnerConfig};
 use crate::learners::begin_weights;
 use crate::learners::policy::{NativePolicy, PolicyLearner};
-use crate::learners::scratch::policy_from_scratch;
+use crate::learners::scratch::{policy_from_scratch, scratch_parts};
 use crate::plan::{memory, preflight};
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::{Phase, RunDirectory};
@@ -32,6 +32,8 @@ pub struct NewRun<'a> {
     pub template: &'a PromptTemplate,
     /// Its directory, which may not be there yet.
     pub directory: &'a RunDirectory,
+    /// Start it even if its plan needs more memory than there is.
+    pub ignore_memory: bool,
 }
 
 /// Creates policies for runs. [`NativeSource`] follows the config; other sources provide remote
@@ -77,15 +79,15 @@ impl PolicySource for NativeSource {
         let config = run.config;
         let policy = if let Some(path) = &config.policy.model {
             let folder = policy_folder(path, &mut |note| observer.event(Event::Note(note)))?;
-            // Said before the weights are read, which may be what does not fit.
+            // Before the weights are read, which may be what does not fit.
             if let Ok((_, model)) = preflight::shape_of(&folder) {
-                memory::warn(config, &model, observer);
+                memory::check(config, &model, run.ignore_memory, observer)?;
             }
             Policy::load(&folder)?
         } else {
-            let policy = policy_from_scratch(config, run.world, run.template, observer)?;
-            memory::warn(config, policy.weights.config(), observer);
-            policy
+            let (model, tokenizer) = scratch_parts(config, run.world, run.template, observer)?;
+            memory::check(config, &model, run.ignore_memory, observer)?;
+            policy_from_scratch(config, model, tokenizer)?
         };
         let model = policy.weights.config();
         observer.event(Event::Note(format!(

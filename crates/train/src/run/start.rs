@@ -25,6 +25,7 @@ use crate::record::observer::{Event, Observer};
 use crate::record::state::{RL_START, RunState};
 use crate::record::{checkpoint, earlier_configs, panels};
 use crate::rollout::actor::Actor;
+use crate::rollout::first_prompts;
 use crate::run::Run;
 use crate::run::source::{NativeSource, NewRun, PolicySource};
 use crate::setup::World;
@@ -39,11 +40,18 @@ pub struct RunParts {
     pub worlds: Registry,
     /// The methods that it may name, likewise.
     pub methods: Methods,
+    /// Start a run even if its plan needs more memory than there is.
+    pub ignore_memory: bool,
 }
 
 impl Default for RunParts {
     fn default() -> Self {
-        Self { policies: Arc::new(NativeSource), worlds: Registry::builtin(), methods: Methods::builtin() }
+        Self {
+            policies: Arc::new(NativeSource),
+            worlds: Registry::builtin(),
+            methods: Methods::builtin(),
+            ignore_memory: false,
+        }
     }
 }
 
@@ -91,11 +99,13 @@ impl Run {
                 world: &world,
                 template: &template,
                 directory: &directory,
+                ignore_memory: parts.ignore_memory,
             },
             observer,
         )?;
         check_context(&config, policy.max_context())?;
         let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
+        first_prompts::check(&config, &actor.world, actor.prompter())?;
         let directory = RunDirectory::create(directory.root())?;
         directory.write_json("panel.json", &panels)?;
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
@@ -165,6 +175,7 @@ impl Run {
             check_begun(&began, &config, position, critic.is_some())?;
         }
         let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
+        first_prompts::check(&config, &actor.world, actor.prompter())?;
         let mut decomposer =
             RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {

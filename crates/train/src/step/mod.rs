@@ -78,7 +78,7 @@ pub(crate) fn step(
         return Ok(None);
     };
     let mut batch = sampled.batch;
-    sampled.overflows.check(at, config, *observer)?;
+    sampled.overflows.warn(at, config, *observer);
     record.timed("passes", || fill_entropies(&mut batch, method, learners.policy.as_mut()))?;
     let mismatch = record.timed("passes", || mismatch(learners.policy.as_mut(), &batch))?;
     record.sampled(&batch, sampled.metrics, mismatch);

@@ -2,7 +2,6 @@
 
 use turnwise_core::{StopReason, Trajectory};
 
-use crate::TrainError;
 use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 
@@ -15,8 +14,6 @@ const WORTH_A_WARNING: f64 = 0.1;
 pub(crate) struct Overflows {
     sampled: usize,
     overflowed: usize,
-    /// Trajectories whose first prompt did not fit.
-    without_turns: usize,
 }
 
 impl Overflows {
@@ -24,7 +21,6 @@ impl Overflows {
         let overflowed = trajectory.stop == StopReason::ContextOverflow;
         self.sampled += 1;
         self.overflowed += usize::from(overflowed);
-        self.without_turns += usize::from(overflowed && trajectory.turns.is_empty());
     }
 
     /// Returns the share of the trajectories that overflowed; 0 of none.
@@ -32,38 +28,15 @@ impl Overflows {
         self.overflowed as f64 / self.sampled.max(1) as f64
     }
 
-    /// Warns if many trajectories of the first step overflowed, and fails if no first prompt fits,
-    /// because nothing would be learned.
-    ///
-    /// # Errors
-    /// Fails if no trajectory has a turn.
-    pub(crate) fn check(
-        self,
-        step: u64,
-        config: &Config,
-        observer: &mut dyn Observer,
-    ) -> Result<(), TrainError> {
-        if step > 0 {
-            return Ok(());
-        }
+    /// Warns of a first step in which many trajectories overflowed.
+    pub(crate) fn warn(self, step: u64, config: &Config, observer: &mut dyn Observer) {
         let limit = config.rollout.max_context;
-        if self.sampled > 0 && self.without_turns == self.sampled {
-            return Err(TrainError::Config {
-                origin: "rollout.max_context".into(),
-                reason: format!(
-                    "is {limit}, and with rollout.max_response_tokens = {} no first prompt fits, so that there is no turn to learn \
-                     from; raise the one, lower the other, or choose a shorter prompt.template",
-                    config.rollout.max_response_tokens
-                ),
-            });
-        }
-        if self.share() >= WORTH_A_WARNING {
+        if step == 0 && self.share() >= WORTH_A_WARNING {
             observer.event(Event::Note(format!(
                 "warning: {:.0} % of the trajectories ended because their next prompt did not fit rollout.max_context = {limit}; \
                  the share of each step is rollout/overflow_rate",
                 100.0 * self.share()
             )));
         }
-        Ok(())
     }
 }

@@ -3,32 +3,37 @@
 
 use std::sync::atomic::AtomicBool;
 
-use turnwise_train::Run;
 use turnwise_train::plan::memory::machine_memory;
+use turnwise_train::{Run, RunParts, TrainError};
 
 use crate::common::{self, Notes};
 
-/// Notes of a run at its start.
-fn notes(more: &[&str]) -> Vec<String> {
+/// Notes of a run at its start, or why it did not.
+fn notes(ignore_memory: bool, more: &[&str]) -> Result<Vec<String>, TrainError> {
     let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let parts = RunParts { ignore_memory, ..RunParts::default() };
     let mut notes = Notes::default();
-    Run::start(common::config(Some("grpo"), more).unwrap(), &folder.path().join("run"), &mut notes).unwrap();
-    notes.0
+    let started = Run::start_with(&parts, common::config(Some("grpo"), more).unwrap(), &root, &mut notes);
+    assert_eq!(started.is_ok(), root.exists(), "what is refused leaves nothing");
+    started.map(|_| notes.0)
 }
 
 #[test]
-fn a_plan_beyond_the_machine_s_memory_is_warned_of() {
+fn a_plan_beyond_the_machine_s_memory_is_refused_or_warned_of() {
     if machine_memory().is_none() {
         eprintln!("skipped: this machine does not say how much memory it has");
         return;
     }
     let warns = |notes: &[String]| notes.iter().any(|note| note.starts_with("warning: this run may need"));
-    assert!(!warns(&notes(&[])));
+    assert!(!warns(&notes(false, &[]).unwrap()));
     // As many tokens at a time as may be set, in as many lanes.
-    let notes = notes(&["train.micro_batch_tokens=100000000", "train.lanes=256"]);
-    assert!(warns(&notes), "{notes:?}");
+    let large = ["train.micro_batch_tokens=100000000", "train.lanes=256"];
     let hint = "; train.micro_batch_tokens = 512 would bring it to ";
-    assert!(notes.iter().any(|note| note.contains(hint)), "{notes:?}");
+    let error = notes(false, &large).unwrap_err().to_string();
+    assert!(error.starts_with("this run may need") && error.contains(hint), "{error}");
+    let notes = notes(true, &large).unwrap();
+    assert!(warns(&notes) && notes.iter().any(|note| note.contains(hint)), "{notes:?}");
 }
 
 #[test]
@@ -68,14 +73,19 @@ fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
     assert!(end.is_ok() && !warns(&notes), "{end:?} {notes:?}");
     let (notes, end) = trained(&["rollout.max_context=80"]);
     assert!(end.is_ok() && warns(&notes), "{end:?} {notes:?}");
-    let (_, end) = trained(&["rollout.max_context=20", "rollout.max_response_tokens=16"]);
-    let error = end.unwrap_err();
-    assert!(error.contains("rollout.max_context") && error.contains("no first prompt fits"), "{error}");
-    // Groups that overflow fail whole, and a selection leaves them out.
-    let dynamic = [
-        "rollout.max_context=20",
-        "rollout.max_response_tokens=16",
-        "rollout.selection={kind=\"dynamic\", max_rounds=2}",
-    ];
-    assert!(trained(&dynamic).1.unwrap_err().contains("no first prompt fits"));
+    let refused = |context: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = [context, "rollout.max_response_tokens=16", "train.steps=1", "sft.steps=1"];
+        let config = common::config(Some("grpo"), &settings).unwrap();
+        Run::start(config, &folder.path().join("run"), &mut Notes::default())
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    let error = refused("rollout.max_context=20").unwrap_err();
+    assert!(error.contains("rollout.max_context: is 20, and no first prompt fits"), "{error}");
+    // The length that the error names is the least that does not.
+    let shortest: usize =
+        error.split("has ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();
+    assert!(refused(&format!("rollout.max_context={shortest}")).is_err());
+    assert!(refused(&format!("rollout.max_context={}", shortest + 1)).is_ok());
 }

@@ -3,6 +3,8 @@
 use turnwise_core::{StageRecord, Trajectory};
 use turnwise_trajectory_io::{DumpBatch, Row};
 
+use crate::console::visible;
+
 /// Columns of a line.
 const WIDTH: usize = 100;
 /// Columns for the action.
@@ -14,7 +16,7 @@ pub(super) fn group(step: &DumpBatch, number: usize, rows: &[Row], several_steps
     let mut lines = Vec::new();
     if let Some(row) = rows.first() {
         let name = row.group.as_str().map_or_else(|| row.group.to_string(), str::to_owned);
-        let mut head = format!("group {}", shortened(&name, 24));
+        let mut head = format!("group {}", shortened(&visible(&name), 24));
         if several_steps {
             head.push_str(&format!(" of step {}", row.step));
         }
@@ -30,7 +32,7 @@ pub(super) fn group(step: &DumpBatch, number: usize, rows: &[Row], several_steps
             tail.push_str(&format!(", {solved} of {} solved", known.len()));
         }
         let room = WIDTH.saturating_sub(head.chars().count() + tail.chars().count() + 4);
-        let task = shortened(&row.task, room);
+        let task = shortened(&visible(&row.task), room);
         lines.push(
             [head, task, tail].iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("  "),
         );
@@ -57,7 +59,7 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
     }
     lines.push(format!("  {:>6}  {:<ACTION$}  {:>8}  {:>10}", "turn", "action", "reward", "advantage"));
     for (index, turn) in trajectory.turns.iter().enumerate() {
-        let action = shortened(&turn.action, ACTION);
+        let action = shortened(&visible(&turn.action), ACTION);
         let padding = " ".repeat(ACTION - action.chars().count());
         let (reward, advantage) = (number_text(turn.reward), signed(row.advantages[index]));
         let mut line = format!("  {index:>6}  {action}{padding}  {reward:>8}  {advantage:>10}");

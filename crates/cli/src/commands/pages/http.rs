@@ -1,11 +1,15 @@
 //! As much of HTTP/1.1 as a page with forms needs: one request a connection, bodies of known length.
 
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest head and longest body.
 const LIMIT: u64 = 64 << 10;
+
+/// Time for a whole request to arrive, and for a whole answer to be taken.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+const ANSWER_TIME: Duration = Duration::from_secs(30);
 
 /// A request.
 #[derive(Debug)]
@@ -16,6 +20,8 @@ pub(in crate::commands) struct Request {
     pub(in crate::commands) path: String,
     /// The host that the client asked for; empty if it named none.
     pub(in crate::commands) host: String,
+    /// The site of the page that made a browser send this, as `http://host:port`; a client that is no browser names none.
+    origin: Option<String>,
     /// The form that was sent.
     form: String,
 }
@@ -31,8 +37,15 @@ pub(in crate::commands) struct Reply {
 impl Request {
     /// Reads a request; what is wrong with it comes back as the answer.
     pub(in crate::commands) fn read(stream: &TcpStream) -> Result<Self, Reply> {
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
-        Self::parse(BufReader::new(stream))
+        Self::parse(BufReader::new(Timed { stream, end: Instant::now() + REQUEST_TIME }))
+    }
+
+    /// False if a page of another site made the browser send this.
+    pub(in crate::commands) fn is_of_this_site(&self) -> bool {
+        self.origin.as_ref().is_none_or(|origin| {
+            let site = origin.split_once("://").map(|(_, site)| site);
+            site.is_some_and(|site| site.eq_ignore_ascii_case(&self.host))
+        })
     }
 
     fn parse(reader: impl BufRead) -> Result<Self, Reply> {
@@ -50,7 +63,7 @@ impl Request {
         let (Some(method), Some(target)) = (words.next(), words.next()) else {
             return Err(refuse(400, "This is no request."));
         };
-        let (mut length, mut host) = (0, String::new());
+        let (mut length, mut host, mut origin) = (0, String::new(), None);
         loop {
             let header = line()?;
             if header.is_empty() {
@@ -61,6 +74,8 @@ impl Request {
                 length = value.trim().parse().map_err(|_| refuse(400, "The length is no number."))?;
             } else if name.eq_ignore_ascii_case("host") {
                 value.trim().clone_into(&mut host);
+            } else if name.eq_ignore_ascii_case("origin") {
+                origin = Some(value.trim().to_owned());
             }
         }
         if length > LIMIT {
@@ -75,6 +90,7 @@ impl Request {
             method: method.to_owned(),
             path: target.split('?').next().unwrap_or_default().to_owned(),
             host,
+            origin,
             form: String::from_utf8_lossy(&body).into_owned(),
         })
     }
@@ -86,7 +102,39 @@ impl Request {
     }
 }
 
-/// Returns the text of a form's value: `+` is a blank, `%41` is `A`.
+/// A connection that fails when its time is over: one that is slow, too, ends.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl Timed<'_> {
+    /// The time that is left.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// The text of a form's value: `+` is a blank, `%41` is `A`.
 fn decode(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -117,7 +165,8 @@ impl Reply {
     }
 
     /// Writes the answer.
-    pub(in crate::commands) fn send(&self, mut stream: &TcpStream) -> std::io::Result<()> {
+    pub(in crate::commands) fn send(&self, stream: &TcpStream) -> io::Result<()> {
+        let mut stream = Timed { stream, end: Instant::now() + ANSWER_TIME };
         let reason = match self.status {
             200 => "OK",
             303 => "See Other",
@@ -126,6 +175,7 @@ impl Reply {
             405 => "Method Not Allowed",
             413 => "Content Too Large",
             500 => "Internal Server Error",
+            503 => "Service Unavailable",
             _ => "Bad Request",
         };
         let location = self.location.as_ref().map_or(String::new(), |path| format!("Location: {path}\r\n"));
@@ -154,6 +204,20 @@ mod tests {
         assert_eq!(request.host, "x");
         assert_eq!(request.field("search").as_deref(), Some("red mug& caf\u{e9} 100%%2"));
         assert_eq!((request.field("b").as_deref(), request.field("c")), (Some("cd"), None));
+    }
+
+    #[test]
+    fn the_site_of_a_form_is_known() {
+        let is_own = |origin: &str| {
+            let text = format!("POST / HTTP/1.1\r\nHost: localhost:3000\r\n{origin}\r\n");
+            Request::parse(text.as_bytes()).unwrap().is_of_this_site()
+        };
+        for own in ["", "Origin: http://localhost:3000\r\n", "ORIGIN: http://LOCALHOST:3000\r\n"] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in ["http://example.org", "http://localhost", "http://localhost:3001", "null", ""] {
+            assert!(!is_own(&format!("Origin: {other}\r\n")), "{other}");
+        }
     }
 
     #[test]

@@ -4,16 +4,30 @@
 //! |---|---|
 //! | `http` | as much of HTTP/1.1 as a page with forms needs |
 //! | `html` | a document, and text made harmless in it |
+//! | `limit` | a limit of things that are done at once |
 
 pub(super) mod html;
 pub(super) mod http;
+mod limit;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use self::http::{Reply, Request};
+use self::limit::Limit;
+
+/// Connections at a time, each of which has a thread. Others wait in the system's queue.
+const CONNECTIONS: usize = 64;
+
+/// Pages at a time that are made and not yet sent: one of a large step has many megabytes.
+const PAGES: usize = 8;
+
+/// The wait after a connection that could not be accepted or had no thread: most likely the next one fails, too.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns a listener at the address that an option names; port 0 takes a free one.
 ///
@@ -31,35 +45,60 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
     Ok((listener, address))
 }
 
-/// Answers requests until the program is ended, each on a thread of its own.
+/// Answers requests until the program is ended, each on a thread of its own, within limits of number and time: neither many
+/// connections nor slow ones take more than a bounded share of the machine.
 ///
-/// On a loopback listener, requests for other hosts are rejected; otherwise a web page whose name
-/// resolves here could read the answers.
+/// A listener that only this machine reaches refuses requests for other hosts: a page of the web whose name leads here could read the answers.
+/// Every listener refuses what a page of another site posts.
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);
-    for stream in listener.incoming() {
-        // A visitor who is gone already is no reason to end.
-        let Ok(stream) = stream else { continue };
-        let reply = Arc::clone(&reply);
-        std::thread::spawn(move || answer(&stream, local, &*reply));
+    let (connections, pages) = (Limit::new(CONNECTIONS), Limit::new(PAGES));
+    loop {
+        let connection = connections.take();
+        // A visitor who is gone already is no reason to end, and neither are too many open files.
+        let Ok((stream, _)) = listener.accept() else {
+            thread::sleep(PAUSE);
+            continue;
+        };
+        let (stream, reply, pages) = (Arc::new(stream), Arc::clone(&reply), Arc::clone(&pages));
+        let visitor = Arc::clone(&stream);
+        let answer = move || {
+            answer(&visitor, local, &pages, &*reply);
+            drop(connection);
+        };
+        if thread::Builder::new().name("page".to_owned()).spawn(answer).is_err() {
+            let busy =
+                Reply::page(503, html::message("This server has too much to do. Try again in a while."));
+            let _ = busy.send(&stream);
+            thread::sleep(PAUSE);
+        }
     }
 }
 
-fn answer(stream: &TcpStream, local: bool, reply: &impl Fn(&Request) -> Reply) {
-    let reply = match Request::read(stream) {
-        Ok(request) if local && !names_this_machine(&request.host) => {
-            Reply::page(403, html::message("This server answers for localhost alone."))
-        }
-        Ok(request) => reply(&request),
-        Err(reply) => reply,
+fn answer(stream: &TcpStream, local: bool, pages: &Arc<Limit>, reply: &impl Fn(&Request) -> Reply) {
+    let request = Request::read(stream).and_then(|request| match refusal(&request, local) {
+        Some(reason) => Err(Reply::page(403, html::message(reason))),
+        None => Ok(request),
+    });
+    // Until it is sent, a page takes memory.
+    let (_page, reply) = match request {
+        Ok(request) => (Some(pages.take()), reply(&request)),
+        Err(reply) => (None, reply),
     };
     // There is no client to report to.
     let _ = reply.send(stream);
 }
 
-/// Returns true if the host of a request, with or without a port, is a name of this machine. A
-/// client that is not a browser may send none.
+/// Why a request is not answered.
+fn refusal(request: &Request, local: bool) -> Option<&'static str> {
+    if local && !names_this_machine(&request.host) {
+        return Some("This server answers for localhost alone.");
+    }
+    (request.method != "GET" && !request.is_of_this_site()).then_some("Another site sent this form.")
+}
+
+/// True if the host of a request, with or without a port, is this machine's own name for itself. A client that is no browser may name none.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

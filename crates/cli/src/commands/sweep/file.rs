@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow, bail};
 use serde::Deserialize;
 use toml::{Table, Value};
 use turnwise_settings::assignment;
-use turnwise_train::config::{ConfigSource, suggest};
+use turnwise_train::config::{ConfigSource, check_run_name, suggest};
 
 use super::plan::name_argument;
 
@@ -408,8 +408,9 @@ fn check_keys(table: &Table, known: &[&str], file: &str, outer: &str) -> anyhow:
 }
 
 fn check_name(name: &str) -> Result<(), String> {
+    check_run_name(name)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+    if !name.chars().all(plain) {
         return Err("must be a plain folder name of letters, digits, `-`, `_` and `.`".into());
     }
     if ["warm-starts", "logs"].contains(&name) {

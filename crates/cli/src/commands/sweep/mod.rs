@@ -56,7 +56,10 @@ pub(crate) struct SweepArgs {
     /// Check each method as at its start and print the memory plan; train nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Folder for the sweep's folder.
+    /// Start runs even if their memory plans do not fit this machine or device.
+    #[arg(long, conflicts_with = "list")]
+    ignore_memory: bool,
+    /// Folder that the sweep's folder is made in.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
 }
@@ -71,9 +74,10 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.dry_run {
-        return dry_run(&runs, &chosen, &layout);
+        return dry_run(&runs, &chosen, &layout, args.ignore_memory);
     }
-    let limits = Limits { jobs: usize::from(args.jobs), retries: args.retries };
+    let limits =
+        Limits { jobs: usize::from(args.jobs), retries: args.retries, ignore_memory: args.ignore_memory };
     let supervisor = Supervisor::new(&runs, &chosen, &layout, limits)?;
     let ends = supervisor.work(ui::stop_on_interrupt()?);
     Ok(report(&runs, &ends, args, &layout))
@@ -125,8 +129,13 @@ fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
     }
 }
 
-/// Checks each method's first chosen run as at its start; all configs were checked before.
-fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Result<ExitCode> {
+/// Checks each method's first chosen run as it would at its start; the configs of all are checked by then.
+fn dry_run(
+    runs: &[PlannedRun],
+    chosen: &[usize],
+    layout: &Layout,
+    ignore_memory: bool,
+) -> anyhow::Result<ExitCode> {
     let mut seen = BTreeSet::new();
     let (parts, mut ui) = (worlds::parts(), Ui::new());
     for &index in chosen {
@@ -142,6 +151,7 @@ fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Re
         let checked = preflight(&run.config, &root, &mut ui).with_context(of_run)?;
         ui.finish();
         ui::print(&format!("{name}\n{checked}\n"));
+        checked.check_memory(ignore_memory).with_context(of_run)?;
     }
     let warm: BTreeSet<&String> =
         chosen.iter().filter_map(|&index| runs[index].warm_start.as_ref()).collect();
@@ -186,6 +196,7 @@ fn same_runs(args: &SweepArgs) -> Vec<String> {
     if !args.only.is_empty() {
         words.extend(["--only".to_owned(), args.only.join(",")]);
     }
+    words.extend(args.ignore_memory.then(|| "--ignore-memory".to_owned()));
     words
 }
 
@@ -229,6 +240,7 @@ mod tests {
             go_on(&["a.toml", "--only", "grpo,b", "--runs", "out"]),
             "a.toml --only grpo,b --runs out"
         );
+        assert_eq!(go_on(&["a.toml", "--ignore-memory"]), "a.toml --ignore-memory");
         assert_eq!(
             go_on(&["my sweep.toml", r#"eval.splits=["valid_unseen"]"#, "name=it's"]),
             r#"'my sweep.toml' 'eval.splits=["valid_unseen"]' 'name=it'\''s'"#

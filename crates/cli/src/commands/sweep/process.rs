@@ -15,6 +15,7 @@ use crate::memory;
 
 /// A run's process.
 pub(super) struct RunProcess {
+    /// With the other end of its input, which ends when this program does.
     child: Child,
     log: PathBuf,
     /// Length of the log when the process started.
@@ -23,9 +24,8 @@ pub(super) struct RunProcess {
 }
 
 impl RunProcess {
-    /// Starts this program with these arguments and appends its output to `log`. With
-    /// `beside_others` it shares the machine's memory with other runs, and returns freed memory to
-    /// the system.
+    /// Starts this program with these arguments, of which one makes it stop when its input ends; what it says is added to `log`. `beside_others`: it shares the machine's
+    /// memory with runs that its own plan does not know of, and gives back what it frees.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -36,7 +36,7 @@ impl RunProcess {
         let log_start = output.metadata().map_or(0, |metadata| metadata.len());
         let program = std::env::current_exe().context("the path of this program is not known")?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(errors);
+        command.args(arguments).stdin(Stdio::piped()).stdout(output).stderr(errors);
         if beside_others && std::env::var_os(memory::PURGE_DELAY_VARIABLE).is_none() {
             command.env(memory::PURGE_DELAY_VARIABLE, memory::DEFAULT_PURGE_DELAY.to_string());
         }

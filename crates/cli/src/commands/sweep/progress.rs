@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,9 @@ use turnwise_eval::compare::runs::RunResults;
 use turnwise_train::Phase;
 use turnwise_train::record::metrics::MetricsLine;
 
-/// Interval between progress lines of a run without a terminal.
+use crate::console;
+
+/// Between two lines of a run where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Bytes of the end of `metrics.jsonl` that are read.
@@ -32,7 +34,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Creates lines for run names of at most `width` characters.
     pub(super) fn new(width: usize) -> Self {
-        let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let terminal = console::stderr_is_terminal();
         Self { lines: MultiProgress::new(), bars: BTreeMap::new(), terminal, last: BTreeMap::new(), width }
     }
 
@@ -40,9 +42,9 @@ impl Progress {
     pub(super) fn say(&self, name: &str, text: &str) {
         let line = format!("{name:<width$}  {text}", width = self.width);
         if self.terminal {
-            let _ = self.lines.println(line);
+            console::say_above_all(&self.lines, &line);
         } else {
-            let _ = writeln!(std::io::stderr(), "{line}");
+            console::say(&line);
         }
     }
 
@@ -54,7 +56,7 @@ impl Progress {
                     ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
                 self.lines.add(ProgressBar::new(0).with_style(style))
             });
-            bar.set_message(format!("{name:<width$}  {text}", width = self.width));
+            console::set_message(bar, &format!("{name:<width$}  {text}", width = self.width));
             bar.tick();
             return;
         }

@@ -23,6 +23,8 @@ pub(super) struct Limits {
     pub(super) jobs: usize,
     /// Number of retries of a failed run.
     pub(super) retries: u32,
+    /// Start runs even if their memory plans do not fit.
+    pub(super) ignore_memory: bool,
 }
 
 /// End of a run.
@@ -250,7 +252,7 @@ impl<'a> Supervisor<'a> {
             return Ok(());
         }
         let config = job.warm.is_none().then_some(&run.config);
-        let arguments = match on_disk(&job.root, config)? {
+        let mut arguments = match on_disk(&job.root, config)? {
             OnDisk::Finished => {
                 self.finish(index, End::Before);
                 return Ok(());
@@ -258,12 +260,15 @@ impl<'a> Supervisor<'a> {
             OnDisk::Begun => vec!["train".into(), "--resume".into(), job.root.display().to_string()],
             OnDisk::Absent => {
                 clear_remains(&job.root)?;
-                match &job.warm {
+                let mut arguments = match &job.warm {
                     Some(name) => warm_arguments(run, name, self.layout),
                     None => start_arguments(run, self.layout),
-                }
+                };
+                arguments.extend(self.limits.ignore_memory.then(|| "--ignore-memory".to_owned()));
+                arguments
             }
         };
+        arguments.push("--stop-at-end-of-input".to_owned());
         let log = self.layout.log(&job.name.replace(' ', "-"));
         let process = RunProcess::start(&arguments, &log, self.limits.jobs > 1)?;
         self.jobs[index].state = State::Running(process);

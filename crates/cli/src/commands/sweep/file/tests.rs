@@ -66,6 +66,7 @@ fn mistakes_are_named_with_their_fix() {
         ("name = \"s\"", "nam = \"s\"", "nam: unknown key. Did you mean `name`?"),
         ("name = \"s\"\n", "", "name: is missing; write name"),
         ("name = \"s\"", "name = \"a/b\"", "must be a plain folder name"),
+        ("name = \"s\"", "name = \"-rf\"", "without a dot or hyphen in front"),
         ("[3, 5]", "[3, 3]", "seeds: has 3 twice"),
         ("[3, 5]", "[]", "seeds: is empty"),
         ("[3, 5]", "3", "line 3: `seeds = 3`"),

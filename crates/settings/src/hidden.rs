@@ -1,0 +1,11 @@
+//! Characters that a terminal obeys instead of showing them.
+
+/// True for control characters (C0 besides newline and tab, DEL, C1) and bidirectional marks: text with one of them may not be what
+/// it looks like in a terminal.
+pub fn is_hidden(character: char) -> bool {
+    let is_bidirectional = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    is_bidirectional || (character.is_control() && !matches!(character, '\n' | '\t'))
+}

@@ -1,0 +1,56 @@
+//! The check that first prompts fit the context, made at a run's start: a warm start may take hours, and nothing could be sampled
+//! after it.
+
+use std::time::{Duration, Instant};
+
+use turnwise_core::{Purpose, Seed, Tasks};
+
+use super::pool::{EnvCalls, EnvPool, LanePool, Outcome};
+use super::prompting::Prompter;
+use super::tasks::TaskOrder;
+use crate::TrainError;
+use crate::config::Config;
+use crate::setup::World;
+
+/// Rejects a context that none of the first prompts of the first training step fits. One that fits is enough. A world that cannot
+/// begin an episode is no fault of the context: the rollout reports it.
+///
+/// # Errors
+/// `rollout.max_context`, with the length of the shortest prompt.
+pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> Result<(), TrainError> {
+    let rollout = &config.rollout;
+    let order = TaskOrder::new(Tasks::of(world.task_set(), &config.env.split)?, config.seed);
+    let Some(order) = order.filter(|_| config.train.steps > 0) else { return Ok(()) };
+    let pool = EnvPool::new(world.shared_task_set(), EnvCalls::new(rollout));
+    let mut lane = pool.lane();
+    let mut shortest = usize::MAX;
+    for (group, task) in order.draw(0, rollout.tasks_per_step)?.into_iter().enumerate() {
+        // As the rollout of the first step seeds it.
+        let coordinates = [Purpose::Rollout as u64, 0, group as u64];
+        lane.begin(task.clone(), Seed::derive(config.seed, Purpose::Environment, &coordinates));
+        let Some(Outcome::Begun(environment, observation)) = next(&mut lane) else { return Ok(()) };
+        lane.close(environment);
+        let observation = prompter.shorten(observation, &task);
+        let prompt = prompter.first(config.prompt.layout, config.prompt.history, &task, &observation, "");
+        let Ok(prompt) = prompt else { return Ok(()) };
+        if prompt.len() < rollout.max_context {
+            return Ok(());
+        }
+        shortest = shortest.min(prompt.len());
+    }
+    Err(TrainError::Config {
+        origin: "rollout.max_context".into(),
+        reason: format!(
+            "is {}, and no first prompt fits: the shortest of the first step has {shortest} tokens; raise it to more than \
+             {shortest} and room for responses, or choose a shorter prompt.template",
+            rollout.max_context
+        ),
+    })
+}
+
+/// The outcome of the one call under way.
+fn next(lane: &mut LanePool) -> Option<Outcome> {
+    // The call has a limit of its own (`rollout.env_timeout_s`, or the world's).
+    let deadline = Instant::now() + Duration::from_hours(24);
+    lane.poll(deadline).pop().map(|(_, outcome)| outcome)
+}
