@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use turnwise_policy::Policy;
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::record::metrics::read_metrics;
@@ -238,4 +239,33 @@ fn a_broken_checkpoint_is_said_and_passed_over() {
     run.train(&mut notes, &stop).unwrap();
     assert!(run.weights().unwrap() == expected);
     assert!(!stop.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_checkpoint_without_a_full_manifest_is_said_and_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut run = Run::start(tiny(&["sft.steps=2"]), &root, &mut NoopObserver).unwrap();
+    run.train(&mut NoopObserver, &never()).unwrap();
+    let expected = run.weights().unwrap();
+    let checkpoint = root.join("checkpoints/step-000004");
+    let weights = checkpoint.join("policy/model.safetensors");
+    let whole = std::fs::read(&weights).unwrap();
+    for manifest in ["", r#"{"files":{}}"#] {
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        std::fs::write(&weights, flipped).unwrap();
+        std::fs::write(checkpoint.join("COMPLETE"), manifest).unwrap();
+        let error = Policy::load(&checkpoint).err().unwrap().to_string();
+        assert!(error.contains("COMPLETE lists no files"), "{error}");
+        let error = go_on(&root, &resume(&[], Some("step-4"))).err().unwrap().to_string();
+        assert!(error.contains("COMPLETE lists no files"), "{error}");
+        let mut notes = Notes::default();
+        let mut run = Run::resume(&root, &mut notes).unwrap();
+        assert!(notes.have(&["step-000004", "COMPLETE lists no files"]), "{:?}", notes.0);
+        assert!(notes.have(&["resuming at step-000003"]), "{:?}", notes.0);
+        run.train(&mut notes, &never()).unwrap();
+        assert!(run.weights().unwrap() == expected);
+        assert_eq!(std::fs::read(&weights).unwrap(), whole, "the position is written again");
+    }
 }
