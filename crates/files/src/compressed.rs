@@ -16,7 +16,11 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Binary logarithm of the largest window: archives made with `--long=31` ask for more than the default.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Opens a file or a pipe for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is.
+/// The byte order mark of UTF-8, which some editors and programs write before a text.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
+/// Opens a file or a pipe for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is. A byte
+/// order mark before the text is left out.
 ///
 /// # Errors
 /// The operating system's; a damaged frame is an error of the reads.
@@ -54,6 +58,33 @@ impl Read for Counting {
     }
 }
 
+/// Contents without the byte order mark before them.
+struct Unmarked<R> {
+    reader: R,
+    /// The first bytes, once they were looked at, as far as they are still to be returned.
+    start: Option<Cursor<Vec<u8>>>,
+}
+
+impl<R: Read> Read for Unmarked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.start.is_none() {
+            let mut start = Vec::with_capacity(BYTE_ORDER_MARK.len());
+            self.reader.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut start)?;
+            if start == BYTE_ORDER_MARK {
+                start.clear();
+            }
+            self.start = Some(Cursor::new(start));
+        }
+        let start = self.start.as_mut().map_or(Ok(0), |start| start.read(buffer))?;
+        if start > 0 { Ok(start) } else { self.reader.read(buffer) }
+    }
+}
+
+/// The contents as text is read, in pieces of `capacity` bytes.
+fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
+}
+
 /// Opens a file as [`open`] does, and counts the bytes that are read of it.
 ///
 /// # Errors
@@ -65,10 +96,10 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
     let (length, position) = (file.metadata()?.len(), Arc::new(AtomicU64::new(0)));
     // Read again from memory: a pipe cannot be turned back.
     let file = Counting { file: Cursor::new(start.clone()).chain(file), position: Arc::clone(&position) };
-    let reader: Box<dyn BufRead + Send> = if start == MAGIC {
+    let reader = if start == MAGIC {
         let mut decoder = zstd::Decoder::new(file)?;
         decoder.window_log_max(WINDOW_LOG_MAX)?;
-        Box::new(BufReader::new(decoder))
+        unmarked(decoder, 1 << 18)
     } else {
         plain_or_gzip(&start, file)
     };
@@ -78,14 +109,14 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
 #[cfg(feature = "gzip")]
 fn plain_or_gzip(start: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
     if start.starts_with(&GZIP) {
-        return Box::new(BufReader::with_capacity(1 << 18, flate2::read::MultiGzDecoder::new(file)));
+        return unmarked(flate2::read::MultiGzDecoder::new(file), 1 << 18);
     }
-    Box::new(BufReader::with_capacity(1 << 20, file))
+    unmarked(file, 1 << 20)
 }
 
 #[cfg(not(feature = "gzip"))]
 fn plain_or_gzip(_: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
-    Box::new(BufReader::with_capacity(1 << 20, file))
+    unmarked(file, 1 << 20)
 }
 
 #[cfg(test)]
@@ -128,6 +159,27 @@ mod tests {
         }
         assert!(open(&folder.path().join("none")).is_err());
     }
+
+    #[test]
+    fn a_byte_order_mark_is_no_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines.jsonl");
+        for (text, read) in [
+            ("\u{feff}{}\n", "{}\n"),
+            ("\u{feff}", ""),
+            ("\u{feff}\u{feff}", "\u{feff}"),
+            ("a\u{feff}", "a\u{feff}"),
+            ("é", "é"),
+        ] {
+            for bytes in [text.as_bytes().to_vec(), zstd::encode_all(text.as_bytes(), 3).unwrap()] {
+                fs::write(&path, &bytes).unwrap();
+                let counted = open_counted(&path).unwrap();
+                assert_eq!(io::read_to_string(counted.reader).unwrap(), read, "{text:?}");
+                assert_eq!(counted.position.load(Ordering::Relaxed), bytes.len() as u64);
+            }
+        }
+    }
+
     #[cfg(unix)]
     #[test]
     fn pipes_are_read_from_their_beginning() {

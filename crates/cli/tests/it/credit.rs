@@ -428,3 +428,18 @@ fn parquet_output_reads_back() {
     assert_eq!(levels, [0, 1, 1, 0, 1]);
     assert!(values.iter().zip(GOLDEN.concat()).all(|(a, b)| (a - b).abs() < 1e-5), "{values:?}");
 }
+
+#[test]
+fn a_byte_order_mark_before_the_lines_is_no_part_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("marked.jsonl");
+    let text = "\u{feff}".to_owned() + &std::fs::read_to_string(EXAMPLE).unwrap();
+    let arguments = ["--preset", "gigpo"];
+    let plain = folder.path().join("plain.jsonl");
+    std::fs::copy(EXAMPLE, &plain).unwrap();
+    let plain = rows(&plain, &arguments);
+    for bytes in [text.as_bytes().to_vec(), zstd::encode_all(text.as_bytes(), 3).unwrap()] {
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(rows(&path, &arguments), plain);
+    }
+}
