@@ -1,7 +1,7 @@
-//! Files that may be compressed by zstd or, with the feature `gzip`, by gzip.
+//! Files that may be compressed by zstd or, with the feature `gzip`, by gzip, and what they may become in memory.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,27 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Binary logarithm of the largest window: archives made with `--long=31` ask for more than the default.
 const WINDOW_LOG_MAX: u32 = 31;
 
+/// Bytes that any compressed file may expand to, however small it is.
+const FREE_EXPANSION: u64 = 64 << 20;
+
+/// Times its size that a compressed file may expand to beyond that. Recorded episodes expand 5 to 30 times, a bomb 30,000
+/// times.
+const MOST_TIMES: u64 = 256;
+
 /// The byte order mark of UTF-8, which some editors and programs write before a text.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
+/// Most bytes that a compressed file of `stored` bytes is read to; beyond that it is refused as a decompression bomb.
+pub fn most_expanded(stored: u64) -> u64 {
+    FREE_EXPANSION.saturating_add(stored.saturating_mul(MOST_TIMES))
+}
 
 /// Opens a file or a pipe for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is. A byte
 /// order mark before the text is left out.
 ///
 /// # Errors
-/// The operating system's; a damaged frame is an error of the reads.
+/// The operating system's; a damaged frame is an error of the reads, and so are contents that expand to more than
+/// [`most_expanded`] (of kind [`ErrorKind::FileTooLarge`]).
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(open_counted(path)?.reader)
 }
@@ -54,6 +67,31 @@ impl Read for Counting {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.position.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// Decompressed contents, which are refused where they are too many for the bytes read so far.
+struct Bounded<R> {
+    reader: R,
+    position: Arc<AtomicU64>,
+    expanded: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.expanded += read as u64;
+        let stored = self.position.load(Ordering::Relaxed);
+        if self.expanded > most_expanded(stored) {
+            let reason = format!(
+                "{stored} compressed bytes expand to more than {} bytes ({} MiB and {MOST_TIMES} times the file), as a \
+                 decompression bomb does; if you trust the file, decompress it with zstd or gzip first",
+                most_expanded(stored),
+                FREE_EXPANSION >> 20
+            );
+            return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
+        }
         Ok(read)
     }
 }
@@ -99,7 +137,7 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
     let reader = if start == MAGIC {
         let mut decoder = zstd::Decoder::new(file)?;
         decoder.window_log_max(WINDOW_LOG_MAX)?;
-        unmarked(decoder, 1 << 18)
+        unmarked(Bounded { reader: decoder, position: Arc::clone(&position), expanded: 0 }, 1 << 18)
     } else {
         plain_or_gzip(&start, file)
     };
@@ -109,7 +147,9 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
 #[cfg(feature = "gzip")]
 fn plain_or_gzip(start: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
     if start.starts_with(&GZIP) {
-        return unmarked(flate2::read::MultiGzDecoder::new(file), 1 << 18);
+        let position = Arc::clone(&file.position);
+        let decoder = flate2::read::MultiGzDecoder::new(file);
+        return unmarked(Bounded { reader: decoder, position, expanded: 0 }, 1 << 18);
     }
     unmarked(file, 1 << 20)
 }
@@ -177,6 +217,31 @@ mod tests {
                 assert_eq!(io::read_to_string(counted.reader).unwrap(), read, "{text:?}");
                 assert_eq!(counted.position.load(Ordering::Relaxed), bytes.len() as u64);
             }
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bomb.jsonl");
+        let text = |length: u64| io::repeat(b' ').take(length);
+        let pack = |length: u64| zstd::encode_all(text(length), 1).unwrap();
+        let read = |path: &Path| io::copy(&mut open(path).unwrap(), &mut io::sink());
+        let bomb = pack(1 << 30);
+        assert!(most_expanded(bomb.len() as u64) < 1 << 30);
+        fs::write(&path, &bomb).unwrap();
+        let error = read(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+        assert!(error.to_string().contains("decompress it with zstd"), "{error}");
+        // As much as any file may expand to.
+        fs::write(&path, pack(FREE_EXPANSION)).unwrap();
+        assert_eq!(read(&path).unwrap(), FREE_EXPANSION);
+        #[cfg(feature = "gzip")]
+        {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+            io::copy(&mut text(1 << 27), &mut encoder).unwrap();
+            fs::write(&path, encoder.finish().unwrap()).unwrap();
+            assert_eq!(read(&path).unwrap_err().kind(), ErrorKind::FileTooLarge);
         }
     }
 

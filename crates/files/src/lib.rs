@@ -19,13 +19,15 @@ use target::Target;
 
 #[cfg(feature = "zstd")]
 mod compressed;
+mod lines;
 mod lock;
 mod target;
 
+pub use lines::{LONGEST_LINE, Lines, lines};
 pub use lock::{Lock, try_lock};
 
 #[cfg(feature = "zstd")]
-pub use compressed::{Counted, open, open_counted};
+pub use compressed::{Counted, most_expanded, open, open_counted};
 
 /// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk and renames the file, so that `path` is the old file,
 /// the new one or absent. For files that one process writes at a time: what a kill left under `NAME.part` is replaced by
