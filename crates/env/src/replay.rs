@@ -103,7 +103,7 @@ pub(crate) fn numbered_lines(
     name: &str,
     reader: impl BufRead,
 ) -> impl Iterator<Item = Result<Line<'_>, EnvError>> {
-    (1..).zip(reader.lines()).filter_map(move |(number, line)| match line {
+    (1..).zip(turnwise_files::lines(reader)).filter_map(move |(number, line)| match line {
         Ok(text) if text.trim().is_empty() => None,
         Ok(text) => Some(Ok(Line { name, number, text })),
         Err(source) => Some(Err(EnvError::Io { path: name.to_owned(), source })),

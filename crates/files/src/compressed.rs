@@ -1,7 +1,7 @@
-//! Files that may be compressed by zstd or, with the feature `gzip`, by gzip.
+//! Files that may be compressed by zstd or, with the feature `gzip`, by gzip, and what they may become in memory.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,27 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Binary logarithm of the largest window: archives made with `--long=31` ask for more than the default.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Opens a file or a pipe for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is.
+/// Bytes that any compressed file may expand to, however small it is.
+const FREE_EXPANSION: u64 = 64 << 20;
+
+/// Times its size that a compressed file may expand to beyond that. Recorded episodes expand 5 to 30 times, a bomb 30,000
+/// times.
+const MOST_TIMES: u64 = 256;
+
+/// The byte order mark of UTF-8, which some editors and programs write before a text.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
+/// Most bytes that a compressed file of `stored` bytes is read to; beyond that it is refused as a decompression bomb.
+pub fn most_expanded(stored: u64) -> u64 {
+    FREE_EXPANSION.saturating_add(stored.saturating_mul(MOST_TIMES))
+}
+
+/// Opens a file or a pipe for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is. A byte
+/// order mark before the text is left out.
 ///
 /// # Errors
-/// Fails with the operating system's; a damaged frame is an error of the reads.
+/// The operating system's; a damaged frame is an error of the reads, and so are contents that expand to more than
+/// [`most_expanded`] (of kind [`ErrorKind::FileTooLarge`]).
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(open_counted(path)?.reader)
 }
@@ -54,6 +71,58 @@ impl Read for Counting {
     }
 }
 
+/// Decompressed contents, which are refused where they are too many for the bytes read so far.
+struct Bounded<R> {
+    reader: R,
+    position: Arc<AtomicU64>,
+    expanded: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.expanded += read as u64;
+        let stored = self.position.load(Ordering::Relaxed);
+        if self.expanded > most_expanded(stored) {
+            let reason = format!(
+                "{stored} compressed bytes expand to more than {} bytes ({} MiB and {MOST_TIMES} times the file), as a \
+                 decompression bomb does; if you trust the file, decompress it with zstd or gzip first",
+                most_expanded(stored),
+                FREE_EXPANSION >> 20
+            );
+            return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
+        }
+        Ok(read)
+    }
+}
+
+/// Contents without the byte order mark before them.
+struct Unmarked<R> {
+    reader: R,
+    /// The first bytes, once they were looked at, as far as they are still to be returned.
+    start: Option<Cursor<Vec<u8>>>,
+}
+
+impl<R: Read> Read for Unmarked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.start.is_none() {
+            let mut start = Vec::with_capacity(BYTE_ORDER_MARK.len());
+            self.reader.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut start)?;
+            if start == BYTE_ORDER_MARK {
+                start.clear();
+            }
+            self.start = Some(Cursor::new(start));
+        }
+        let start = self.start.as_mut().map_or(Ok(0), |start| start.read(buffer))?;
+        if start > 0 { Ok(start) } else { self.reader.read(buffer) }
+    }
+}
+
+/// The contents as text is read, in pieces of `capacity` bytes.
+fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
+}
+
 /// Opens a file as [`open`] does, and counts the bytes that are read of it.
 ///
 /// # Errors
@@ -65,10 +134,10 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
     let (length, position) = (file.metadata()?.len(), Arc::new(AtomicU64::new(0)));
     // Read again from memory: a pipe cannot be turned back.
     let file = Counting { file: Cursor::new(start.clone()).chain(file), position: Arc::clone(&position) };
-    let reader: Box<dyn BufRead + Send> = if start == MAGIC {
+    let reader = if start == MAGIC {
         let mut decoder = zstd::Decoder::new(file)?;
         decoder.window_log_max(WINDOW_LOG_MAX)?;
-        Box::new(BufReader::new(decoder))
+        unmarked(Bounded { reader: decoder, position: Arc::clone(&position), expanded: 0 }, 1 << 18)
     } else {
         plain_or_gzip(&start, file)
     };
@@ -78,14 +147,16 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
 #[cfg(feature = "gzip")]
 fn plain_or_gzip(start: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
     if start.starts_with(&GZIP) {
-        return Box::new(BufReader::with_capacity(1 << 18, flate2::read::MultiGzDecoder::new(file)));
+        let position = Arc::clone(&file.position);
+        let decoder = flate2::read::MultiGzDecoder::new(file);
+        return unmarked(Bounded { reader: decoder, position, expanded: 0 }, 1 << 18);
     }
-    Box::new(BufReader::with_capacity(1 << 20, file))
+    unmarked(file, 1 << 20)
 }
 
 #[cfg(not(feature = "gzip"))]
 fn plain_or_gzip(_: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
-    Box::new(BufReader::with_capacity(1 << 20, file))
+    unmarked(file, 1 << 20)
 }
 
 #[cfg(test)]
@@ -128,6 +199,52 @@ mod tests {
         }
         assert!(open(&folder.path().join("none")).is_err());
     }
+
+    #[test]
+    fn a_byte_order_mark_is_no_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines.jsonl");
+        for (text, read) in [
+            ("\u{feff}{}\n", "{}\n"),
+            ("\u{feff}", ""),
+            ("\u{feff}\u{feff}", "\u{feff}"),
+            ("a\u{feff}", "a\u{feff}"),
+            ("é", "é"),
+        ] {
+            for bytes in [text.as_bytes().to_vec(), zstd::encode_all(text.as_bytes(), 3).unwrap()] {
+                fs::write(&path, &bytes).unwrap();
+                let counted = open_counted(&path).unwrap();
+                assert_eq!(io::read_to_string(counted.reader).unwrap(), read, "{text:?}");
+                assert_eq!(counted.position.load(Ordering::Relaxed), bytes.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bomb.jsonl");
+        let text = |length: u64| io::repeat(b' ').take(length);
+        let pack = |length: u64| zstd::encode_all(text(length), 1).unwrap();
+        let read = |path: &Path| io::copy(&mut open(path).unwrap(), &mut io::sink());
+        let bomb = pack(1 << 30);
+        assert!(most_expanded(bomb.len() as u64) < 1 << 30);
+        fs::write(&path, &bomb).unwrap();
+        let error = read(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+        assert!(error.to_string().contains("decompress it with zstd"), "{error}");
+        // As much as any file may expand to.
+        fs::write(&path, pack(FREE_EXPANSION)).unwrap();
+        assert_eq!(read(&path).unwrap(), FREE_EXPANSION);
+        #[cfg(feature = "gzip")]
+        {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+            io::copy(&mut text(1 << 27), &mut encoder).unwrap();
+            fs::write(&path, encoder.finish().unwrap()).unwrap();
+            assert_eq!(read(&path).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        }
+    }
+
     #[cfg(unix)]
     #[test]
     fn pipes_are_read_from_their_beginning() {

@@ -13,19 +13,21 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use tempfile::Builder;
+use tempfile::{Builder, NamedTempFile};
 
 use target::Target;
 
 #[cfg(feature = "zstd")]
 mod compressed;
+mod lines;
 mod lock;
 mod target;
 
+pub use lines::{LONGEST_LINE, Lines, lines};
 pub use lock::{Lock, try_lock};
 
 #[cfg(feature = "zstd")]
-pub use compressed::{Counted, open, open_counted};
+pub use compressed::{Counted, most_expanded, open, open_counted};
 
 /// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk and renames the file, so that `path` is the old file,
 /// the new one or absent. For files that one process writes at a time: what a kill left under `NAME.part` is replaced by
@@ -92,16 +94,45 @@ pub fn write_shared(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let prefix = format!(".{name}.");
-    let mut builder = Builder::new();
-    builder.prefix(&prefix).suffix(".part");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder)?;
+    let mut file = temporary(folder, &format!(".{name}."))?;
     write(file.as_file_mut())?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
+}
+
+/// Creates a temporary file `PREFIX*.part` in a folder, to be written and then put in its place. It has the permissions
+/// of any new file (`0o666` less the umask); those of the `tempfile` crate are `0o600`.
+///
+/// # Errors
+/// The operating system's, of a folder that does not exist or is not writable.
+pub fn temporary(folder: &Path, prefix: &str) -> io::Result<NamedTempFile> {
+    let mut builder = Builder::new();
+    builder.prefix(prefix).suffix(".part");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
+}
+
+/// Lets a library write the file at `path` and gives it the permissions of any new file, whatever the library set.
+///
+/// # Errors
+/// Those of `write`, and the operating system's, of a folder that does not exist or is not writable.
+pub fn with_new_permissions<E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    // Asked of the system by a new file: a process cannot read its umask without changing it, and folders may have rules
+    // of their own.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let permissions = File::create_new(path)?.metadata()?.permissions();
+    let written = write(path).and_then(|()| Ok(fs::set_permissions(path, permissions)?));
+    written.inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })
 }
 
 #[cfg(test)]
@@ -276,6 +307,15 @@ mod tests {
         let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
         fs::write(folder.path().join("plain"), b"").unwrap();
         write_shared(&folder.path().join("shared"), |_| Ok(())).unwrap();
-        assert_eq!(mode("shared"), mode("plain"));
+        temporary(folder.path(), "x").unwrap().persist(folder.path().join("placed")).unwrap();
+        let by_library = |path: &Path| -> io::Result<()> {
+            Builder::new().tempfile_in(folder.path())?.persist(path)?;
+            assert_ne!(mode("library"), mode("plain"), "what the library does is what is corrected");
+            Ok(())
+        };
+        with_new_permissions(&folder.path().join("library"), by_library).unwrap();
+        for name in ["shared", "placed", "library"] {
+            assert_eq!(mode(name), mode("plain"), "{name}");
+        }
     }
 }

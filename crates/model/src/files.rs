@@ -44,8 +44,11 @@ pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     tensors: impl IntoIterator<Item = (S, V)>,
     header: HashMap<String, String>,
 ) -> Result<(), ModelError> {
-    safetensors::serialize_to_file(tensors, Some(header), aside)
-        .map_err(|error| ModelError::file(aside, error))?;
+    // The library writes a temporary file that nobody else may read, and renames it.
+    turnwise_files::with_new_permissions(aside, |path| {
+        safetensors::serialize_to_file(tensors, Some(header), path)
+    })
+    .map_err(|error| ModelError::file(aside, error))?;
     let file = File::options().write(true).open(aside).map_err(ModelError::io(aside))?;
     file.sync_all().map_err(ModelError::io(aside))
 }
@@ -209,6 +212,21 @@ pub(crate) fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn weights_have_the_permissions_of_any_new_file() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+        fs::write(folder.path().join("plain"), b"").unwrap();
+        let tensor = TensorSlice { name: "x".into(), shape: &[1], values: &[1.0] };
+        for _ in 0..2 {
+            save_tensors(&folder.path().join("weights"), std::slice::from_ref(&tensor), []).unwrap();
+            assert_eq!(mode("weights"), mode("plain"));
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
 
     #[test]
     fn halves_are_read_exactly() {

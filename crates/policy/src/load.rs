@@ -104,8 +104,7 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     }
     let inside = path.join("policy");
     if inside.join("config.json").is_file() || is_adapter(&inside) {
-        let of_run = path.join(run_folder::COMPLETE).is_file();
-        return if of_run { run_folder::checked_policy(path) } else { Ok(inside) };
+        return if run_folder::is_checkpoint(path) { run_folder::checked_policy(path) } else { Ok(inside) };
     }
     if run_folder::is_run(path) {
         return run_folder::checked_policy(&run_folder::newest_checkpoint(path)?);
@@ -179,6 +178,26 @@ mod tests {
         // A file of its own counts.
         std::fs::write(at("adapter/generation_config.json"), r#"{"eos_token_id": 257}"#).unwrap();
         assert_eq!(ends(), [257]);
+    }
+
+    #[test]
+    fn a_checkpoint_without_a_manifest_is_not_loaded_and_a_plain_folder_is() {
+        let folder = folders();
+        let checkpoint = folder.path().join("checkpoint");
+        std::fs::create_dir(&checkpoint).unwrap();
+        std::fs::rename(folder.path().join("base"), checkpoint.join("policy")).unwrap();
+        Policy::load(&checkpoint).unwrap();
+        std::fs::write(checkpoint.join("state.json"), "{}").unwrap();
+        for manifest in [None, Some(""), Some(r#"{"files":{}}"#)] {
+            if let Some(text) = manifest {
+                std::fs::write(checkpoint.join(run_folder::COMPLETE), text).unwrap();
+            }
+            let error = Policy::load(&checkpoint).err().unwrap().to_string();
+            assert!(
+                error.contains("cannot be verified; name an earlier checkpoint"),
+                "{manifest:?}: {error}"
+            );
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,26 +39,44 @@ impl Manifest {
     /// # Errors
     /// Fails on a file that cannot be read.
     pub fn of(folder: &Path) -> Result<Self, PolicyError> {
-        Ok(Self { files: facts_below(folder, "")? })
-    }
-
-    /// Returns the manifest in a checkpoint; `None` in one of an earlier version, which promises nothing.
-    ///
-    /// # Errors
-    /// Fails if there is none, or it cannot be read.
-    pub fn read(folder: &Path) -> Result<Option<Self>, String> {
-        let text = fs::read_to_string(folder.join(COMPLETE)).map_err(|_| format!("has no {COMPLETE}"))?;
-        if text.trim().is_empty() {
-            return Ok(None);
+        let mut files = BTreeMap::new();
+        for (name, path) in files_below(folder, "")? {
+            let bytes = fs::metadata(&path).map_err(PolicyError::io(&path))?.len();
+            let crc32c = checksum(&path).map_err(PolicyError::io(&path))?;
+            files.insert(name, FileFacts { bytes, crc32c });
         }
-        serde_json::from_str(&text).map(Some).map_err(|error| format!("{COMPLETE} cannot be read: {error}"))
+        Ok(Self { files })
     }
 
-    /// Compares the files of a checkpoint whose paths begin with `prefix`.
+    /// Reads the manifest of a checkpoint.
     ///
     /// # Errors
-    /// Returns the first file that is missing or not what was written.
+    /// The file is missing, is not a manifest, or lists no file. A file that lists nothing verifies nothing, so a
+    /// checkpoint with such a file is not complete.
+    pub fn read(folder: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(folder.join(COMPLETE))
+            .map_err(|_| format!("has no {COMPLETE}, so its files cannot be verified"))?;
+        let manifest = if text.trim().is_empty() {
+            Self::default()
+        } else {
+            serde_json::from_str(&text).map_err(|error| format!("{COMPLETE} cannot be read: {error}"))?
+        };
+        if manifest.files.is_empty() {
+            return Err(format!("{COMPLETE} lists no files, so they cannot be verified"));
+        }
+        Ok(manifest)
+    }
+
+    /// Checks the files of a checkpoint whose paths begin with `prefix`: at least one is listed, each listed file is
+    /// as it was written, and each file that is there is listed. Files whose name begins with a dot are not checked:
+    /// no reader opens them, and tools and file systems leave such files behind.
+    ///
+    /// # Errors
+    /// Names the first file that is missing, was changed or is not listed.
     pub fn check(&self, folder: &Path, prefix: &str, check: Check) -> Result<(), String> {
+        if !self.files.keys().any(|name| name.starts_with(prefix)) {
+            return Err(format!("{COMPLETE} lists no file of {prefix}, so it cannot be verified"));
+        }
         for (name, facts) in self.files.iter().filter(|(name, _)| name.starts_with(prefix)) {
             let path = folder.join(name);
             let bytes = fs::metadata(&path).map_err(|_| format!("{name} is missing"))?.len();
@@ -71,22 +89,30 @@ impl Manifest {
                 return Err(format!("{name} does not have the checksum that {COMPLETE} says"));
             }
         }
-        Ok(())
+        let found = files_below(folder, "").map_err(|error| error.to_string())?;
+        let own = |name: &&String| name.starts_with(prefix) && *name != COMPLETE && !is_hidden(name);
+        match found.keys().filter(own).find(|name| !self.files.contains_key(*name)) {
+            Some(name) => Err(format!("{name} is not listed in {COMPLETE}; move it out of the checkpoint")),
+            None => Ok(()),
+        }
     }
 }
 
-/// Returns every file below a folder with its facts, by its path from there.
-fn facts_below(folder: &Path, prefix: &str) -> Result<BTreeMap<String, FileFacts>, PolicyError> {
+/// True if a file, or a folder that it is in, has a name that begins with a dot.
+fn is_hidden(name: &str) -> bool {
+    name.split('/').any(|part| part.starts_with('.'))
+}
+
+/// Every file below a folder by its path from there.
+fn files_below(folder: &Path, prefix: &str) -> Result<BTreeMap<String, PathBuf>, PolicyError> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(PolicyError::io(folder))? {
         let path = entry.map_err(PolicyError::io(folder))?.path();
         let name = format!("{prefix}{}", path.file_name().unwrap_or_default().to_string_lossy());
         if path.is_dir() {
-            found.extend(facts_below(&path, &format!("{name}/"))?);
+            found.extend(files_below(&path, &format!("{name}/"))?);
         } else {
-            let bytes = fs::metadata(&path).map_err(PolicyError::io(&path))?.len();
-            let crc32c = checksum(&path).map_err(PolicyError::io(&path))?;
-            found.insert(name, FileFacts { bytes, crc32c });
+            found.insert(name, path);
         }
     }
     Ok(found)

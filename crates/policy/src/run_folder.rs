@@ -42,12 +42,10 @@ pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
 /// Returns the policy in a checkpoint, checked file by file.
 ///
 /// # Errors
-/// Fails on a file of it that is missing or not what was written.
+/// The checkpoint has no manifest that lists the policy, or a file of the policy is missing, was changed or is not listed.
 pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
-    let manifest = Manifest::read(checkpoint);
-    let sound = manifest.and_then(|found| {
-        found.map_or(Ok(()), |manifest| manifest.check(checkpoint, "policy/", Check::Contents))
-    });
+    let sound =
+        Manifest::read(checkpoint).and_then(|found| found.check(checkpoint, "policy/", Check::Contents));
     sound.map_err(|reason| PolicyError::file(checkpoint, format!("{reason}; name an earlier checkpoint")))?;
     Ok(checkpoint.join("policy"))
 }
@@ -72,7 +70,12 @@ pub fn checkpoint_label(policy: &Path) -> Option<String> {
     inside.next()?.as_os_str().to_str().map(str::to_owned)
 }
 
-/// Returns true if a folder is a run directory.
+/// True if a folder is a checkpoint of a run, complete or not: it has a manifest or the run's state beside its policy.
+pub fn is_checkpoint(folder: &Path) -> bool {
+    folder.join(COMPLETE).is_file() || folder.join("state.json").is_file()
+}
+
+/// True if a folder is a run directory.
 pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }
@@ -129,9 +132,38 @@ mod tests {
             let error = checked_policy(checkpoint).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains("an earlier checkpoint"), "{error}");
         }
-        // A checkpoint of an earlier version has an empty list.
-        fs::write(checkpoint.join(COMPLETE), b"").unwrap();
-        assert!(checked_policy(checkpoint).is_ok());
+    }
+
+    #[test]
+    fn a_checkpoint_without_a_full_manifest_is_not_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = folder.path();
+        fs::create_dir_all(checkpoint.join("policy")).unwrap();
+        fs::write(checkpoint.join("policy/model.safetensors"), b"weights").unwrap();
+        fs::write(checkpoint.join("state.json"), b"{}").unwrap();
+        let full = serde_json::to_string(&Manifest::of(checkpoint).unwrap()).unwrap();
+        let state_alone = r#"{"files":{"state.json":{"bytes":2,"crc32c":0}}}"#;
+        for (manifest, reason) in [
+            ("", "lists no files"),
+            (" \n", "lists no files"),
+            (r#"{"files":{}}"#, "lists no files"),
+            (r#"{"files":{"policy"#, "cannot be read"),
+            (state_alone, "lists no file of policy/"),
+        ] {
+            fs::write(checkpoint.join(COMPLETE), manifest).unwrap();
+            let error = checked_policy(checkpoint).unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains("an earlier checkpoint"), "{manifest}: {error}");
+        }
+        fs::remove_file(checkpoint.join(COMPLETE)).unwrap();
+        assert!(checked_policy(checkpoint).unwrap_err().to_string().contains("has no COMPLETE"));
+        fs::write(checkpoint.join(COMPLETE), full).unwrap();
+        checked_policy(checkpoint).unwrap();
+        // What tools leave behind is not read, and what a reader would find is refused.
+        fs::write(checkpoint.join("policy/.DS_Store"), b"x").unwrap();
+        checked_policy(checkpoint).unwrap();
+        fs::write(checkpoint.join("policy/chat_template.jinja"), b"x").unwrap();
+        let error = checked_policy(checkpoint).unwrap_err().to_string();
+        assert!(error.contains("policy/chat_template.jinja is not listed"), "{error}");
     }
 
     #[test]

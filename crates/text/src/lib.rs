@@ -23,6 +23,7 @@
 
 pub mod chat;
 mod error;
+mod parts;
 mod stop;
 mod tokenizer;
 mod whole;

@@ -9,7 +9,8 @@ use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::processors::bert::BertProcessing;
 use tokenizers::{AddedToken, Model as _, TruncationParams};
 
-use crate::TextError;
+use crate::whole::read;
+use crate::{TextError, parts};
 
 /// A tokenizer for encoders: a text becomes `[CLS]`, its pieces, `[SEP]`, cut to a greatest length.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ impl WordPiece {
         let wrong =
             |path: &Path, reason: String| TextError::File { path: path.display().to_string(), reason };
         let mut library = if whole.is_file() {
-            tokenizers::Tokenizer::from_file(&whole).map_err(|error| wrong(&whole, error.to_string()))?
+            parts::library(&read(&whole)?).map_err(|reason| wrong(&whole, reason))?
         } else {
             from_vocabulary(folder)?
         };

@@ -33,6 +33,7 @@ mod error;
 mod format;
 mod lines;
 mod not_finite;
+mod parquet_bounds;
 mod parquet_rows;
 mod write;
 

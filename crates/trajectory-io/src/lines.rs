@@ -1,7 +1,7 @@
 //! JSON lines, plain or compressed.
 
 use std::fs::File;
-use std::io::{BufRead as _, Read as _};
+use std::io::Read as _;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -15,11 +15,12 @@ pub(crate) fn each(
     mut take: impl FnMut(usize, &str) -> Result<bool, DumpError>,
 ) -> Result<(), DumpError> {
     let fail = |error| DumpError::io(path, error);
-    for (index, line) in turnwise_files::open(path).map_err(fail)?.lines().enumerate() {
+    for (index, line) in turnwise_files::lines(turnwise_files::open(path).map_err(fail)?).enumerate() {
         let line = line.map_err(|error| match error.kind() {
             std::io::ErrorKind::InvalidData => {
                 DumpError::line(path, index + 1, "this is not text in UTF-8, so it is no JSON line")
             }
+            std::io::ErrorKind::FileTooLarge => DumpError::line(path, index + 1, error.to_string()),
             _ => DumpError::io(path, error),
         })?;
         if !line.trim().is_empty() && !take(index + 1, &line)? {

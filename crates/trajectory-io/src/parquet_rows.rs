@@ -10,6 +10,7 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::ColumnDescriptor;
 use serde_json::{Map, Value};
 
+use crate::parquet_bounds::Budget;
 use crate::{DumpError, lines};
 
 /// A whole Parquet file.
@@ -26,7 +27,8 @@ pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
         lines::is_parquet(path)?;
     }
     let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
-    table(file).map_err(|error| DumpError::file(path, reason(&error)))
+    let stored = file.metadata().map_err(|error| DumpError::io(path, error))?.len();
+    table(file, Budget::of(stored)).map_err(|error| DumpError::file(path, reason(&error)))
 }
 
 /// Why a file cannot be read, with a way out if there is one.
@@ -46,13 +48,13 @@ fn reason(error: &ParquetError) -> String {
 /// bytes that are not UTF-8 in a column of bytes.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is no Parquet file, has a text that is not UTF-8, or a column of a
-/// type that JSON has nothing for (INTERVAL), which is named.
+/// The file cannot be read, is no Parquet file, has a text that is not UTF-8, or a column of a type that JSON has nothing for
+/// (INTERVAL), which is named; or its rows take far more memory than the file has bytes.
 pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
     Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
 }
 
-fn table(file: File) -> Result<Table, ParquetError> {
+fn table(file: File, mut budget: Budget) -> Result<Table, ParquetError> {
     let reader = SerializedFileReader::new(file)?;
     let metadata = reader.metadata().file_metadata();
     if let Some(column) = metadata.schema_descr().columns().iter().find(|column| !is_known(column)) {
@@ -70,7 +72,13 @@ fn table(file: File) -> Result<Table, ParquetError> {
         (field.name().to_owned(), floating)
     });
     let columns = columns.collect();
-    let rows = reader.get_row_iter(None)?.map(|row| Ok(object(row?))).collect::<Result<_, ParquetError>>()?;
+    budget.check_file(&reader)?;
+    let rows = reader.get_row_iter(None)?.map(|row| {
+        let row = object(row?);
+        budget.take_row(&row)?;
+        Ok(row)
+    });
+    let rows = rows.collect::<Result<_, ParquetError>>()?;
     Ok(Table { columns, rows })
 }
 

@@ -1,6 +1,6 @@
 //! `turnwise env search`: what the shop's search finds, as a recording.
 
-use std::io::{BufRead as _, BufWriter, Write as _};
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -120,7 +120,7 @@ fn index_documents(path: &Path) -> anyhow::Result<SearchIndex> {
         contents: String,
     }
     let mut builder = IndexBuilder::in_memory()?;
-    for (line, text) in open(path)?.lines().enumerate() {
+    for (line, text) in turnwise_files::lines(open(path)?).enumerate() {
         let location = || format!("{}, line {}", path.display(), line + 1);
         let document: Document =
             serde_json::from_str(&text.with_context(location)?).with_context(location)?;

@@ -428,3 +428,48 @@ fn parquet_output_reads_back() {
     assert_eq!(levels, [0, 1, 1, 0, 1]);
     assert!(values.iter().zip(GOLDEN.concat()).all(|(a, b)| (a - b).abs() < 1e-5), "{values:?}");
 }
+
+#[test]
+fn a_byte_order_mark_before_the_lines_is_no_part_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("marked.jsonl");
+    let text = "\u{feff}".to_owned() + &std::fs::read_to_string(EXAMPLE).unwrap();
+    let arguments = ["--preset", "gigpo"];
+    let plain = folder.path().join("plain.jsonl");
+    std::fs::copy(EXAMPLE, &plain).unwrap();
+    let plain = rows(&plain, &arguments);
+    for bytes in [text.as_bytes().to_vec(), zstd::encode_all(text.as_bytes(), 3).unwrap()] {
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(rows(&path, &arguments), plain);
+    }
+}
+
+#[test]
+fn a_decompression_bomb_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let bomb = |name: &str, unit: &[u8]| {
+        let path = folder.path().join(name);
+        let mut encoder = zstd::Encoder::new(std::fs::File::create(&path).unwrap(), 1).unwrap();
+        let piece = unit.repeat((1 << 20) / unit.len());
+        for _ in 0..1024 {
+            std::io::Write::write_all(&mut encoder, &piece).unwrap();
+        }
+        encoder.finish().unwrap();
+        assert!(path.metadata().unwrap().len() < 1 << 20);
+        path
+    };
+    let line = bomb("line.jsonl.zst", b"x");
+    let lines = bomb("lines.jsonl.zst", b"\n");
+    for path in [&line, &lines] {
+        let error = refused(path, &["--preset", "gigpo"]);
+        assert!(error.contains(path.to_str().unwrap()) && error.contains("decompression bomb"), "{error}");
+        let output = folder.path().join("page.html");
+        let view = Command::new(env!("CARGO_BIN_EXE_turnwise"))
+            .args(["view", path.to_str().unwrap(), "--output", output.to_str().unwrap()])
+            .output()
+            .unwrap();
+        let error = String::from_utf8(view.stderr).unwrap();
+        assert!(!view.status.success() && error.starts_with("error: "), "{error}");
+        assert!(error.contains(path.to_str().unwrap()) && error.contains("decompression bomb"), "{error}");
+    }
+}

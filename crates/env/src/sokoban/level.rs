@@ -1,6 +1,5 @@
 //! Levels: from text and from files, and what makes two of them the same.
 
-use std::io::BufRead as _;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -105,7 +104,7 @@ pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     let name = path.display().to_string();
     let failed = |source| EnvError::Io { path: name.clone(), source };
     let mut lines = Vec::new();
-    for line in turnwise_files::open(path).map_err(failed)?.lines() {
+    for line in turnwise_files::lines(turnwise_files::open(path).map_err(failed)?) {
         lines.push(line.map_err(|source| match source.kind() {
             std::io::ErrorKind::InvalidData => EnvError::File {
                 path: format!("{name}, line {}", lines.len() + 1),

@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -48,7 +48,7 @@ struct Titled {
 pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvError> {
     let Ok(path) = official::find(folder, &[NOUNS]) else { return Ok(None) };
     let mut found = HashMap::new();
-    for (number, line) in (1..).zip(official::open(&path)?.lines()) {
+    for (number, line) in (1..).zip(turnwise_files::lines(official::open(&path)?)) {
         let line = line.map_err(io(&path))?;
         let Titled { title, nouns } = serde_json::from_str(&line).map_err(|error| EnvError::File {
             path: format!("{}, line {number}", path.display()),

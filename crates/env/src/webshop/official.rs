@@ -246,7 +246,7 @@ fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
 }
 
 fn read_lines(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
-    for (number, line) in (1..).zip(open(path)?.lines()) {
+    for (number, line) in (1..).zip(turnwise_files::lines(open(path)?)) {
         let line = line.map_err(|source| EnvError::Io { path: path.display().to_string(), source })?;
         if line.trim().is_empty() {
             continue;

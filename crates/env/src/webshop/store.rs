@@ -55,7 +55,7 @@ impl<'a> StoreWriter<'a> {
     /// Fails if the folder of `path` does not exist or is not writable.
     pub fn new(path: &'a Path) -> Result<Self, EnvError> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = tempfile::Builder::new().prefix(".catalogue-").tempfile_in(folder).map_err(io(folder))?;
+        let file = turnwise_files::temporary(folder, ".catalogue-").map_err(io(folder))?;
         let mut file = BufWriter::new(file);
         file.write_all(HEAD).map_err(io(path))?;
         Ok(Self { path, file, offset: HEAD.len() as u64, entries: Vec::new(), asins: Vec::new() })

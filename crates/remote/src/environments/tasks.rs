@@ -1,7 +1,6 @@
 //! Tasks in files: JSON lines, one file a split.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -82,9 +81,9 @@ pub(crate) fn read_splits<T: DeserializeOwned>(
 /// Fails if the file cannot be read.
 pub(crate) fn lines(path: &Path) -> Result<Vec<(usize, String)>, EnvError> {
     let failed = |source| EnvError::Io { path: path.display().to_string(), source };
-    let file = BufReader::new(std::fs::File::open(path).map_err(failed)?);
+    let file = turnwise_files::open(path).map_err(failed)?;
     let mut lines = Vec::new();
-    for (number, line) in (1..).zip(file.lines()) {
+    for (number, line) in (1..).zip(turnwise_files::lines(file)) {
         let line = line.map_err(failed)?;
         if !line.trim().is_empty() {
             lines.push((number, line));

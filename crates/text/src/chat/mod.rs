@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `clock.rs` | dates for `strftime_now` |
 //! | `format.rs` | conversations as tokens that grow and are never tokenised twice |
+//! | `limits.rs` | what a template may do: time, nesting and size |
 //! | `python.rs` | values as Python writes them: `str`, `repr` and `json.dumps` |
 //! | `source.rs` | rewriting of a template's source before it is compiled |
 //!
@@ -25,10 +26,12 @@
 
 mod clock;
 mod format;
+mod limits;
 mod python;
 mod source;
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::fmt::Display;
 use std::path::PathBuf;
 
@@ -187,6 +190,14 @@ impl ChatTemplate {
         }
         let mut environment = environment();
         for (name, source) in &sources {
+            if source.len() > limits::MOST_SOURCE {
+                let reason = format!(
+                    "template `{name}` has {} bytes; at most {} are read",
+                    source.len(),
+                    limits::MOST_SOURCE
+                );
+                return Err(refusal(files.get(name), reason));
+            }
             environment
                 .add_template_owned(name.clone(), source::rewritten(source))
                 .map_err(|error| broken(name, files.get(name), &error))?;
@@ -232,7 +243,8 @@ impl ChatTemplate {
     /// Returns the conversation as text.
     ///
     /// # Errors
-    /// Fails if the template rejects (`raise_exception`) or cannot be rendered; the error has the line.
+    /// The template refuses (`raise_exception`), cannot be rendered, or exceeds the limits of what a template may do
+    /// (`limits.rs`); the error has the line.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self
@@ -250,14 +262,28 @@ impl ChatTemplate {
             variables.insert("enable_thinking", Value::from(thinking));
         }
         let fail = |error| broken(name, self.files.get(name), &error);
-        self.environment.get_template(name).and_then(|template| template.render(variables)).map_err(fail)
+        limits::rendering(move || {
+            let mut output = limits::Output::default();
+            let template = self.environment.get_template(name).map_err(fail)?;
+            template.render_captured_to(variables, &mut output).map_err(fail)?;
+            Ok(output.into_text())
+        })
     }
 }
 
 fn broken(name: &str, file: Option<&PathBuf>, error: &minijinja::Error) -> TextError {
     // Templates in a JSON file have lines of their own.
     let index = error.line().map_or_else(String::new, |line| format!("line {line} of it: "));
-    let reason = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let reason = match error.kind() {
+        ErrorKind::OutOfFuel => {
+            format!(
+                "it takes more than {} steps for one conversation, as a loop without end does",
+                limits::FUEL
+            )
+        }
+        ErrorKind::WriteFailure => error.source().map_or_else(|| error.to_string(), ToString::to_string),
+        kind => error.detail().map_or_else(|| kind.to_string(), str::to_owned),
+    };
     refusal(file, format!("template `{name}`: {index}{reason}"))
 }
 
@@ -279,13 +305,19 @@ fn environment() -> Environment<'static> {
         if method == source::SLICE {
             return python::slice(value, arguments);
         }
+        limits::check_method(method, value, arguments)?;
         minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
     });
+    limits::set(&mut environment);
     environment.set_formatter(|out, _state, value| {
-        out.write_str(&python::text(value)).map_err(|_| ErrorKind::WriteFailure.into())
+        limits::check_printed(value)?;
+        let text = python::text(value);
+        limits::count_printed(&text)?;
+        out.write_str(&text).map_err(|_| ErrorKind::WriteFailure.into())
     });
     environment.add_filter("tojson", to_json);
-    environment.add_filter("string", |value: Value| python::text(&value));
+    environment
+        .add_filter("string", |value: Value| limits::check_printed(&value).map(|()| python::text(&value)));
     // A text and something undefined can be walked through in Python; None cannot.
     environment.add_test("iterable", |value: Value| {
         value.as_str().is_some() || value.is_undefined() || (!value.is_none() && value.try_iter().is_ok())
@@ -295,6 +327,7 @@ fn environment() -> Environment<'static> {
             || matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
     });
     environment.add_function("raise_exception", |message: Value| -> Result<Value, minijinja::Error> {
+        limits::check_printed(&message)?;
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, python::text(&message)))
     });
     environment
@@ -311,6 +344,7 @@ fn to_json(
     positional: Rest<Value>,
     named: Kwargs,
 ) -> Result<Value, minijinja::Error> {
+    limits::check_printed(&value)?;
     let argument = |position: usize, name: &str| -> Option<Value> {
         let given = positional.get(position).cloned().or_else(|| named.get::<Value>(name).ok());
         given.filter(|value| !value.is_none() && !value.is_undefined())

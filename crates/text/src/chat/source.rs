@@ -1,5 +1,7 @@
 //! Rewriting of a template's source before it is compiled.
 
+use super::limits::CHECK;
+
 /// Method that stands for a slice with a step in a rewritten template.
 pub(super) const SLICE: &str = "turnwise_slice";
 
@@ -10,17 +12,24 @@ pub(super) const SLICE: &str = "turnwise_slice";
 ///   `{% if true %}` and its end an `endif`, with the same trimming of white space.
 /// * Slices with a step, such as `[::-1]`, become calls of the method [`SLICE`], because the library's own go wrong backwards
 ///   (and panic for empty lists). A method may stand wherever a slice may, which a filter may not.
+/// * Behind a tag that sets variables, and inside a macro with arguments, a call of [`CHECK`] with them: what a template
+///   keeps can grow only there.
 pub(super) fn rewritten(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
+    let mut captured = Vec::new();
     while let Some((at, close)) = next_tag(rest) {
         let (before, tag) = rest.split_at(at + 2);
         out.push_str(before);
         rest = match close {
             "#}" => copied(tag, tag.find(close).map_or(tag.len(), |end| end + 2), &mut out),
             "%}" if is_raw(tag) => copied(tag, raw_length(tag), &mut out),
-            "%}" => expression(generation(tag, &mut out), close, &mut out),
+            "%}" => {
+                let from = out.len();
+                let rest = expression(generation(tag, &mut out), close, &mut out);
+                checked(rest, from, &mut captured, &mut out)
+            }
             _ => expression(tag, close, &mut out),
         };
     }
@@ -55,10 +64,14 @@ fn raw_length(tag: &str) -> usize {
     end.map_or(tag.len(), |(at, open)| at + open.len())
 }
 
-/// Returns the start of the next tag, and its closing.
+/// The start of the next tag, and its closing. It looks no further than there: a template may have a tag every few bytes.
 fn next_tag(text: &str) -> Option<(usize, &'static str)> {
-    let tags = [("{{", "}}"), ("{%", "%}"), ("{#", "#}")];
-    tags.iter().filter_map(|(open, close)| Some((text.find(open)?, *close))).min()
+    text.match_indices('{').find_map(|(at, _)| match text.as_bytes().get(at + 1)? {
+        b'{' => Some((at, "}}")),
+        b'%' => Some((at, "%}")),
+        b'#' => Some((at, "#}")),
+        _ => None,
+    })
 }
 
 /// Copies the start of a block tag as far as it is `generation` or `endgeneration`; returns what comes after.
@@ -86,6 +99,69 @@ fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     }
     out.push_str(&tag[done..end]);
     &tag[end..]
+}
+
+/// Copies the end of a block tag, whose inside is in `out` from `from` on, and a check of the variables that it sets;
+/// returns what comes after. `captured` has the variables of open `set` blocks.
+fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut String) -> &'a str {
+    let Some(after) = rest.strip_prefix("%}") else { return rest };
+    let Some(names) = names_set(&out[from..], captured) else { return rest };
+    // The check trims the white space behind the tag in its place.
+    let trimming = out[from..].chars().next_back().filter(|last| matches!(last, '-' | '+'));
+    if trimming.is_some() {
+        out.pop();
+    }
+    out.push_str(&format!("%}}{{% if {CHECK}({names}) %}}{{% endif "));
+    out.extend(trimming);
+    out.push_str("%}");
+    after
+}
+
+/// The variables that a block tag sets, as arguments of a call.
+fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
+    let tag = tag.strip_prefix(['-', '+']).unwrap_or(tag);
+    let tag = tag.strip_suffix(['-', '+']).unwrap_or(tag).trim();
+    let (word, inside) = tag.split_once(|character: char| character.is_whitespace()).unwrap_or((tag, ""));
+    let plain = |names: &str| {
+        let letters = |letter: char| letter.is_alphanumeric() || "_., \t\n".contains(letter);
+        (!names.trim().is_empty() && names.chars().all(letters)).then(|| names.trim().to_owned())
+    };
+    match word {
+        "set" => {
+            let before = inside.split_once('=').map(|(names, _)| names.trim());
+            let names = before.and_then(|names| plain(names.trim_start_matches('(').trim_end_matches(')')));
+            if names.is_none() {
+                // The variable of a block, perhaps with filters, is set at the block's end.
+                captured.push(inside.split('|').next().unwrap_or_default().to_owned());
+            }
+            names
+        }
+        "endset" => plain(&captured.pop()?),
+        "macro" => plain(&parameters(inside.split_once('(')?.1)),
+        _ => None,
+    }
+}
+
+/// The names of a macro's parameters, from behind the bracket that opens them, without their defaults.
+fn parameters(text: &str) -> String {
+    let (mut names, mut depth, mut quote, mut named) = (String::new(), 0, None, true);
+    for character in text.chars() {
+        match (quote, character) {
+            (Some(begin), _) => quote = quote.filter(|_| character != begin),
+            (None, '\'' | '"') => quote = Some(character),
+            (None, ')') if depth == 0 => break,
+            (None, '(' | '[' | '{') => depth += 1,
+            (None, ')' | ']' | '}') => depth -= 1,
+            (None, '=') if depth == 0 => named = false,
+            (None, ',') if depth == 0 => {
+                named = true;
+                names.push(',');
+            }
+            (None, _) if named => names.push(character),
+            (None, _) => {}
+        }
+    }
+    names
 }
 
 /// A bracket that is open, where it was opened, and the colons in it and in no other.
@@ -138,21 +214,48 @@ fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{SLICE, rewritten};
+    use super::{CHECK, SLICE, rewritten};
 
     #[test]
     fn generation_tags_become_blocks_that_do_nothing() {
         for (source, expected) in [
             ("{%- generation -%} a {%- endgeneration %}", "{%- if true -%} a {%- endif %}"),
             ("{%  generation%} {% x", "{%  if true%} {% x"),
-            ("{% set generation = 1 %}", "{% set generation = 1 %}"),
             ("{# {% generation %} #}generation", "{# {% generation %} #}generation"),
         ] {
             assert_eq!(rewritten(source), expected);
         }
     }
 
-    /// Returns a template with `S(` instead of the start of a call.
+    #[test]
+    fn what_is_set_is_checked_behind_its_tag() {
+        let check = |names: &str, end: &str| format!("%}}{{% if {CHECK}({names}) %}}{{% endif {end}%}}");
+        for (source, names, end) in [
+            ("{% set generation = 1 %} a", "generation", ""),
+            ("{%- set ns.x = ns.x ~ '%}' -%} a", "ns.x", "-"),
+            ("{%set a, b = f(c=1) +%} a", "a, b", "+"),
+            ("{% set (a, b) = c %} a", "a, b", ""),
+            ("{% set x = a == b %} a", "x", ""),
+            ("{% macro f(a, b=['x, )', 1], c) -%} a", "a, b, c", "-"),
+            ("{% set x | replace('=', 'y') %}y{% endset %} a", "x", ""),
+            ("{% set x %}{% set y %}{% endset %}{% endset %} a", "x", ""),
+        ] {
+            let found = rewritten(source);
+            let expected = format!("{} a", check(names, end));
+            assert!(found.ends_with(&expected), "{found}");
+            // Nothing else changed but the other block's check.
+            let plain =
+                found.replace(&check(names, end), &format!("{end}%}}")).replace(&check("y", ""), "%}");
+            assert_eq!(plain, source);
+        }
+        for source in
+            ["{% settle = 1 %}", "{% macro f() %}", "{% endset %}", "{% set x = 1", "{{ set x = 1 }}"]
+        {
+            assert_eq!(rewritten(source), source);
+        }
+    }
+
+    /// A template with `S(` in place of the start of a call.
     fn called(text: &str) -> String {
         text.replace("S(", &format!("{SLICE}("))
     }

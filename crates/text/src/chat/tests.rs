@@ -92,3 +92,88 @@ fn json_is_indented_within_bounds() {
         assert!(error.contains("indent") && error.contains("64"), "{error}");
     }
 }
+
+/// The error of a template that a stranger wrote, which comes within seconds.
+fn refused(source: &str) -> String {
+    let started = std::time::Instant::now();
+    let error = render(source, &[Message::user("hi")], &RenderOptions::default()).unwrap_err().to_string();
+    assert!(started.elapsed().as_secs() < 20, "{:?}: {:.200}", started.elapsed(), source);
+    error
+}
+
+#[test]
+fn a_template_cannot_loop_without_end() {
+    let numbers = "range(100000)";
+    let loops = format!("{{% for a in {numbers} %}}{{% for b in {numbers} %}}{{% endfor %}}{{% endfor %}}");
+    let error = refused(&loops);
+    assert!(error.contains("more than 2000000 steps"), "{error}");
+    // As long a conversation as one may want is no loop without end.
+    let messages = vec![Message::user("hi"); 5000];
+    let source = "{% for m in messages %}{{ '<|' ~ m.role ~ '|>' ~ m.content|trim }}{% endfor %}";
+    assert_eq!(
+        render(source, &messages, &RenderOptions::default()).unwrap().len(),
+        5000 * "<|user|>hi".len()
+    );
+}
+
+#[test]
+fn a_template_cannot_nest_without_end() {
+    for source in [
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f(x) %}{{ f([x]) }}{% endmacro %}{{ f(1) }}",
+        "{% for x in [[]] recursive %}{{ loop([[]]) }}{% endfor %}",
+    ] {
+        let error = refused(source);
+        assert!(error.contains("recursion"), "{error}");
+    }
+    // Values inside values: printed, as JSON, and dropped.
+    let nested =
+        "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}";
+    for print in ["{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x | string }}", "{{ raise_exception(ns.x) }}"] {
+        let error = refused(&format!("{nested}{print}"));
+        assert!(error.contains("more than 100 lists and maps inside each other"), "{error}");
+    }
+    assert_eq!(say(&format!("{nested}done")), "done");
+    // As deep as a template comes.
+    let deepest = nested.replace("{% for", "{% for j in range(100) %}{% for") + "{% endfor %}";
+    assert!(refused(&deepest).contains("more than 2000000 steps"), "{}", refused(&deepest));
+    let brackets = format!("{{{{ {}1{} }}}}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(refused(&brackets).contains("recursion"), "{}", refused(&brackets));
+    let blocks = format!("{}{}", "{% if true %}".repeat(20_000), "{% endif %}".repeat(20_000));
+    assert!(refused(&blocks).contains("recursion"), "{}", refused(&blocks));
+}
+
+#[test]
+fn a_template_cannot_print_or_keep_texts_without_end() {
+    let forty = |body: &str| {
+        format!("{{% set ns = namespace(x='ab') %}}{{% for i in range(40) %}}{body}{{% endfor %}}")
+    };
+    for (source, reason) in [
+        (forty("{% set ns.x = ns.x ~ ns.x %}"), "a variable holds a text of more than"),
+        (forty("{% set ns.x = ns.x + ns.x -%}"), "a variable holds a text of more than"),
+        (forty("{% set x %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = x %}"), "prints more than"),
+        (
+            "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('ab') }}".into(),
+            "a variable holds a text of more than",
+        ),
+        (forty("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x }}", "a printed value has more than"),
+        (forty("{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x | tojson }}", "a printed value has more than"),
+        ("{% set x = ['ab'] %}".to_owned() + &"{% set x = x + x %}".repeat(40), "a variable holds a list"),
+        (format!("{{% for i in range(100000) %}}{}{{% endfor %}}", "a".repeat(1000)), "prints more than"),
+        ("{% for i in range(100) %}{{ 'a' * 1000000 }}{% endfor %}".into(), "prints more than"),
+        ("{{ ('a' * 100000) | replace('a', 'b' * 100000) | length }}".into(), "`replace` makes more than"),
+        ("{{ ('a' * 100000) | replace('', 'b' * 100000) | length }}".into(), "`replace` makes more than"),
+        ("{{ ('a' * 100000).replace('a', 'b' * 100000) | length }}".into(), "`replace` makes more than"),
+        ("{{ range(100000) | join('b' * 100000) | length }}".into(), "`join` makes more than"),
+        ("{{ ('b' * 100000).join(['a'] * 100000) | length }}".into(), "`join` makes more than"),
+        ("{{ ('a\n' * 10000) | indent(100000) | length }}".into(), "`indent` makes more than"),
+        ("{{ ('a\n' * 10000) | indent(width=100000) | length }}".into(), "`indent` makes more than"),
+        ("{{ [1] | batch(10000000000) | length }}".into(), "`batch` makes more than"),
+        ("{{ [1] | slice(10000000000) | length }}".into(), "`slice` makes more than"),
+    ] {
+        let error = refused(&source);
+        assert!(error.contains(reason), "{error}: {source}");
+    }
+    let error = ChatTemplate::from_source(&" ".repeat(2 << 20)).unwrap_err().to_string();
+    assert!(error.contains("at most 1048576 are read"), "{error}");
+}

@@ -19,9 +19,9 @@ use tokenizers::AddedToken;
 
 use super::generation::{GenerationSampling, end_and_padding};
 use super::{MOST_IDS, Tokenizer, refused};
-use crate::TextError;
 use crate::chat::{ChatTemplate, TemplateFile};
 use crate::whole::{failed, read, write, wrong};
+use crate::{TextError, parts};
 
 const TOKENIZER: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.json";
@@ -80,8 +80,7 @@ impl Tokenizer {
         let whole = folder.join(TOKENIZER);
         let mut library = if whole.is_file() {
             let json = read(&whole)?;
-            let library =
-                tokenizers::Tokenizer::from_bytes(&json).map_err(|error| wrong(&whole, error.to_string()))?;
+            let library = parts::library(&json).map_err(|reason| wrong(&whole, reason))?;
             check_ids(&whole, &json, &library)?;
             library
         } else {

@@ -33,8 +33,8 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper};
 
-use crate::TextError;
 use crate::whole::{read, write, wrong};
+use crate::{TextError, parts};
 
 /// Ids from here on are a broken file: a table of them would fill the memory.
 const MOST_IDS: usize = 1 << 24;
@@ -89,7 +89,7 @@ impl Tokenizer {
     /// # Errors
     /// Fails if the text is not a `tokenizer.json`, or not one of a byte-level BPE tokenizer with ids below 2^24.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
-        Self::new(tokenizers::Tokenizer::from_bytes(json).map_err(refused)?)
+        Self::new(parts::library(json).map_err(TextError::Tokenizer)?)
     }
 
     /// Returns the text of its `tokenizer.json`; equal tokenizers give equal bytes.

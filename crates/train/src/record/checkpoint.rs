@@ -275,14 +275,9 @@ fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
     serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
 }
 
-/// Verifies a checkpoint against its list; the error names what is missing.
+/// Compares a checkpoint with its own list; the error names what is missing, was changed or is not listed.
 fn verify(folder: &Path, check: Check) -> Result<(), String> {
-    let Some(manifest) = Manifest::read(folder)? else {
-        // Checkpoints of earlier versions promise nothing; the parts that are always there must be.
-        let there = folder.join("policy").is_dir() && read_state(folder).is_ok();
-        return if there { Ok(()) } else { Err("has no policy or no state.json".into()) };
-    };
-    manifest.check(folder, "", check)?;
+    Manifest::read(folder)?.check(folder, "", check)?;
     read_state(folder).map(|_| ()).map_err(|error| error.to_string())
 }
 
@@ -366,6 +361,35 @@ mod tests {
         assert!(reports[0].contains("step-000002") && reports[0].contains("policy/weights is missing"));
         // The position is come to again, and this time it is written.
         put(&run, Phase::Rl, 2);
+        assert_eq!(latest_verified(&run, |_| panic!("whole")).unwrap().position.step, 2);
+    }
+
+    #[test]
+    fn a_checkpoint_without_a_full_manifest_falls_back_to_the_one_before() {
+        let (_folder, run) = run();
+        put(&run, Phase::Rl, 1);
+        let newest = put(&run, Phase::Rl, 2);
+        let complete = newest.path.join(COMPLETE);
+        let full = fs::read_to_string(&complete).unwrap();
+        let mut partial: serde_json::Value = serde_json::from_str(&full).unwrap();
+        partial["files"].as_object_mut().unwrap().remove("policy/weights").unwrap();
+        for (manifest, reason) in [
+            ("", "lists no files"),
+            (r#"{"files":{}}"#, "lists no files"),
+            (&*partial.to_string(), "policy/weights is not listed"),
+        ] {
+            fs::write(&complete, manifest).unwrap();
+            assert_eq!((steps(&run), latest(&run).unwrap().position.step), (vec![1], 1), "{manifest}");
+            let mut reports = Vec::new();
+            let found = latest_verified(&run, |text| reports.push(text)).unwrap();
+            assert_eq!(found.position.step, 1, "{manifest}");
+            assert!(reports[0].contains("step-000002") && reports[0].contains(reason), "{reports:?}");
+            let error = at(&run, newest.position).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        // The position is come to again, and this time it is whole.
+        put(&run, Phase::Rl, 2);
+        assert_eq!(fs::read_to_string(&complete).unwrap(), full);
         assert_eq!(latest_verified(&run, |_| panic!("whole")).unwrap().position.step, 2);
     }
 

@@ -13,7 +13,6 @@
 //! `metrics.jsonl` and TurnRD's records are cut back to the checkpoint when a run is resumed, `log.jsonl` and TensorBoard's files are not.
 
 use std::fs;
-use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -227,8 +226,13 @@ pub fn write_trajectories<'a>(
 pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
     let reader = turnwise_files::open(path).map_err(|error| TrainError::io(path, error))?;
     let mut trajectories = Vec::new();
-    for (index, line) in reader.lines().enumerate() {
-        let line = line.map_err(|error| TrainError::io(path, error))?;
+    for (index, line) in turnwise_files::lines(reader).enumerate() {
+        let line = line.map_err(|error| match error.kind() {
+            std::io::ErrorKind::FileTooLarge => {
+                TrainError::file(path, format!("line {}: {error}", index + 1))
+            }
+            _ => TrainError::io(path, error),
+        })?;
         if line.trim().is_empty() {
             continue;
         }

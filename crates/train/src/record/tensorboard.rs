@@ -3,9 +3,12 @@
 //! A file is a sequence of records `u64 length | u32 masked crc of the length | data | u32 masked
 //! crc of the data` (little-endian, CRC-32C). The data is a protobuf `Event` message.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+/// How the names of event files begin.
+const PREFIX: &str = "events.out.tfevents.";
 
 /// Appends scalars to one event file.
 #[derive(Debug)]
@@ -24,8 +27,7 @@ impl EventWriter {
         // Two starts of one process within a second have files of their own.
         let mut count = 0;
         let (path, file) = loop {
-            let path =
-                directory.join(format!("events.out.tfevents.{seconds:010}.turnwise.{process}.{count}"));
+            let path = directory.join(format!("{PREFIX}{seconds:010}.turnwise.{process}.{count}"));
             match File::create_new(&path) {
                 Ok(file) => break (path, file),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => count += 1,
@@ -78,6 +80,133 @@ impl EventWriter {
         self.file.write_all(data)?;
         self.file.write_all(&masked_crc(data).to_le_bytes())
     }
+}
+
+/// The scalars of one step in an event file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct StepScalars {
+    /// Seconds since 1970.
+    pub(crate) wall_time: f64,
+    /// The step on TensorBoard's axis.
+    pub(crate) step: u64,
+    /// The values by tag, in single precision.
+    pub(crate) scalars: Vec<(String, f32)>,
+}
+
+/// Reads the scalars in all event files of a folder. A file is read up to its first record that is torn or damaged.
+///
+/// # Errors
+/// The folder or an event file in it cannot be read.
+pub(crate) fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            let bytes = fs::read(entry.path())?;
+            found.extend(Records { rest: &bytes }.filter_map(step_scalars));
+        }
+    }
+    Ok(found)
+}
+
+/// The data of the records in an event file.
+struct Records<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = self.rest.split_first_chunk::<8>()?;
+        let (length_crc, rest) = rest.split_first_chunk::<4>()?;
+        if u32::from_le_bytes(*length_crc) != masked_crc(length) {
+            return None;
+        }
+        let (data, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        let (data_crc, rest) = rest.split_first_chunk::<4>()?;
+        self.rest = rest;
+        (u32::from_le_bytes(*data_crc) == masked_crc(data)).then_some(data)
+    }
+}
+
+/// The scalars of an `Event` message; `None` for one without any and for one that is malformed.
+fn step_scalars(event: &[u8]) -> Option<StepScalars> {
+    let mut found = StepScalars::default();
+    for (field, value) in fields(event)? {
+        match (field, value) {
+            (1, Wire::Double(time)) => found.wall_time = time,
+            (2, Wire::Varint(step)) => found.step = step,
+            (5, Wire::Bytes(summary)) => {
+                for (_, entry) in fields(summary)?.into_iter().filter(|(field, _)| *field == 1) {
+                    let Wire::Bytes(entry) = entry else { return None };
+                    let (mut tag, mut value) = (None, None);
+                    for part in fields(entry)? {
+                        match part {
+                            (1, Wire::Bytes(text)) => tag = Some(String::from_utf8(text.to_vec()).ok()?),
+                            (2, Wire::Float(number)) => value = Some(number),
+                            _ => {}
+                        }
+                    }
+                    found.scalars.extend(tag.zip(value));
+                }
+            }
+            _ => {}
+        }
+    }
+    (!found.scalars.is_empty()).then_some(found)
+}
+
+/// A value in protobuf's wire format.
+#[derive(Clone, Copy)]
+enum Wire<'a> {
+    Varint(u64),
+    Double(f64),
+    Bytes(&'a [u8]),
+    Float(f32),
+}
+
+/// The fields of a protobuf message with their numbers; `None` for a malformed one.
+fn fields(mut message: &[u8]) -> Option<Vec<(u64, Wire<'_>)>> {
+    let mut found = Vec::new();
+    while !message.is_empty() {
+        let key = take_varint(&mut message)?;
+        let value = match key & 7 {
+            0 => Wire::Varint(take_varint(&mut message)?),
+            1 => {
+                let (bytes, rest) = message.split_first_chunk::<8>()?;
+                message = rest;
+                Wire::Double(f64::from_le_bytes(*bytes))
+            }
+            2 => {
+                let length = usize::try_from(take_varint(&mut message)?).ok()?;
+                let (bytes, rest) = message.split_at_checked(length)?;
+                message = rest;
+                Wire::Bytes(bytes)
+            }
+            5 => {
+                let (bytes, rest) = message.split_first_chunk::<4>()?;
+                message = rest;
+                Wire::Float(f32::from_le_bytes(*bytes))
+            }
+            _ => return None,
+        };
+        found.push((key >> 3, value));
+    }
+    Some(found)
+}
+
+fn take_varint(message: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for place in 0..10 {
+        let (&byte, rest) = message.split_first()?;
+        *message = rest;
+        value |= u64::from(byte & 0x7f) << (7 * place);
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
 }
 
 fn masked_crc(data: &[u8]) -> u32 {
@@ -133,6 +262,44 @@ mod tests {
             [0.25, 0.75].map(|time| EventWriter::create(folder.path(), time).unwrap().path().to_owned());
         assert_ne!(paths[0], paths[1]);
         assert!(paths.iter().all(|path| path.metadata().unwrap().len() > 0));
+    }
+
+    #[test]
+    fn what_was_written_is_read_up_to_the_first_damaged_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = EventWriter::create(folder.path(), 1.0).unwrap();
+        let written: Vec<StepScalars> = [1, 300, 1 << 40]
+            .map(|step| {
+                let scalars = vec![("a".to_owned(), 0.5), ("loss/é".to_owned(), f32::INFINITY)];
+                StepScalars { wall_time: step as f64 + 0.25, step, scalars }
+            })
+            .into();
+        for StepScalars { wall_time, step, scalars } in &written {
+            let scalars = scalars.iter().map(|(tag, value)| (tag.as_str(), f64::from(*value)));
+            writer.scalars(*wall_time, *step, scalars).unwrap();
+        }
+        fs::write(folder.path().join("other.json"), b"{}").unwrap();
+        assert_eq!(read_scalars(folder.path()).unwrap(), written);
+        let whole = fs::read(writer.path()).unwrap();
+        for cut in [1, 5, 20] {
+            fs::write(writer.path(), &whole[..whole.len() - cut]).unwrap();
+            assert_eq!(read_scalars(folder.path()).unwrap(), written[..2], "cut by {cut}");
+        }
+        // Every flipped byte is noticed by one of the checksums, and nothing behind it is believed.
+        for at in (0..whole.len()).step_by(3) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            fs::write(writer.path(), &damaged).unwrap();
+            let read = read_scalars(folder.path()).unwrap();
+            assert!(read.len() < written.len() && written.starts_with(&read), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_message_is_no_step() {
+        for event in [&[0x2a, 0x7f][..], &[0x2a, 0x02, 0x0a, 0x05], &[0xff; 12], &[0x0b], &[0x2a]] {
+            assert_eq!(step_scalars(event), None, "{event:?}");
+        }
     }
 
     #[test]

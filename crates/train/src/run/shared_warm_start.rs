@@ -19,7 +19,7 @@ use crate::record::directory::{Phase, Position, RunDirectory};
 use crate::record::earlier_configs;
 use crate::record::lock::RunLock;
 use crate::record::log::Remembered;
-use crate::record::metrics::{MetricsWriter, read_metrics};
+use crate::record::metrics::{MetricsWriter, recover};
 use crate::record::observer::{Event, Observer};
 use crate::record::state::RunState;
 use crate::rollout::actor::Actor;
@@ -203,12 +203,11 @@ impl Run {
             }
             Ok(())
         })?;
-        let mut metrics =
-            MetricsWriter::open(&directory, Position { phase: Phase::Sft, step: 0 }, config.sft.steps)?;
-        for line in read_metrics(&source.path("metrics.jsonl"))? {
-            if line.phase == Phase::Sft && line.step <= position.step {
-                metrics.write_line(&line)?;
-            }
+        let mut report = |text| observer.event(Event::Note(text));
+        let start = Position { phase: Phase::Sft, step: 0 };
+        let mut metrics = MetricsWriter::open(&directory, start, config.sft.steps, &mut report)?;
+        for line in recover(&source, position, config.sft.steps, &mut report)? {
+            metrics.write_line(&line)?;
         }
         directory.write("config.toml", config.to_toml()?.as_bytes())?;
         observer.event(Event::Note(format!("warm start taken over from {}", found.path.display())));

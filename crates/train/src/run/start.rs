@@ -109,7 +109,9 @@ impl Run {
         let directory = RunDirectory::create(directory.root())?;
         directory.write_json("panel.json", &panels)?;
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
-        let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
+        let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps, |text| {
+            observer.event(Event::Note(text));
+        })?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = Vec::new();
         let mut run = Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) };
@@ -196,7 +198,9 @@ impl Run {
             directory.write("config.toml", config.to_toml()?.as_bytes())?;
             observer.event(Event::Note(format!("settings changed; the earlier ones are in {old}")));
         }
-        let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
+        let metrics = MetricsWriter::open(&directory, position, config.sft.steps, |text| {
+            observer.event(Event::Note(text));
+        })?;
         observer.event(Event::Note(format!("resuming at {}", position.label())));
         let learners = Learners { policy, critic, decomposer };
         let notes = std::mem::take(&mut observer.notes);

@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use turnwise_policy::Policy;
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::directory::{RunStatus, Status};
-use turnwise_train::record::metrics::read_metrics;
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{
     EvaluationPoint, Event, NoopObserver, Observer, Resume, Run, RunDirectory, RunEnd, RunParts,
 };
@@ -238,4 +239,68 @@ fn a_broken_checkpoint_is_said_and_passed_over() {
     run.train(&mut notes, &stop).unwrap();
     assert!(run.weights().unwrap() == expected);
     assert!(!stop.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_checkpoint_without_a_full_manifest_is_said_and_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut run = Run::start(tiny(&["sft.steps=2"]), &root, &mut NoopObserver).unwrap();
+    run.train(&mut NoopObserver, &never()).unwrap();
+    let expected = run.weights().unwrap();
+    let checkpoint = root.join("checkpoints/step-000004");
+    let weights = checkpoint.join("policy/model.safetensors");
+    let whole = std::fs::read(&weights).unwrap();
+    for manifest in ["", r#"{"files":{}}"#] {
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        std::fs::write(&weights, flipped).unwrap();
+        std::fs::write(checkpoint.join("COMPLETE"), manifest).unwrap();
+        let error = Policy::load(&checkpoint).err().unwrap().to_string();
+        assert!(error.contains("COMPLETE lists no files"), "{error}");
+        let error = go_on(&root, &resume(&[], Some("step-4"))).err().unwrap().to_string();
+        assert!(error.contains("COMPLETE lists no files"), "{error}");
+        let mut notes = Notes::default();
+        let mut run = Run::resume(&root, &mut notes).unwrap();
+        assert!(notes.have(&["step-000004", "COMPLETE lists no files"]), "{:?}", notes.0);
+        assert!(notes.have(&["resuming at step-000003"]), "{:?}", notes.0);
+        run.train(&mut notes, &never()).unwrap();
+        assert!(run.weights().unwrap() == expected);
+        assert_eq!(std::fs::read(&weights).unwrap(), whole, "the position is written again");
+    }
+}
+
+#[test]
+fn lost_metrics_are_said_and_rebuilt() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut run = Run::start(tiny(&["sft.steps=2"]), &root, &mut NoopObserver).unwrap();
+    run.train(&mut NoopObserver, &never()).unwrap();
+    drop(run);
+    let path = root.join("metrics.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let before = read_metrics(&path).unwrap();
+    let middle = text.match_indices('\n').nth(2).unwrap().0;
+    for damaged in
+        [None, Some(text[..middle + 10].to_owned()), Some(text.replacen("\"step\"", "\"ste\u{0}", 3))]
+    {
+        match &damaged {
+            None => std::fs::remove_file(&path).unwrap(),
+            Some(text) => std::fs::write(&path, text).unwrap(),
+        }
+        let mut notes = Notes::default();
+        Run::resume(&root, &mut notes).unwrap().train(&mut notes, &never()).unwrap();
+        assert!(notes.have(&["metrics.jsonl", "missing", "rebuilt"]), "{:?}", notes.0);
+        let after = read_metrics(&path).unwrap();
+        assert_eq!(after.len(), before.len());
+        for (after, before) in after.iter().zip(&before) {
+            assert_eq!((after.phase, after.step, after.time), (before.phase, before.step, before.time));
+            let tags = |line: &MetricsLine| line.metrics.0.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(tags(after), tags(before));
+            for (tag, value) in &before.metrics.0 {
+                let rebuilt = after.metrics.get(tag).unwrap();
+                assert!((rebuilt - value).abs() <= 1e-6 * value.abs(), "{tag}: {rebuilt} was {value}");
+            }
+        }
+    }
 }

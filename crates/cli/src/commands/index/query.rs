@@ -1,7 +1,7 @@
 //! `turnwise index query`: what an index finds.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufWriter, Write as _};
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -140,7 +140,7 @@ fn read_queries(path: &Path) -> anyhow::Result<Vec<String>> {
         query: String,
     }
     let mut queries = Vec::new();
-    for (number, text) in open(path)?.lines().enumerate() {
+    for (number, text) in turnwise_files::lines(open(path)?).enumerate() {
         let location = || format!("{}, line {}", path.display(), number + 1);
         let text = text.with_context(location)?;
         if text.trim().is_empty() {

@@ -1,0 +1,202 @@
+//! Limits of what a template may do. Templates are programs in the folders of models, which come from strangers.
+//!
+//! | limit | bounds |
+//! |---|---|
+//! | [`FUEL`] | loops without end, in instructions |
+//! | [`RECURSION`], [`STACK`] | macros that call themselves, values inside values |
+//! | [`MOST_TEXT`] | what is printed, and each text that is kept in a variable |
+//! | [`MOST_ITEMS`] | each list that is kept in a variable |
+//!
+//! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because one of them alone can make any
+//! length out of a short text. What one expression may do besides is bounded only by its own length.
+
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::thread;
+
+use minijinja::value::{Rest, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
+
+use crate::TextError;
+
+/// Most instructions of a rendering. A message takes some 100.
+pub(super) const FUEL: u64 = 2_000_000;
+/// Most loops, blocks and macros inside each other; a macro counts four times.
+const RECURSION: usize = 300;
+/// Most bytes of a template's source. The longest of known models have some 30,000.
+pub(super) const MOST_SOURCE: usize = 1 << 20;
+/// Most bytes of a rendered text, of all that is printed on the way to it, and of a text in a variable.
+const MOST_TEXT: usize = 16 << 20;
+/// Most items of a list in a variable.
+const MOST_ITEMS: usize = 1 << 20;
+/// Most lists and maps inside each other in a value that is printed.
+const DEEPEST: usize = 100;
+/// Stack of a rendering: `FUEL` is enough to put a list into a list 200,000 times, and dropping it takes a call for each.
+const STACK: usize = 128 << 20;
+/// Function that a rewritten template calls with the variables it has just set.
+pub(super) const CHECK: &str = "turnwise_check";
+
+thread_local! {
+    /// Bytes that this thread's rendering has printed. Every rendering has a thread of its own.
+    static PRINTED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Sets the limits of an environment.
+pub(super) fn set(environment: &mut Environment<'_>) {
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(RECURSION);
+    environment.add_function(CHECK, |values: Rest<Value>| values.iter().try_for_each(check_kept));
+    for (name, own) in GROWING {
+        environment.add_filter(name, move |state: &State<'_, '_>, arguments: Rest<Value>| {
+            check_growth(name, &arguments)?;
+            state.apply_filter(own, &arguments)
+        });
+    }
+    environment.add_filter("turnwise_replace", filters::replace);
+    environment.add_filter("turnwise_join", filters::join);
+    environment.add_filter("turnwise_indent", filters::indent);
+    environment.add_filter("turnwise_slice_filter", filters::slice);
+    environment.add_filter("turnwise_batch", filters::batch);
+}
+
+/// Filters whose result can be far longer than their arguments, and the library's own under another name.
+const GROWING: [(&str, &str); 5] = [
+    ("replace", "turnwise_replace"),
+    ("join", "turnwise_join"),
+    ("indent", "turnwise_indent"),
+    ("slice", "turnwise_slice_filter"),
+    ("batch", "turnwise_batch"),
+];
+
+/// Checks the result of a filter by its arguments, the value that it is applied to first.
+fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
+    let length = |place: usize| arguments.get(place).and_then(Value::as_str).map_or(0, str::len);
+    let number = |name: &str| {
+        let named = arguments.last().and_then(|last| last.get_attr(name).ok());
+        arguments.get(1).cloned().into_iter().chain(named).find_map(|value| usize::try_from(value).ok())
+    };
+    let text = arguments.first().and_then(Value::as_str).unwrap_or_default();
+    let grown = match filter {
+        "replace" => {
+            let from = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
+            text.matches(from).count().saturating_mul(length(2)).saturating_add(text.len())
+        }
+        "join" => {
+            let Some(list) = arguments.first() else { return Ok(()) };
+            check_printed(list)?;
+            list.len().unwrap_or(0).saturating_mul(length(1))
+        }
+        "indent" => text.lines().count().saturating_mul(number("width").unwrap_or(4)),
+        // Lists, by their items.
+        _ => number("count").unwrap_or(0).saturating_mul(MOST_TEXT / MOST_ITEMS),
+    };
+    if grown > MOST_TEXT {
+        return Err(exceeded(format!("`{filter}` makes more than {MOST_TEXT} bytes")));
+    }
+    Ok(())
+}
+
+/// Checks the methods of texts that are filters, too.
+pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> Result<(), Error> {
+    match (method, arguments) {
+        ("replace", [from, to, ..]) => check_growth(method, &[value.clone(), from.clone(), to.clone()]),
+        ("join", [list]) => check_growth(method, &[list.clone(), value.clone()]),
+        _ => Ok(()),
+    }
+}
+
+/// Runs a rendering on a thread with [`STACK`].
+pub(super) fn rendering<T: Send>(
+    render: impl FnOnce() -> Result<T, TextError> + Send,
+) -> Result<T, TextError> {
+    thread::scope(|scope| {
+        let spawned =
+            thread::Builder::new().name("chat template".into()).stack_size(STACK).spawn_scoped(scope, render);
+        let thread =
+            spawned.map_err(|error| TextError::Chat(format!("no thread for the chat template: {error}")))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn exceeded(reason: String) -> Error {
+    Error::new(ErrorKind::InvalidOperation, reason)
+}
+
+/// Checks a value that is kept in a variable: repeated doubling fills any memory.
+fn check_kept(value: &Value) -> Result<(), Error> {
+    match value.as_str() {
+        Some(text) if text.len() > MOST_TEXT => {
+            Err(exceeded(format!("a variable holds a text of more than {MOST_TEXT} bytes")))
+        }
+        None if value.len().is_some_and(|length| length > MOST_ITEMS) => {
+            Err(exceeded(format!("a variable holds a list of more than {MOST_ITEMS} items")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks a value before it is written out: it may hold itself many times over, or be nested too deep to walk.
+pub(super) fn check_printed(value: &Value) -> Result<(), Error> {
+    let mut left = MOST_TEXT;
+    walk(value, 0, &mut left)
+}
+
+fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
+    if depth > DEEPEST {
+        return Err(exceeded(format!(
+            "a printed value has more than {DEEPEST} lists and maps inside each other"
+        )));
+    }
+    // Brackets, commas and quotes count, too.
+    let bytes = 2 + value.as_str().map_or(0, str::len);
+    *left = left
+        .checked_sub(bytes)
+        .ok_or_else(|| exceeded(format!("a printed value has more than {MOST_TEXT} bytes")))?;
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            value.try_iter()?.try_for_each(|item| walk(&item, depth + 1, left))
+        }
+        ValueKind::Map => value.try_iter()?.try_for_each(|key| {
+            walk(&key, depth + 1, left)?;
+            walk(&value.get_item(&key)?, depth + 1, left)
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Counts a text that is printed, into the result or into a variable.
+pub(super) fn count_printed(text: &str) -> Result<(), Error> {
+    let printed = PRINTED.get().saturating_add(text.len());
+    PRINTED.set(printed);
+    if printed > MOST_TEXT {
+        return Err(exceeded(format!("the template prints more than {MOST_TEXT} bytes")));
+    }
+    Ok(())
+}
+
+/// A text that is written up to its limit.
+#[derive(Debug, Default)]
+pub(super) struct Output(Vec<u8>);
+
+impl Output {
+    /// The text.
+    pub(super) fn into_text(self) -> String {
+        // A template writes whole texts.
+        String::from_utf8(self.0)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_TEXT {
+            return Err(io::Error::other(format!("the template prints more than {MOST_TEXT} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! The library's tokenizer from the text of a `tokenizer.json`, without parts that would end the program or fill its memory.
+
+use std::fmt::Display;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::utils::SysRegex;
+
+/// Times its length that the normaliser, or the decoder, may make a text.
+const MOST_GROWTH: f64 = 256.0;
+/// Most bytes of a text that a part puts in.
+const LONGEST: usize = 1024;
+/// Most parts of a normaliser, of a pre-tokenizer and of a decoder.
+const MOST_PARTS: usize = 64;
+/// A text with a letter, a digit, a sign and a space of the common kinds, for patterns that match no character.
+const PROBE: &str = "aZ 09_.-'\"\n\té漢\u{2581}x";
+
+/// Reads a tokenizer.
+///
+/// # Errors
+/// The reason, which begins with the key: the text is no `tokenizer.json`, or it has a part that is refused.
+pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    #[derive(Deserialize)]
+    struct Parts {
+        #[serde(default)]
+        normalizer: Value,
+        #[serde(default)]
+        pre_tokenizer: Value,
+        #[serde(default)]
+        decoder: Value,
+    }
+    let file: Parts = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    for (key, part) in
+        [("normalizer", &file.normalizer), ("pre_tokenizer", &file.pre_tokenizer), ("decoder", &file.decoder)]
+    {
+        check(key, part)?;
+    }
+    tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())
+}
+
+/// Refuses a part, or one inside it. Parts are known by their keys, as the library knows them: `type` may be missing.
+fn check(key: &str, part: &Value) -> Result<(), String> {
+    let (mut growth, mut parts) = (1.0, 0);
+    let mut open = vec![(key.to_owned(), part)];
+    while let Some((key, part)) = open.pop() {
+        match part {
+            Value::Array(list) => {
+                open.extend(list.iter().enumerate().map(|(index, part)| (format!("{key}[{index}]"), part)));
+            }
+            Value::Object(table) => {
+                parts += 1;
+                let texts = ["content", "prepend"].map(|name| table.get(name).and_then(Value::as_str));
+                if let Some(text) = texts.iter().flatten().find(|text| text.len() > LONGEST) {
+                    return Err(format!(
+                        "{key}: puts in a text of {} bytes; at most {LONGEST} are accepted",
+                        text.len()
+                    ));
+                }
+                if let Some(pattern) = table.get("pattern") {
+                    let shortest = shortest_match(&key, pattern, texts[0].is_some())?;
+                    let put_in = texts[0].map_or(0, str::len) as f64;
+                    growth *= (put_in / shortest as f64).max(1.0);
+                }
+                let inside = table.iter().filter(|(name, _)| *name != "pattern");
+                open.extend(inside.map(|(name, part)| (format!("{key}.{name}"), part)));
+            }
+            _ => {}
+        }
+    }
+    let refuse = |what: &dyn Display| Err(format!("{key}: {what}; is this file a tokenizer's?"));
+    if parts > MOST_PARTS {
+        return refuse(&format!("has more than {MOST_PARTS} parts"));
+    }
+    if growth > MOST_GROWTH {
+        return refuse(&format!(
+            "its `Replace` parts make a text up to {growth:.0} times longer; at most {MOST_GROWTH} are accepted"
+        ));
+    }
+    Ok(())
+}
+
+/// The least bytes that a pattern matches, at least 1. A pattern that matches nothing is refused: `Replace` panics at it.
+fn shortest_match(key: &str, pattern: &Value, replaces: bool) -> Result<usize, String> {
+    let empty = |pattern: &str| {
+        Err(format!(
+            "{key}.pattern: `{pattern}` matches without a character, which the tokenizers library cannot use"
+        ))
+    };
+    if let Some(text) = pattern.get("String").and_then(Value::as_str) {
+        return if text.is_empty() { empty(text) } else { Ok(text.len()) };
+    }
+    if let Some(regex) = pattern.get("Regex").and_then(Value::as_str).filter(|_| replaces) {
+        let found = SysRegex::new(regex).map_err(|error| format!("{key}.pattern: {error}"))?;
+        if ["", PROBE].iter().any(|text| found.find_iter(text).any(|(start, end)| start == end)) {
+            return empty(regex);
+        }
+    }
+    Ok(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(normalizer: &Value) -> Result<tokenizers::Tokenizer, String> {
+        let file = json!({
+            "version": "1.0", "added_tokens": [], "normalizer": normalizer,
+            "model": { "type": "BPE", "vocab": { "a": 0, "b": 1 }, "merges": [] },
+        });
+        library(file.to_string().as_bytes())
+    }
+
+    fn replace(pattern: &Value, content: &str) -> Value {
+        json!({ "type": "Replace", "pattern": pattern, "content": content })
+    }
+
+    fn sequence(parts: &[Value]) -> Value {
+        json!({ "type": "Sequence", "normalizers": parts })
+    }
+
+    #[test]
+    fn a_replace_that_matches_nothing_is_refused() {
+        for pattern in [
+            json!({ "String": "" }),
+            json!({ "Regex": "" }),
+            json!({ "Regex": "b*" }),
+            json!({ "Regex": "^" }),
+            json!({ "Regex": "\\b" }),
+            json!({ "Regex": "(?=a)" }),
+        ] {
+            let part = replace(&pattern, "x");
+            for part in [part.clone(), sequence(&[json!({ "type": "NFC" }), part])] {
+                let error = read(&part).unwrap_err();
+                assert!(error.contains("pattern: `") && error.starts_with("normalizer"), "{error}");
+            }
+        }
+        // As models have them.
+        for pattern in [json!({ "String": " " }), json!({ "Regex": " {2,}" }), json!({ "Regex": "\\s+" })] {
+            let library = read(&replace(&pattern, "\u{2581}")).unwrap();
+            library.encode_fast("a  b", false).unwrap();
+        }
+    }
+
+    #[test]
+    fn parts_that_make_a_text_much_longer_are_refused() {
+        let double = replace(&json!({ "String": "a" }), "aa");
+        assert!(read(&sequence(&vec![double.clone(); 8])).is_ok());
+        let error = read(&sequence(&vec![double.clone(); 9])).unwrap_err();
+        assert!(error.contains("512 times longer"), "{error}");
+        let nested = sequence(&[sequence(&vec![double.clone(); 5]), sequence(&vec![double; 4])]);
+        assert_eq!(read(&nested).unwrap_err(), error);
+        for long in [
+            replace(&json!({ "String": "a".repeat(2000) }), &"b".repeat(2000)),
+            json!({ "type": "Prepend", "prepend": "b".repeat(2000) }),
+        ] {
+            let error = read(&long).unwrap_err();
+            assert!(error.contains("a text of 2000 bytes"), "{error}");
+        }
+        let error = read(&sequence(&vec![json!({ "type": "NFC" }); 64])).unwrap_err();
+        assert!(error.contains("more than 64 parts"), "{error}");
+    }
+}
