@@ -116,7 +116,9 @@ type ByTask = Vec<Sums>;
 /// The whole of drawn tasks.
 fn drawn(by_task: &ByTask, tasks: &[usize]) -> Sums {
     let mut sums = Sums::default();
-    tasks.iter().for_each(|&task| sums.add_sums(&by_task[task], 1.0));
+    for &task in tasks {
+        sums.add_sums(&by_task[task], 1.0);
+    }
     sums
 }
 
@@ -176,7 +178,9 @@ fn rank_correlation(settings: &ScoreSettings, turns: &ScoredTurns, x: &[f64], y:
     let (x, y) = (Ranking::new(x), Ranking::new(y));
     estimate(settings, turns.tasks, |drawn| {
         let mut count = vec![0.0; turns.tasks];
-        drawn.iter().for_each(|&task| count[task] += 1.0);
+        for &task in drawn {
+            count[task] += 1.0;
+        }
         spearman(&x, &y, |index| count[turns.turns[index].task])
     })
 }

@@ -42,7 +42,7 @@ pub struct TruthSource {
     pub method: String,
     /// The policy: its run and checkpoint, or the name of its folder.
     pub policy: String,
-    /// SHA-256 of the config, every default included.
+    /// SHA-256 of the config, every default included, without its seed.
     pub config: String,
     /// The split of the tasks.
     pub split: String,
