@@ -17,6 +17,7 @@ pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod search;
 pub(crate) mod sweep;
+pub(crate) mod table;
 pub(crate) mod train;
 pub(crate) mod turnrd;
 pub(crate) mod view;
