@@ -50,6 +50,8 @@ enum Command {
     Turnrd(commands::turnrd::TurnrdArgs),
     /// Analysis of a policy or a run: what the papers report of their turns besides success.
     Analyze(commands::analyze::AnalyzeArgs),
+    /// Measure the true advantage of every turn of a policy, and score credit methods against it.
+    Benchmark(commands::benchmark::BenchmarkArgs),
     /// Play an environment yourself in the terminal.
     Play(commands::play::PlayArgs),
     /// List, generate and replay environments.
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::View(args) => commands::view::run(&args),
         Command::Turnrd(args) => commands::turnrd::run(args),
         Command::Analyze(args) => commands::analyze::run(args),
+        Command::Benchmark(args) => commands::benchmark::run(args),
         Command::Play(args) => commands::play::run(args),
         Command::Env(args) => commands::env::run(args),
         Command::Index(args) => commands::index::run(args),
