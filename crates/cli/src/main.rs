@@ -51,6 +51,8 @@ enum Command {
     Turnrd(commands::turnrd::TurnrdArgs),
     /// Analyze the turns of a policy or a run, as the papers of TurnRD, AEM and STAPO do.
     Analyze(commands::analyze::AnalyzeArgs),
+    /// Measure the true advantage of every turn of a policy, and score credit methods against it.
+    Benchmark(commands::benchmark::BenchmarkArgs),
     /// Play an environment yourself in the terminal.
     Play(commands::play::PlayArgs),
     /// List, generate and replay environments.
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::View(args) => commands::view::run(&args),
         Command::Turnrd(args) => commands::turnrd::run(args),
         Command::Analyze(args) => commands::analyze::run(args),
+        Command::Benchmark(args) => commands::benchmark::run(args),
         Command::Play(args) => commands::play::run(args),
         Command::Env(args) => commands::env::run(args),
         Command::Index(args) => commands::index::run(args),

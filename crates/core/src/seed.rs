@@ -33,6 +33,8 @@ pub enum Purpose {
     Environment,
     /// Resamples of statistics.
     Resampling,
+    /// Sampling of responses in continuations of played episodes.
+    Continuation,
 }
 
 /// 256 bits that identify a place in a run.

@@ -1,4 +1,4 @@
-//! Evaluation: success on pinned task panels, with intervals, the comparison of runs, and analyses of a checkpoint.
+//! Evaluation: success on pinned task panels, with intervals, the comparison of runs, analyses of a checkpoint, and the credit benchmark.
 //!
 //! ```
 //! // 8 of 10: Wilson's 95 % interval.
@@ -8,6 +8,7 @@
 
 mod agent;
 pub mod analysis;
+pub mod benchmark;
 pub mod compare;
 mod evaluate;
 mod interval;

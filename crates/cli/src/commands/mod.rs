@@ -1,6 +1,7 @@
 //! One file per command: arguments in, resolved config, work, and what the user sees.
 
 pub(crate) mod analyze;
+pub(crate) mod benchmark;
 pub(crate) mod chat;
 pub(crate) mod compare;
 pub(crate) mod config;
@@ -17,6 +18,7 @@ pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod search;
 pub(crate) mod sweep;
+pub(crate) mod table;
 pub(crate) mod train;
 pub(crate) mod turnrd;
 pub(crate) mod view;

@@ -1,6 +1,7 @@
 //! The `turnwise` program, its files and its documentation, from outside. One binary with a module per subject, because every test binary costs a link of all crates.
 
 mod analyze;
+mod benchmark;
 mod chat;
 mod cli;
 mod crate_boundaries;

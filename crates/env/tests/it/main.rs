@@ -4,6 +4,7 @@ mod alfworld;
 mod alfworld_conformance;
 mod prompts;
 mod search;
+mod snapshots;
 mod webshop;
 mod webshop_conformance;
 mod webshop_search;

@@ -30,8 +30,8 @@ pub struct AnalysisSettings<'a> {
 }
 
 impl AnalysisSettings<'_> {
-    /// Returns the samplers of the config's lanes, with so many sequences each.
-    pub(super) fn samplers(&self) -> Result<Vec<NativeEngine>, EvalError> {
+    /// The samplers of the config's lanes, with so many sequences each.
+    pub(crate) fn samplers(&self) -> Result<Vec<NativeEngine>, EvalError> {
         let (lanes, slots) = sampling_lanes(self.config);
         let weights =
             SharedWeights::of(&self.weights, 0, self.config.policy.device, self.config.policy.compute)

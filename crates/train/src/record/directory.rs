@@ -15,6 +15,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, LearnError, Trajectory};
 
@@ -207,9 +208,17 @@ pub fn write_trajectories<'a>(
     path: &Path,
     trajectories: impl Iterator<Item = &'a Trajectory>,
 ) -> Result<(), TrainError> {
+    write_lines(path, trajectories)
+}
+
+/// Writes values as JSON lines, compressed with zstd where the name ends in `.zst`.
+///
+/// # Errors
+/// The file or the folder that it is in cannot be made or written.
+pub fn write_lines<T: Serialize>(path: &Path, values: impl Iterator<Item = T>) -> Result<(), TrainError> {
     let mut lines = Vec::new();
-    for trajectory in trajectories {
-        serde_json::to_writer(&mut lines, trajectory)
+    for value in values {
+        serde_json::to_writer(&mut lines, &value)
             .map_err(|error| TrainError::file(path, error.to_string()))?;
         lines.push(b'\n');
     }
@@ -224,34 +233,41 @@ pub fn write_trajectories<'a>(
 /// # Errors
 /// Names the file and the line that is not a trajectory.
 pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
+    read_lines(path, |trajectory: &Trajectory| trajectory.schema_version)
+}
+
+/// Reads values written by [`write_lines`]; `version` is the version of the trajectories' form
+/// ([`turnwise_core::SCHEMA_VERSION`]) that a value has.
+///
+/// # Errors
+/// Names the file and the line that is not such a value, or one of another version.
+pub fn read_lines<T: DeserializeOwned>(
+    path: &Path,
+    version: impl Fn(&T) -> u32,
+) -> Result<Vec<T>, TrainError> {
     let reader = turnwise_files::open(path).map_err(|error| TrainError::io(path, error))?;
-    let mut trajectories = Vec::new();
-    for (index, line) in turnwise_files::lines(reader).enumerate() {
-        let line = line.map_err(|error| match error.kind() {
-            std::io::ErrorKind::FileTooLarge => {
-                TrainError::file(path, format!("line {}: {error}", index + 1))
-            }
-            _ => TrainError::io(path, error),
-        })?;
+    let mut values = Vec::new();
+    for (index, line) in reader.lines().enumerate() {
+        let line = line.map_err(|error| TrainError::io(path, error))?;
         if line.trim().is_empty() {
             continue;
         }
-        let trajectory: Trajectory = serde_json::from_str(&line)
+        let value: T = serde_json::from_str(&line)
             .map_err(|error| TrainError::file(path, format!("line {}: {error}", index + 1)))?;
-        if !(1..=turnwise_core::SCHEMA_VERSION).contains(&trajectory.schema_version) {
+        let version = version(&value);
+        if !(1..=turnwise_core::SCHEMA_VERSION).contains(&version) {
             return Err(TrainError::file(
                 path,
                 format!(
-                    "line {}: schema_version is {}; this program reads 1 to {}",
+                    "line {}: schema_version is {version}; this program reads 1 to {}",
                     index + 1,
-                    trajectory.schema_version,
                     turnwise_core::SCHEMA_VERSION
                 ),
             ));
         }
-        trajectories.push(trajectory);
+        values.push(value);
     }
-    Ok(trajectories)
+    Ok(values)
 }
 
 /// Writes a file atomically, and creates its folder if missing.

@@ -18,6 +18,7 @@ use turnwise_core::{
 use turnwise_env::prompt::PromptKind;
 use turnwise_text::TextError;
 
+use super::branch::Branch;
 use super::pool::{LanePool, Outcome, Ticket};
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
@@ -167,34 +168,41 @@ impl<'a, S: Sampler> Lane<'a, S> {
         let coordinates = [self.context.purpose as u64, self.context.step, job.group as u64];
         let seed = Seed::derive(self.context.run_seed, Purpose::Environment, &coordinates);
         if !self.instant {
-            let ticket = self.environments.begin(job.task.clone(), seed);
+            let ticket = self.environments.begin(job.clone(), seed);
             self.waiting.insert(ticket, Waiting::Begin(index));
             return Ok(None);
         }
         let begun = self.context.task_set.environment().and_then(|mut environment| {
-            let observation = environment.reset(&job.task, seed)?;
+            let observation = job.start(&mut *environment, seed)?;
             Ok((environment, observation))
         });
         self.begun(index, begun)
     }
 
-    /// Asks for the first response in an environment that was reset.
+    /// Asks for the first response in an environment whose episode was started.
     fn begun(
         &mut self,
         index: usize,
         begun: Result<(Box<dyn Environment>, Observation), EnvError>,
     ) -> Result<Option<Trajectory>, TrainError> {
         let job = &self.jobs[index];
+        let branch = job.branch.as_deref();
         let mut trajectory = Trajectory {
             group: job.group,
             sample: job.sample,
             step: self.context.step,
-            ..Trajectory::new(job.task.clone(), Vec::new())
+            ..branch
+                .map_or_else(|| Trajectory::new(job.task.clone(), Vec::new()), |branch| branch.before.clone())
         };
         match begun {
             Ok((environment, observation)) => {
-                let observation = self.prompter().shorten(observation, &job.task);
-                let prompt = match self.first_prompt(job, &observation) {
+                let observation = self.shorten(observation, &job.task);
+                let prompt = match branch {
+                    // What was sampled from is not rendered and tokenised a second time.
+                    Some(branch) => Ok(branch.prompt.clone()),
+                    None => self.first_prompt(job, &observation),
+                };
+                let prompt = match prompt {
                     Ok(prompt) => prompt,
                     Err(error) => {
                         self.close(environment);
@@ -206,9 +214,9 @@ impl<'a, S: Sampler> Lane<'a, S> {
                     job: index,
                     request: 0,
                     environment: Some(environment),
-                    trajectory,
                     observation,
-                    history: Vec::new(),
+                    history: branch.map_or_else(Vec::new, Branch::history),
+                    trajectory,
                     prompt,
                 };
                 self.ask(live)

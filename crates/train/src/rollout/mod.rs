@@ -9,12 +9,14 @@
 //! |---|---|
 //! | `mod.rs` | the lanes of a rollout and what they share |
 //! | `lane` | one lane: its trajectories from reset to end |
+//! | [`branch`] | states in the middle of an episode, which trajectories are continued from |
 //! | [`pool`] | environments on threads of their own, with timeouts and retries |
 //! | `first_prompts` | the check that first prompts fit the context |
 //! | `faults` | trajectories that ended through no fault of the policy |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
 
 pub mod actor;
+pub mod branch;
 pub mod engines;
 pub(crate) mod faults;
 pub(crate) mod first_prompts;
@@ -28,7 +30,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use faults::{is_faulty, run_with_resampling};
-use turnwise_core::{Purpose, Sampler, SamplingParams, Task, TaskSet, Trajectory};
+use turnwise_core::{
+    EnvError, Environment, Observation, Purpose, Sampler, SamplingParams, Seed, Task, TaskSet, Trajectory,
+};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_text::Tokenizer;
@@ -36,13 +40,14 @@ use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
 use crate::config::{Config, Layout, Validity};
+use crate::rollout::branch::Branch;
 use crate::rollout::engines::{sampling_lanes, sampling_params};
 use crate::rollout::lane::Lane;
 use crate::rollout::pool::{EnvCalls, EnvPool};
 use crate::rollout::prompting::Prompter;
 
-/// One trajectory to sample.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One trajectory to be sampled.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Task to play.
     pub task: Task,
@@ -55,12 +60,23 @@ pub struct Job {
     /// Number of earlier attempts that failed for reasons other than the policy; each attempt has
     /// its own draws.
     pub attempt: u64,
+    /// The state that the episode goes on from, instead of the start of its task. The trajectory then has the turns
+    /// before it, too.
+    pub branch: Option<Arc<Branch>>,
 }
 
 impl Job {
-    /// Creates a first attempt without a preamble.
+    /// A first attempt from the start of the task, without a preamble.
     pub fn new(task: Task, group: usize, sample: usize) -> Self {
-        Self { task, group, sample, preamble: String::new(), attempt: 0 }
+        Self { task, group, sample, preamble: String::new(), attempt: 0, branch: None }
+    }
+
+    /// Starts the episode in an environment and returns what the agent sees first.
+    fn start(&self, environment: &mut dyn Environment, seed: Seed) -> Result<Observation, EnvError> {
+        match &self.branch {
+            Some(branch) => branch.restore(environment),
+            None => environment.reset(&self.task, seed),
+        }
     }
 }
 
@@ -156,27 +172,47 @@ pub fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
     samplers: &mut [S],
-    mut tick: impl FnMut(&RolloutProgress),
+    tick: impl FnMut(&RolloutProgress),
 ) -> Result<Option<Vec<Trajectory>>, TrainError> {
-    let progress = RolloutProgress::default();
     let results: Mutex<Vec<Option<Trajectory>>> = Mutex::new(vec![None; jobs.len()]);
+    let done = |job: usize, trajectory| {
+        if let Ok(mut results) = results.lock() {
+            results[job] = Some(trajectory);
+        }
+    };
+    if !run_each(context, jobs, samplers, &done, tick)? {
+        return Ok(None);
+    }
+    let results = results.into_inner().map_err(|_| TrainError::Thread)?;
+    Ok(Some(results.into_iter().flatten().collect()))
+}
+
+/// Samples all jobs as [`run`] does and hands each trajectory to `done` with the index of its job, on the thread of its
+/// sampler, so that they need not all be kept. Returns false when the rollout was stopped from outside.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_each<S: Sampler + Send>(
+    context: &RolloutContext<'_>,
+    jobs: &[Job],
+    samplers: &mut [S],
+    done: &(dyn Fn(usize, Trajectory) + Sync),
+    mut tick: impl FnMut(&RolloutProgress),
+) -> Result<bool, TrainError> {
+    let progress = RolloutProgress::default();
     let running = AtomicUsize::new(samplers.len());
     let dealt = deal(jobs, samplers.len().max(1));
     let pool = EnvPool::new(Arc::clone(&context.task_set), context.env_calls);
-    let outcome = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let handles: Vec<_> = samplers
             .iter_mut()
             .zip(&dealt)
             .map(|(sampler, mine)| {
-                let (progress, results, running) = (&progress, &results, &running);
+                let (progress, running) = (&progress, &running);
                 let environments = pool.lane();
                 scope.spawn(move || {
                     let _guard = Running(running);
-                    Lane::new(context, jobs, progress, sampler, environments).play(mine, |job, trajectory| {
-                        if let Ok(mut results) = results.lock() {
-                            results[job] = Some(trajectory);
-                        }
-                    })
+                    Lane::new(context, jobs, progress, sampler, environments).play(mine, done)
                 })
             })
             .collect();
@@ -192,13 +228,8 @@ pub fn run<S: Sampler + Send>(
             }
         }
         first_error
-    });
-    outcome?;
-    if context.stop.load(Ordering::Relaxed) {
-        return Ok(None);
-    }
-    let results = results.into_inner().map_err(|_| TrainError::Thread)?;
-    Ok(Some(results.into_iter().flatten().collect()))
+    })?;
+    Ok(!context.stop.load(Ordering::Relaxed))
 }
 
 /// Assigns jobs to lanes: whole groups, which share their prompt, if every lane gets the same

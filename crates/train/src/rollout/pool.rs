@@ -15,8 +15,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use turnwise_core::{Action, EnvError, Environment, Observation, PendingStep, Seed, Step, Task, TaskSet};
+use turnwise_core::{Action, EnvError, Environment, Observation, PendingStep, Seed, Step, TaskSet};
 
+use super::Job;
 use crate::config::RolloutConfig;
 
 /// Calls of environments: threads, timeouts and retries.
@@ -67,7 +68,7 @@ pub(crate) enum Outcome {
 }
 
 enum Work {
-    Begin { task: Task, seed: Seed },
+    Begin { job: Box<Job>, seed: Seed },
     Step { environment: Box<dyn Environment>, action: Action },
     Close(Box<dyn Environment>),
 }
@@ -164,10 +165,10 @@ pub(crate) struct LanePool {
 }
 
 impl LanePool {
-    /// Makes an environment and starts a task in it.
-    pub(crate) fn begin(&mut self, task: Task, seed: Seed) -> Ticket {
+    /// Makes an environment and starts the episode of a job in it.
+    pub(crate) fn begin(&mut self, job: Job, seed: Seed) -> Ticket {
         self.open += 1;
-        self.give(Work::Begin { task, seed })
+        self.give(Work::Begin { job: Box::new(job), seed })
     }
 
     /// Carries an action out.
@@ -309,12 +310,12 @@ impl Shared {
         true
     }
 
-    fn begin(&self, task: &Task, seed: Seed) -> Outcome {
+    fn begin(&self, job: &Job, seed: Seed) -> Outcome {
         let _begun = Begun(self);
         let attempt = || {
             let idle = self.lock().idle.pop();
             let mut environment = idle.map_or_else(|| self.task_set.environment(), Ok)?;
-            let observation = environment.reset(task, seed)?;
+            let observation = job.start(&mut *environment, seed)?;
             Ok((environment, observation))
         };
         match self.retrying(attempt) {
@@ -386,7 +387,7 @@ impl Shared {
         let mut steps = Vec::new();
         for work in works {
             match work {
-                Work::Begin { task, seed } => outcomes.push(Some(self.begin(&task, seed))),
+                Work::Begin { job, seed } => outcomes.push(Some(self.begin(&job, seed))),
                 Work::Step { environment, action } => steps.push((environment, action)),
                 Work::Close(mut environment) => {
                     environment.close();

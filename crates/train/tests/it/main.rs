@@ -1,5 +1,6 @@
 //! Runs of the trainer on tiny models. One binary with a module per subject, because every test binary costs a link of all crates.
 
+mod branches;
 mod chat;
 mod common;
 mod composition;

@@ -5,12 +5,7 @@ use turnwise_eval::compare::pairs::Pair;
 use turnwise_eval::compare::pools::Pool;
 use turnwise_eval::compare::{Comparison, Estimate, SplitComparison};
 
-/// Rows of cells under a heading.
-struct Table {
-    title: String,
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
+use crate::commands::table::{Table, quoted};
 
 /// Returns a share in percent with its interval.
 fn percent(estimate: &Estimate) -> String {
@@ -176,18 +171,7 @@ exact, by pair of runs.";
 pub(super) fn text(comparison: &Comparison) -> String {
     let mut text = String::new();
     for table in tables(comparison) {
-        let columns = table.header.len();
-        let width = |column: usize| {
-            let cells = table.rows.iter().chain([&table.header]);
-            cells.map(|row| row[column].chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        text.push_str(&format!("{}\n\n", table.title));
-        for row in [&table.header].into_iter().chain(&table.rows) {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            let line = cells.collect::<Vec<_>>().join("  ");
-            text.push_str(&format!("  {}\n", line.trim_end()));
-        }
+        text.push_str(&table.text());
         text.push('\n');
     }
     text.push_str(LEGEND);
@@ -199,17 +183,9 @@ pub(super) fn text(comparison: &Comparison) -> String {
 }
 
 pub(super) fn markdown(comparison: &Comparison) -> String {
-    let escape = |cell: &String| cell.replace('|', "\\|");
     let mut text = String::new();
     for table in tables(comparison) {
-        text.push_str(&format!("**{}**\n\n", table.title));
-        let line =
-            |row: &[String]| format!("| {} |\n", row.iter().map(escape).collect::<Vec<_>>().join(" | "));
-        text.push_str(&line(&table.header));
-        text.push_str(&format!("|{}\n", "---|".repeat(table.header.len())));
-        for row in &table.rows {
-            text.push_str(&line(row));
-        }
+        text.push_str(&table.markdown());
         text.push('\n');
     }
     for note in &comparison.notes {
@@ -263,16 +239,7 @@ pub(super) fn latex(comparison: &Comparison) -> String {
     text
 }
 
-/// Returns a cell of CSV (RFC 4180).
-fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
-    }
-}
-
-/// Writes one number per line: what it is, its value, and its interval if it has one.
+/// One number a line: what it is of, the number, and its interval where it has one.
 pub(super) fn csv(comparison: &Comparison) -> String {
     let mut text = String::from("split,method,baseline,measure,kind,run,step,value,low,high\n");
     let mut line = |cells: [&str; 6], step: Option<u64>, estimate: &Estimate| {
@@ -351,10 +318,6 @@ mod tests {
     #[test]
     fn cells_are_escaped_where_their_form_needs_it() {
         assert_eq!(latex_escape("a_b 5 % <0.001"), "a\\_b 5 \\% $<$0.001");
-        assert_eq!(
-            (quoted("a,b"), quoted("a \"b\""), quoted("a")),
-            ("\"a,b\"".into(), "\"a \"\"b\"\"\"".into(), "a".into())
-        );
         assert_eq!((p_value(0.0), p_value(0.25)), ("<0.001".into(), "0.250".into()));
     }
 

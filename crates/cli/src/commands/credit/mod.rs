@@ -1,6 +1,6 @@
 //! `turnwise credit`: advantages for trajectories that somebody already has.
 
-pub(super) mod settings;
+pub(in crate::commands) mod settings;
 pub(super) mod table;
 
 use std::path::{Path, PathBuf};

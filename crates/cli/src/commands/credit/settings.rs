@@ -7,8 +7,12 @@ use turnwise_credit::{CreditConfig, Pipeline};
 use turnwise_methods::{Methods, credit_with};
 use turnwise_settings::assignment;
 
-/// Returns the credit part of a preset, changed by the overrides.
-pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> anyhow::Result<CreditConfig> {
+/// The credit part of a preset, changed by the overrides.
+pub(in crate::commands) fn config(
+    preset: &str,
+    verl_agent: bool,
+    overrides: &[String],
+) -> anyhow::Result<CreditConfig> {
     let mut config = Methods::builtin().credit(preset)?;
     if verl_agent {
         let Some(switched) = config.verl_agent() else {

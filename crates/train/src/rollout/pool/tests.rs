@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use turnwise_core::Task;
+
 use super::*;
 
 /// A world whose goals and actions say what happens: `ok`, `sleep N` (milliseconds), `turn N` (the same,
@@ -150,6 +152,10 @@ fn pool(world: &Arc<Scripted>, calls: EnvCalls) -> EnvPool {
     EnvPool::new(Arc::new(World(Arc::clone(world))), calls)
 }
 
+fn job(goal: &str) -> Job {
+    Job::new(task(goal), 0, 0)
+}
+
 fn task(goal: &str) -> Task {
     Task::new(goal, "", goal)
 }
@@ -182,11 +188,11 @@ fn slow_calls_hold_nothing_up() {
     let (world, held) = holding(1);
     let pool = pool(&world, calls(2));
     let mut lane = pool.lane();
-    let slow = lane.begin(task("held"), seed());
+    let slow = lane.begin(job("held"), seed());
     held.wait();
     let nothing = lane.poll(Instant::now() + Duration::from_millis(20));
     assert!(nothing.is_empty(), "the deadline holds");
-    let quick = lane.begin(task("ok"), seed());
+    let quick = lane.begin(job("ok"), seed());
     // Held up, the quick one would come after the slow one, which is given up after ten seconds.
     let first = lane.poll(Instant::now() + Duration::from_secs(30));
     assert_eq!(first.into_iter().map(|(ticket, _)| ticket).collect::<Vec<_>>(), [quick]);
@@ -199,8 +205,8 @@ fn a_call_that_hangs_is_given_up_and_its_thread_replaced() {
     let world = Arc::new(Scripted::default());
     let pool = pool(&world, EnvCalls { timeout: Duration::from_millis(100), ..calls(1) });
     let mut lane = pool.lane();
-    let hanging = lane.begin(task("hang"), seed());
-    let behind = lane.begin(task("ok"), seed());
+    let hanging = lane.begin(job("hang"), seed());
+    let behind = lane.begin(job("ok"), seed());
     let outcomes = all(&mut lane);
     assert_eq!(outcomes.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), [hanging, behind]);
     let error = outcomes[0].1.as_ref().err().unwrap();
@@ -214,7 +220,7 @@ fn the_wait_for_a_turn_costs_nothing_where_the_world_limits_its_calls() {
     let pool = pool(&world, EnvCalls { timeout: Duration::from_millis(100), ..calls(4) });
     let mut lane = pool.lane();
     for _ in 0..8 {
-        lane.begin(task("turn 50"), seed());
+        lane.begin(job("turn 50"), seed());
     }
     // The last of every four waits for 150 ms.
     assert!(all(&mut lane).iter().all(|(_, begun)| begun.is_ok()));
@@ -227,7 +233,7 @@ fn steps_that_go_together_have_the_time_of_all() {
     let pool = pool(&world, EnvCalls { timeout: Duration::from_secs(1), ..calls(1) });
     let mut lane = pool.lane();
     (0..5).for_each(|_| {
-        lane.begin(task("ok"), seed());
+        lane.begin(job("ok"), seed());
     });
     let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
     // The only thread is busy while the others queue up.
@@ -247,7 +253,7 @@ fn transient_errors_are_tried_again_and_others_are_not() {
     let pool = pool(&world, calls(1));
     let mut lane = pool.lane();
     let made = |world: &Scripted| world.calls.swap(0, Ordering::SeqCst);
-    lane.begin(task("busy 2"), seed());
+    lane.begin(job("busy 2"), seed());
     let environment = one(&mut lane).unwrap();
     assert_eq!(made(&world), 3);
     lane.step(environment, "busy 1".into());
@@ -257,13 +263,13 @@ fn transient_errors_are_tried_again_and_others_are_not() {
     lane.step(environment, "busy 9".into());
     assert!(one(&mut lane).err().unwrap().is_transient());
     assert_eq!(made(&world), 3);
-    lane.begin(task("broken"), seed());
+    lane.begin(job("broken"), seed());
     assert!(!one(&mut lane).err().unwrap().is_transient());
     assert_eq!(made(&world), 1);
-    lane.begin(task("panic"), seed());
+    lane.begin(job("panic"), seed());
     assert!(one(&mut lane).err().unwrap().to_string().contains("panicked"));
     // The thread goes on.
-    lane.begin(task("ok"), seed());
+    lane.begin(job("ok"), seed());
     assert!(one(&mut lane).is_ok());
 }
 
@@ -273,16 +279,16 @@ fn environments_are_closed_and_kept_and_those_that_failed_are_not() {
     let pool = pool(&world, calls(1));
     let mut lane = pool.lane();
     for _ in 0..3 {
-        lane.begin(task("ok"), seed());
+        lane.begin(job("ok"), seed());
         let environment = one(&mut lane).unwrap();
         lane.close(environment);
     }
-    lane.begin(task("ok"), seed());
+    lane.begin(job("ok"), seed());
     let environment = one(&mut lane).unwrap();
     assert_eq!((world.made.load(Ordering::SeqCst), world.closed.load(Ordering::SeqCst)), (1, 3));
     lane.step(environment, "broken".into());
     assert!(one(&mut lane).is_err());
-    lane.begin(task("ok"), seed());
+    lane.begin(job("ok"), seed());
     assert!(one(&mut lane).is_ok());
     assert_eq!(world.made.load(Ordering::SeqCst), 2);
 }
@@ -293,7 +299,7 @@ fn steps_that_wait_go_together_where_the_world_takes_them_so() {
     let pool = pool(&world, calls(1));
     let mut lane = pool.lane();
     (0..6).for_each(|_| {
-        lane.begin(task("ok"), seed());
+        lane.begin(job("ok"), seed());
     });
     let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
     // The only thread is busy while the others queue up.
@@ -317,7 +323,7 @@ fn an_episode_begins_when_the_world_has_room_and_steps_go_before_it() {
     let pool = pool(&world, calls(2));
     let mut lane = pool.lane();
     for _ in 0..6 {
-        lane.begin(task("sleep 5"), seed());
+        lane.begin(job("sleep 5"), seed());
     }
     let mut finished = 0;
     while lane.open() > 0 {

@@ -1,0 +1,295 @@
+//! `turnwise benchmark credit`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use turnwise_core::{Task, Trajectory, digest};
+use turnwise_eval::analysis::{AnalysisSettings, play_groups};
+use turnwise_eval::benchmark::{
+    BranchProgress, BranchedTask, BranchingSettings, ScoreSettings, ScoredTurns, TreeSettings, TruthLine,
+    TruthSource, TruthSummary, TurnTruth, branch_tasks, summarise, tree_truth, write_truth,
+};
+use turnwise_eval::{Agent, EvalError};
+use turnwise_policy::run_folder::{checkpoint_label, enclosing_run};
+use turnwise_policy::{Policy, policy_folder};
+use turnwise_train::config::Config;
+use turnwise_train::record::panels::pin_first;
+use turnwise_train::setup::World;
+use turnwise_train::{Event, Observer as _, TrainError};
+
+use super::parts::Parts;
+use super::tables::number;
+use crate::commands::eval::config_of;
+use crate::commands::output::check_output;
+use crate::commands::seed;
+use crate::ui::{self, INTERRUPTED, Meter, Ui};
+
+#[derive(Args)]
+pub(crate) struct CreditArgs {
+    /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
+    policy: PathBuf,
+    /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
+    #[arg(value_name = "CONFIG|KEY=VALUE")]
+    sources: Vec<String>,
+    /// File for the trajectories with the truth of their turns, as JSON lines (compressed where the name ends in .zst).
+    #[arg(short, long, value_name = "FILE", visible_alias = "out")]
+    output: PathBuf,
+    /// Way of measuring: continuations from saved states, or counting in many samples of each task.
+    #[arg(long, value_enum, default_value_t)]
+    method: Method,
+    /// Split to play.
+    #[arg(long, default_value = "train")]
+    split: String,
+    /// Tasks to play, the first in content-hash order; 0 takes all.
+    #[arg(long, default_value_t = 32)]
+    tasks: usize,
+    /// Trajectories of each task that are compared with each other.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    samples: u32,
+    /// Continuations from each state; with --method tree the samples of each task that are counted, of which the first
+    /// eight groups are written. 64, and 512 with tree, unless given.
+    #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
+    continuations: Option<u32>,
+    /// Continuations of all tasks together; what is left after the first K from each state goes to states whose returns vary most.
+    #[arg(long, value_name = "N")]
+    budget: Option<usize>,
+    /// Discount of the return. 1 is the outcome, which group-relative methods train on.
+    #[arg(long, default_value_t = 1.0)]
+    gamma: f64,
+    /// Seed of the draws; the config's by default.
+    #[arg(long, value_parser = seed)]
+    seed: Option<u64>,
+}
+
+/// Ways of measuring by the names they have on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Method {
+    #[default]
+    Branching,
+    Tree,
+}
+
+/// Groups of each task that `--method tree` writes.
+const TREE_GROUPS: usize = 8;
+
+/// Steps of the bar for one task.
+const TASK: u64 = 1000;
+
+pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        (0.0..=1.0).contains(&args.gamma),
+        "--gamma {}: must be from 0 to 1; 1 does not discount",
+        args.gamma
+    );
+    let tree = args.method == Method::Tree;
+    anyhow::ensure!(
+        !(tree && args.budget.is_some()),
+        "--budget: --method tree counts as many samples of each task as --continuations says; leave --budget out"
+    );
+    check_output("--output", &args.output)?;
+    let mut ui = Ui::new();
+    let folder = policy_folder(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
+    let policy = Policy::load_with(&folder, &mut |note| ui.event(Event::Note(note)))?;
+    let mut config = config_of(&args.policy, &policy, args.sources, None, Agent::Plain)?;
+    config.seed = args.seed.unwrap_or(config.seed);
+    config.check()?;
+    let world = World::new(&config.env, &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
+    let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
+    let source = TruthSource {
+        method: if tree { "tree" } else { "branching" }.to_owned(),
+        policy: policy_name(&folder),
+        config: config_digest(&config)?,
+        split: args.split,
+        gamma: args.gamma,
+        continuations: args.continuations.map_or(if tree { 512 } else { 64 }, |count| count as usize),
+        budget: args.budget.unwrap_or(0),
+        samples: args.samples as usize,
+        tasks: panel.tasks.len(),
+        seed: config.seed,
+    };
+    let analysis = AnalysisSettings {
+        config: &config,
+        world: &world,
+        weights: policy.weights.clone(),
+        tokenizer: std::sync::Arc::clone(&policy.tokenizer),
+        stop: ui::stop_on_interrupt()?,
+    };
+    let started = Instant::now();
+    let lines = if tree {
+        let lines = count(&analysis, &source, &panel.tasks, &mut ui)?;
+        write_truth(&args.output, &lines)?;
+        Some(lines)
+    } else {
+        branch(&analysis, &source, &panel.tasks, &args.output, &ui)?
+    };
+    let Some(lines) = lines else {
+        ui.say("interrupted; the finished tasks are kept, and the same command goes on");
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
+    let summary = summarise(&ScoredTurns::new(lines), &ScoreSettings::default());
+    ui::print(&text(&summary, started.elapsed().as_secs_f64(), &args.output));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// SHA-256 of a config without its seed, which has a key of its own.
+fn config_digest(config: &Config) -> anyhow::Result<String> {
+    Ok(digest([toml::to_string(&Config { seed: 0, ..config.clone() })?]))
+}
+
+/// The name of a policy's run and checkpoint, or of its folder.
+fn policy_name(folder: &Path) -> String {
+    let name = |path: &Path| {
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    };
+    match (enclosing_run(folder), checkpoint_label(folder)) {
+        (Some(run), Some(label)) => format!("{}/{label}", name(&run)),
+        _ => name(folder),
+    }
+}
+
+/// Measures by continuations, task by task; `None` where it was interrupted.
+fn branch(
+    analysis: &AnalysisSettings<'_>,
+    source: &TruthSource,
+    tasks: &[Task],
+    output: &Path,
+    ui: &Ui,
+) -> anyhow::Result<Option<Vec<TruthLine>>> {
+    let parts = Parts::open(output, source)?;
+    let open: Vec<(usize, Task)> =
+        tasks.iter().cloned().enumerate().filter(|(place, _)| !parts.has(*place)).collect();
+    let before = tasks.len() - open.len();
+    if before > 0 {
+        ui.say(&format!("{before} of {} tasks are measured already", tasks.len()));
+    }
+    let settings = BranchingSettings {
+        samples: source.samples,
+        continuations: source.continuations,
+        budget: source.budget / tasks.len().max(1),
+        gamma: source.gamma,
+    };
+    let per_step = analysis.config.rollout.tasks_per_step;
+    let mut meter = Meter::new("benchmark");
+    let (mut sampled, mut failed, mut states, mut seconds) = (0, 0, 0, [0.0, 0.0]);
+    let mut keep = |place: usize, branched: BranchedTask| {
+        sampled += branched.continuations;
+        failed += branched.failed;
+        states += branched.states;
+        seconds = [seconds[0] + branched.seconds[0], seconds[1] + branched.seconds[1]];
+        let lines: Vec<TruthLine> = branched
+            .trajectories
+            .into_iter()
+            .zip(branched.truth)
+            .map(|(trajectory, truth)| {
+                line(trajectory, place, place / per_step, truth.into_iter().map(Some).collect(), source)
+            })
+            .collect();
+        parts.write(place, &lines).map_err(|error| TrainError::Observer(format!("{error:#}")).into())
+    };
+    let mut tick = |progress: &BranchProgress| {
+        let [done, all] = progress.continuations;
+        let of_task = if all > 0 { TASK * done as u64 / all as u64 } else { 0 };
+        let done = (before + progress.tasks) as u64 * TASK + of_task.min(TASK);
+        let message = format!("{} continuations", progress.all_continuations);
+        meter.show(done, tasks.len() as u64 * TASK, &message);
+    };
+    let measured = branch_tasks(analysis, &settings, &open, &mut keep, &mut tick);
+    meter.finish();
+    match measured {
+        Err(EvalError::Interrupted) => return Ok(None),
+        other => other?,
+    }
+    if sampled > 0 {
+        ui.say(&format!(
+            "{sampled} continuations from {states} states in {:.0} s ({:.0} a second), {:.0} s of play before",
+            seconds[1],
+            sampled as f64 / seconds[1].max(1e-9),
+            seconds[0]
+        ));
+    }
+    if failed > 0 {
+        ui.say(&format!(
+            "warning: {failed} continuations failed in the environment or the sampler and do not count"
+        ));
+    }
+    Ok(Some(parts.join(tasks.len(), output)?))
+}
+
+/// Measures by counting in samples of each task.
+fn count(
+    analysis: &AnalysisSettings<'_>,
+    source: &TruthSource,
+    tasks: &[Task],
+    ui: &mut Ui,
+) -> anyhow::Result<Vec<TruthLine>> {
+    let total = tasks.len() * source.continuations;
+    let batch = play_groups(analysis, tasks, source.continuations, &mut |progress| {
+        let finished = progress.finished.load(std::sync::atomic::Ordering::Relaxed);
+        ui.tasks("samples", finished, total, progress.solved.load(std::sync::atomic::Ordering::Relaxed));
+    })?;
+    ui.finish();
+    let settings =
+        TreeSettings { group_size: source.samples, gamma: source.gamma, ..TreeSettings::default() };
+    let mut lines = Vec::new();
+    for (place, group) in batch.groups.into_iter().enumerate() {
+        let truth = tree_truth(&group.trajectories, &settings);
+        let counted = group.trajectories.into_iter().zip(truth).take(TREE_GROUPS * source.samples);
+        lines.extend(counted.enumerate().map(|(index, (trajectory, truth))| {
+            let group = index / source.samples;
+            line(trajectory, place * TREE_GROUPS + group, group, truth, source)
+        }));
+    }
+    Ok(lines)
+}
+
+/// A trajectory of a group in a training step, with its truth.
+fn line(
+    trajectory: Trajectory,
+    group: usize,
+    step: usize,
+    truth: Vec<Option<TurnTruth>>,
+    source: &TruthSource,
+) -> TruthLine {
+    let trajectory = Trajectory { group, step: step as u64, ..trajectory };
+    TruthLine { trajectory, truth, benchmark: source.clone() }
+}
+
+fn text(summary: &TruthSummary, seconds: f64, output: &Path) -> String {
+    let reliability = |estimate: &Option<turnwise_eval::compare::Estimate>| number(estimate.as_ref(), 2);
+    format!(
+        "{} tasks, {} trajectories ({:.1} % solved), {} turns with a truth, {:.1} continuations from the state of each\n  \
+         A*: standard deviation {:.3}, mean error {:.3}; reliability by split halves {}, within trajectories {}\n  \
+         {seconds:.0} s; written to {}; next: turnwise benchmark score {} --all",
+        summary.tasks,
+        summary.trajectories,
+        100.0 * summary.solved,
+        summary.turns,
+        summary.continuations,
+        summary.deviation,
+        summary.error,
+        reliability(&summary.reliability),
+        reliability(&summary.within_reliability),
+        output.display(),
+        output.display(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_named_after_its_run_and_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("tiny");
+        let policy = run.join("checkpoints/step-000003/policy");
+        std::fs::create_dir_all(&policy).unwrap();
+        assert_eq!(policy_name(&policy), "policy");
+        std::fs::write(run.join("config.toml"), "").unwrap();
+        std::fs::write(run.join("panel.json"), "{}").unwrap();
+        assert_eq!(policy_name(&policy), "tiny/step-000003");
+    }
+}

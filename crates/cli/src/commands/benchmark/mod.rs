@@ -1,0 +1,38 @@
+//! `turnwise benchmark`: the true advantage of every turn, and credit methods scored against it.
+
+mod credit;
+mod gradient;
+mod parts;
+mod score;
+mod tables;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+#[derive(Args)]
+pub(crate) struct BenchmarkArgs {
+    #[command(subcommand)]
+    command: BenchmarkCommand,
+}
+
+#[derive(Subcommand)]
+enum BenchmarkCommand {
+    /// Measure the true advantage of every turn that a policy takes, and write it beside the trajectories.
+    ///
+    /// Plays tasks, then samples continuations from the state before every turn: V of a state is their mean return, Q of a turn is
+    /// its reward and V of the next state, and the true advantage is Q - V. Every finished task is kept: the same command goes on after any end.
+    Credit(credit::CreditArgs),
+    /// Score credit methods against the truth that `benchmark credit` wrote. Needs no model.
+    Score(score::ScoreArgs),
+    /// Compare the policy gradient of credit methods with the one of the true advantages.
+    Gradient(gradient::GradientArgs),
+}
+
+pub(crate) fn run(args: BenchmarkArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        BenchmarkCommand::Credit(args) => credit::run(args),
+        BenchmarkCommand::Score(args) => score::run(&args),
+        BenchmarkCommand::Gradient(args) => gradient::run(args),
+    }
+}

@@ -1,0 +1,317 @@
+//! The truth by continuations from saved states.
+//!
+//! A task is played `samples` times. From the state before each turn `K` continuations are sampled, each from the exact tokens that
+//! the policy saw; states with the same future (same world state, same tokens, same number of turns) are one. `Q` of a turn is its
+//! reward and the discounted `V` of the next state, which has continuations of its own, so that each state is estimated once. The
+//! played trajectories themselves are in no estimate: a method sees their returns, and its errors must not be those of the truth.
+//!
+//! With a budget, what is left of a task's share after the first `K` goes to the states in proportion to `s_i sqrt(u_i)`, with `s_i` the
+//! standard deviation of a state's returns so far and `u_i` the number of turns that it is the state of (Neyman 1934: the allocation
+//! with the least summed variance). A state whose first returns are all equal gets no more.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
+use turnwise_train::TrainError;
+use turnwise_train::rollout::branch::{Branch, branches};
+use turnwise_train::rollout::prompting::Prompter;
+use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty, run_with_resampling};
+use turnwise_train::setup;
+
+use super::truth::{TurnTruth, mean_and_error, truth_of_turns};
+use crate::EvalError;
+use crate::analysis::AnalysisSettings;
+
+/// How much is sampled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BranchingSettings {
+    /// Trajectories of each task.
+    pub samples: usize,
+    /// Continuations from each state, from 2.
+    pub continuations: usize,
+    /// Continuations of each task at most, where more than the fixed number are to be sampled; 0: no more.
+    pub budget: usize,
+    /// Discount of the return.
+    pub gamma: f64,
+}
+
+/// How far a benchmark is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BranchProgress {
+    /// Tasks of this call that are finished.
+    pub tasks: usize,
+    /// Continuations of the task under way that are finished, and all of them; 0 while it is played.
+    pub continuations: [usize; 2],
+    /// Continuations of this call so far.
+    pub all_continuations: usize,
+}
+
+/// A task with the truth of its turns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BranchedTask {
+    /// The trajectories with the rewards that credit is assigned from.
+    pub trajectories: Vec<Trajectory>,
+    /// The truth, `[trajectory][turn]`.
+    pub truth: Vec<Vec<TurnTruth>>,
+    /// States that continuations were sampled from.
+    pub states: usize,
+    /// Continuations that were sampled.
+    pub continuations: usize,
+    /// Continuations that failed through no fault of the policy, and are in no estimate.
+    pub failed: usize,
+    /// Duration of the play and of the continuations, in seconds.
+    pub seconds: [f64; 2],
+}
+
+/// Measures tasks, each with its place in the whole benchmark, and hands each to `done`. What is sampled depends on the seed of the
+/// config and the place of the task alone, so that tasks may be measured in several calls.
+///
+/// # Errors
+/// [`EvalError::Train`]: the world cannot save its states or does not answer the same actions in the same way, `prompt.template` is no
+/// template, or a sampler fails as a whole. [`EvalError::Interrupted`] where `stop` was set, and [`EvalError::Environment`] where all
+/// trajectories of a task or all continuations of a state failed. Those of `done`.
+pub fn branch_tasks(
+    analysis: &AnalysisSettings<'_>,
+    settings: &BranchingSettings,
+    tasks: &[(usize, Task)],
+    done: &mut dyn FnMut(usize, BranchedTask) -> Result<(), EvalError>,
+    tick: &mut dyn FnMut(&BranchProgress),
+) -> Result<(), EvalError> {
+    let config = analysis.config;
+    let template = setup::template(config)?;
+    let parser = setup::parser(config, &template);
+    let chat = setup::chat(config, &analysis.tokenizer)?;
+    let prompter = Prompter { template: &template, tokenizer: &analysis.tokenizer, chat: chat.as_ref() };
+    let context = |purpose, step| {
+        let (task_set, temperature) = (analysis.world.shared_task_set(), config.rollout.temperature);
+        let context = RolloutContext::new(config, task_set, prompter, &parser, temperature, analysis.stop);
+        RolloutContext { purpose, step, ..context }
+    };
+    let mut samplers = analysis.samplers()?;
+    let mut progress = BranchProgress::default();
+    for (place, task) in tasks {
+        let before = progress.all_continuations;
+        let of_task = OfTask {
+            settings,
+            place: *place,
+            task,
+            reward_scale: config.env.reward_scale,
+            max_resamples: config.rollout.max_resamples,
+        };
+        let branched = branch_task(&of_task, &context, &mut samplers, &mut |continuations| {
+            let all_continuations = before + continuations[0];
+            tick(&BranchProgress { continuations, all_continuations, ..progress });
+        })?;
+        progress.tasks += 1;
+        progress.all_continuations += branched.continuations;
+        done(*place, branched)?;
+        tick(&progress);
+    }
+    Ok(())
+}
+
+/// One task and how it is measured.
+struct OfTask<'a> {
+    settings: &'a BranchingSettings,
+    place: usize,
+    task: &'a Task,
+    reward_scale: f64,
+    max_resamples: u64,
+}
+
+/// A state and the returns of its continuations so far.
+struct State {
+    branch: Arc<Branch>,
+    /// Turns that it is the state of.
+    uses: usize,
+    /// Continuations that were asked for.
+    asked: usize,
+    returns: Vec<f64>,
+}
+
+fn branch_task<'a, S: Sampler + Send>(
+    of_task: &OfTask<'_>,
+    context: &dyn Fn(Purpose, u64) -> RolloutContext<'a>,
+    samplers: &mut [S],
+    tick: &mut dyn FnMut([usize; 2]),
+) -> Result<BranchedTask, EvalError> {
+    let OfTask { settings, place, task, reward_scale, max_resamples } = *of_task;
+    let started = Instant::now();
+    let jobs: Vec<Job> = (0..settings.samples).map(|sample| Job::new(task.clone(), place, sample)).collect();
+    let playing = context(Purpose::Evaluation, 0);
+    let played = run_with_resampling(&playing, &jobs, samplers, max_resamples, |_| tick([0, 0]))?;
+    let (played, _) = played.ok_or(EvalError::Interrupted)?;
+    let mut trajectories = whole(played)?;
+    let (mut states, states_of_turns) = states(&playing, &trajectories)?;
+    let play_seconds = started.elapsed().as_secs_f64();
+
+    let continuing = context(Purpose::Continuation, place as u64);
+    let mut sampling = Continuations { settings, reward_scale, context: &continuing, sampled: 0, failed: 0 };
+    let first = states.len() * settings.continuations;
+    let planned = first.max(settings.budget);
+    let mut tick = |finished| tick([finished, planned]);
+    sampling.sample(task, &mut states, |_| settings.continuations, samplers, &mut tick)?;
+    let spread: Vec<(usize, &[f64])> =
+        states.iter().map(|state| (state.uses, state.returns.as_slice())).collect();
+    let more = allocation(&spread, settings.budget.saturating_sub(first));
+    sampling.sample(task, &mut states, |state| more[state], samplers, &mut tick)?;
+
+    for trajectory in &mut trajectories {
+        trajectory.scale_rewards(reward_scale);
+    }
+    let truth = trajectories.iter().zip(&states_of_turns).map(|(trajectory, places)| {
+        let rewards: Vec<f64> = trajectory.turns.iter().map(turnwise_core::Turn::credited_reward).collect();
+        let returns: Vec<&[f64]> = places.iter().map(|&state| states[state].returns.as_slice()).collect();
+        truth_of_turns(&rewards, &returns, settings.gamma)
+    });
+    Ok(BranchedTask {
+        truth: truth.collect(),
+        trajectories,
+        states: states.len(),
+        continuations: sampling.sampled,
+        failed: sampling.failed,
+        seconds: [play_seconds, started.elapsed().as_secs_f64() - play_seconds],
+    })
+}
+
+/// The trajectories that did not fail.
+fn whole(played: Vec<Trajectory>) -> Result<Vec<Trajectory>, EvalError> {
+    let reason = played.iter().find_map(|trajectory| match &trajectory.stop {
+        StopReason::EnvironmentError(reason) | StopReason::SampleError(reason) => Some(reason.clone()),
+        _ => None,
+    });
+    let whole: Vec<Trajectory> = played.into_iter().filter(|trajectory| !is_faulty(trajectory)).collect();
+    match reason {
+        Some(reason) if whole.is_empty() => Err(EvalError::Environment { tasks: 1, reason }),
+        _ => Ok(whole),
+    }
+}
+
+/// The states before the turns of trajectories, each once, and the state of every turn.
+fn states(
+    context: &RolloutContext<'_>,
+    trajectories: &[Trajectory],
+) -> Result<(Vec<State>, Vec<Vec<usize>>), EvalError> {
+    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut states: Vec<State> = Vec::new();
+    let mut of_turns = Vec::with_capacity(trajectories.len());
+    for trajectory in trajectories {
+        let mut places = Vec::with_capacity(trajectory.turns.len());
+        for branch in branches(context, trajectory)? {
+            let place = match known.entry(branch.key(context.history)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    states.push(State { branch: Arc::new(branch), uses: 0, asked: 0, returns: Vec::new() });
+                    *new.insert(states.len() - 1)
+                }
+            };
+            states[place].uses += 1;
+            places.push(place);
+        }
+        of_turns.push(places);
+    }
+    Ok((states, of_turns))
+}
+
+/// Continuations that are sampled for the states of one task.
+struct Continuations<'a> {
+    settings: &'a BranchingSettings,
+    reward_scale: f64,
+    context: &'a RolloutContext<'a>,
+    sampled: usize,
+    failed: usize,
+}
+
+impl Continuations<'_> {
+    /// Samples so many more continuations of each state and keeps their returns.
+    fn sample<S: Sampler + Send>(
+        &mut self,
+        task: &Task,
+        states: &mut [State],
+        more: impl Fn(usize) -> usize,
+        samplers: &mut [S],
+        tick: &mut dyn FnMut(usize),
+    ) -> Result<(), EvalError> {
+        let mut jobs = Vec::new();
+        for (index, state) in states.iter_mut().enumerate() {
+            let new: Range<usize> = state.asked..state.asked + more(index);
+            state.asked = new.end;
+            jobs.extend(new.map(|number| Job {
+                branch: Some(Arc::clone(&state.branch)),
+                ..Job::new(task.clone(), index, number)
+            }));
+        }
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let found: Mutex<Vec<Option<f64>>> = Mutex::new(vec![None; jobs.len()]);
+        let first_failure: Mutex<Option<StopReason>> = Mutex::new(None);
+        let keep = |job: usize, mut trajectory: Trajectory| {
+            if is_faulty(&trajectory) {
+                if let Ok(mut first) = first_failure.lock() {
+                    first.get_or_insert(trajectory.stop);
+                }
+                return;
+            }
+            trajectory.scale_rewards(self.reward_scale);
+            let turn = jobs[job].branch.as_ref().map_or(0, |branch| branch.turn());
+            // A continuation that no response fits into has no turn and no return.
+            let earned = trajectory.step_returns(self.settings.gamma).get(turn).copied().unwrap_or(0.0);
+            if let Ok(mut found) = found.lock() {
+                found[job] = Some(earned);
+            }
+        };
+        let before = self.sampled;
+        let finished = rollout::run_each(self.context, &jobs, samplers, &keep, |progress| {
+            tick(before + progress.finished.load(Ordering::Relaxed));
+        })?;
+        if !finished {
+            return Err(EvalError::Interrupted);
+        }
+        let found = found.into_inner().map_err(|_| TrainError::Thread)?;
+        for (job, earned) in jobs.iter().zip(&found) {
+            states[job.group].returns.extend(*earned);
+        }
+        self.sampled += jobs.len();
+        self.failed += found.iter().filter(|earned| earned.is_none()).count();
+        if states.iter().any(|state| state.returns.is_empty()) {
+            let reason = first_failure.into_inner().map_err(|_| TrainError::Thread)?;
+            let reason = match reason {
+                Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) => reason,
+                other => format!("{other:?}"),
+            };
+            return Err(EvalError::Environment { tasks: 1, reason });
+        }
+        Ok(())
+    }
+}
+
+/// Further continuations of states, each with the number of turns that it is the state of and its returns so far, `rest` in all at
+/// most: see the module. Their numbers are even, so that both halves of a state's continuations are as large.
+fn allocation(states: &[(usize, &[f64])], rest: usize) -> Vec<usize> {
+    // The standard deviation is the error of the mean times the root of the number.
+    let weight = |&(uses, returns): &(usize, &[f64])| {
+        mean_and_error(returns).1 * ((returns.len() * uses) as f64).sqrt()
+    };
+    let weights: Vec<f64> = states.iter().map(weight).collect();
+    let all = rest + states.iter().map(|(_, returns)| returns.len()).sum::<usize>();
+    let sum: f64 = weights.iter().sum();
+    if rest == 0 || sum <= 0.0 {
+        return vec![0; states.len()];
+    }
+    let missing = states.iter().zip(&weights);
+    let missing: Vec<f64> = missing
+        .map(|((_, returns), weight)| (all as f64 * weight / sum - returns.len() as f64).max(0.0))
+        .collect();
+    let scale = (rest as f64 / missing.iter().sum::<f64>()).min(1.0);
+    // Rounding must not lose a whole number.
+    missing.iter().map(|missing| (missing * scale + 1e-9) as usize & !1).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+use std::sync::atomic::AtomicBool;
+
+use turnwise_core::{
+    Action, Completion, EnvError, Environment, FinishReason, Observation, RequestId, SampleError,
+    SampleRequest, SamplingParams, Seed, Snapshot, Step, TaskSet,
+};
+use turnwise_env::parse::ActionParser;
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_env::registry::Registry;
+use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::config::{Layout, Validity};
+use turnwise_train::rollout::pool::EnvCalls;
+
+use super::*;
+
+/// Four tosses; each head earns 0.1, and all four 1 more. The state is the number of tosses and of heads.
+#[derive(Default)]
+struct Coin {
+    tosses: u8,
+    heads: u8,
+    saves: bool,
+}
+
+const TOSSES: u8 = 4;
+/// Probability of a head.
+const HEAD: f64 = 0.7;
+
+impl Environment for Coin {
+    fn reset(&mut self, _: &Task, _: Seed) -> Result<Observation, EnvError> {
+        (self.tosses, self.heads) = (0, 0);
+        Ok(Observation::new("0 of 0"))
+    }
+
+    fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let head = action.text().contains("head");
+        self.tosses += 1;
+        self.heads += u8::from(head);
+        let over = self.tosses == TOSSES;
+        let all = over && self.heads == TOSSES;
+        Ok(Step {
+            observation: Observation::new(format!("{} of {}", self.heads, self.tosses)),
+            reward: 0.1 * f64::from(u8::from(head)) + f64::from(u8::from(all)),
+            terminated: over,
+            success: all,
+            understood: true,
+            ..Step::default()
+        })
+    }
+
+    fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
+        Ok(self.saves.then(|| Snapshot(vec![self.tosses, self.heads])))
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
+        (self.tosses, self.heads) = (snapshot.0[0], snapshot.0[1]);
+        Ok(())
+    }
+}
+
+struct Coins {
+    instant: bool,
+    saves: bool,
+}
+
+impl TaskSet for Coins {
+    fn name(&self) -> &'static str {
+        "coins"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn tasks(&self, _: &str) -> Result<Vec<Task>, EnvError> {
+        Ok(Vec::new())
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(Coin { saves: self.saves, ..Coin::default() }))
+    }
+
+    fn is_instant(&self) -> bool {
+        self.instant
+    }
+}
+
+/// Tosses a coin by the request's seed.
+struct Toss<'a> {
+    tokenizer: &'a Tokenizer,
+    next: RequestId,
+    waiting: Vec<(RequestId, Seed)>,
+}
+
+impl Sampler for Toss<'_> {
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
+        self.next += 1;
+        self.waiting.push((self.next, request.seed));
+        Ok(self.next)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        let tokenizer = self.tokenizer;
+        let answer = |(request, seed): (RequestId, Seed)| {
+            let tokens = tokenizer.encode(if seed.rng().chance(HEAD) { "head" } else { "tail" });
+            let numbers = vec![0.5; tokens.len()];
+            Completion {
+                request,
+                logprobs: numbers.clone(),
+                entropies: numbers,
+                tokens,
+                finish: FinishReason::Stop,
+                weights_version: 0,
+            }
+        };
+        Ok(self.waiting.drain(..).map(answer).collect())
+    }
+
+    fn end_session(&mut self, _: u64) {}
+
+    fn weights_version(&self) -> u64 {
+        0
+    }
+}
+
+fn measure(world: Coins, settings: BranchingSettings, layout: Layout) -> Result<BranchedTask, EvalError> {
+    let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
+    let template = PromptTemplate::find("plain", &Registry::builtin()).unwrap();
+    let parser = ActionParser::new(template.rules().clone(), false);
+    let stop = AtomicBool::new(false);
+    let task_set: Arc<dyn TaskSet> = Arc::new(world);
+    let context = |purpose, step| RolloutContext {
+        task_set: Arc::clone(&task_set),
+        env_calls: EnvCalls::default(),
+        tokenizer: &tokenizer,
+        template: &template,
+        chat: None,
+        parser: &parser,
+        valid: Validity::Format,
+        layout,
+        history: 2,
+        params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
+        max_context: 4096,
+        slots: 8,
+        run_seed: 11,
+        purpose,
+        step,
+        stop: &stop,
+    };
+    let task = Task::new("coins/0", "coins", "toss heads");
+    let of_task = OfTask { settings: &settings, place: 0, task: &task, reward_scale: 10.0, max_resamples: 0 };
+    let sampler = || Toss { tokenizer: &tokenizer, next: 0, waiting: Vec::new() };
+    branch_task(&of_task, &context, &mut [sampler(), sampler()], &mut |_| ())
+}
+
+/// `V` after so many tosses with so many heads, rewards times ten.
+fn value(tosses: u8, heads: u8, gamma: f64) -> f64 {
+    if tosses == TOSSES {
+        return 0.0;
+    }
+    let all = |heads: u8| f64::from(u8::from(tosses + 1 == TOSSES && heads == TOSSES));
+    HEAD * (1.0 + 10.0 * all(heads + 1) + gamma * value(tosses + 1, heads + 1, gamma))
+        + (1.0 - HEAD) * gamma * value(tosses + 1, heads, gamma)
+}
+
+const SETTINGS: BranchingSettings =
+    BranchingSettings { samples: 6, continuations: 400, budget: 0, gamma: 0.9 };
+
+#[test]
+fn values_are_those_of_the_policy() {
+    for (layout, instant) in
+        [(Layout::Concatenated, true), (Layout::Windowed, true), (Layout::Concatenated, false)]
+    {
+        let found = measure(Coins { instant, saves: true }, SETTINGS, layout).unwrap();
+        assert_eq!((found.trajectories.len(), found.failed), (6, 0));
+        let (mut deviations, mut wrong) = (Vec::new(), 0);
+        for (trajectory, truth) in found.trajectories.iter().zip(&found.truth) {
+            let (mut heads, gamma) = (0, SETTINGS.gamma);
+            for (turn, (played, truth)) in trajectory.turns.iter().zip(truth).enumerate() {
+                let tosses = turn as u8;
+                let head = u8::from(played.action.contains("head"));
+                let v = value(tosses, heads, gamma);
+                let earned = f64::from(head) + 10.0 * f64::from(u8::from(heads + head == TOSSES));
+                let q = earned + gamma * value(tosses + 1, heads + head, gamma);
+                heads += head;
+                assert!((played.credited_reward() - earned).abs() < 1e-9, "the scale counts");
+                assert_eq!(truth.k, 400);
+                if truth.a_star_error > 0.0 {
+                    deviations.push((truth.a_star - (q - v)) / truth.a_star_error);
+                }
+                // Another discount has other values, far outside of the error.
+                wrong += usize::from((truth.v - value(tosses, heads, 0.5)).abs() > 4.0 * truth.v_error);
+            }
+        }
+        assert!(deviations.iter().all(|deviation| deviation.abs() < 4.5), "{layout:?}: {deviations:?}");
+        assert!(deviations.len() > 12 && wrong > 8, "{layout:?}: {} {wrong}", deviations.len());
+    }
+}
+
+#[test]
+fn states_with_one_future_are_sampled_once_and_everything_comes_from_the_seed() {
+    let few = BranchingSettings { continuations: 8, ..SETTINGS };
+    let played = |layout| measure(Coins { instant: true, saves: true }, few, layout).unwrap();
+    let found = played(Layout::Concatenated);
+    let turns: usize = found.trajectories.iter().map(|trajectory| trajectory.turns.len()).sum();
+    assert_eq!((turns, found.continuations), (24, 8 * found.states));
+    // All begin in one state.
+    assert!(found.states <= turns - 5, "{}", found.states);
+    assert!(found.truth.iter().all(|truth| truth[0].returns == found.truth[0][0].returns));
+    let again = played(Layout::Concatenated);
+    assert_eq!((&again.truth, &again.trajectories), (&found.truth, &found.trajectories));
+    // The continuations are none of the played trajectories.
+    let own: Vec<f64> =
+        found.trajectories.iter().map(|trajectory| trajectory.step_returns(few.gamma)[0]).collect();
+    assert_ne!(found.truth[0][0].returns[..6], own[..]);
+}
+
+#[test]
+fn a_budget_goes_where_the_error_is() {
+    let settings = BranchingSettings { continuations: 8, budget: 400, ..SETTINGS };
+    let found = measure(Coins { instant: true, saves: true }, settings, Layout::Concatenated).unwrap();
+    assert!(found.continuations <= 400 && found.continuations > 8 * found.states + 50);
+    let truth = || found.truth.iter().flatten();
+    let most = truth().map(|truth| truth.k).max().unwrap();
+    assert!(most > 30 && truth().all(|truth| truth.k >= 8 && truth.k % 2 == 0), "{most}");
+    let spread = |spread: f64| (1, vec![-spread, spread, -spread, spread]);
+    let of = |spreads: [f64; 2]| {
+        let states = spreads.map(spread);
+        allocation(&states.each_ref().map(|(uses, returns)| (*uses, returns.as_slice())), 40)
+    };
+    assert_eq!(of([1.0, 3.0]), [8, 32]);
+    assert_eq!(of([1.0, 0.0]), [40, 0]);
+    assert_eq!(of([0.0, 0.0]), [0, 0]);
+}
+
+#[test]
+fn a_world_without_saved_states_is_refused() {
+    let error = measure(Coins { instant: true, saves: false }, SETTINGS, Layout::Concatenated).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("`coins` cannot save and restore its states"), "{error}");
+}

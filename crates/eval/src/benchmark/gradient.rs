@@ -1,0 +1,270 @@
+//! The policy gradient that a method's advantages give, against the one that the truth gives.
+//!
+//! `g = sum_t A_t grad log pi(a_t | s_t)` over the turns of a task's trajectories, on the parameters of the policy that played them, at the
+//! temperature that they were sampled at. With `g_i` the gradient of task `i`, `h_i` that of `A*`, and means over tasks or pairs of different tasks:
+//!
+//! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks: the same turns with other advantages. The noise of `A*` makes `|h|` larger;
+//!   the *corrected* cosine has `<h', h''>` of the two half estimates for `|h|^2`.
+//! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`: the share of a task's gradient that the tasks have in common. Its inverse is
+//!   about the number of tasks after which signal and noise of a mean gradient are as large.
+//! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2` of the mean over `n` tasks: the expected
+//!   cosine of one step's gradient with the true gradient of the whole distribution. What a method throws away as signal and what it
+//!   saves as noise are both in it.
+
+use serde::Serialize;
+use turnwise_core::{
+    Learner as _, Objective, ObjectiveError, TokenGradients, TokenSequence, TokenStatistics,
+};
+use turnwise_model::NativeLearner;
+use turnwise_train::TrainError;
+
+use super::score::ScoreSettings;
+use super::turns::ScoredTurns;
+use crate::EvalError;
+use crate::compare::Estimate;
+
+/// A method's gradient against the true one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GradientScore {
+    /// The method's name.
+    pub name: String,
+    /// Cosine on the same turns.
+    pub cosine: Option<Estimate>,
+    /// The same without the noise of the truth.
+    pub corrected: Option<Estimate>,
+    /// Share of a task's gradient that the tasks have in common.
+    pub signal: Option<Estimate>,
+    /// Expected cosine of one step's gradient with the true one.
+    pub ascent: Option<Estimate>,
+}
+
+/// Gradients of advantages by task, on the parameters of one policy.
+pub struct Gradients<'a> {
+    learner: NativeLearner,
+    turns: &'a ScoredTurns,
+    /// Sequences of each task, with the scored turn of each of their spans.
+    tasks: Vec<Vec<(TokenSequence, Vec<Option<usize>>)>>,
+    /// Gradients of the two half estimates of the truth.
+    halves: [Vec<Vec<f32>>; 2],
+}
+
+impl<'a> Gradients<'a> {
+    /// Computes the gradients of the truth.
+    ///
+    /// # Errors
+    /// Trajectories have no tokens, or they are not those of this policy's tokenizer and size.
+    pub fn new(learner: NativeLearner, turns: &'a ScoredTurns) -> Result<Self, EvalError> {
+        let mut tasks = vec![Vec::new(); turns.tasks];
+        let mut scored = turns.turns.iter().enumerate().peekable();
+        while let Some(&(_, first)) = scored.peek() {
+            let [batch, group, member, _] = first.place;
+            let trajectory = &turns.batches[batch].1.groups[group].trajectories[member];
+            let mut places = vec![None; trajectory.turns.len()];
+            while let Some((index, turn)) = scored.next_if(|(_, turn)| turn.trajectory == first.trajectory) {
+                places[turn.place[3]] = Some(index);
+            }
+            if trajectory.sequences.is_empty() {
+                let reason = format!("{}: the trajectory has no tokens", trajectory.task.id);
+                return Err(TrainError::Config { origin: "truth".into(), reason }.into());
+            }
+            for sequence in &trajectory.sequences {
+                let of_spans = sequence.spans.iter().map(|span| places.get(span.turn).copied().flatten());
+                tasks[first.task].push((sequence.clone(), of_spans.collect()));
+            }
+        }
+        let mut gradients = Self { learner, turns, tasks, halves: [Vec::new(), Vec::new()] };
+        for half in [0, 1] {
+            let advantages: Vec<f64> = turns.turns.iter().map(|turn| turn.halves[half]).collect();
+            gradients.halves[half] = gradients.of(&advantages)?;
+        }
+        Ok(gradients)
+    }
+
+    /// Number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.learner.trained_len()
+    }
+
+    /// The gradient of every task.
+    fn of(&mut self, advantages: &[f64]) -> Result<Vec<Vec<f32>>, EvalError> {
+        let mut found = Vec::with_capacity(self.tasks.len());
+        for sequences in &self.tasks {
+            self.learner.take_gradient();
+            let weights = sequences.iter().map(|(sequence, places)| {
+                let of_span = |(span, place): (&turnwise_core::TurnSpan, &Option<usize>)| {
+                    vec![place.map_or(0.0, |place| advantages[place] as f32); span.len()]
+                };
+                sequence.spans.iter().zip(places).flat_map(of_span).collect()
+            });
+            let objective = Weighted(weights.collect());
+            let tokens: Vec<TokenSequence> = sequences.iter().map(|(sequence, _)| sequence.clone()).collect();
+            if !tokens.is_empty() {
+                self.learner.forward_backward(&tokens, &objective).map_err(TrainError::from)?;
+            }
+            found.push(self.learner.gradient());
+        }
+        Ok(found)
+    }
+
+    /// Scores the advantages of a method, one a turn in the order of the turns; `tasks_per_step` is the number of tasks in a step's
+    /// mean gradient.
+    ///
+    /// # Errors
+    /// The learner's.
+    pub fn score(
+        &mut self,
+        name: &str,
+        advantages: &[f64],
+        tasks_per_step: usize,
+        settings: &ScoreSettings,
+    ) -> Result<GradientScore, EvalError> {
+        let own = self.of(advantages)?;
+        let products = Products::new(&own, &self.halves);
+        Ok(products.score(name, self.turns.tasks, tasks_per_step, settings))
+    }
+}
+
+/// Loss `-sum_t w_t log pi_t`, whose derivative is minus the weight.
+struct Weighted(Vec<Vec<f32>>);
+
+impl Objective for Weighted {
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let weights = &self.0[sequence];
+        let loss = weights.iter().zip(tokens.logprobs);
+        let loss = -loss.map(|(weight, logprob)| f64::from(*weight) * f64::from(*logprob)).sum::<f64>();
+        let d_logprobs = weights.iter().map(|weight| -weight).collect();
+        Ok(TokenGradients { loss, d_logprobs, ..TokenGradients::default() })
+    }
+}
+
+/// Products of the gradients of tasks: `[i][j]` is that of one of task `i` and one of task `j`.
+type Matrix = Vec<Vec<f64>>;
+
+fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
+    let product = |a: &[f32], b: &[f32]| {
+        // In pieces: a sum of millions of products in f32 loses digits, and one in f64 is slow.
+        let piece = |(a, b): (&[f32], &[f32])| f64::from(a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>());
+        a.chunks(256).zip(b.chunks(256)).map(piece).sum::<f64>()
+    };
+    first.iter().map(|a| second.iter().map(|b| product(a, b)).collect()).collect()
+}
+
+/// Products of a method's gradients with each other, with the truth, and of the truth's.
+struct Products {
+    own: Matrix,
+    with_truth: Matrix,
+    truth: Matrix,
+    /// Of the two half estimates with each other.
+    halves: Matrix,
+}
+
+impl Products {
+    fn new(own: &[Vec<f32>], halves: &[Vec<Vec<f32>>; 2]) -> Self {
+        let mean = |a: &Vec<f32>, b: &Vec<f32>| a.iter().zip(b).map(|(a, b)| f32::midpoint(*a, *b)).collect();
+        let truth: Vec<Vec<f32>> = halves[0].iter().zip(&halves[1]).map(|(a, b)| mean(a, b)).collect();
+        Self {
+            own: products(own, own),
+            with_truth: products(own, &truth),
+            truth: products(&truth, &truth),
+            halves: products(&halves[0], &halves[1]),
+        }
+    }
+
+    fn score(
+        &self,
+        name: &str,
+        tasks: usize,
+        tasks_per_step: usize,
+        settings: &ScoreSettings,
+    ) -> GradientScore {
+        let of = |statistic: &dyn Fn(&[usize]) -> Option<f64>| {
+            super::score::estimate(settings, tasks, |drawn| statistic(drawn))
+        };
+        let over = |product: f64, squares: f64| (squares > 0.0).then(|| product / squares.sqrt());
+        let n = tasks_per_step as f64;
+        GradientScore {
+            name: name.to_owned(),
+            cosine: of(&|drawn| {
+                over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.truth, drawn))
+            }),
+            corrected: of(&|drawn| {
+                over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.halves, drawn))
+            }),
+            signal: of(&|drawn| {
+                let (same, different) = means(&self.own, drawn)?;
+                (same > 0.0).then(|| different / same)
+            }),
+            ascent: of(&|drawn| {
+                let (same, different) = means(&self.own, drawn)?;
+                let square = same / n + (1.0 - 1.0 / n) * different;
+                over(means(&self.with_truth, drawn)?.1, means(&self.truth, drawn)?.1 * square)
+            }),
+        }
+    }
+}
+
+/// The product of the sums over drawn tasks.
+fn whole(matrix: &Matrix, drawn: &[usize]) -> f64 {
+    drawn.iter().flat_map(|&i| drawn.iter().map(move |&j| matrix[i][j])).sum()
+}
+
+/// Mean products of a task with itself, and of different tasks; `None` without two different ones.
+fn means(matrix: &Matrix, drawn: &[usize]) -> Option<(f64, f64)> {
+    let same = drawn.iter().map(|&i| matrix[i][i]).sum::<f64>() / drawn.len() as f64;
+    let (mut sum, mut pairs) = (0.0, 0usize);
+    for &i in drawn {
+        // A task that was drawn twice is no other task.
+        for &j in drawn.iter().filter(|j| **j != i) {
+            sum += matrix[i][j];
+            pairs += 1;
+        }
+    }
+    (pairs > 0).then(|| (same, sum / pairs as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(found: Option<Estimate>, expected: f64) -> bool {
+        found.is_some_and(|found| (found.value - expected).abs() < 1e-6)
+    }
+
+    #[test]
+    fn numbers_are_those_of_their_definitions() {
+        // Two tasks with two parameters.
+        let truth = [vec![vec![1.0, 0.0], vec![1.0, 2.0]], vec![vec![3.0, 0.0], vec![1.0, 0.0]]];
+        let own = vec![vec![1.0, 1.0], vec![0.0, 1.0]];
+        let found = Products::new(&own, &truth).score("m", 2, 4, &ScoreSettings::default());
+        // g = (1, 2), h = (2, 0) + (1, 1) = (3, 1): 5 / sqrt(5 * 10).
+        assert!(close(found.cosine, 5.0 / 50.0_f64.sqrt()), "{found:?}");
+        // h' = (2, 2), h'' = (4, 0): 8.
+        assert!(close(found.corrected, 5.0 / 40.0_f64.sqrt()), "{found:?}");
+        // <g_1, g_2> = 1, |g_1|^2 = 2, |g_2|^2 = 1.
+        assert!(close(found.signal, 1.0 / 1.5), "{found:?}");
+        // <g_1, h_2> = 2, <g_2, h_1> = 0, <h_1, h_2> = 2; E|g|^2 = 1.5 / 4 + 3 / 4.
+        assert!(close(found.ascent, 1.0 / (2.0 * 1.125_f64).sqrt()), "{found:?}");
+        assert!(!close(found.cosine, 5.0 / 40.0_f64.sqrt()));
+    }
+
+    #[test]
+    fn the_truth_itself_has_a_cosine_of_one() {
+        let half = vec![vec![1.0, -2.0, 0.5], vec![0.0, 1.0, 4.0], vec![1.0, 1.0, 1.0]];
+        let truth = [half.clone(), half.clone()];
+        let found = Products::new(&half, &truth).score("m", 3, 8, &ScoreSettings::default());
+        assert!(close(found.cosine, 1.0) && close(found.corrected, 1.0), "{found:?}");
+        let against: Vec<Vec<f32>> =
+            half.iter().map(|row| row.iter().map(|value| -value).collect()).collect();
+        assert!(close(
+            Products::new(&against, &truth).score("m", 3, 8, &ScoreSettings::default()).cosine,
+            -1.0
+        ));
+        let nothing = vec![vec![0.0; 3]; 3];
+        let found = Products::new(&nothing, &truth).score("m", 3, 8, &ScoreSettings::default());
+        assert_eq!((found.cosine, found.signal, found.ascent), (None, None, None));
+    }
+}

@@ -1,0 +1,327 @@
+//! A method's advantages against the truth.
+//!
+//! With `x` the advantages and `y` the estimates of `A*`, each turn counts once:
+//!
+//! * Pearson's and Spearman's correlation over all turns, and **within trajectories**: of `x` and `y` less their means over the
+//!   turns of a trajectory. What is the same for all turns of a trajectory (GRPO, RLOO) has no correlation there.
+//! * The noise of the truth makes every correlation smaller by the root of its reliability. That is estimated from the correlation `r` of the
+//!   two half estimates, as `2 r / (1 + r)` (Spearman 1910, Brown 1910); corrected correlations are divided by its root.
+//! * Signs: of the turns with `|y|` above twice its standard error, the share whose `x` has the sign of `y`; an `x` of 0 counts half.
+//! * The slope of `y` on `x`: the true advantage that one unit of the method's stands for. Noise of the truth does not change it.
+//! * Noise: `1 - r_c^2` with the corrected correlation, the share of the variance of `x` that does not go with `A*`.
+//! * Errors by place and by outcome: the root of the mean of `(b x - y)^2 - e^2` over that of `y^2 - e^2`, `b` being the best factor over
+//!   all turns and `e` the standard errors: 0 of the truth itself, 1 of a method that gives no credit.
+//!
+//! Intervals are percentiles of a bootstrap over tasks: the turns of a task are far from independent.
+
+use serde::Serialize;
+
+use super::correlation::{Ranking, Sums, spearman};
+use super::turns::{ScoredTurn, ScoredTurns};
+use crate::compare::Estimate;
+use crate::statistics::Bootstrap;
+
+/// How methods are scored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScoreSettings {
+    /// Resamples of the intervals, and their seed.
+    pub bootstrap: Bootstrap,
+    /// Standard errors of `A*` that it must be away from 0 for its sign to count.
+    pub sign_errors: f64,
+}
+
+impl Default for ScoreSettings {
+    fn default() -> Self {
+        Self { bootstrap: Bootstrap { resamples: 1000, seed: 0 }, sign_errors: 2.0 }
+    }
+}
+
+/// The estimate of the truth that advantages are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// That of all continuations.
+    All,
+    /// That of the second half, for advantages made from the first half.
+    SecondHalf,
+}
+
+/// Error of a method on some of the turns.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartError {
+    /// The turns: `turn 1`, `turns 3-4`, `solved`, ...
+    pub part: String,
+    /// Their number.
+    pub turns: usize,
+    /// Root of the mean square of `A*`, without its noise.
+    pub truth: f64,
+    /// The method's error over it; none where the truth is noise alone.
+    pub error: Option<f64>,
+}
+
+/// A method's scores. None where a number does not exist, such as a correlation of what does not vary.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MethodScore {
+    /// Its name.
+    pub name: String,
+    /// Pearson's correlation over all turns.
+    pub pearson: Option<Estimate>,
+    /// The same without the noise of the truth.
+    pub pearson_corrected: Option<Estimate>,
+    /// Spearman's correlation over all turns.
+    pub spearman: Option<Estimate>,
+    /// Pearson's correlation within trajectories.
+    pub within: Option<Estimate>,
+    /// The same without the noise of the truth.
+    pub within_corrected: Option<Estimate>,
+    /// Spearman's correlation within trajectories.
+    pub within_spearman: Option<Estimate>,
+    /// Share of right signs.
+    pub signs: Option<Estimate>,
+    /// Turns whose sign counts.
+    pub signed_turns: usize,
+    /// Slope of `A*` on the advantage.
+    pub slope: Option<Estimate>,
+    /// Share of the variance that does not go with `A*`.
+    pub noise: Option<f64>,
+    /// Errors by place of the turn and by outcome.
+    pub errors: Vec<PartError>,
+}
+
+/// What there is to be found: the truth and its noise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TruthSummary {
+    /// Tasks.
+    pub tasks: usize,
+    /// Trajectories.
+    pub trajectories: usize,
+    /// Share of them that solved their tasks.
+    pub solved: f64,
+    /// Turns with a truth.
+    pub turns: usize,
+    /// Mean number of continuations from a turn's state.
+    pub continuations: f64,
+    /// Standard deviation of the estimates of `A*`, noise included.
+    pub deviation: f64,
+    /// Root of the mean squared standard error.
+    pub error: f64,
+    /// Reliability of the estimates over all turns: the share of their variance that is not noise.
+    pub reliability: Option<Estimate>,
+    /// The same within trajectories.
+    pub within_reliability: Option<Estimate>,
+}
+
+/// Sums by task.
+type ByTask = Vec<Sums>;
+
+/// The whole of drawn tasks.
+fn drawn(by_task: &ByTask, tasks: &[usize]) -> Sums {
+    let mut sums = Sums::default();
+    for &task in tasks {
+        sums.add_sums(&by_task[task], 1.0);
+    }
+    sums
+}
+
+fn sums_by_task(turns: &ScoredTurns, x: &[f64], y: &[f64]) -> ByTask {
+    let mut sums = vec![Sums::default(); turns.tasks];
+    for (turn, (x, y)) in turns.turns.iter().zip(x.iter().zip(y)) {
+        sums[turn.task].add(*x, *y, 1.0);
+    }
+    sums
+}
+
+/// Values less their mean over the turns of their trajectory; 0 where what is left is rounding.
+fn within(turns: &[ScoredTurn], values: &[f64]) -> Vec<f64> {
+    let mut centred = Vec::with_capacity(values.len());
+    let mut rest = values;
+    for members in turns.chunk_by(|a, b| a.trajectory == b.trajectory) {
+        let (own, after) = rest.split_at(members.len());
+        rest = after;
+        let mean = own.iter().sum::<f64>() / own.len() as f64;
+        let largest = own.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        let less = own.iter().map(|value| value - mean);
+        centred.extend(less.map(|value| if value.abs() > 1e-12 * largest { value } else { 0.0 }));
+    }
+    centred
+}
+
+/// Reliability of the estimates from sums over pairs of half estimates.
+fn reliability(halves: &Sums, against: Against) -> Option<f64> {
+    let r = halves.pearson()?;
+    match against {
+        Against::All => (r > -1.0).then(|| 2.0 * r / (1.0 + r)),
+        Against::SecondHalf => Some(r),
+    }
+}
+
+fn corrected(pairs: &Sums, halves: &Sums, against: Against) -> Option<f64> {
+    let reliability = reliability(halves, against).filter(|reliability| *reliability > 0.0)?;
+    Some(pairs.pearson()? / reliability.sqrt())
+}
+
+/// A statistic of all tasks, with the interval over drawn ones. A resample in which it does not exist counts as 0.
+pub(super) fn estimate(
+    settings: &ScoreSettings,
+    tasks: usize,
+    statistic: impl Fn(&[usize]) -> Option<f64>,
+) -> Option<Estimate> {
+    let all: Vec<usize> = (0..tasks).collect();
+    let value = statistic(&all)?;
+    let interval = settings
+        .bootstrap
+        .interval_of_runs(&[tasks], |drawn| drawn.first().and_then(|drawn| statistic(drawn)).unwrap_or(0.0));
+    Some(Estimate { value, interval })
+}
+
+/// Spearman's correlation, with the interval over drawn tasks.
+fn rank_correlation(settings: &ScoreSettings, turns: &ScoredTurns, x: &[f64], y: &[f64]) -> Option<Estimate> {
+    let (x, y) = (Ranking::new(x), Ranking::new(y));
+    estimate(settings, turns.tasks, |drawn| {
+        let mut count = vec![0.0; turns.tasks];
+        for &task in drawn {
+            count[task] += 1.0;
+        }
+        spearman(&x, &y, |index| count[turns.turns[index].task])
+    })
+}
+
+/// Scores the advantages of a method. They are one a turn, in the order of the turns.
+pub fn score(
+    name: &str,
+    turns: &ScoredTurns,
+    advantages: &[f64],
+    against: Against,
+    settings: &ScoreSettings,
+) -> MethodScore {
+    let half = |half: usize| turns.turns.iter().map(|turn| turn.halves[half]).collect::<Vec<f64>>();
+    let (first, second) = (half(0), half(1));
+    let (truth, errors): (Vec<f64>, Vec<f64>) = match against {
+        Against::All => turns.turns.iter().map(|turn| (turn.truth, turn.error)).unzip(),
+        // Half as many continuations.
+        Against::SecondHalf => {
+            turns.turns.iter().map(|turn| (turn.halves[1], turn.error * 2.0_f64.sqrt())).unzip()
+        }
+    };
+    let inside = |values: &[f64]| within(&turns.turns, values);
+    let (x_within, y_within) = (inside(advantages), inside(&truth));
+    let pairs = sums_by_task(turns, advantages, &truth);
+    let pairs_within = sums_by_task(turns, &x_within, &y_within);
+    let halves = sums_by_task(turns, &first, &second);
+    let halves_within = sums_by_task(turns, &inside(&first), &inside(&second));
+    let (signs, signed_turns) = signs(turns, advantages, &truth, &errors, settings.sign_errors);
+    let of = |statistic: &dyn Fn(&[usize]) -> Option<f64>| estimate(settings, turns.tasks, statistic);
+    let pearson_corrected = of(&|tasks| corrected(&drawn(&pairs, tasks), &drawn(&halves, tasks), against));
+    MethodScore {
+        name: name.to_owned(),
+        pearson: of(&|tasks| drawn(&pairs, tasks).pearson()),
+        noise: pearson_corrected.map(|r| (1.0 - r.value * r.value).max(0.0)),
+        pearson_corrected,
+        spearman: rank_correlation(settings, turns, advantages, &truth),
+        within: of(&|tasks| drawn(&pairs_within, tasks).pearson()),
+        within_corrected: of(&|tasks| {
+            corrected(&drawn(&pairs_within, tasks), &drawn(&halves_within, tasks), against)
+        }),
+        within_spearman: rank_correlation(settings, turns, &x_within, &y_within),
+        signs: of(&|tasks| {
+            let sums = drawn(&signs, tasks);
+            (sums.n > 0.0).then(|| sums.x / sums.n)
+        }),
+        signed_turns,
+        slope: of(&|tasks| drawn(&pairs, tasks).slope()),
+        errors: part_errors(turns, advantages, &truth, &errors),
+    }
+}
+
+/// By task: in `n` the turns whose sign counts, in `x` those where it is right; and the number of the first.
+fn signs(
+    turns: &ScoredTurns,
+    advantages: &[f64],
+    truth: &[f64],
+    errors: &[f64],
+    sign_errors: f64,
+) -> (ByTask, usize) {
+    let mut found = vec![Sums::default(); turns.tasks];
+    let mut count = 0;
+    for (index, turn) in turns.turns.iter().enumerate() {
+        let (x, y) = (advantages[index], truth[index]);
+        if y.abs() <= sign_errors * errors[index] || y == 0.0 {
+            continue;
+        }
+        count += 1;
+        let right = match x * y.signum() {
+            agreement if agreement > 0.0 => 1.0,
+            agreement if agreement < 0.0 => 0.0,
+            _ => 0.5,
+        };
+        found[turn.task].add(right, 0.0, 1.0);
+    }
+    (found, count)
+}
+
+/// Bounds of the places that errors are told apart by: first and last turn, from 1.
+const PLACES: [(usize, usize); 6] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, usize::MAX)];
+
+fn part_errors(turns: &ScoredTurns, advantages: &[f64], truth: &[f64], errors: &[f64]) -> Vec<PartError> {
+    let all = advantages.iter().zip(truth);
+    let (xx, xy) = all.fold((0.0, 0.0), |(xx, xy), (x, y)| (xx + x * x, xy + x * y));
+    let factor = if xx > 0.0 { xy / xx } else { 0.0 };
+    let part = |name: String, is_in: &dyn Fn(&ScoredTurn) -> bool| {
+        let (mut count, mut of_truth, mut of_method) = (0, 0.0, 0.0);
+        for (index, _) in turns.turns.iter().enumerate().filter(|(_, turn)| is_in(turn)) {
+            let (y, noise) = (truth[index], errors[index] * errors[index]);
+            count += 1;
+            of_truth += y * y - noise;
+            of_method += (factor * advantages[index] - y).powi(2) - noise;
+        }
+        let mean = of_truth / f64::from(count).max(1.0);
+        PartError {
+            part: name,
+            turns: count as usize,
+            truth: mean.max(0.0).sqrt(),
+            error: (of_truth > 0.0).then(|| (of_method / of_truth).max(0.0).sqrt()),
+        }
+    };
+    let place = |&(first, last): &(usize, usize)| {
+        let name = match last {
+            _ if first == last => format!("turn {first}"),
+            usize::MAX => format!("turns {first} and later"),
+            _ => format!("turns {first} to {last}"),
+        };
+        part(name, &|turn| (first..=last).contains(&(turn.place[3] + 1)))
+    };
+    let mut parts: Vec<PartError> = PLACES.iter().map(place).collect();
+    parts.push(part("solved".into(), &|turn| turn.success));
+    parts.push(part("not solved".into(), &|turn| !turn.success));
+    parts.retain(|part| part.turns > 0);
+    parts
+}
+
+/// Summarises the truth of a data set.
+pub fn summarise(turns: &ScoredTurns, settings: &ScoreSettings) -> TruthSummary {
+    let of = |number: &dyn Fn(&ScoredTurn) -> f64| turns.turns.iter().map(number).collect::<Vec<f64>>();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let truth = of(&|turn| turn.truth);
+    let centre = mean(&truth);
+    let deviation = mean(&truth.iter().map(|value| (value - centre).powi(2)).collect::<Vec<_>>()).sqrt();
+    let (first, second) = (of(&|turn| turn.halves[0]), of(&|turn| turn.halves[1]));
+    let halves = sums_by_task(turns, &first, &second);
+    let inside = |values: &[f64]| within(&turns.turns, values);
+    let halves_within = sums_by_task(turns, &inside(&first), &inside(&second));
+    let reliability_of = |halves: &ByTask| {
+        estimate(settings, turns.tasks, |tasks| reliability(&drawn(halves, tasks), Against::All))
+    };
+    TruthSummary {
+        tasks: turns.tasks,
+        trajectories: turns.trajectories,
+        solved: turns.solved as f64 / turns.trajectories.max(1) as f64,
+        turns: turns.turns.len(),
+        continuations: mean(&of(&|turn| turn.k as f64)),
+        deviation,
+        error: mean(&of(&|turn| turn.error * turn.error)).sqrt(),
+        reliability: reliability_of(&halves),
+        within_reliability: reliability_of(&halves_within),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! The truth by counting in many samples of each task, without saved states.
+//!
+//! Trajectories of one task that begin with the same responses are in the same state with the same context, as long as the world depends on the
+//! actions alone. So the samples are a tree of their responses, `V` is the mean return of those that come through a state, and `Q`
+//! that of those that go on with the same response. A trajectory's own group is left out, for a method has seen its returns.
+//!
+//! Only states that many samples come through have a truth: early turns and likely responses. [`super::branching`] has no such limit.
+
+use std::collections::HashMap;
+
+use turnwise_core::{Trajectory, Turn};
+
+use super::truth::{TurnTruth, mean_and_error};
+
+/// How samples are counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TreeSettings {
+    /// Trajectories of a group, which are compared with each other.
+    pub group_size: usize,
+    /// Discount of the return.
+    pub gamma: f64,
+    /// Fewest samples that come through a state, without the own group.
+    pub fewest: usize,
+    /// Fewest of these that go on with the same response.
+    pub fewest_next: usize,
+}
+
+impl Default for TreeSettings {
+    fn default() -> Self {
+        Self { group_size: 8, gamma: 1.0, fewest: 40, fewest_next: 20 }
+    }
+}
+
+/// The truth of every turn of the samples of one task, in their order; consecutive samples are a group. None where too few samples
+/// come through the state or go on with the response.
+pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Option<TurnTruth>>> {
+    let tree = Tree::new(samples);
+    let returns: Vec<Vec<f64>> = samples.iter().map(|sample| sample.step_returns(settings.gamma)).collect();
+    let of = |(index, sample): (usize, &Trajectory)| {
+        let group = index / settings.group_size;
+        let others = |node: usize| {
+            tree.members[node].iter().copied().filter(move |member| member / settings.group_size != group)
+        };
+        let path = &tree.paths[index];
+        (0..sample.turns.len())
+            .map(|turn| {
+                let reward = sample.turns.get(turn).map_or(0.0, Turn::credited_reward);
+                let through: Vec<usize> = others(path[turn]).collect();
+                let next: Vec<usize> = others(path[turn + 1]).collect();
+                let last = turn + 1 == sample.turns.len();
+                if through.len() < settings.fewest || (!last && next.len() < settings.fewest_next) {
+                    return None;
+                }
+                let goes_on = |member: &usize| tree.paths[*member].get(turn + 1) == path.get(turn + 1);
+                let rest = through.iter().copied().filter(|member| !goes_on(member)).collect();
+                let counted = Counted { reward, last, turn, through, next, rest, returns: &returns };
+                Some(of_turn(&counted, settings.gamma))
+            })
+            .collect()
+    };
+    samples.iter().enumerate().map(of).collect()
+}
+
+/// The samples that a turn's truth is counted from.
+struct Counted<'a> {
+    reward: f64,
+    last: bool,
+    turn: usize,
+    /// Samples that come through the state, those that go on with the same response, and the others.
+    through: Vec<usize>,
+    next: Vec<usize>,
+    rest: Vec<usize>,
+    returns: &'a [Vec<f64>],
+}
+
+fn of_turn(counted: &Counted<'_>, gamma: f64) -> TurnTruth {
+    let Counted { reward, last, turn, through, next, rest, returns } = counted;
+    let from = |members: &[usize], turn: usize| -> Vec<f64> {
+        members.iter().map(|&member| returns[member].get(turn).copied().unwrap_or(0.0)).collect()
+    };
+    let q_of = |members: &[usize]| {
+        let (mean, error) = if *last { (0.0, 0.0) } else { mean_and_error(&from(members, turn + 1)) };
+        (reward + gamma * mean, gamma * error)
+    };
+    let (v, v_error) = mean_and_error(&from(through, *turn));
+    let (q, q_error) = q_of(next);
+    let a_star = q - v;
+    // The samples of Q are among those of V, so that A* = (1 - p) (Q - V of the rest).
+    let share = 1.0 - next.len() as f64 / through.len() as f64;
+    let a_star_error = share * q_error.hypot(mean_and_error(&from(rest, *turn)).1);
+    let halves = [0, 1].map(|half| {
+        let of_half = |members: &[usize]| -> Vec<usize> {
+            members.iter().copied().filter(|member| member % 2 == half).collect()
+        };
+        q_of(&of_half(next)).0 - mean_and_error(&from(&of_half(through), *turn)).0
+    });
+    TurnTruth { v, v_error, q, q_error, a_star, a_star_error, k: through.len(), halves, returns: Vec::new() }
+}
+
+/// The tree of the responses of samples.
+struct Tree {
+    /// Samples that come through each node, ascending.
+    members: Vec<Vec<usize>>,
+    /// The nodes of each sample: the start, then one after each response.
+    paths: Vec<Vec<usize>>,
+}
+
+impl Tree {
+    fn new(samples: &[Trajectory]) -> Self {
+        let mut next: HashMap<(usize, &[u32]), usize> = HashMap::new();
+        let mut tree = Self { members: vec![Vec::new()], paths: Vec::with_capacity(samples.len()) };
+        for (index, sample) in samples.iter().enumerate() {
+            let (mut node, mut path) = (0, vec![0]);
+            tree.members[0].push(index);
+            for turn in &sample.turns {
+                let new = tree.members.len();
+                node = *next.entry((node, turn.response_ids.as_slice())).or_insert(new);
+                if node == new {
+                    tree.members.push(Vec::new());
+                }
+                tree.members[node].push(index);
+                path.push(node);
+            }
+            tree.paths.push(path);
+        }
+        tree
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::Task;
+
+    use super::*;
+
+    /// Samples by their responses, one number each, and the reward of the last.
+    fn samples(of: &[(&[u32], f64)]) -> Vec<Trajectory> {
+        let sample = |(responses, reward): &(&[u32], f64)| {
+            let turn = |(index, &response): (usize, &u32)| Turn {
+                response_ids: vec![response],
+                reward: if index + 1 == responses.len() { *reward } else { 0.0 },
+                ..Turn::default()
+            };
+            Trajectory::new(Task::new("t", "k", "g"), responses.iter().enumerate().map(turn).collect())
+        };
+        of.iter().map(sample).collect()
+    }
+
+    #[test]
+    fn values_are_counts_of_the_other_groups() {
+        // Three groups of two: response 1 then 3 earns 1, everything else nothing.
+        let played = samples(&[
+            (&[1, 3], 1.0),
+            (&[2, 4], 0.0),
+            (&[1, 3], 1.0),
+            (&[1, 4], 0.0),
+            (&[1, 3], 1.0),
+            (&[2, 4], 0.0),
+        ]);
+        let settings = TreeSettings { group_size: 2, gamma: 1.0, fewest: 2, fewest_next: 1 };
+        let truth = tree_truth(&played, &settings);
+        let first = truth[0][0].as_ref().unwrap();
+        // The others are samples 2 to 5: two of four earn, of those with response 1 two of three.
+        assert_eq!((first.v, first.k), (0.5, 4));
+        assert!((first.q - 2.0 / 3.0).abs() < 1e-12 && (first.a_star - (2.0 / 3.0 - 0.5)).abs() < 1e-12);
+        // (1 - 3/4) times the error of Q: the rest is one sample.
+        let expected = (4.0_f64 / 9.0 + 1.0 / 9.0 + 1.0 / 9.0) / 2.0 / 3.0;
+        assert!((first.q_error - expected.sqrt()).abs() < 1e-12, "{}", first.q_error);
+        assert!((first.a_star_error - 0.25 * expected.sqrt()).abs() < 1e-12);
+        // Even samples: 2 and 4, both 1. Odd ones: 3 and 5, neither, and of response 1 sample 3.
+        assert_eq!(first.halves, [0.0, 0.0]);
+        // What the last turn earns is known, V of its state is counted: samples 2, 3 and 4.
+        let last = truth[0][1].as_ref().unwrap();
+        assert!((last.q, last.q_error) == (1.0, 0.0) && (last.v - 2.0 / 3.0).abs() < 1e-12);
+        // Nobody else has response 2 but sample 5.
+        assert!(truth[1][0].as_ref().is_some_and(|truth| (truth.q, truth.v) == (0.0, 0.5)));
+        let rare = tree_truth(&played, &TreeSettings { fewest_next: 2, ..settings });
+        assert!(rare[1][0].is_none() && rare[0][0].is_some());
+        // With its own group counted the value would be another.
+        let own = tree_truth(&played, &TreeSettings { group_size: 1, ..settings });
+        assert_ne!(own[0][0].as_ref().unwrap().v, first.v);
+    }
+}

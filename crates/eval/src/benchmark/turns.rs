@@ -1,0 +1,231 @@
+//! The turns of a data set as lists of numbers, and the advantages of a method on them.
+
+use std::collections::BTreeMap;
+
+use turnwise_core::{Batch, Group, Turn};
+use turnwise_credit::{CreditError, Embedder, Inputs, Pipeline};
+
+use super::truth::{TruthLine, halves, mean_and_error};
+
+/// A method's advantage of every turn that has a truth, in the order of [`ScoredTurns`].
+pub type Advantages = Vec<f64>;
+
+/// The trajectories of a data set in batches, and the turns that have a truth.
+#[derive(Clone, Debug, Default)]
+pub struct ScoredTurns {
+    /// Training steps: the groups that a method sees together.
+    pub batches: Vec<(u64, Batch)>,
+    /// The turns that have a truth.
+    pub turns: Vec<ScoredTurn>,
+    /// Number of different tasks.
+    pub tasks: usize,
+    /// Number of trajectories.
+    pub trajectories: usize,
+    /// Trajectories that solved their task.
+    pub solved: usize,
+}
+
+/// A turn with its truth.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScoredTurn {
+    /// Batch, group, trajectory and turn.
+    pub place: [usize; 4],
+    /// The task, numbered in the order of their first trajectories.
+    pub task: usize,
+    /// The trajectory, numbered over all batches.
+    pub trajectory: usize,
+    /// True if the trajectory solved its task.
+    pub success: bool,
+    /// `A*`.
+    pub truth: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// `A*` by either half of the continuations.
+    pub halves: [f64; 2],
+    /// Continuations from the state before the turn.
+    pub k: usize,
+    /// The returns of these continuations, where they were kept.
+    pub(super) returns: Vec<f64>,
+    /// The reward of the turn, and the discount of what follows.
+    pub(super) reward: f64,
+    pub(super) gamma: f64,
+    /// True of the last turn of its trajectory.
+    pub(super) last: bool,
+}
+
+impl ScoredTurns {
+    /// The turns of a data set, batch by batch.
+    pub fn new(lines: Vec<TruthLine>) -> Self {
+        // Groups by step and number, in order of their first lines.
+        let mut steps: BTreeMap<u64, Vec<(usize, Vec<TruthLine>)>> = BTreeMap::new();
+        for line in lines {
+            let groups = steps.entry(line.trajectory.step).or_default();
+            match groups.iter_mut().find(|(group, _)| *group == line.trajectory.group) {
+                Some((_, members)) => members.push(line),
+                None => groups.push((line.trajectory.group, vec![line])),
+            }
+        }
+        let mut found = Self::default();
+        let mut tasks: BTreeMap<String, usize> = BTreeMap::new();
+        for (batch, (step, groups)) in steps.into_iter().enumerate() {
+            let mut made = Batch::default();
+            for (group, (_, members)) in groups.into_iter().enumerate() {
+                let mut trajectories = Vec::with_capacity(members.len());
+                for (member, line) in members.into_iter().enumerate() {
+                    let number = tasks.len();
+                    let task = *tasks.entry(line.trajectory.task.id.clone()).or_insert(number);
+                    found.add(&line, [batch, group, member], task);
+                    trajectories.push(line.trajectory);
+                }
+                made.groups.push(Group { trajectories });
+            }
+            found.batches.push((step, made));
+        }
+        found.tasks = tasks.len();
+        found
+    }
+
+    fn add(&mut self, line: &TruthLine, [batch, group, member]: [usize; 3], task: usize) {
+        let count = line.trajectory.turns.len();
+        for (turn, truth) in line.truth.iter().enumerate() {
+            let Some(truth) = truth else { continue };
+            self.turns.push(ScoredTurn {
+                place: [batch, group, member, turn],
+                task,
+                trajectory: self.trajectories,
+                success: line.trajectory.success,
+                truth: truth.a_star,
+                error: truth.a_star_error,
+                halves: truth.halves,
+                k: truth.k,
+                returns: truth.returns.clone(),
+                reward: line.trajectory.turns.get(turn).map_or(0.0, Turn::credited_reward),
+                gamma: line.benchmark.gamma,
+                last: turn + 1 == count,
+            });
+        }
+        self.trajectories += 1;
+        self.solved += usize::from(line.trajectory.success);
+    }
+
+    /// `A*` as an estimator would have it that samples `k` continuations from each state: from the first `k` of the first half of
+    /// those that the truth is made of. It is compared with the second half. `None` where a turn has fewer, or none were kept.
+    pub fn ladder(&self, k: usize) -> Option<Advantages> {
+        let first = |turn: &ScoredTurn| {
+            let [mut first, second] = halves(&turn.returns);
+            let enough = first.len() >= k && !second.is_empty() && k > 0;
+            first.truncate(k);
+            enough.then(|| mean_and_error(&first).0)
+        };
+        let mut found = Vec::with_capacity(self.turns.len());
+        for (index, turn) in self.turns.iter().enumerate() {
+            let follows =
+                |next: &&ScoredTurn| next.trajectory == turn.trajectory && next.place[3] == turn.place[3] + 1;
+            let next = self.turns.get(index + 1).filter(follows);
+            let after = if turn.last { 0.0 } else { first(next?)? };
+            found.push(turn.reward + turn.gamma * after - first(turn)?);
+        }
+        (!found.is_empty()).then_some(found)
+    }
+}
+
+/// The advantages that a method gives the turns, each batch by itself as in training. `seed` is that of methods that draw.
+///
+/// # Errors
+/// A field that the method needs and a turn does not have, or a number that is not finite.
+pub fn advantages(
+    turns: &ScoredTurns,
+    pipeline: &Pipeline,
+    embedder: &dyn Embedder,
+    seed: u64,
+) -> Result<Advantages, CreditError> {
+    let mut tables = Vec::with_capacity(turns.batches.len());
+    for (step, batch) in &turns.batches {
+        let inputs = Inputs::new(batch).at(seed, *step).with_embedder(embedder);
+        tables.push(pipeline.report(&inputs, false)?.advantages);
+    }
+    Ok(turns
+        .turns
+        .iter()
+        .map(|turn| {
+            let [batch, group, member, index] = turn.place;
+            tables[batch][(group, member, index)]
+        })
+        .collect())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use turnwise_core::{Task, Trajectory};
+    use turnwise_credit::CreditConfig;
+    use turnwise_credit::embedding::HashedNgrams;
+
+    use super::super::truth::{tests::source, truth_of_turns};
+    use super::*;
+
+    /// A trajectory of one reward at its end, with the returns of continuations from each of its states.
+    pub(in crate::benchmark) fn line(
+        (task, group, sample): (&str, usize, usize),
+        reward: f64,
+        returns: &[&[f64]],
+    ) -> TruthLine {
+        let mut rewards = vec![0.0; returns.len()];
+        if let Some(last) = rewards.last_mut() {
+            *last = reward;
+        }
+        let turn = |(index, reward): (usize, &f64)| Turn {
+            observation: format!("state {index}"),
+            action: format!("action {sample}"),
+            valid: true,
+            reward: *reward,
+            ..Turn::default()
+        };
+        let turns = rewards.iter().enumerate().map(turn).collect();
+        let trajectory = Trajectory {
+            group,
+            sample,
+            success: reward > 0.0,
+            ..Trajectory::new(Task::new(task, "k", "g"), turns)
+        };
+        let truth = truth_of_turns(&rewards, returns, 1.0).into_iter().map(Some).collect();
+        TruthLine { trajectory, truth, benchmark: source() }
+    }
+
+    #[test]
+    fn turns_are_those_of_all_batches_in_order() {
+        let half: &[f64] = &[0.0, 1.0];
+        let mut lines = vec![
+            line(("a", 0, 0), 1.0, &[half, half]),
+            line(("b", 1, 0), 0.0, &[half]),
+            line(("a", 0, 1), 0.0, &[half]),
+            line(("a", 2, 0), 0.0, &[half]),
+        ];
+        lines[3].trajectory.step = 1;
+        lines[1].truth[0] = None;
+        let turns = ScoredTurns::new(lines);
+        assert_eq!((turns.tasks, turns.trajectories, turns.solved), (2, 4, 1));
+        let places: Vec<_> = turns.turns.iter().map(|turn| turn.place).collect();
+        assert_eq!(places, [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [1, 0, 0, 0]]);
+        assert_eq!(turns.turns.iter().map(|turn| turn.task).collect::<Vec<_>>(), [0, 0, 0, 0]);
+        assert_eq!(turns.turns.iter().map(|turn| turn.trajectory).collect::<Vec<_>>(), [0, 0, 1, 3]);
+        let grpo = Pipeline::from_config(&CreditConfig::default()).unwrap();
+        let found = advantages(&turns, &grpo, &HashedNgrams::default(), 0).unwrap();
+        // Returns 1 and 0: half the root of two each way; a group of one has nothing to compare with.
+        assert!((found[0] - 0.5_f64.sqrt()).abs() < 1e-5 && found[0] == found[1], "{found:?}");
+        assert_eq!((found[2], found[3]), (-found[0], 0.0));
+    }
+
+    #[test]
+    fn the_ladder_has_draws_of_the_first_half() {
+        // At even places 1, 0 and 0, 0; at odd places others.
+        let (first, second): (&[f64], &[f64]) = (&[1.0, 9.0, 0.0, 9.0], &[0.0, 7.0, 0.0, 7.0]);
+        let turns = ScoredTurns::new(vec![line(("a", 0, 0), 1.0, &[first, second])]);
+        assert_eq!(turns.ladder(1).unwrap(), [0.0 - 1.0, 1.0 - 0.0]);
+        assert_eq!(turns.ladder(2).unwrap(), [0.0 - 0.5, 1.0]);
+        assert_eq!((turns.ladder(3), turns.ladder(0)), (None, None));
+        assert_eq!(turns.turns[0].halves, [-0.5, -2.0]);
+        let mut lines = vec![line(("a", 0, 0), 1.0, &[first])];
+        lines[0].truth[0].as_mut().unwrap().returns.clear();
+        assert_eq!(ScoredTurns::new(lines).ladder(1), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! Continuations from saved states: the same draws give the same episode, in both layouts.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use turnwise_core::{
+    Completion, FinishReason, RequestId, SampleError, SampleRequest, Sampler, TokenSequence, Trajectory,
+};
+use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::config::{ConfigSource, Layout, load};
+use turnwise_train::rollout::actor::Actor;
+use turnwise_train::rollout::branch::branches;
+use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::setup::World;
+
+/// Walks about as the request's seed draws.
+struct Walker<'a> {
+    tokenizer: &'a Tokenizer,
+    next: RequestId,
+    waiting: Vec<(RequestId, SampleRequest)>,
+}
+
+impl Sampler for Walker<'_> {
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
+        self.next += 1;
+        self.waiting.push((self.next, request));
+        Ok(self.next)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        let tokenizer = self.tokenizer;
+        let answer = |(id, request): (RequestId, SampleRequest)| {
+            let mut rng = request.seed.rng();
+            let word = rng.choose(&["up", "down", "left", "right", "fly"]).copied().unwrap_or_default();
+            let tokens = tokenizer.encode(&format!("{word}\n"));
+            // A response depends on its prompt as a model's does.
+            let about = request.prompt.iter().map(|&token| token as f32).sum::<f32>();
+            let numbers = vec![-1.0 / about; tokens.len()];
+            let (logprobs, entropies) = (numbers.clone(), numbers);
+            Completion {
+                request: id,
+                tokens,
+                logprobs,
+                entropies,
+                finish: FinishReason::Stop,
+                weights_version: 0,
+            }
+        };
+        Ok(self.waiting.drain(..).map(answer).collect())
+    }
+
+    fn end_session(&mut self, _session: u64) {}
+
+    fn weights_version(&self) -> u64 {
+        0
+    }
+}
+
+fn actor(layout: Layout) -> (turnwise_train::Config, Actor) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/sokoban/small.toml");
+    let layout = if layout == Layout::Windowed { "windowed" } else { "concatenated" };
+    let overrides = ["env.generator.train=8", "env.max_turns=6", "rollout.max_context=4096"];
+    let mut overrides: Vec<String> = overrides.map(str::to_owned).to_vec();
+    overrides.push(format!("prompt.layout={layout}"));
+    let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
+    let world = World::new(&config.env, &["train"], &mut |_| ()).unwrap();
+    let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
+    let actor = Actor::new(&config, world, Arc::new(tokenizer)).unwrap();
+    (config, actor)
+}
+
+fn run(context: &RolloutContext<'_>, jobs: &[Job]) -> Vec<Trajectory> {
+    let sampler = || Walker { tokenizer: context.tokenizer, next: 0, waiting: Vec::new() };
+    rollout::run(context, jobs, &mut [sampler(), sampler()], |_| {}).unwrap().unwrap()
+}
+
+#[test]
+fn the_same_draws_from_a_saved_state_give_the_same_episode() {
+    for layout in [Layout::Concatenated, Layout::Windowed] {
+        let (config, actor) = actor(layout);
+        let stop = AtomicBool::new(false);
+        let context = actor.context(&config, 4, 3, &stop);
+        let tasks = actor.world.task_set().tasks("train").unwrap();
+        let jobs: Vec<Job> = tasks[..3]
+            .iter()
+            .enumerate()
+            .flat_map(|(group, task)| (0..3).map(move |sample| Job::new(task.clone(), group, sample)))
+            .collect();
+        let played = run(&context, &jobs);
+        let mut others = 0;
+        for (job, whole) in jobs.iter().zip(&played) {
+            let states = branches(&context, whole).unwrap();
+            assert_eq!(states.len(), whole.turns.len());
+            for (turn, state) in states.into_iter().enumerate() {
+                assert_eq!(state.turn(), turn);
+                let from = |sample| Job { branch: Some(Arc::new(state.clone())), sample, ..job.clone() };
+                let found = run(&context, &[from(job.sample), from(77)]);
+                let [again, other]: [Trajectory; 2] = found.try_into().unwrap();
+                assert_eq!(again.turns[turn..], whole.turns[turn..], "{layout:?}, turn {turn}");
+                assert_eq!((&again.stop, again.success), (&whole.stop, whole.success));
+                assert_eq!(again.final_observation, whole.final_observation);
+                // Every prompt has the tokens that it had.
+                let expected: &[TokenSequence] = match layout {
+                    Layout::Concatenated => &whole.sequences,
+                    Layout::Windowed => &whole.sequences[turn..],
+                };
+                assert_eq!(again.sequences, expected, "{layout:?}, turn {turn}");
+                others += usize::from(other.turns[turn..] != whole.turns[turn..]);
+            }
+        }
+        assert!(others > played.len(), "other draws go elsewhere");
+    }
+}
+
+#[test]
+fn states_are_equal_if_their_futures_are() {
+    let (config, actor) = actor(Layout::Concatenated);
+    let stop = AtomicBool::new(false);
+    let context = actor.context(&config, 4, 0, &stop);
+    let task = actor.world.task_set().tasks("train").unwrap().remove(0);
+    let jobs: Vec<Job> = (0..12).map(|sample| Job::new(task.clone(), 0, sample)).collect();
+    let played = run(&context, &jobs);
+    let keys: Vec<Vec<String>> = played
+        .iter()
+        .map(|trajectory| branches(&context, trajectory).unwrap().iter().map(|state| state.key(0)).collect())
+        .collect();
+    for (a, first) in played.iter().enumerate() {
+        for (b, second) in played.iter().enumerate() {
+            for turn in 0..first.turns.len().min(second.turns.len()) {
+                let responses = |of: &Trajectory| -> Vec<Vec<u32>> {
+                    of.turns[..turn].iter().map(|turn| turn.response_ids.clone()).collect()
+                };
+                let same = responses(first) == responses(second);
+                assert_eq!(keys[a][turn] == keys[b][turn], same, "{a} and {b}, turn {turn}");
+            }
+        }
+        let mut own = keys[a].clone();
+        own.sort();
+        own.dedup();
+        assert_eq!(own.len(), keys[a].len(), "time passes: no state comes twice");
+    }
+}
+
+#[test]
+fn a_world_that_answers_differently_is_refused() {
+    let (config, actor) = actor(Layout::Concatenated);
+    let stop = AtomicBool::new(false);
+    let context = actor.context(&config, 4, 0, &stop);
+    let task = actor.world.task_set().tasks("train").unwrap().remove(0);
+    let mut played = run(&context, &[Job::new(task, 0, 0)]).remove(0);
+    assert!(branches(&context, &played).is_ok());
+    played.turns[1].observation.push('!');
+    let refused = |played: &Trajectory| branches(&context, played).unwrap_err().to_string();
+    assert!(refused(&played).contains("turn 1") && refused(&played).contains("another observation"));
+    played.turns[0].reward += 1.0;
+    assert!(refused(&played).contains("turn 0") && refused(&played).contains("another reward"));
+    played.sequences.clear();
+    assert!(refused(&played).contains("no tokens of its prompt"));
+}
