@@ -32,7 +32,7 @@ impl Prompter<'_> {
     /// The chat template refuses the text or cannot be rendered. Without a chat format there are none.
     pub fn start(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match self.chat {
-            Some(chat) => chat.first(self.tokenizer, text),
+            Some(chat) => chat.first(self.tokenizer, &[], text),
             // What this model has seen before every text, as `transformers` and vLLM put it there.
             None => Ok([self.tokenizer.text_prefix(), &self.tokenizer.encode(text)].concat()),
         }
