@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Action, EnvError, Observation, Seed, Task, TaskList};
+use crate::{Action, EnvError, Observation, Seed, Task, TaskList, Tool};
 
 /// The merge rule of a metric: what an episode's number is, of several steps that give one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +91,14 @@ pub trait Environment: Any + Send {
     /// # Errors
     /// There is no episode under way, or the world failed ([`EnvError::is_transient`]).
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
+
+    /// Returns the functions that actions of the episode may call; asked for after every reset. By default none.
+    ///
+    /// A chat template that takes tools gets them as its `tools`, and results of calls as messages of the role `tool`;
+    /// any other prompt begins with a list of them. So an observation need not name them.
+    fn tools(&self) -> &[Tool] {
+        &[]
+    }
 
     /// The state of the episode, where the world can save it.
     ///

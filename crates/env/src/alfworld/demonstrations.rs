@@ -89,7 +89,12 @@ fn play(
         let reward = if outcome.won { 1.0 } else { 0.0 };
         turns.push(DemonstrationTurn::new(observation, request.keep_admissible, action, imitate, reward));
     }
-    Some(Demonstration { task: game.task(), turns, final_observation: episode.observation().to_owned() })
+    Some(Demonstration {
+        task: game.task(),
+        tools: Vec::new(),
+        turns,
+        final_observation: episode.observation().to_owned(),
+    })
 }
 
 /// The names an episode has shown so far: mistakes are made of them, so that none gives away what has not

@@ -5,22 +5,23 @@
 //! every time. With others the order in which environments answer decides which responses are decoded together, and
 //! nothing else: draws have seeds by coordinates, and a response's numbers do not depend on what is decoded beside it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use turnwise_core::{
-    Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId, SampleError,
-    SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence, Trajectory, Turn,
-    TurnSpan,
+    Action, Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId,
+    SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence, Tool,
+    Trajectory, Turn, TurnSpan,
 };
 use turnwise_env::prompt::{PromptKind, PromptView};
-use turnwise_text::{TextError, Tokenizer};
+use turnwise_text::TextError;
 
 use super::pool::{LanePool, Outcome, Ticket};
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 use crate::config::{Layout, Validity};
+use crate::rollout::observations::{Results, as_result, shorten};
 use crate::rollout::prompting::Prompter;
 
 /// A trajectory under way.
@@ -33,6 +34,10 @@ struct Live {
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
+    /// Actions of the last response, the one that is carried out first: several where it made several calls.
+    actions: VecDeque<Action>,
+    /// Results of those that have been carried out.
+    results: Vec<Part>,
 }
 
 /// A call that an environment works on.
@@ -192,8 +197,9 @@ impl<'a, S: Sampler> Lane<'a, S> {
         };
         match begun {
             Ok((environment, observation)) => {
-                let observation = self.shorten(observation, &job.task);
-                let prompt = match self.first_prompt(job, &observation) {
+                let observation = shorten(observation, &job.task, self.context.tokenizer);
+                trajectory.tools = environment.tools().to_vec();
+                let prompt = match self.first_prompt(job, &observation, &trajectory.tools) {
                     Ok(prompt) => prompt,
                     Err(error) => {
                         self.close(environment);
@@ -209,6 +215,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
                     observation,
                     history: Vec::new(),
                     prompt,
+                    actions: VecDeque::new(),
+                    results: Vec::new(),
                 };
                 self.ask(live)
             }
@@ -227,27 +235,17 @@ impl<'a, S: Sampler> Lane<'a, S> {
         params
     }
 
-    /// The observation within the task's limit of tokens: the texts are cut where it is reached, before a character that does
-    /// not fit whole.
-    fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
-        let Some(mut room) = task.limits.observation_tokens else { return observation };
-        for part in &mut observation.parts {
-            let (Part::Text { text } | Part::ToolResult { text, .. }) = part else { continue };
-            let tokens = self.context.tokenizer.encode(text);
-            if tokens.len() > room {
-                *text = whole_text(self.context.tokenizer, &tokens[..room]);
-            }
-            room = room.saturating_sub(tokens.len());
-        }
-        observation
-    }
-
     fn prompter(&self) -> Prompter<'_> {
         let RolloutContext { template, tokenizer, chat, .. } = *self.context;
         Prompter { template, tokenizer, chat }
     }
 
-    fn first_prompt(&self, job: &Job, observation: &Observation) -> Result<Vec<u32>, TextError> {
+    fn first_prompt(
+        &self,
+        job: &Job,
+        observation: &Observation,
+        tools: &[Tool],
+    ) -> Result<Vec<u32>, TextError> {
         let Job { task, preamble, .. } = job;
         let template = self.context.template;
         let words = observation.text();
@@ -258,7 +256,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 template.render(&view(task, seen, &[], 0, self.context.history), PromptKind::Full)
             }
         };
-        self.prompter().start(&format!("{preamble}{text}"))
+        self.prompter().start(&format!("{preamble}{text}"), tools)
     }
 
     /// Asks for the next response, or ends the trajectory where that cannot be.
@@ -302,16 +300,17 @@ impl<'a, S: Sampler> Lane<'a, S> {
         let parsed = context.parser.parse(&prompter.whole(&response, first), &live.observation.admissible);
         record_tokens(&mut live, &completion, context.layout);
         let seen = std::mem::take(&mut live.observation);
-        let valid = parsed.valid;
-        let action = parsed.into_action(format!("call_{}", live.trajectory.turns.len()));
+        let (valid, words) = (parsed.valid, parsed.action.clone());
+        live.actions = parsed.into_actions(&format!("call_{}", live.trajectory.turns.len())).into();
+        live.results.clear();
         let turn = Turn {
             observation: seen.text().into_owned(),
             parts: if seen.is_plain() { Vec::new() } else { seen.parts },
             state_key: seen.state_key,
             admissible: seen.admissible,
             response,
-            action: action.text().into_owned(),
-            call: action.call().cloned(),
+            action: words,
+            calls: live.actions.iter().filter_map(Action::call).cloned().collect(),
             valid,
             reward: 0.0,
             shaped_reward: None,
@@ -324,22 +323,28 @@ impl<'a, S: Sampler> Lane<'a, S> {
         };
         live.history.push((turn.observation.clone(), turn.action.clone()));
         live.trajectory.turns.push(turn);
+        self.act(live, completion.finish)
+    }
+
+    /// Carries the first action out that the last response still has.
+    fn act(&mut self, mut live: Live, finish: FinishReason) -> Result<Option<Trajectory>, TrainError> {
+        let action = live.actions.front().cloned().unwrap_or_default();
         match live.environment.take() {
             Some(environment) if !self.instant => {
                 let ticket = self.environments.step(environment, action);
-                self.waiting.insert(ticket, Waiting::Step(Box::new(live), completion.finish));
+                self.waiting.insert(ticket, Waiting::Step(Box::new(live), finish));
                 Ok(None)
             }
             Some(mut environment) => {
                 let outcome = environment.step(&action);
                 live.environment = outcome.is_ok().then_some(environment);
-                self.stepped(live, outcome, completion.finish)
+                self.stepped(live, outcome, finish)
             }
-            None => self.stepped(live, Err(EnvError::NotReset), completion.finish),
+            None => self.stepped(live, Err(EnvError::NotReset), finish),
         }
     }
 
-    /// Records what an action brought about and asks for the next response.
+    /// Records what an action brought about and carries the next one out, or asks for the next response.
     fn stepped(
         &mut self,
         mut live: Live,
@@ -351,15 +356,23 @@ impl<'a, S: Sampler> Lane<'a, S> {
             Err(error) => return Ok(Some(self.end(live, StopReason::EnvironmentError(error.to_string())))),
         };
         if let Some(turn) = live.trajectory.turns.last_mut() {
-            turn.reward = step.reward;
-            turn.progress = step.progress;
+            turn.reward += step.reward;
+            turn.progress = step.progress.or(turn.progress);
             turn.valid &= step.understood || self.context.valid != Validity::Understood;
         }
         for metric in step.metrics {
             metric.merge_into(&mut live.trajectory.metrics);
         }
         live.trajectory.success = step.success;
-        live.observation = self.shorten(step.observation, &live.trajectory.task);
+        let mut seen = step.observation;
+        if let Some(Action::Call(call)) = live.actions.pop_front() {
+            live.results.extend(as_result(std::mem::take(&mut seen.parts), &call));
+            if !live.actions.is_empty() && !step.terminated && !step.truncated {
+                return self.act(live, finish);
+            }
+            seen.parts = std::mem::take(&mut live.results);
+        }
+        live.observation = shorten(seen, &live.trajectory.task, self.context.tokenizer);
         if step.terminated {
             return Ok(Some(self.end(live, StopReason::Terminated)));
         }
@@ -407,7 +420,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 let view = view(task, seen, &live.history, turn, context.history);
                 let preamble = &self.jobs[live.job].preamble;
                 let text = context.template.render(&view, PromptKind::Full);
-                self.prompter().start(&format!("{preamble}{text}"))
+                self.prompter().start(&format!("{preamble}{text}"), &live.trajectory.tools)
             }
             Layout::Concatenated => {
                 let mut tokens = live
@@ -417,25 +430,14 @@ impl<'a, S: Sampler> Lane<'a, S> {
                     .map(|sequence| sequence.tokens.clone())
                     .unwrap_or_default();
                 let view = view(task, seen, &[], turn, 0);
-                tokens.extend(self.prompter().between(&view, tokens.last().copied(), finish)?);
+                let calls = live.trajectory.turns.last().map_or(&[][..], |turn| &turn.calls);
+                let results = Results::of(&live.observation, calls);
+                let last = (tokens.last().copied(), finish);
+                tokens.extend(self.prompter().between(&view, &live.trajectory.tools, &results, last)?);
                 Ok(tokens)
             }
         }
     }
-}
-
-/// The text of tokens that a cut has left, without the last ones where those are the beginning of a character.
-fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
-    let is_cut = |tokens: &[u32]| {
-        let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
-        let rest = bytes.utf8_chunks().last().map_or(b"".as_slice(), |chunk| chunk.invalid());
-        // What more bytes could make a character of has no length as an error.
-        std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none())
-    };
-    while let Some((_, before)) = tokens.split_last().filter(|_| is_cut(tokens)) {
-        tokens = before;
-    }
-    tokenizer.decode(tokens)
 }
 
 fn view<'a>(
@@ -461,28 +463,5 @@ fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
             sequence.spans.push(span);
         }
         _ => live.trajectory.sequences.push(TokenSequence { tokens, spans: vec![span] }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use turnwise_text::TokenizerConfig;
-
-    use super::*;
-
-    #[test]
-    fn a_cut_text_ends_with_a_whole_character() {
-        // Tokens are bytes.
-        let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-        let ids = tokenizer.encode("né日🦙\u{fffd}x");
-        let cut = |room: usize| whole_text(&tokenizer, &ids[..room]);
-        let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
-        let found: Vec<String> = (0..expected.len()).map(cut).collect();
-        assert_eq!(found, expected);
-        // A character that says that there was none is whole, and bytes that are no text further before change nothing.
-        assert_eq!(cut(13), "né日🦙\u{fffd}");
-        assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
-        let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();
-        assert_eq!(whole_text(&tokenizer, &broken), "\u{fffd}n");
     }
 }

@@ -12,11 +12,13 @@
 //! | [`pool`] | environments on threads of their own, with timeouts and retries |
 //! | `faults` | trajectories that ended through no fault of the policy |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
+//! | [`observations`] | observations cut to their length, and as the results of calls |
 
 pub mod actor;
 pub mod engines;
 pub(crate) mod faults;
 mod lane;
+pub mod observations;
 pub mod pool;
 pub mod prompting;
 pub mod tasks;
