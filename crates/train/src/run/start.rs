@@ -102,7 +102,8 @@ impl Run {
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = Vec::new();
-        let mut run = Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) };
+        let (learning, lock) = (None, Some(lock));
+        let mut run = Self { config, directory, actor, learners, state, metrics, learning, notes, lock };
         run.begin_critic()?;
         run.save(observer)?;
         run.notes = std::mem::take(&mut observer.notes);
@@ -189,7 +190,8 @@ impl Run {
         observer.event(Event::Note(format!("resuming at {}", position.label())));
         let learners = Learners { policy, critic, decomposer };
         let notes = std::mem::take(&mut observer.notes);
-        Ok(Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) })
+        let (learning, lock) = (None, Some(lock));
+        Ok(Self { config, directory, actor, learners, state, metrics, learning, notes, lock })
     }
 }
 
