@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use turnwise_train::config::{ConfigSource, Methods, presets, reference_page, schema};
+use turnwise_train::config::{ConfigSource, Methods, presets, reference_page, schema, whole_configs};
 
 use super::train::split_arguments;
 use crate::ui;
@@ -22,7 +22,8 @@ enum ConfigCommand {
     Show(Sources),
     /// Say whether a config can run; exit with 2 and the reason when not.
     Check(Sources),
-    /// List the presets.
+    /// List the presets: methods, and the whole configs that come with the program (`turnwise config show --preset NAME > FILE`
+    /// writes one).
     Presets,
     /// Print the JSON Schema of a config, for editors: with `#:schema config.schema.json` as the first line of a config,
     /// Taplo (Even Better TOML) completes, explains and checks its keys.
@@ -58,7 +59,8 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
         ConfigCommand::Schema => ui::print(&schema(&registry(), &Methods::builtin())),
         ConfigCommand::Reference => ui::print(reference_page().trim_end_matches('\n')),
         ConfigCommand::Presets => {
-            for name in presets() {
+            // The first is a whole config, too.
+            for name in presets().chain(whole_configs().skip(1)) {
                 ui::print(name);
             }
         }

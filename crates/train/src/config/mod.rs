@@ -52,7 +52,7 @@ pub use load::{
     ConfigSource, load, load_resolved, load_resolved_with, load_to_play_with, load_with, overridden,
 };
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
-pub use presets::presets;
+pub use presets::{presets, whole_configs};
 pub use rollout::{Layout, OnError, RolloutConfig};
 use serde::{Deserialize, Serialize};
 pub use train::{Shuffle, TrainConfig};
