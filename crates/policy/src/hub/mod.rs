@@ -90,6 +90,16 @@ impl Cache {
         self.root.join(format!("models--{}", model.id.replace('/', "--")))
     }
 
+    /// The id and the commit of a model whose files a folder of the cache holds; `None` for any other folder.
+    fn named(&self, folder: &Path) -> Option<(String, String)> {
+        let (folder, root) = (folder.canonicalize().ok()?, self.root.canonicalize().ok()?);
+        let inside: Vec<&str> =
+            folder.strip_prefix(&root).ok()?.iter().filter_map(|part| part.to_str()).collect();
+        let [model, "snapshots", commit] = inside[..] else { return None };
+        let id = model.strip_prefix("models--")?.replacen("--", "/", 1);
+        HubModel::parse(&format!("{id}@{commit}")).map(|model| (model.id, model.revision))
+    }
+
     /// The folder of a model's files, if any of them was ever fetched.
     fn snapshot(&self, model: &HubModel) -> Option<PathBuf> {
         let folder = self.folder(model);
@@ -156,6 +166,11 @@ fn missing(folder: &Path) -> Option<String> {
     let mut shards: Vec<&str> = shards.values().filter_map(|shard| shard.as_str()).collect();
     shards.sort_unstable();
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
+}
+
+/// The id and the commit of a model of the hub in whose cache a folder lies; `None` for any other folder.
+pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
+    Cache::find(|name| std::env::var_os(name))?.named(folder)
 }
 
 /// The folder of a model of the hub; none if the text does not name one.
