@@ -1,6 +1,7 @@
 //! One file per command: arguments in, resolved config, work, and what the user sees.
 
 pub(crate) mod analyze;
+pub(crate) mod arrows;
 pub(crate) mod chat;
 pub(crate) mod compare;
 pub(crate) mod config;
