@@ -56,6 +56,8 @@ enum Command {
     Env(commands::env::EnvArgs),
     /// Build, ask and serve indexes of passages.
     Index(commands::index::IndexArgs),
+    /// Write files to start from: a world in Python with a tool, its config and a test.
+    Init(commands::init::InitArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),
 }
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Play(args) => commands::play::run(args),
         Command::Env(args) => commands::env::run(args),
         Command::Index(args) => commands::index::run(args),
+        Command::Init(args) => commands::init::run(args),
         Command::Config(args) => commands::config::run(args),
     };
     let result = result.and_then(|code| match ui::output_failure() {

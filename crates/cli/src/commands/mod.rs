@@ -10,6 +10,7 @@ pub(crate) mod env;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod index;
+pub(crate) mod init;
 pub(crate) mod output;
 pub(crate) mod pages;
 pub(crate) mod picture;

@@ -13,6 +13,7 @@ mod evidence;
 mod export;
 mod index;
 mod index_vectors;
+mod init;
 mod kill;
 mod methods;
 mod play;
