@@ -238,7 +238,7 @@ fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall
         }
     };
     let calls = rules.calls.read(rules, &answer).map_err(|reason| (sent(), reason))?;
-    if calls.is_empty() && !(rules.text_answer && !strip(&answer).is_empty()) {
+    if calls.is_empty() && (!rules.text_answer || strip(&answer).is_empty()) {
         return Err((sent(), "there is no call after the reasoning"));
     }
     if rules.reasoning == ReasoningDemand::Required && matches!(reasoning, Reasoning::None(_)) {
