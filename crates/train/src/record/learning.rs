@@ -242,7 +242,9 @@ mod tests {
 
     fn numbers(numbers: &[(&str, f64)]) -> Metrics {
         let mut metrics = Metrics::default();
-        numbers.iter().for_each(|(tag, value)| metrics.set(tag, *value));
+        for (tag, value) in numbers {
+            metrics.set(tag, *value);
+        }
         metrics
     }
 
