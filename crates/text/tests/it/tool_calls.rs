@@ -1,7 +1,7 @@
 //! Conversations with calls of tools grow to the ids that `transformers` gives the whole of them: recorded for templates of ours,
 //! hashed for those of Qwen2.5 and Qwen3 (with TURNWISE_DATA).
 #![expect(clippy::unwrap_used, reason = "a test")]
-#![expect(clippy::print_stderr, reason = "a test says why it skips")]
+#![allow(clippy::print_stderr, reason = "a test says why it skips")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -197,8 +197,9 @@ fn hub_templates_grow_conversations_to_the_recorded_ids() {
             let Hashed { replies, count, hash } = hashed.as_ref().unwrap();
             let ids = grow(&tokenizer, &tools, &recorded.conversation(name), replies).unwrap();
             let joined = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-            let digest = Sha256::digest(joined).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-            assert_eq!((ids.len(), &digest[..16]), (*count, hash.as_str()), "{template}: {name}");
+            let digest: Vec<String> =
+                Sha256::digest(joined)[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!((ids.len(), digest.concat()), (*count, hash.clone()), "{template}: {name}");
         }
     }
 }
