@@ -145,7 +145,12 @@ impl World for Locks {
                 observation = step.observation;
                 if step.terminated || step.truncated {
                     let final_observation = observation.into_text();
-                    return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));
+                    return Ok(Some(Demonstration {
+                        task: task.clone(),
+                        tools: Vec::new(),
+                        turns,
+                        final_observation,
+                    }));
                 }
             }
         })?;

@@ -8,8 +8,10 @@
 
     serve(Guess, tasks={"train": [{"id": "guess/7", "goal": "find the number", "metadata": {"secret": 7}}], "test": [...]})
 
-`reset` and `step` are Gymnasium's. Observations are text (anything else is made text by `observe`); actions are text or,
-with `actions=[...]`, numbers: the place of the text among the names. What `info` may hold, all of it optional:
+`reset` and `step` are Gymnasium's; `reset` may return the observation alone. Observations are text (anything else is made text
+by `observe`); actions are text or, with `actions=[...]`, numbers: the place of the text among the names. With `tools=[...]` an
+action that calls one is a dict, {"id": .., "name": .., "arguments": {..}}; what `step` returns is the call's result. A call that
+cannot be read never reaches `step`. What `info` may hold, all of it optional:
 
     admissible   list of the actions that would be understood now (the names, where `actions` is given)
     success      the task is solved (default: terminated with a reward above 0)
@@ -17,9 +19,10 @@ with `actions=[...]`, numbers: the place of the text among the names. What `info
     understood   false where the action changed nothing because it was not understood
     state_key    text that is equal for equal states (default: the observation)
     metrics      numbers by name
+    tools        from `reset`: the tools of this episode, in place of those that `serve` is given
 
 An exception in the environment ends its episode and no other, and so does an observation or a number that JSON cannot
-hold (NaN, a NumPy integer); `TransientError` says that trying again may help.
+hold (NaN, a NumPy integer); its traceback goes to the trainer. `TransientError` says that trying again may help.
 Whatever the environment prints goes to stderr, because stdout belongs to the protocol, which the user's guide describes
 ("Your program over JSON lines").
 """
@@ -47,7 +50,8 @@ class Episode:
         self.environment = server.make(**server.settings)
         try:
             # Gymnasium's environments take seeds of 32 bits.
-            self.observation, self.info = self.environment.reset(seed=seed % 2**31, options={"task": task})
+            begun = self.environment.reset(seed=seed % 2**31, options={"task": task})
+            self.observation, self.info = begun if isinstance(begun, tuple) and len(begun) == 2 else (begun, {})
         except BaseException:
             with suppress(Exception):  # Why the reset failed is what counts.
                 self.close()
@@ -60,7 +64,10 @@ class Episode:
             return {"observation": self.seen(), "understood": False}
         if actions is not None:
             action = actions.index(text)
-        self.observation, reward, terminated, truncated, self.info = self.environment.step(action)
+        stepped = self.environment.step(action)
+        if not isinstance(stepped, tuple) or len(stepped) != 5:
+            raise TypeError(f"step must return observation, reward, terminated, truncated and info, and returned {stepped!r:.200}")
+        self.observation, reward, terminated, truncated, self.info = stepped
         progress = self.info.get("progress")
         return {
             "observation": self.seen(),
@@ -81,6 +88,10 @@ class Episode:
             "state_key": self.info.get("state_key"),
         }
 
+    def tools(self):
+        """The tools of this episode; None where they are the server's. Asked for before the first step."""
+        return self.info.get("tools")
+
     def close(self):
         """Gives back what the environment holds."""
         getattr(self.environment, "close", lambda: None)()
@@ -97,8 +108,8 @@ def written(result):
 class Server:
     """The requests: each method returns what stands under "ok" in the answer, as JSON."""
 
-    def __init__(self, make, tasks, name, actions, expert, observe, workers, phrases):
-        self.make, self.tasks, self.name, self.expert = make, tasks, name, expert
+    def __init__(self, make, tasks, name, actions, expert, observe, workers, phrases, tools):
+        self.make, self.tasks, self.name, self.expert, self.tools = make, tasks, name, expert, list(tools)
         self.actions, self.observe, self.workers, self.phrases = actions, observe, workers, list(phrases)
         self.episodes, self.settings = {}, {}
 
@@ -114,6 +125,7 @@ class Server:
                 "capabilities": {"step_many": self.workers == 1, "demonstrate": self.expert is not None},
                 "concurrency": self.workers,
                 "phrases": self.phrases,
+                "tools": self.tools,
             }
         )
 
@@ -125,7 +137,7 @@ class Server:
     def reset(self, request):
         episode = Episode(self, request["task"], request["seed"])
         try:
-            result = written({"observation": episode.seen()})
+            result = written({"observation": episode.seen(), "tools": episode.tools()})
         except BaseException:
             with suppress(Exception):  # The trainer closes no episode whose reset failed.
                 episode.close()
@@ -147,6 +159,7 @@ class Server:
 
     def demonstrate(self, request):
         episode, turns, step = Episode(self, request["task"], request["seed"]), [], {}
+        tools = episode.tools()
         try:
             while len(turns) < request["max_turns"] and not (step.get("terminated") or step.get("truncated")):
                 action = self.expert(episode.environment, episode.observation, episode.info)
@@ -157,7 +170,18 @@ class Server:
                 step = episode.step(action, call)
         finally:
             episode.close()
-        return written({"turns": turns, "success": step.get("success", False)})
+        return written({"turns": turns, "success": step.get("success", False), "tools": tools})
+
+
+def traced(error):
+    """Where an exception was raised (file and line), and its traceback, both without this file's own frames."""
+    found = part = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in found.stack if frame.filename != __file__]
+    while part is not None:
+        part.stack = traceback.StackSummary.from_list([frame for frame in part.stack if frame.filename != __file__])
+        part = part.__cause__ or part.__context__
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    return place, "".join(found.format())
 
 
 def answer(method, request):
@@ -165,14 +189,15 @@ def answer(method, request):
     try:
         return '{"ok": %s}' % method(request)
     except TransientError as error:
-        kind, message = "transient", str(error)
+        failure = {"kind": "transient", "message": str(error)}
     except Exception as error:  # An episode's failure is an answer; it must not end the other episodes.
         traceback.print_exc()
-        kind, message = "fatal", f"{type(error).__name__}: {error}"
-    return written({"error": {"kind": kind, "message": message}})
+        place, trace = traced(error)
+        failure = {"kind": "fatal", "message": f"{type(error).__name__}: {error}{place}", "traceback": trace}
+    return written({"error": failure})
 
 
-def serve(make, tasks, name=None, actions=None, expert=None, observe=str, workers=1, phrases=()):
+def serve(make, tasks, name=None, actions=None, expert=None, observe=str, workers=1, phrases=(), tools=()):
     """Answers requests until the trainer ends.
 
     make      a class or function that returns a fresh environment; called with the config's `env.settings`
@@ -183,9 +208,10 @@ def serve(make, tasks, name=None, actions=None, expert=None, observe=str, worker
     observe   makes text of an observation
     workers   how many requests are worked on at once, each in its own thread
     phrases   texts that are frequent in observations and actions, for the tokenizers of models made from scratch
+    tools     functions that actions may call: {"name": .., "description": .., "parameters": JSON Schema}, or OpenAI's form
     """
     tasks = {split: list(listed) for split, listed in tasks.items()}
-    server = Server(make, tasks, name or make.__name__.lower(), actions, expert, observe, workers, phrases)
+    server = Server(make, tasks, name or make.__name__.lower(), actions, expert, observe, workers, phrases, tools)
     methods = {
         "hello": server.hello,
         "tasks": server.list_tasks,

@@ -59,6 +59,8 @@ enum Command {
     Env(commands::env::EnvArgs),
     /// Build, query and serve passage indexes.
     Index(commands::index::IndexArgs),
+    /// Write files to start from: a world in Python with a tool, its config and a test.
+    Init(commands::init::InitArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),
 }
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Command::Play(args) => commands::play::run(args),
         Command::Env(args) => commands::env::run(args),
         Command::Index(args) => commands::index::run(args),
+        Command::Init(args) => commands::init::run(args),
         Command::Config(args) => commands::config::run(args),
     };
     let result = result.and_then(|code| match ui::output_failure() {

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A structured action: a function name and its arguments.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A structured action: a function's name and its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// Identifies the call; the tool result refers to it.
     pub id: String,
@@ -28,13 +28,20 @@ pub enum Action {
     },
     /// A structured call.
     Call(ToolCall),
+    /// What should have been a structured call and cannot be read as one.
+    Malformed {
+        /// The words that were written.
+        text: String,
+        /// What a world with tools answers, for the policy to read.
+        error: String,
+    },
 }
 
 impl Action {
     /// Returns the action as text; a call becomes `name(arguments as JSON)`.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
-            Self::Text { text } => Cow::Borrowed(text),
+            Self::Text { text } | Self::Malformed { text, .. } => Cow::Borrowed(text),
             Self::Call(ToolCall { name, arguments, .. }) => Cow::Owned(format!("{name}({arguments})")),
         }
     }
@@ -42,7 +49,7 @@ impl Action {
     /// Returns the structured call, or `None` for text.
     pub fn call(&self) -> Option<&ToolCall> {
         match self {
-            Self::Text { .. } => None,
+            Self::Text { .. } | Self::Malformed { .. } => None,
             Self::Call(call) => Some(call),
         }
     }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Action, EnvError, Observation, Seed, Task, TaskList};
+use crate::{Action, EnvError, Observation, Seed, Task, TaskList, Tool};
 
 /// How the values of a metric within an episode are merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,15 @@ pub trait Environment: Any + Send {
     /// Fails without a running episode, or if the environment fails ([`EnvError::is_transient`]).
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
-    /// Returns the state of the episode, or `None` if the environment cannot save states.
+    /// Returns the functions that actions of the episode may call; asked for after every reset. By default none.
+    ///
+    /// A chat template that takes tools gets them as its `tools`, and results of calls as messages of the role `tool`;
+    /// any other prompt begins with a list of them. So an observation need not name them.
+    fn tools(&self) -> &[Tool] {
+        &[]
+    }
+
+    /// The state of the episode, where the world can save it.
     ///
     /// # Errors
     /// Fails if the environment can save states but not this one.

@@ -38,6 +38,7 @@ mod sequence;
 mod table;
 mod task;
 mod task_list;
+mod tool;
 mod trajectory;
 
 pub use action::{Action, ToolCall};
@@ -68,4 +69,5 @@ pub use sequence::{TokenSequence, TurnSpan};
 pub use table::{PerToken, PerTurn, ResponseTokens, ShapeError, Table, Turns, Unit};
 pub use task::{Task, TaskLimits};
 pub use task_list::{TaskList, Tasks};
+pub use tool::{Tool, ToolError};
 pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn, TurnField};

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Part, StageRecord, Task, TokenSequence, ToolCall, null_as_nan};
+use crate::{Part, StageRecord, Task, TokenSequence, Tool, ToolCall, null_as_nan};
 
 /// Version of the JSON form of [`Trajectory`]. It increases if a reader of the old form would
 /// misread the new one.
@@ -54,10 +54,16 @@ pub struct Turn {
     pub response: String,
     /// The action that was parsed from the response and sent to the environment.
     pub action: String,
-    /// The action as a structured call, if it was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call: Option<ToolCall>,
-    /// Whether the response was a well-formed action.
+    /// The calls of tools that the response made, in order; mostly none or one. (Files of before there could be several
+    /// have one `call`.)
+    #[serde(
+        default,
+        alias = "call",
+        deserialize_with = "one_or_several",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub calls: Vec<ToolCall>,
+    /// True if the response was a well-formed action.
     pub valid: bool,
     /// The environment's reward for the turn. Never modified.
     pub reward: f64,
@@ -85,6 +91,19 @@ pub struct Turn {
     /// Version of the weights that sampled the turn.
     #[serde(default)]
     pub weights_version: u64,
+}
+
+fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ToolCall>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Calls {
+        One(ToolCall),
+        Several(Vec<ToolCall>),
+    }
+    Ok(match Calls::deserialize(from)? {
+        Calls::One(call) => vec![call],
+        Calls::Several(calls) => calls,
+    })
 }
 
 impl Turn {
@@ -138,6 +157,9 @@ pub struct Trajectory {
     /// The training step it was sampled for.
     #[serde(default)]
     pub step: u64,
+    /// The functions that its actions could call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Tool>,
     /// The turns in order.
     pub turns: Vec<Turn>,
     /// The observation after the last turn.
@@ -175,6 +197,7 @@ impl Trajectory {
             group: 0,
             sample: 0,
             step: 0,
+            tools: Vec::new(),
             turns,
             final_observation: String::new(),
             final_state_key: None,
@@ -391,7 +414,23 @@ mod tests {
         let read: Trajectory = serde_json::from_str(text).unwrap();
         assert_eq!(read.stop, StopReason::MaxTurns);
         assert_eq!((read.advantages, read.explanation), (None, None));
-        assert_eq!((read.turns[0].state_key(), read.turns[0].call.as_ref()), ("o", None));
+        assert_eq!((read.turns[0].state_key(), read.turns[0].calls.len(), read.tools.len()), ("o", 0, 0));
+    }
+
+    #[test]
+    fn tools_and_calls_are_read_as_they_were_written() {
+        let call =
+            |id: &str| ToolCall { id: id.into(), name: "f".into(), arguments: serde_json::json!({"n": 1}) };
+        let mut called = trajectory(&[1.0]);
+        called.tools = vec![Tool::from_json(r#"{"name":"f","parameters":{"type":"object"}}"#).unwrap()];
+        called.turns[0].calls = vec![call("a"), call("b")];
+        let text = serde_json::to_string(&called).unwrap();
+        assert_eq!(serde_json::from_str::<Trajectory>(&text).unwrap(), called);
+        // A line of before a turn could have several calls.
+        let earlier = text
+            .replace(r#""calls":["#, r#""call":"#)
+            .replace(r#"},{"id":"b","name":"f","arguments":{"n":1}}]"#, "}");
+        assert_eq!(serde_json::from_str::<Trajectory>(&earlier).unwrap().turns[0].calls, [call("a")]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
-use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, TaskSet};
+use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, TaskSet, Tool};
 
 /// A request for demonstrations.
 #[derive(Clone, Copy)]
@@ -98,6 +98,8 @@ impl DemonstrationTurn {
 pub struct Demonstration {
     /// The task that was played.
     pub task: Task,
+    /// The functions that its actions may call ([`turnwise_core::Environment::tools`]).
+    pub tools: Vec<Tool>,
     /// The turns in order.
     pub turns: Vec<DemonstrationTurn>,
     /// Observation after the last action.
@@ -205,8 +207,9 @@ fn wander(
             break;
         }
     }
+    let tools = environment.tools().to_vec();
     environment.close();
-    Ok(Demonstration { task, turns, final_observation: observation.into_text() })
+    Ok(Demonstration { task, tools, turns, final_observation: observation.into_text() })
 }
 
 #[cfg(test)]
@@ -215,7 +218,7 @@ mod tests {
 
     fn episode(task: &str) -> Demonstration {
         let task = Task { id: task.into(), ..Task::default() };
-        Demonstration { task, turns: Vec::new(), final_observation: String::new() }
+        Demonstration { task, tools: Vec::new(), turns: Vec::new(), final_observation: String::new() }
     }
 
     fn ids(found: &Demonstrations) -> Vec<&str> {

@@ -14,8 +14,12 @@ use crate::world::{OpenOptions, ReplayRequest, Usual, World, WorldKind};
 use crate::{alfworld, ezpoints, process, search, sokoban, webshop};
 
 /// Templates of no world in particular.
-const TEMPLATES: [(&str, &str); 2] =
-    [("plain", include_str!("../templates/plain.toml")), ("tools", include_str!("../templates/tools.toml"))];
+const TEMPLATES: [(&str, &str); 4] = [
+    ("plain", include_str!("../templates/plain.toml")),
+    ("tools", include_str!("../templates/tools.toml")),
+    ("tools-llama", include_str!("../templates/tools-llama.toml")),
+    ("tools-python", include_str!("../templates/tools-python.toml")),
+];
 
 /// Kinds that `turnwise-remote` adds to a program built with its feature `remote`.
 const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];

@@ -124,7 +124,7 @@ fn fitting(
 ) -> Option<Vec<u32>> {
     for skipped in 0..=trajectory.turns.len() {
         let text = question(trajectory, notes, skipped);
-        let tokens = prompter.start(&text).ok()?;
+        let tokens = prompter.start(&text, &[]).ok()?;
         if tokens.len() <= room {
             return Some(tokens);
         }

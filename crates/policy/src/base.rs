@@ -36,6 +36,19 @@ impl BaseModel {
         Self { name: name.to_owned(), revision, crc32c }
     }
 
+    /// The model in a folder of its own: by its id on the hub and its commit if the folder is of the hub's cache, so that the name
+    /// holds on other machines, else by the folder's whole path.
+    ///
+    /// # Errors
+    /// The folder is not there.
+    pub fn of_folder(folder: &Path, crc32c: u32) -> Result<Self, PolicyError> {
+        if let Some((name, commit)) = crate::hub::named(folder) {
+            return Ok(Self { name, revision: Some(commit), crc32c });
+        }
+        let folder = folder.canonicalize().map_err(PolicyError::io(folder))?;
+        Ok(Self { name: folder.to_string_lossy().into_owned(), revision: None, crc32c })
+    }
+
     /// As adapter files name it.
     pub fn named(&self) -> AdapterBase {
         AdapterBase { name: self.name.clone(), revision: self.revision.clone() }

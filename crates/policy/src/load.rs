@@ -109,6 +109,9 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     if run_folder::is_run(path) {
         return run_folder::checked_policy(&run_folder::newest_checkpoint(path)?);
     }
+    if let Some(error) = mistyped(path) {
+        return Err(error);
+    }
     if !path.exists()
         && let Some(found) = path.to_str().and_then(|text| hub::resolve(text, notes))
     {
@@ -120,6 +123,26 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
          a run directory, or a model of the hub as ORG/NAME or ORG/NAME@REVISION",
     ))
 }
+
+/// The error for a name in a folder of runs or models that has nothing of this name: no model of the hub is meant.
+fn mistyped(path: &Path) -> Option<PolicyError> {
+    let parent = path.parent().filter(|parent| !path.exists() && parent.is_dir())?;
+    let mut there: Vec<String> = std::fs::read_dir(parent)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| run_folder::is_run(path) || path.join("config.json").is_file() || is_adapter(path))
+        .map(|path| path.display().to_string())
+        .collect();
+    there.sort_unstable();
+    let more = there.len().saturating_sub(MOST_NAMED);
+    there.truncate(MOST_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let reason = format!("there is no run or model of this name; there are {}{more}", there.join(", "));
+    (!there.is_empty()).then(|| PolicyError::file(path, reason))
+}
+
+/// Most names that an error lists.
+const MOST_NAMED: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -146,6 +169,26 @@ mod tests {
         let named = AdapterBase { name: base.display().to_string(), revision: None };
         save_adapter(&adapter, &adapted, &named).unwrap();
         folder
+    }
+
+    #[test]
+    fn a_name_beside_others_is_mistyped_and_no_model_of_the_hub() {
+        let folder = folders();
+        let error = Policy::load(&folder.path().join("bas")).err().unwrap().to_string();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "{}: there is no run or model of this name; there are {}, {}",
+                at("bas"),
+                at("adapter"),
+                at("base")
+            )
+        );
+        // A folder without runs and models says nothing of what was meant.
+        std::fs::create_dir(folder.path().join("other")).unwrap();
+        let error = Policy::load(&folder.path().join("other/bas")).err().unwrap().to_string();
+        assert!(error.contains("is not a model"), "{error}");
     }
 
     #[test]

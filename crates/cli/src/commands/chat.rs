@@ -194,7 +194,7 @@ impl<S: Sampler> Conversation<'_, S> {
     /// Tokens that a line adds to the conversation.
     fn prompt(&self, line: &str) -> anyhow::Result<Vec<u32>> {
         Ok(match &self.format {
-            Some(format) if self.tokens.is_empty() => format.first(self.tokenizer, line)?,
+            Some(format) if self.tokens.is_empty() => format.first(self.tokenizer, &[], line)?,
             Some(format) => format.next(self.tokenizer, line, self.tokens.last().copied())?,
             None => {
                 let text = self.tokenizer.encode(&line.replace("\\n", "\n"));

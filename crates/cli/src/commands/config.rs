@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use turnwise_train::config::{ConfigSource, Methods, presets, reference_page, schema};
+use turnwise_train::config::{ConfigSource, Methods, presets, reference_page, schema, whole_configs};
 
 use super::train::split_arguments;
 use crate::ui;
@@ -23,7 +23,8 @@ enum ConfigCommand {
     Show(Sources),
     /// Check whether a config can run; if not, print the reasons and exit with status 2.
     Check(Sources),
-    /// List the presets.
+    /// List the presets: methods, and the whole configs that come with the program (`turnwise config show --preset NAME > FILE`
+    /// writes one).
     Presets,
     /// Print the JSON Schema of configs. Editors with Taplo (Even Better TOML) use it if a config's
     /// first line is `#:schema config.schema.json`.
@@ -60,7 +61,8 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
         ConfigCommand::Schema => ui::print(&schema(&registry(), &Methods::builtin())),
         ConfigCommand::Reference => ui::print(reference_page().trim_end_matches('\n')),
         ConfigCommand::Presets => {
-            for name in presets() {
+            // The first is a whole config, too.
+            for name in presets().chain(whole_configs().skip(1)) {
                 ui::print(name);
             }
         }

@@ -1,7 +1,7 @@
 //! One file per command: arguments in, resolved config, work, and what the user sees.
 
 pub(crate) mod analyze;
-pub(crate) mod benchmark;
+pub(crate) mod arrows;
 pub(crate) mod chat;
 pub(crate) mod compare;
 pub(crate) mod config;
@@ -10,6 +10,7 @@ pub(crate) mod env;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod index;
+pub(crate) mod init;
 pub(crate) mod output;
 pub(crate) mod pages;
 pub(crate) mod picture;

@@ -24,6 +24,7 @@ use turnwise_env::webshop::WebshopWorld;
 use turnwise_env::world::{Advisor, OpenOptions};
 use turnwise_settings::assignment;
 
+use super::arrows::{self, Arrows};
 use super::env::SizeName;
 use super::picture::Pictures;
 use super::seed;
@@ -251,6 +252,7 @@ impl<R: BufRead> Input for Piped<R> {
 struct Terminal {
     editor: Editor<Actions, MemHistory>,
     actions: Rc<RefCell<Vec<String>>>,
+    arrows: Arrows,
 }
 
 impl Terminal {
@@ -260,15 +262,19 @@ impl Terminal {
             Editor::with_history(config, MemHistory::new()).context("cannot use the terminal")?;
         let actions = Rc::new(RefCell::new(Vec::new()));
         editor.set_helper(Some(Actions(Rc::clone(&actions))));
-        Ok(Self { editor, actions })
+        let arrows = Arrows::default();
+        arrows.bind(&mut editor);
+        Ok(Self { editor, actions, arrows })
     }
 }
 
 impl Input for Terminal {
     fn line(&mut self, prompt: &str, actions: &[String]) -> anyhow::Result<Option<String>> {
         *self.actions.borrow_mut() = actions.to_vec();
-        match self.editor.readline(prompt) {
-            Ok(line) => Ok(Some(line)),
+        self.arrows.offer(actions);
+        let read = self.editor.readline(prompt);
+        match read {
+            Ok(line) => Ok(Some(self.arrows.take().map_or(line, str::to_owned))),
             Err(ReadlineError::Eof | ReadlineError::Interrupted) => Ok(None),
             Err(error) => Err(error).context("cannot read from the terminal"),
         }
@@ -404,7 +410,7 @@ fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> any
             page.line(&format!("\n{}", left(taken)))?;
             return Ok(());
         };
-        let typed = line.trim();
+        let typed = arrows::of_line(&line, &observation.admissible).unwrap_or(line.trim());
         if !input.echoes() {
             page.line(&format!("{prompt}{typed}"))?;
         }

@@ -166,7 +166,12 @@ pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
     let root = run.directory().root().display();
     match outcome {
         RunEnd::Finished => {
-            ui::print(&format!("\nDone. Everything about this run is in {root}"));
+            match run.nothing_trained() {
+                Some(reason) => {
+                    ui::print(&format!("\nThis run {reason}.\nEverything about it is in {root}"));
+                }
+                None => ui::print(&format!("\nDone. Everything about this run is in {root}")),
+            }
             ui::print(&format!("  evaluate again   turnwise eval {root}"));
             ui::print(&format!("  look at turns    turnwise view {root}"));
         }

@@ -14,6 +14,7 @@ mod evidence;
 mod export;
 mod index;
 mod index_vectors;
+mod init;
 mod kill;
 mod methods;
 mod outlives;

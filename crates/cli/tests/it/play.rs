@@ -105,3 +105,21 @@ fn refusals_name_the_mend() {
     assert!(refused(&["--max-turns", "0"]).contains("at least one turn"));
     assert!(refused(&["--data", "no/such/folder"]).contains("no/such/folder"));
 }
+
+#[test]
+fn arrow_keys_walk_in_sokoban() {
+    let play = |lines: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_turnwise"))
+            .args(["play", "sokoban", "--pictures", "off"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        said(&child.wait_with_output().unwrap())
+    };
+    // What a terminal sends for the keys up, down and left.
+    let keys = play("\u{1b}[A\n\u{1b}[B\n\u{1b}OD\nquit\n");
+    assert_eq!(keys, play("up\ndown\nleft\nquit\n"));
+    assert!(keys.contains("Left after 3 steps") && !keys.contains("not understood"), "{keys}");
+}

@@ -89,7 +89,12 @@ fn play(
         let reward = if outcome.won { 1.0 } else { 0.0 };
         turns.push(DemonstrationTurn::new(observation, request.keep_admissible, action, imitate, reward));
     }
-    Some(Demonstration { task: game.task(), turns, final_observation: episode.observation().to_owned() })
+    Some(Demonstration {
+        task: game.task(),
+        tools: Vec::new(),
+        turns,
+        final_observation: episode.observation().to_owned(),
+    })
 }
 
 /// The names that an episode has shown so far. Mistakes use only these, so that they reveal nothing

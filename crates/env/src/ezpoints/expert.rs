@@ -104,7 +104,12 @@ fn play(
         turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
         if step.terminated {
             let final_observation = observation.into_text();
-            return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));
+            return Ok(Some(Demonstration {
+                task: task.clone(),
+                tools: Vec::new(),
+                turns,
+                final_observation,
+            }));
         }
         if step.truncated {
             break;

@@ -3,14 +3,13 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | the parser: a response read by its rules |
-//! | `calls.rs` | structured calls |
+//! | `calls/` | calls of tools, one file a format |
 //! | `named.rs` | blocks whose tags name the kind of action |
 //! | `rules.rs` | the rules: part of a prompt template's `[response]` section |
 //!
-//! A response is the action itself (`line`), or contains it in tags (`tags`, `named`), after a
-//! label (`label`, such as ReAct's `Action:`), in a JSON object (`json`), or as a structured call
-//! (`call`). A response that cannot be parsed is still sent to the environment, which replies that
-//! nothing happens. The turn is marked invalid, and credit applies its penalty.
+//! A response either is the action (`line`), carries it in a block of tags (`tags`, `named`) or after a label (`label`, such as
+//! ReAct's `Action:`), in a JSON object (`json`), or makes calls of tools (`call`). What cannot be read is still sent to
+//! the environment, which answers that nothing happens; the turn is marked invalid, and credit subtracts its penalty there.
 
 mod calls;
 mod named;
@@ -21,7 +20,7 @@ mod tests;
 use serde_json::Value;
 use turnwise_core::{Action, Reasoning, ToolCall, Turn};
 
-pub use self::calls::call_json;
+pub use self::calls::{CallFormat, calls_of_words};
 pub use self::rules::{Blocks, Case, ReasoningDemand, ResponseRules, Style};
 use crate::python::{is_space, strip};
 
@@ -30,22 +29,31 @@ use crate::python::{is_space, strip};
 pub struct ParsedAction {
     /// Text that is sent to the environment.
     pub action: String,
-    /// The structured call, if any; `action` is then the call as text.
-    pub call: Option<ToolCall>,
+    /// The calls of tools in order; `action` is then the calls as words, one a line.
+    pub calls: Vec<ToolCall>,
     /// True if the response counts as a valid action.
     pub valid: bool,
     /// Reason why it does not.
     pub reason: Option<&'static str>,
+    /// What a world with tools answers, where the response should have called one and cannot be read.
+    pub error: Option<String>,
 }
 
 impl ParsedAction {
-    /// Returns the action as the environment gets it. A call gets this id, which its result refers
-    /// to.
-    pub fn into_action(self, id: impl Into<String>) -> Action {
-        match self.call {
-            Some(call) => Action::Call(ToolCall { id: id.into(), ..call }),
-            None => Action::from(self.action),
+    /// Returns the actions as the environment gets them one after the other: several where the response makes several calls. The
+    /// first call has this id, which its result is to name; the ids of the others have their number after it.
+    pub fn into_actions(self, id: &str) -> Vec<Action> {
+        if let Some(error) = self.error {
+            return vec![Action::Malformed { text: self.action, error }];
         }
+        if self.calls.is_empty() {
+            return vec![Action::from(self.action)];
+        }
+        let numbered = |(number, call): (usize, ToolCall)| {
+            let id = if number == 0 { id.to_owned() } else { format!("{id}_{number}") };
+            Action::Call(ToolCall { id, ..call })
+        };
+        self.calls.into_iter().enumerate().map(numbered).collect()
     }
 }
 
@@ -71,23 +79,22 @@ impl ActionParser {
     /// Reads the action of a response.
     pub fn parse(&self, response: &str, admissible: &[String]) -> ParsedAction {
         let rules = &self.rules;
-        let mut call = None;
+        let (mut calls, mut error) = (Vec::new(), None);
         let (action, reason) = match (rules.style, rules.blocks) {
             (Style::Line, _) => past_reasoning(rules, response, |text| line(rules, text)),
             (Style::Label, _) => past_reasoning(rules, response, |text| labelled(rules, response, text)),
             (Style::Tags, Blocks::One) => one_block(rules, response),
             (Style::Tags, _) => any_block(rules, response),
             (Style::Named, _) => named::read(rules, response),
-            (Style::Call, _) => match one_block(rules, response) {
-                (block, None) => match calls::read(&block) {
-                    Ok(read) => {
-                        let words = Action::Call(read.clone()).text().into_owned();
-                        call = Some(read);
-                        (words, None)
-                    }
-                    Err(reason) => (block, Some(reason)),
-                },
-                unread => unread,
+            (Style::Call, _) => match called(rules, response) {
+                Ok((words, read)) => {
+                    calls = read;
+                    (words, None)
+                }
+                Err((words, reason)) => {
+                    error = Some(rules.error.replace("{reason}", reason));
+                    (words, Some(reason))
+                }
             },
             (Style::Json, Blocks::One) => {
                 past_reasoning(rules, response, |text| first_object(rules, response, text))
@@ -101,10 +108,19 @@ impl ActionParser {
         };
         let reason = reason.or_else(forbidden).or_else(|| {
             // A world that lists nothing says nothing of what is admissible.
-            let foreign = self.admissible && !admissible.is_empty() && !offered(admissible, &action);
+            let foreign =
+                self.admissible && !admissible.is_empty() && !all_offered(admissible, &action, &calls);
             foreign.then_some("the action is not admissible")
         });
-        ParsedAction { action, call, valid: reason.is_none(), reason }
+        ParsedAction { action, calls, valid: reason.is_none(), reason, error }
+    }
+}
+
+/// True if each of several calls is offered, or the action where there are fewer.
+fn all_offered(admissible: &[String], action: &str, calls: &[ToolCall]) -> bool {
+    match calls.len() {
+        0 | 1 => offered(admissible, action),
+        _ => calls.iter().all(|call| offered(admissible, &Action::Call(call.clone()).text())),
     }
 }
 
@@ -210,7 +226,38 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the text between the first opening and the first closing tag, wherever they stand.
+/// The calls of a response after its reasoning, and the same as words; without any call, the answer where that is one.
+///
+/// # Errors
+/// The text that is sent to the world all the same, and why there is no call.
+fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
+    let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
+    let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;
+    let answer = rules.cased(answer);
+    let sent = || {
+        let [open, close] = &rules.action_tags;
+        let block = answer.split_once(open.as_str()).and_then(|(_, rest)| rest.split_once(close.as_str()));
+        match block {
+            Some((block, _)) if rules.calls == CallFormat::Hermes => strip(block).to_owned(),
+            _ => rules.tail(response),
+        }
+    };
+    let calls = rules.calls.read(rules, &answer).map_err(|reason| (sent(), reason))?;
+    if calls.is_empty() && (!rules.text_answer || strip(&answer).is_empty()) {
+        return Err((sent(), "there is no call after the reasoning"));
+    }
+    if rules.reasoning == ReasoningDemand::Required && matches!(reasoning, Reasoning::None(_)) {
+        return Err((sent(), "there is no reasoning before the call"));
+    }
+    if calls.is_empty() {
+        return Ok((strip(&answer).to_owned(), calls));
+    }
+    let words: Vec<String> =
+        calls.iter().map(|call| Action::Call(call.clone()).text().into_owned()).collect();
+    Ok((words.join("\n"), calls))
+}
+
+/// The text between the first opening and the first closing tag, wherever they stand.
 fn any_block(rules: &ResponseRules, response: &str) -> Read {
     let text = rules.cased(response);
     let [open, close] = &rules.action_tags;

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use super::CallFormat;
+
 /// Form of the action in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -11,9 +13,7 @@ pub enum Style {
     /// In tags within free text (`action_tags`), after reasoning in its own tags
     /// (`reasoning_tags`).
     Tags,
-    /// A structured call in tags (`action_tags`, such as `<tool_call>` and `</tool_call>`), after
-    /// reasoning in its own tags: one JSON object with `name` and `arguments`, as in Qwen's and
-    /// Hermes' chat formats.
+    /// Calls of tools after reasoning in tags of its own, in one of several formats (`calls`).
     Call,
     /// A block whose tag names the kind of action (`action_names`), such as `<search>..</search>`
     /// and `<answer>..</answer>`. The action is the block with its tags; white space at the ends of
@@ -80,6 +80,16 @@ pub struct ResponseRules {
     /// Opening and closing tag of the action, for `style = "tags"` and `"call"`.
     #[serde(default = "action_tags")]
     pub action_tags: [String; 2],
+    /// Format of calls, for `style = "call"`.
+    #[serde(default)]
+    pub calls: CallFormat,
+    /// True if a response without a call is an answer in words, for `style = "call"`: it goes to the world whole. Otherwise it is
+    /// malformed.
+    #[serde(default)]
+    pub text_answer: bool,
+    /// The answer to a call that cannot be read, in worlds with tools, for `style = "call"`; `{reason}` is why.
+    #[serde(default = "error")]
+    pub error: String,
     /// Names of the tags, without their brackets, for `style = "named"`.
     #[serde(default = "action_names")]
     pub action_names: Vec<String>,
@@ -116,6 +126,9 @@ impl ResponseRules {
         Self {
             style,
             action_tags: action_tags(),
+            calls: CallFormat::default(),
+            text_answer: false,
+            error: error(),
             action_names: action_names(),
             blocks: Blocks::default(),
             reasoning_tags: reasoning_tags(),
@@ -136,9 +149,12 @@ impl ResponseRules {
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {
-                "action_tags" => {
-                    (matches!(self.style, Style::Tags | Style::Call), "`style = \"tags\"` and `\"call\"`")
-                }
+                "action_tags" => (
+                    self.style == Style::Tags
+                        || (self.style == Style::Call && self.calls == CallFormat::Hermes),
+                    "`style = \"tags\"`, and `\"call\"` with `calls = \"hermes\"`",
+                ),
+                "calls" | "text_answer" | "error" => (self.style == Style::Call, "`style = \"call\"`"),
                 "action_names" => (self.style == Style::Named, "`style = \"named\"`"),
                 "label" => (self.style == Style::Label, "`style = \"label\"`"),
                 "blocks" => (
@@ -213,6 +229,10 @@ impl ResponseRules {
 
 fn action_tags() -> [String; 2] {
     ["<action>", "</action>"].map(String::from)
+}
+
+fn error() -> String {
+    "That is no call that can be read: {reason}.".to_owned()
 }
 
 fn action_names() -> Vec<String> {

@@ -29,12 +29,14 @@ pub enum ProcessError {
         stderr: String,
     },
     /// The program answered with an error.
-    #[error("the world's program: {message}")]
+    #[error("the world's program: {message}{traceback}")]
     Answer {
         /// True if trying again may help.
         transient: bool,
         /// Its message.
         message: String,
+        /// Where it happened, with a line break before it, or nothing.
+        traceback: String,
     },
     /// The program's answer does not have the form it should have.
     #[error("the world's program answered `{op}` with something else: {reason}")]

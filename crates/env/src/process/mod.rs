@@ -47,3 +47,5 @@ pub use world::{ProcessConfig, ProcessKind, ProcessSet};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tool_tests;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::error::ProcessError;
 use super::group::Group;
@@ -200,6 +201,7 @@ impl Process {
                 capabilities: super::protocol::Capabilities::default(),
                 concurrency: 1,
                 phrases: Vec::new(),
+                tools: Vec::new(),
             },
             timeout: settings.start_timeout,
             permits: Permits::new(1),
@@ -242,10 +244,10 @@ impl Process {
     /// Sends a request and waits for its answer, for as long as its answers may take.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Answer`] if the program answers with an error;
-    /// [`ProcessError::Lost`] if it is too slow, writes an invalid line, or exits; and
-    /// [`ProcessError::Form`] for a request that cannot be written as JSON.
-    pub fn call(&self, request: &Request<'_>) -> Result<Value, ProcessError> {
+    /// [`ProcessError::Answer`] where the program answers with an error; [`ProcessError::Lost`] where it does not
+    /// answer in time, writes a line that is no answer, or ends, now or before; [`ProcessError::Form`] for a request
+    /// that cannot be written as JSON.
+    pub fn call(&self, request: &Request<'_>) -> Result<Box<RawValue>, ProcessError> {
         // Held back while the program works on as many as it can: a request's time runs only while it is worked on.
         let _permit = self.permits.take();
         let limit = self.timeout.saturating_mul(request.answers());
@@ -268,7 +270,7 @@ impl Process {
     /// # Errors
     /// Fails like [`Process::call`], and [`ProcessError::Form`] for an answer of another form than `T`'s.
     pub fn ask<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, ProcessError> {
-        read(request.op(), self.call(request)?)
+        read(request.op(), &self.call(request)?)
     }
 
     /// Sends a request without waiting for the answer.
@@ -371,23 +373,27 @@ impl Shared {
     }
 }
 
-fn accept(answer: Answer) -> Result<Value, ProcessError> {
+fn accept(answer: Answer) -> Result<Box<RawValue>, ProcessError> {
     match answer {
         Answer::Ok(value) => Ok(value),
         Answer::Error(failure) => Err(ProcessError::Answer {
             transient: failure.kind == FailureKind::Transient,
             message: failure.message,
+            traceback: match failure.traceback.trim_end() {
+                "" => String::new(),
+                lines => format!("\n{lines}"),
+            },
         }),
     }
 }
 
 /// Returns one of the answers inside the answer to `step_many`.
 pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
-    read(op, accept(answer)?)
+    read(op, &accept(answer)?)
 }
 
-fn read<T: DeserializeOwned>(op: &'static str, value: Value) -> Result<T, ProcessError> {
-    serde_json::from_value(value).map_err(|error| ProcessError::Form { op, reason: error.to_string() })
+fn read<T: DeserializeOwned>(op: &'static str, value: &RawValue) -> Result<T, ProcessError> {
+    serde_json::from_str(value.get()).map_err(|error| ProcessError::Form { op, reason: error.to_string() })
 }
 
 fn write_lines(mut stdin: std::process::ChildStdin, queue: &Receiver<String>) {
@@ -424,8 +430,9 @@ fn read_lines(stdout: std::process::ChildStdout, max_line: usize, shared: &Share
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match serde_json::from_slice::<Line>(&line) {
-            Ok(Line { id, answer }) => {
+        let read = serde_json::from_slice::<Line>(&line).map_err(|error| error.to_string());
+        match read.and_then(|line| Ok((line.id, line.answer().map_err(str::to_owned)?))) {
+            Ok((id, answer)) => {
                 let waiting = match &mut *lock(&shared.waiting) {
                     Waiting::Open(requests) => requests.remove(&id),
                     Waiting::Closed(_) => return,

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use turnwise_core::ToolCall;
+use serde_json::value::RawValue;
+use turnwise_core::{Tool, ToolCall};
 
 /// The version of the protocol that this program speaks. It rises when a program of the old version would misread a
 /// request, or its answers would be misread.
@@ -122,18 +123,55 @@ pub(super) struct Envelope<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct Line {
     pub(super) id: u64,
-    #[serde(flatten)]
-    pub(super) answer: Answer,
+    #[serde(default, deserialize_with = "present")]
+    ok: Option<Box<RawValue>>,
+    #[serde(default)]
+    error: Option<Failure>,
 }
 
-/// Content of an answer.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+impl Line {
+    /// The answer.
+    ///
+    /// # Errors
+    /// There is neither `ok` nor `error`.
+    pub(super) fn answer(self) -> Result<Answer, &'static str> {
+        Given { ok: self.ok, error: self.error }.try_into()
+    }
+}
+
+/// Content of an answer. What was done stays JSON text, so that keys of schemas stay in their order.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Given")]
 pub enum Answer {
-    /// It was done; the result of it.
-    Ok(Value),
+    /// It was done; what came of it.
+    Ok(Box<RawValue>),
     /// It was not done.
     Error(Failure),
+}
+
+#[derive(Deserialize)]
+struct Given {
+    #[serde(default, deserialize_with = "present")]
+    ok: Option<Box<RawValue>>,
+    #[serde(default)]
+    error: Option<Failure>,
+}
+
+impl TryFrom<Given> for Answer {
+    type Error = &'static str;
+
+    fn try_from(given: Given) -> Result<Self, &'static str> {
+        match given {
+            Given { error: Some(failure), .. } => Ok(Self::Error(failure)),
+            Given { ok: Some(value), .. } => Ok(Self::Ok(value)),
+            Given { .. } => Err("an answer has `ok` or `error`"),
+        }
+    }
+}
+
+/// A value that is there, `null` included.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(from).map(Some)
 }
 
 /// Reason why a request was not carried out.
@@ -145,6 +183,9 @@ pub struct Failure {
     /// For people.
     #[serde(default)]
     pub message: String,
+    /// Where it happened in the program, over several lines; empty if the program does not say.
+    #[serde(default)]
+    pub traceback: String,
 }
 
 /// Kinds of failures, by the use of trying again.
@@ -176,6 +217,9 @@ pub struct Welcome {
     /// Texts that are frequent in its observations and actions, for the tokenizers of models from scratch.
     #[serde(default)]
     pub phrases: Vec<String>,
+    /// The functions that actions may call, in every episode whose `reset` names none of its own.
+    #[serde(default)]
+    pub tools: Vec<Tool>,
 }
 
 fn one() -> usize {
@@ -226,6 +270,9 @@ pub enum Seen {
 pub struct Started {
     /// First observation.
     pub observation: Seen,
+    /// The functions that actions of this episode may call; those of `hello` where absent.
+    #[serde(default)]
+    pub tools: Option<Vec<Tool>>,
 }
 
 /// The answer to `step`.
@@ -270,6 +317,9 @@ pub struct ManyStepped {
 /// The answer to `demonstrate`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Demonstrated {
+    /// The functions that actions of this episode may call; those of `hello` where absent.
+    #[serde(default)]
+    pub tools: Option<Vec<Tool>>,
     /// The turns in order.
     pub turns: Vec<DemonstratedTurn>,
     /// The task was solved.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use turnwise_core::{
-    Action, EnvError, Environment, Metric, Observation, PendingStep, Seed, Step, Task, TaskSet,
+    Action, EnvError, Environment, Metric, Observation, PendingStep, Seed, Step, Task, TaskSet, Tool,
 };
 
 use crate::demonstration::{
@@ -124,13 +124,16 @@ impl ProcessSet {
         let shown: Demonstrated = process.ask(&request).map_err(|error| of_reset(&error))?;
         let turns =
             shown.turns.into_iter().map(|turn| (observation(turn.observation), turn.action)).collect();
-        Ok(ExpertEpisode { turns, success: shown.success })
+        let tools = shown.tools.unwrap_or_else(|| self.0.welcome.tools.clone());
+        Ok(ExpertEpisode { tools, turns, success: shown.success })
     }
 }
 
 /// An episode of the program's expert.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertEpisode {
+    /// The functions that actions may call.
+    pub tools: Vec<Tool>,
     /// Observations and actions, turn by turn.
     pub turns: Vec<(Observation, String)>,
     /// The task was solved.
@@ -155,7 +158,8 @@ fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<D
         if let Some(last) = turns.last_mut() {
             last.reward = 1.0;
         }
-        let episode = Demonstration { task: task.clone(), turns, final_observation: String::new() };
+        let episode =
+            Demonstration { task: task.clone(), tools: shown.tools, turns, final_observation: String::new() };
         Ok(shown.success.then_some(episode))
     })
 }
@@ -274,7 +278,11 @@ impl TaskSet for ProcessSet {
     }
 
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
-        let mut results: Vec<Option<Result<Step, EnvError>>> = pending.iter().map(|_| None).collect();
+        let refused = |step: &mut PendingStep<'_>| {
+            let action = step.action;
+            playing(step)?.refuse(action).map(Ok)
+        };
+        let mut results: Vec<Option<Result<Step, EnvError>>> = pending.iter_mut().map(refused).collect();
         while let Some(first) = results.iter().position(Option::is_none) {
             let process = playing(&mut pending[first]).map(|episode| Arc::clone(&episode.process));
             let Some(process) = process else {
@@ -343,15 +351,31 @@ struct ProcessEnvironment {
 struct Episode {
     process: Arc<Process>,
     number: u64,
+    tools: Vec<Tool>,
     turns: usize,
     max_turns: usize,
 }
 
 impl Episode {
-    /// Returns the step, cut off where it is the last that the config allows.
-    fn count(&mut self, stepped: Stepped) -> Step {
+    /// Counts an action; true if it is the last that the config allows.
+    fn is_last(&mut self) -> bool {
         self.turns += 1;
-        let limit = self.max_turns > 0 && self.turns >= self.max_turns;
+        self.max_turns > 0 && self.turns >= self.max_turns
+    }
+
+    /// The answer to a call that cannot be read, if there are tools to call: the program is not asked for it.
+    fn refuse(&mut self, action: &Action) -> Option<Step> {
+        let Action::Malformed { error, .. } = action else { return None };
+        if self.tools.is_empty() {
+            return None;
+        }
+        let observation = Observation::new(error.as_str());
+        Some(Step { observation, truncated: self.is_last(), ..Step::default() })
+    }
+
+    /// The step, cut off where it is the last that the config allows.
+    fn count(&mut self, stepped: Stepped) -> Step {
+        let limit = self.is_last();
         let metrics = stepped.metrics.into_iter().map(|(name, value)| Metric::last(name, value)).collect();
         Step {
             observation: observation(stepped.observation),
@@ -376,16 +400,24 @@ impl Environment for ProcessEnvironment {
         let listed = as_listed(task)?;
         let request = Request::Reset { episode: number, task: &listed, seed: number_of(seed) };
         let started: Started = process.ask(&request).map_err(|error| of_reset(&error))?;
-        self.episode = Some(Episode { process, number, turns: 0, max_turns: self.served.max_turns });
+        let tools = started.tools.unwrap_or_else(|| self.served.welcome.tools.clone());
+        self.episode = Some(Episode { process, number, tools, turns: 0, max_turns: self.served.max_turns });
         Ok(observation(started.observation))
     }
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
         let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
+        if let Some(step) = episode.refuse(action) {
+            return Ok(step);
+        }
         let text = action.text();
         let request = Request::Step { episode: episode.number, action: &text, call: action.call() };
         let stepped: Stepped = episode.process.ask(&request).map_err(|error| of_step(&error))?;
         Ok(episode.count(stepped))
+    }
+
+    fn tools(&self) -> &[Tool] {
+        self.episode.as_ref().map_or(&[], |episode| &episode.tools)
     }
 
     fn close(&mut self) {

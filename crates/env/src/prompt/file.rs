@@ -32,6 +32,9 @@ const SECTIONS: [Section; 5] = [
         required: &["style", "text", "end", "stop"],
         optional: &[
             "action_tags",
+            "calls",
+            "text_answer",
+            "error",
             "action_names",
             "blocks",
             "reasoning_tags",

@@ -26,11 +26,11 @@ mod text;
 
 use std::fmt::Write as _;
 
-use turnwise_core::ContextMask;
+use turnwise_core::{ContextMask, Tool};
 
 use self::observation::ObservationSection;
 use self::text::{Slot, Text};
-use crate::parse::{ResponseRules, Style, call_json};
+use crate::parse::{ResponseRules, Style, calls_of_words};
 
 /// Kind of prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +109,14 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns true if observations of a concatenated sequence are inside the model's reply
-    /// (Search-R1). With a chat format, the reply then stays open until the episode ends.
+    /// The strings that end a reply in a chat. Calls have none: a reply ends with its own token, and several calls may follow each
+    /// other in it.
+    pub fn stop_in_chat(&self) -> &[String] {
+        if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
+    }
+
+    /// True if observations of a concatenated sequence stand in the model's own reply, which goes on after them (Search-R1):
+    /// with a chat format the reply then stays open until the episode's end.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
@@ -124,9 +130,10 @@ impl PromptTemplate {
     pub fn response_with_thought(&self, thought: &str, action: &str) -> String {
         let mut out = String::new();
         self.response.fill(&mut out, |slot, out| match slot {
-            Slot::Action if self.rules.style == Style::Call => {
-                out.push_str(&call_json(action).unwrap_or_else(|| action.to_owned()));
-            }
+            Slot::Action if self.rules.style == Style::Call => match calls_of_words(action).as_slice() {
+                [] => out.push_str(action),
+                calls => out.push_str(&self.rules.calls.write(&self.rules, calls)),
+            },
             Slot::Action => out.push_str(action),
             _ => out.push_str(thought),
         });
@@ -222,6 +229,12 @@ impl PromptTemplate {
             self.item.fill(out, |_, out| out.push_str(action));
         }
     }
+}
+
+/// Returns tools as a prompt without a chat template of its own lists them: one JSON object a line, as Qwen's chat format does.
+pub fn tool_list(tools: &[Tool]) -> String {
+    let lines: Vec<&str> = tools.iter().map(Tool::json).collect();
+    format!("<tools>\n{}\n</tools>", lines.join("\n"))
 }
 
 fn push(out: &mut String, number: usize) {

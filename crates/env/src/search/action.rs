@@ -23,7 +23,7 @@ impl<'a> Request<'a> {
     /// call of `search` with `query` or of `answer` with `answer`.
     pub fn of(action: &'a Action) -> Self {
         match action {
-            Action::Text { text } => Self::parse(text),
+            Action::Text { text } | Action::Malformed { text, .. } => Self::parse(text),
             Action::Call(call) => {
                 let argument = |name: &str| call.arguments.get(name).and_then(|value| value.as_str());
                 let request = match call.name.as_str() {

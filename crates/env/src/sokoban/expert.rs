@@ -94,7 +94,7 @@ fn play(
     }
     let imitated = solved || (random_move_prob > 0.0 && !turns.is_empty());
     let final_observation = observation.into_text();
-    Ok(imitated.then(|| Demonstration { task: task.clone(), turns, final_observation }))
+    Ok(imitated.then(|| Demonstration { task: task.clone(), tools: Vec::new(), turns, final_observation }))
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ impl WorldKind for SokobanKind {
     }
 
     fn play_help(&self) -> &'static str {
-        "  # wall  _ floor  O target  X box  √ box on target  P you  S you on a target"
+        "  # wall  _ floor  O target  X box  √ box on target  P you  S you on a target\n  an arrow key    walks that way"
     }
 
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {

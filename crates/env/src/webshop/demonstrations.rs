@@ -64,7 +64,12 @@ fn play(
         turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
         let bought = environment.score().is_some_and(|score| score.but_for_options(dropped_options));
         if step.success || bought {
-            return Ok(Some(Demonstration { task, turns, final_observation: observation.into_text() }));
+            return Ok(Some(Demonstration {
+                task,
+                tools: Vec::new(),
+                turns,
+                final_observation: observation.into_text(),
+            }));
         }
         if step.terminated || step.truncated {
             return Ok(None);

@@ -90,7 +90,17 @@ impl Cache {
         self.root.join(format!("models--{}", model.id.replace('/', "--")))
     }
 
-    /// Returns the folder of a model's files, if any of them was ever fetched.
+    /// The id and the commit of a model whose files a folder of the cache holds; `None` for any other folder.
+    fn named(&self, folder: &Path) -> Option<(String, String)> {
+        let (folder, root) = (folder.canonicalize().ok()?, self.root.canonicalize().ok()?);
+        let inside: Vec<&str> =
+            folder.strip_prefix(&root).ok()?.iter().filter_map(|part| part.to_str()).collect();
+        let [model, "snapshots", commit] = inside[..] else { return None };
+        let id = model.strip_prefix("models--")?.replacen("--", "/", 1);
+        HubModel::parse(&format!("{id}@{commit}")).map(|model| (model.id, model.revision))
+    }
+
+    /// The folder of a model's files, if any of them was ever fetched.
     fn snapshot(&self, model: &HubModel) -> Option<PathBuf> {
         let folder = self.folder(model);
         // A branch or tag is a file that holds a commit; a commit stands for itself.
@@ -158,7 +168,12 @@ fn missing(folder: &Path) -> Option<String> {
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
 }
 
-/// Returns the folder of a model of the hub; none if the text does not name one.
+/// The id and the commit of a model of the hub in whose cache a folder lies; `None` for any other folder.
+pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
+    Cache::find(|name| std::env::var_os(name))?.named(folder)
+}
+
+/// The folder of a model of the hub; none if the text does not name one.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));

@@ -145,6 +145,17 @@ fn a_base_is_found_again_after_its_branch_has_moved() {
 }
 
 #[test]
+fn a_folder_of_the_cache_has_the_name_of_its_model() {
+    let (folder, cache, snapshot) = cache(&WHOLE);
+    assert_eq!(cache.named(&snapshot), Some(("org/name".to_owned(), COMMIT.to_owned())));
+    let found = find_or_fetch(&model(&format!("org/name@{COMMIT}")), &cache, &mut |_| ()).unwrap();
+    assert_eq!(found, snapshot, "by its name it is found again");
+    for other in [folder.path(), snapshot.parent().unwrap(), Path::new("/nowhere")] {
+        assert_eq!(cache.named(other), None, "{}", other.display());
+    }
+}
+
+#[test]
 fn a_model_that_is_there_in_part_is_not_taken() {
     for (files, lacking) in [
         (&["tokenizer.json", "model.safetensors"][..], "config.json"),

@@ -64,9 +64,11 @@ fn play(
         let words = action.text().into_owned();
         turns.push(DemonstrationTurn::new(before, request.keep_admissible, words, true, step.reward));
         if step.success {
+            let tools = environment.tools().to_vec();
             environment.close();
             return Ok(Some(Demonstration {
                 task: task.clone(),
+                tools,
                 turns,
                 final_observation: seen.into_text(),
             }));

@@ -1,6 +1,6 @@
 //! Texts of servers as a policy sees them.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Mark where a text was cut off.
 const CUT: &str = " [...]";
@@ -21,25 +21,6 @@ pub(crate) fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-/// Returns the tools of an MCP server, one JSON object a line in the form of OpenAI's interface, as
-/// Qwen's chat format lists them.
-pub(crate) fn tool_list(tools: &[Value]) -> String {
-    let line = |tool: &Value| {
-        let field = |key: &str| tool.get(key).cloned().unwrap_or(Value::Null);
-        json!({
-            "type": "function",
-            "function": {
-                "name": field("name"),
-                "description": field("description"),
-                "parameters": tool.get("inputSchema").or_else(|| tool.get("input_schema")).cloned().unwrap_or(Value::Null),
-            },
-        })
-        .to_string()
-    };
-    let lines: Vec<String> = tools.iter().map(line).collect();
-    format!("<tools>\n{}\n</tools>", lines.join("\n"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,20 +30,5 @@ mod tests {
         assert_eq!(cut("abcdefghij".into(), 10), "abcdefghij");
         assert_eq!(cut("äbcdefghijk".into(), 10), "äbcd [...]");
         assert_eq!(cut("äbcdefghijk".into(), 10).chars().count(), 10);
-    }
-
-    #[test]
-    fn tools_are_listed_a_line_each() {
-        let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
-        let tools = [
-            json!({"name": "add", "description": "adds", "inputSchema": schema}),
-            json!({"name": "sub", "input_schema": {}}),
-        ];
-        let list = tool_list(&tools);
-        let lines: Vec<&str> = list.lines().collect();
-        assert_eq!((lines.len(), lines[0], lines[3]), (4, "<tools>", "</tools>"));
-        let first: Value = serde_json::from_str(lines[1]).unwrap();
-        assert_eq!(first["function"]["parameters"], schema);
-        assert!(lines[2].contains("\"sub\"") && lines[2].contains("\"parameters\":{}"));
     }
 }

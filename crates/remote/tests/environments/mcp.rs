@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use turnwise_core::{Action, EnvError, Environment, Step, TaskSet as _, ToolCall};
+use turnwise_core::{Action, EnvError, Environment, Step, TaskSet as _, Tool, ToolCall};
 use turnwise_env::demonstration::DemonstrationRequest;
 use turnwise_env::world::World as _;
 use turnwise_remote::environments::mcp::{McpConfig, McpSet};
@@ -164,24 +164,25 @@ fn a_server_that_fails_is_an_error_of_the_environment() {
 }
 
 #[test]
-fn the_first_observation_lists_the_tools() {
+fn episodes_declare_the_tools() {
     let (server, _double) = Double::start();
     let folder = tempfile::tempdir().unwrap();
     let everything = McpConfig { tools: Vec::new(), ..config(&server.url, &folder) };
     let set = McpSet::open(&everything, 0).unwrap();
-    let seen = set.environment().unwrap().reset(&set.tasks("train").unwrap()[0], seed()).unwrap().into_text();
-    let lines: Vec<Value> = seen
-        .lines()
-        .filter(|line| line.starts_with('{'))
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let names: Vec<&str> = lines.iter().map(|line| line["function"]["name"].as_str().unwrap()).collect();
+    let mut environment = set.environment().unwrap();
+    let seen = environment.reset(&set.tasks("train").unwrap()[0], seed()).unwrap().into_text();
+    assert_eq!(seen, "", "prompts list the tools");
     // `is` and `words` judge tasks.
+    let names: Vec<&str> = environment.tools().iter().map(Tool::name).collect();
     assert_eq!(
         names,
         ["add", "total", "fail", "refuse", "break", "garble", "huge", "slow", "gone", "answer"]
     );
-    assert_eq!(lines[0]["function"]["parameters"]["required"], json!(["n"]));
+    let first: Value = serde_json::from_str(environment.tools()[0].json()).unwrap();
+    assert_eq!(first["function"]["parameters"]["required"], json!(["n"]));
+    let malformed = Action::Malformed { text: "{".into(), error: "No call: not JSON.".into() };
+    let step = environment.step(&malformed).unwrap();
+    assert_eq!((step.observation.text().as_ref(), step.understood), ("No call: not JSON.", false));
 }
 
 #[test]

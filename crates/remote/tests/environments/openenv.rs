@@ -271,14 +271,19 @@ fn tasks_come_from_files() {
 }
 
 #[test]
-fn environments_with_tools_list_them_and_take_calls() {
+fn environments_with_tools_declare_them_and_take_calls() {
     let schema =
         json!({"properties": {"tool_name": {"type": "string"}, "arguments": {"type": "object"}, "type": {}}});
     let (server, _double) = Double::with_schema(1, schema);
     let set = OpenEnvSet::open(&config(&server.url), 0).unwrap();
     let mut environment = set.environment().unwrap();
     let first = environment.reset(&task(), seed()).unwrap().into_text();
-    assert!(first.starts_with("<tools>\n{") && first.ends_with("</tools>\nready"), "{first}");
+    assert_eq!(first, "ready");
+    let [tool] = environment.tools() else { panic!("{:?}", environment.tools()) };
+    assert_eq!(
+        tool.json(),
+        r#"{"type":"function","function":{"name":"add","description":"adds","parameters":{"type":"object"}}}"#
+    );
     let call = ToolCall { id: "c".into(), name: "add".into(), arguments: json!({"a": 1}) };
     let called = environment.step(&Action::Call(call)).unwrap();
     let arguments: Value = serde_json::from_str(&called.observation.text()).unwrap();
@@ -287,6 +292,8 @@ fn environments_with_tools_list_them_and_take_calls() {
     again.close();
     again.reset(&task(), seed()).unwrap();
     assert!(again.step(&Action::from("add 1")).unwrap().observation.text().contains("no call of a tool"));
+    let malformed = Action::Malformed { text: "{".into(), error: "it is not JSON".into() };
+    assert!(again.step(&malformed).unwrap().observation.text().contains("it is not JSON"));
 }
 
 #[test]

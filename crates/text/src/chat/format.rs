@@ -11,9 +11,12 @@
 //! conversation for each turn ([`ChatFormat::first`], the windowed layout of training), where it was
 //! never put in.
 
+mod tools;
+
 use std::sync::Arc;
 
-use super::{ChatTemplate, Message, RenderOptions};
+pub use self::tools::{Answered, Call};
+use super::{ChatTemplate, Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
 /// Words that stand for a message while the text around it is looked for.
@@ -37,10 +40,13 @@ pub struct ChatFormat {
     settings: ChatSettings,
     /// The token that the template itself puts after a reply.
     close: Option<u32>,
+    /// Its text; empty where there is none.
+    close_text: String,
     stop: Vec<u32>,
     opening: String,
     /// Reason why a conversation cannot be grown, where it cannot.
     single_turn: Option<String>,
+    takes_tools: bool,
 }
 
 impl ChatFormat {
@@ -59,14 +65,18 @@ impl ChatFormat {
             template: Arc::clone(template),
             settings,
             close: None,
+            close_text: String::new(),
             stop: tokenizer.end_tokens().to_vec(),
             opening: String::new(),
             single_turn: None,
+            takes_tools: false,
         };
         format.opening = format.find_opening()?;
         match format.find_close(tokenizer) {
             Ok(close) => {
                 format.close = Some(close);
+                format.close_text = String::from_utf8_lossy(tokenizer.token_bytes(close)).into_owned();
+                format.takes_tools = format.find_tools();
                 if !format.stop.contains(&close) {
                     format.stop.push(close);
                 }
@@ -128,12 +138,12 @@ impl ChatFormat {
         Ok(render(Some(true))? != render(Some(false))?)
     }
 
-    /// Returns the prompt of a conversation that starts with these words.
+    /// Returns the prompt of a conversation that starts with these words and in which these tools may be called.
     ///
     /// # Errors
-    /// Fails if the template rejects these words or cannot be rendered; the error has the line.
-    pub fn first(&self, tokenizer: &Tokenizer, user: &str) -> Result<Vec<u32>, TextError> {
-        Ok(tokenizer.encode(&self.render(&[Message::user(user)], true)?))
+    /// The template refuses these words or cannot be rendered; the error has the line.
+    pub fn first(&self, tokenizer: &Tokenizer, tools: &[Tool], user: &str) -> Result<Vec<u32>, TextError> {
+        Ok(tokenizer.encode(&self.render(&[Message::user(user)], tools, true)?))
     }
 
     /// Returns the tokens between a reply and the next one: the reply's end as far as it is missing, the
@@ -164,15 +174,10 @@ impl ChatFormat {
         }
     }
 
-    fn render(&self, messages: &[Message], prompt: bool) -> Result<String, TextError> {
+    fn render(&self, messages: &[Message], tools: &[Tool], prompt: bool) -> Result<String, TextError> {
         let system = self.settings.system.as_deref().map(Message::system);
         let all: Vec<Message> = system.into_iter().chain(messages.iter().cloned()).collect();
-        let options = RenderOptions {
-            add_generation_prompt: prompt,
-            thinking: self.settings.thinking,
-            ..RenderOptions::default()
-        };
-        self.template.render(&all, &options)
+        self.template.render(&all, &self.options(tools, prompt))
     }
 
     /// Returns the text after the last reply of a conversation that continues with `user`.
@@ -182,7 +187,7 @@ impl ChatFormat {
             messages.extend([Message::user(question), Message::assistant(reply)]);
         }
         messages.push(Message::user(user));
-        let text = self.render(&messages, true)?;
+        let text = self.render(&messages, &[], true)?;
         // The user's words come after the replies, so they cannot be mistaken for one.
         let last = turns.last().map_or("", |(_, reply)| reply);
         match text.split_once(last) {
@@ -222,7 +227,7 @@ impl ChatFormat {
     /// Returns an opened `<think>` at the start of a reply.
     fn find_opening(&self) -> Result<String, TextError> {
         let question = [Message::user(QUESTION)];
-        let (with, without) = (self.render(&question, true)?, self.render(&question, false)?);
+        let (with, without) = (self.render(&question, &[], true)?, self.render(&question, &[], false)?);
         let prompt = with.strip_prefix(&without).unwrap_or("");
         Ok(match prompt.rfind("<think>") {
             Some(at) if !prompt[at..].contains("</think>") => prompt[at..].to_owned(),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `clock.rs` | dates for `strftime_now` |
 //! | `format.rs` | conversations as tokens that grow and are never tokenised twice |
-//! | `limits.rs` | what a template may do: time, nesting and size |
+//! | `format/tools.rs` | replies that call tools, and the results of calls |
 //! | `python.rs` | values as Python writes them: `str`, `repr` and `json.dumps` |
 //! | `source.rs` | rewriting of a template's source before it is compiled |
 //!
@@ -38,7 +38,7 @@ use std::path::PathBuf;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, ErrorKind, State, Value};
 
-pub use format::{ChatFormat, ChatSettings};
+pub use format::{Answered, Call, ChatFormat, ChatSettings};
 
 use crate::TextError;
 use crate::whole::wrong;

@@ -219,7 +219,7 @@ struct Said {
 
 /// Grows a conversation from its messages; the replies count as sampled.
 fn grown(tokenizer: &Tokenizer, format: &ChatFormat, messages: &[Said]) -> Vec<u32> {
-    let mut ids = format.first(tokenizer, &messages[0].content).unwrap();
+    let mut ids = format.first(tokenizer, &[], &messages[0].content).unwrap();
     for pair in messages[1..].chunks_exact(2) {
         let mut reply = tokenizer.encode(&pair[0].content);
         reply.push(format.close());

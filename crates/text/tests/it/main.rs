@@ -4,3 +4,4 @@
 mod chat_template;
 mod hub_tokenizer;
 mod tokenizer_file;
+mod tool_calls;

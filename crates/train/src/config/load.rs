@@ -145,18 +145,19 @@ pub fn overridden(overrides: &[String], key: &str) -> Result<Option<String>, Tra
     Ok(None)
 }
 
-/// Merges presets and files.
-fn merge(files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Result<Layer, SettingsError> {
-    let of_file =
-        files.iter().rev().find_map(|file| Some((file.text("preset")?.to_owned(), file.origin("preset"))));
+/// Presets and files, laid one over the other.
+fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Result<Layer, SettingsError> {
     let command = named.map(|name| Preset::named(name, None, methods)).transpose()?;
     let has_method = command.as_ref().is_some_and(|preset| !preset.is_whole());
     let mut merged = Layer::default();
     let mut method = None;
     match command {
-        Some(preset) if preset.is_whole() => merged.put(preset.into_layer()),
+        // It is a file that comes before the others, and may name a method as they do.
+        Some(preset) if preset.is_whole() => files.insert(0, preset.into_layer()),
         preset => method = preset.map(Preset::into_layer),
     }
+    let of_file =
+        files.iter().rev().find_map(|file| Some((file.text("preset")?.to_owned(), file.origin("preset"))));
     if let Some((name, origin)) = &of_file {
         let preset = Preset::named(name, origin.as_deref(), methods)?;
         // A method's preset makes room for the method of the command line.
@@ -226,7 +227,15 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
         env.entry("kind").or_insert_with(|| Value::String(EnvConfig::default().kind));
     }
     let value = Value::Table(table);
-    located(layer, problems(&schema_with(worlds, methods), &value))?;
+    let mut found = problems(&schema_with(worlds, methods), &value);
+    let kind = value.get("env").and_then(|env| env.get("kind")).and_then(Value::as_str);
+    // The registry knows which worlds need another build, and which one is meant.
+    if let Some(Err(SettingsError(unknown))) = kind.map(|kind| worlds.kind(kind))
+        && let Some(problem) = found.iter_mut().find(|problem| problem.key == "env.kind")
+    {
+        problem.reason = unknown.iter().map(|unknown| unknown.reason.as_str()).collect::<Vec<_>>().join("; ");
+    }
+    located(layer, found)?;
     let mut config: Config = match value.try_into() {
         Ok(config) => config,
         // The schema lets nothing pass that cannot be read, but for texts that a type reads by a rule of its own.

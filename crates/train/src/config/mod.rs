@@ -54,7 +54,7 @@ pub use load::{
     ConfigSource, load, load_resolved, load_resolved_with, load_to_play_with, load_with, overridden,
 };
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
-pub use presets::presets;
+pub use presets::{presets, whole_configs};
 pub use rollout::{Layout, OnError, RolloutConfig};
 pub use rules::check_run_name;
 use serde::{Deserialize, Serialize};

@@ -5,16 +5,53 @@ use turnwise_settings::{Problem, SettingsError, suggest};
 use super::layers::Layer;
 use crate::config::Methods;
 
-/// Full configs in the program: name and TOML text.
-const CONFIGS: [(&str, &str); 1] = [("quickstart", include_str!("../../../../configs/quickstart.toml"))];
+/// A file of `configs/` by its name there.
+macro_rules! embedded {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../../../configs/", $name, ".toml")))
+    };
+}
+
+/// The whole configs that come with the program: the name of their file in `configs/`, and its text.
+const CONFIGS: [(&str, &str); 23] = [
+    embedded!("quickstart"),
+    embedded!("alfworld/small"),
+    embedded!("ezpoints/gigpo"),
+    embedded!("ezpoints/grpo"),
+    embedded!("ezpoints/small"),
+    embedded!("ezpoints/stapo"),
+    embedded!("search/grpo"),
+    embedded!("search/small"),
+    embedded!("search/so-grpo"),
+    embedded!("search/so-ppo"),
+    embedded!("search/stapo"),
+    embedded!("smollm2/ezpoints-few-shot"),
+    embedded!("smollm2/ezpoints"),
+    embedded!("smollm2/household"),
+    embedded!("sokoban/gigpo"),
+    embedded!("sokoban/grpo"),
+    embedded!("sokoban/small"),
+    embedded!("sokoban/stapo"),
+    embedded!("webshop/gigpo"),
+    embedded!("webshop/grpo"),
+    embedded!("webshop/has-turnrd"),
+    embedded!("webshop/small"),
+    embedded!("webshop/stapo"),
+];
 
 /// The settings that make a method: how turns are credited, what the loss is and which data it wants.
 pub(super) const METHOD_KEYS: [&str; 6] =
     ["credit", "objective", "decomposer", "rollout.selection", "rollout.compact_filter", "rollout.overlong"];
 
-/// Returns the names of all built-in presets.
+/// The names of the presets that turn any config into one of a method, after `quickstart`, which is a whole config.
 pub fn presets() -> impl Iterator<Item = &'static str> {
-    names(&Methods::builtin()).into_iter()
+    let methods = Methods::builtin().presets().map(|preset| preset.name).collect::<Vec<_>>();
+    std::iter::once(CONFIGS[0].0).chain(methods)
+}
+
+/// The names of the whole configs that come as presets: those of their files in `configs/`.
+pub fn whole_configs() -> impl Iterator<Item = &'static str> {
+    CONFIGS.iter().map(|(name, _)| *name)
 }
 
 /// Returns the names of full configs and of these methods' presets.

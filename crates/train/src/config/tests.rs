@@ -309,3 +309,46 @@ fn an_override_is_found_however_it_is_spelt() {
     assert_eq!(kind(&["env.max_turns=3", "envkind=webshop"]), None);
     assert!(overridden(&["env.kind".to_owned()], "env.kind").is_err());
 }
+
+#[test]
+fn every_embedded_config_is_its_file() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+    let load = |preset: Option<&str>, files: Vec<std::path::PathBuf>| {
+        let source = ConfigSource { preset: preset.map(str::to_owned), files, overrides: Vec::new() };
+        let mut config = load(&source).unwrap();
+        config.preset = None;
+        config.to_toml().unwrap()
+    };
+    let mut count = 0;
+    for name in whole_configs() {
+        let file = root.join(format!("{name}.toml"));
+        assert_eq!(load(Some(name), Vec::new()), load(None, vec![file.clone()]), "{name}");
+        // What is laid over it wins, as over the file.
+        let over = |preset: Option<&str>, files: Vec<std::path::PathBuf>| {
+            let overrides = vec!["train.steps=3".to_owned(), "name=other".to_owned()];
+            let source = ConfigSource { preset: preset.map(str::to_owned), files, overrides };
+            super::load(&source).unwrap().train.steps
+        };
+        assert_eq!((over(Some(name), Vec::new()), over(None, vec![file])), (3, 3));
+        count += 1;
+    }
+    assert!(count > 20, "{count}");
+    let source = ConfigSource { preset: Some("sokoban/smal".into()), ..ConfigSource::default() };
+    assert!(super::load(&source).unwrap_err().to_string().contains("sokoban/small"));
+}
+
+#[test]
+fn a_world_of_another_build_names_the_feature() {
+    let load = |kind: &str| {
+        let source = ConfigSource { overrides: vec![format!("env.kind={kind}")], ..ConfigSource::default() };
+        super::load(&source).unwrap_err().to_string()
+    };
+    for kind in ["openenv", "mcp", "appworld"] {
+        let error = load(kind);
+        assert!(
+            error.contains("env.kind") && error.contains("cargo build --release --features remote"),
+            "{error}"
+        );
+    }
+    assert!(load("webship").contains("did you mean `webshop`?"), "{}", load("webship"));
+}

@@ -135,8 +135,7 @@ pub(crate) fn begin_weights(
         // No folder of that name: a model of the hub, which is found again by its id and commit.
         BaseModel::of_hub(&id.to_string_lossy(), &folder, crc32c)
     } else {
-        let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
-        BaseModel { name: folder.to_string_lossy().into_owned(), revision: None, crc32c }
+        BaseModel::of_folder(&folder, crc32c)?
     };
     let seed = Seed::derive(config.seed, Purpose::Init, &[1]);
     let adapter = Adapter::init(&base.config, lora, seed)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use turnwise_core::{Purpose, Seed};
 use turnwise_env::demonstration::Demonstration;
-use turnwise_env::prompt::{PromptTemplate, PromptView};
+use turnwise_env::prompt::{PromptTemplate, PromptView, tool_list};
 use turnwise_model::{ModelConfig, Parameters};
 use turnwise_policy::Policy;
 use turnwise_text::{Tokenizer, TokenizerConfig};
@@ -59,7 +59,10 @@ pub(crate) fn scratch_parts(
 
 /// Returns the text of a demonstration that a tokenizer is trained on.
 fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
-    let mut text = String::new();
+    let mut text = match demonstration.tools.as_slice() {
+        [] => String::new(),
+        tools => format!("{}\n", tool_list(tools)),
+    };
     for (index, turn) in demonstration.turns.iter().enumerate() {
         let view = PromptView {
             goal: &demonstration.task.goal,

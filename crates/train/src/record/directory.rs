@@ -46,6 +46,9 @@ pub struct Status {
     /// The error that a failed run ended with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Signs that the run learns nothing, or soon will not, with the likely causes; those that hold at this position.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// A run directory on disk.
@@ -146,12 +149,17 @@ impl RunDirectory {
         serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
     }
 
-    /// Records how far the run has come.
+    /// Records how far the run has come, and what it warns of.
     ///
     /// # Errors
     /// `status.json` cannot be written.
-    pub fn set_status(&self, state: RunStatus, position: Position) -> Result<(), TrainError> {
-        self.write_json("status.json", &Status { state, position, reason: None })
+    pub fn set_status(
+        &self,
+        state: RunStatus,
+        position: Position,
+        warnings: Vec<String>,
+    ) -> Result<(), TrainError> {
+        self.write_json("status.json", &Status { state, position, reason: None, warnings })
     }
 
     /// Records that the run ended with an error.
@@ -160,7 +168,8 @@ impl RunDirectory {
     /// `status.json` cannot be written.
     pub fn set_failed(&self, position: Position, reason: &str) -> Result<(), TrainError> {
         let reason = Some(reason.to_owned());
-        self.write_json("status.json", &Status { state: RunStatus::Failed, position, reason })
+        let state = RunStatus::Failed;
+        self.write_json("status.json", &Status { state, position, reason, warnings: Vec::new() })
     }
 
     /// Returns the error of an update with the batch that led to it, which is written to `failed/` for

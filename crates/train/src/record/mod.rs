@@ -10,6 +10,7 @@
 //! | [`earlier_configs`] | configs of before a resume changed settings |
 //! | [`panels`] | the tasks that a run is evaluated on |
 //! | [`metrics`], [`tensorboard`] | the numbers of every step |
+//! | [`learning`] | warnings of a run that learns nothing |
 //! | [`lock`] | one process a run |
 //! | [`observer`], `log` | what a run says while it works |
 
@@ -17,6 +18,7 @@ pub(crate) mod abandoned;
 pub mod checkpoint;
 pub mod directory;
 pub mod earlier_configs;
+pub mod learning;
 pub mod lock;
 pub(crate) mod log;
 pub mod metrics;

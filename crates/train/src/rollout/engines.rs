@@ -27,7 +27,7 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     };
     let may_reason = chat.is_some() && setup::reasoning(template, chat).is_some();
     let as_strings = may_reason && setup::samples_here(config);
-    for stop in template.stop() {
+    for stop in chat.map_or(template.stop(), |_| template.stop_in_chat()) {
         match only_token(tokenizer, stop).filter(|_| !as_strings) {
             Some(token) => params.stop_tokens.push(token),
             None => params.stop_strings.push(stop.clone()),

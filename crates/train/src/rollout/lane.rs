@@ -6,16 +6,16 @@
 //! order of their answers only affects which responses are decoded together. Seeds come from
 //! coordinates, and a response's numbers do not depend on other sequences.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use turnwise_core::{
-    Completion, EnvError, Environment, FinishReason, Observation, Purpose, RequestId, SampleError,
-    SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence, Trajectory, Turn,
-    TurnSpan,
+    Action, Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId,
+    SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence, Tool,
+    Trajectory, Turn, TurnSpan,
 };
-use turnwise_env::prompt::PromptKind;
+use turnwise_env::prompt::{PromptKind, PromptView};
 use turnwise_text::TextError;
 
 use super::branch::Branch;
@@ -23,7 +23,8 @@ use super::pool::{LanePool, Outcome, Ticket};
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 use crate::config::{Layout, Validity};
-use crate::rollout::prompting::{Prompter, view};
+use crate::rollout::observations::{Results, as_result, shorten};
+use crate::rollout::prompting::Prompter;
 
 /// A trajectory under way.
 struct Live {
@@ -35,6 +36,10 @@ struct Live {
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
+    /// Actions of the last response, the one that is carried out first: several where it made several calls.
+    actions: VecDeque<Action>,
+    /// Results of those that have been carried out.
+    results: Vec<Part>,
 }
 
 /// A call that an environment works on.
@@ -196,13 +201,9 @@ impl<'a, S: Sampler> Lane<'a, S> {
         };
         match begun {
             Ok((environment, observation)) => {
-                let observation = self.shorten(observation, &job.task);
-                let prompt = match branch {
-                    // What was sampled from is not rendered and tokenised a second time.
-                    Some(branch) => Ok(branch.prompt.clone()),
-                    None => self.first_prompt(job, &observation),
-                };
-                let prompt = match prompt {
+                let observation = shorten(observation, &job.task, self.context.tokenizer);
+                trajectory.tools = environment.tools().to_vec();
+                let prompt = match self.first_prompt(job, &observation, &trajectory.tools) {
                     Ok(prompt) => prompt,
                     Err(error) => {
                         self.close(environment);
@@ -218,6 +219,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
                     history: branch.map_or_else(Vec::new, Branch::history),
                     trajectory,
                     prompt,
+                    actions: VecDeque::new(),
+                    results: Vec::new(),
                 };
                 self.ask(live)
             }
@@ -241,9 +244,23 @@ impl<'a, S: Sampler> Lane<'a, S> {
         Prompter { template, tokenizer, chat }
     }
 
-    fn first_prompt(&self, job: &Job, observation: &Observation) -> Result<Vec<u32>, TextError> {
-        let RolloutContext { layout, history, .. } = *self.context;
-        self.prompter().first(layout, history, &job.task, observation, &job.preamble)
+    fn first_prompt(
+        &self,
+        job: &Job,
+        observation: &Observation,
+        tools: &[Tool],
+    ) -> Result<Vec<u32>, TextError> {
+        let Job { task, preamble, .. } = job;
+        let template = self.context.template;
+        let words = observation.text();
+        let seen = (&*words, observation.admissible.as_slice());
+        let text = match self.context.layout {
+            Layout::Concatenated => template.render_concatenated_first(&view(task, seen, &[], 0, 0)),
+            Layout::Windowed => {
+                template.render(&view(task, seen, &[], 0, self.context.history), PromptKind::Full)
+            }
+        };
+        self.prompter().start(&format!("{preamble}{text}"), tools)
     }
 
     /// Requests the next response, or ends the trajectory if that is impossible.
@@ -287,16 +304,17 @@ impl<'a, S: Sampler> Lane<'a, S> {
         let parsed = context.parser.parse(&prompter.whole(&response, first), &live.observation.admissible);
         record_tokens(&mut live, &completion, context.layout);
         let seen = std::mem::take(&mut live.observation);
-        let valid = parsed.valid;
-        let action = parsed.into_action(format!("call_{}", live.trajectory.turns.len()));
+        let (valid, words) = (parsed.valid, parsed.action.clone());
+        live.actions = parsed.into_actions(&format!("call_{}", live.trajectory.turns.len())).into();
+        live.results.clear();
         let turn = Turn {
             observation: seen.text().into_owned(),
             parts: if seen.is_plain() { Vec::new() } else { seen.parts },
             state_key: seen.state_key,
             admissible: seen.admissible,
             response,
-            action: action.text().into_owned(),
-            call: action.call().cloned(),
+            action: words,
+            calls: live.actions.iter().filter_map(Action::call).cloned().collect(),
             valid,
             reward: 0.0,
             shaped_reward: None,
@@ -309,22 +327,28 @@ impl<'a, S: Sampler> Lane<'a, S> {
         };
         live.history.push((turn.observation.clone(), turn.action.clone()));
         live.trajectory.turns.push(turn);
+        self.act(live, completion.finish)
+    }
+
+    /// Carries the first action out that the last response still has.
+    fn act(&mut self, mut live: Live, finish: FinishReason) -> Result<Option<Trajectory>, TrainError> {
+        let action = live.actions.front().cloned().unwrap_or_default();
         match live.environment.take() {
             Some(environment) if !self.instant => {
                 let ticket = self.environments.step(environment, action);
-                self.waiting.insert(ticket, Waiting::Step(Box::new(live), completion.finish));
+                self.waiting.insert(ticket, Waiting::Step(Box::new(live), finish));
                 Ok(None)
             }
             Some(mut environment) => {
                 let outcome = environment.step(&action);
                 live.environment = outcome.is_ok().then_some(environment);
-                self.stepped(live, outcome, completion.finish)
+                self.stepped(live, outcome, finish)
             }
-            None => self.stepped(live, Err(EnvError::NotReset), completion.finish),
+            None => self.stepped(live, Err(EnvError::NotReset), finish),
         }
     }
 
-    /// Records the result of an action and requests the next response.
+    /// Records what an action brought about and carries the next one out, or asks for the next response.
     fn stepped(
         &mut self,
         mut live: Live,
@@ -336,15 +360,23 @@ impl<'a, S: Sampler> Lane<'a, S> {
             Err(error) => return Ok(Some(self.end(live, StopReason::EnvironmentError(error.to_string())))),
         };
         if let Some(turn) = live.trajectory.turns.last_mut() {
-            turn.reward = step.reward;
-            turn.progress = step.progress;
+            turn.reward += step.reward;
+            turn.progress = step.progress.or(turn.progress);
             turn.valid &= step.understood || self.context.valid != Validity::Understood;
         }
         for metric in step.metrics {
             metric.merge_into(&mut live.trajectory.metrics);
         }
         live.trajectory.success = step.success;
-        live.observation = self.prompter().shorten(step.observation, &live.trajectory.task);
+        let mut seen = step.observation;
+        if let Some(Action::Call(call)) = live.actions.pop_front() {
+            live.results.extend(as_result(std::mem::take(&mut seen.parts), &call));
+            if !live.actions.is_empty() && !step.terminated && !step.truncated {
+                return self.act(live, finish);
+            }
+            seen.parts = std::mem::take(&mut live.results);
+        }
+        live.observation = shorten(seen, &live.trajectory.task, self.context.tokenizer);
         if step.terminated {
             return Ok(Some(self.end(live, StopReason::Terminated)));
         }
@@ -392,7 +424,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 let view = view(task, seen, &live.history, turn, context.history);
                 let preamble = &self.jobs[live.job].preamble;
                 let text = context.template.render(&view, PromptKind::Full);
-                self.prompter().start(&format!("{preamble}{text}"))
+                self.prompter().start(&format!("{preamble}{text}"), &live.trajectory.tools)
             }
             Layout::Concatenated => {
                 let mut tokens = live
@@ -402,11 +434,24 @@ impl<'a, S: Sampler> Lane<'a, S> {
                     .map(|sequence| sequence.tokens.clone())
                     .unwrap_or_default();
                 let view = view(task, seen, &[], turn, 0);
-                tokens.extend(self.prompter().between(&view, tokens.last().copied(), finish)?);
+                let calls = live.trajectory.turns.last().map_or(&[][..], |turn| &turn.calls);
+                let results = Results::of(&live.observation, calls);
+                let last = (tokens.last().copied(), finish);
+                tokens.extend(self.prompter().between(&view, &live.trajectory.tools, &results, last)?);
                 Ok(tokens)
             }
         }
     }
+}
+
+fn view<'a>(
+    task: &'a Task,
+    (text, admissible): (&'a str, &'a [String]),
+    history: &'a [(String, String)],
+    turn: usize,
+    window: usize,
+) -> PromptView<'a> {
+    PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
 /// Keeps the ids that were seen and sampled; nothing is ever tokenised a second time.

@@ -14,6 +14,7 @@
 //! | `first_prompts` | the check that first prompts fit the context |
 //! | `faults` | trajectories that ended through no fault of the policy |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
+//! | [`observations`] | observations cut to their length, and as the results of calls |
 
 pub mod actor;
 pub mod branch;
@@ -21,6 +22,7 @@ pub mod engines;
 pub(crate) mod faults;
 pub(crate) mod first_prompts;
 mod lane;
+pub mod observations;
 pub mod pool;
 pub mod prompting;
 pub mod tasks;

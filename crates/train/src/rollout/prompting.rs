@@ -1,19 +1,23 @@
 //! Prompts as tokens: the template's text, and the model's chat format around it if there is one.
 //!
-//! With a chat format, prompts are user messages and responses are replies. A windowed prompt is
-//! its own conversation, so template rules for earlier replies (Qwen3 drops their reasoning) never
-//! apply. A concatenated sequence is one growing conversation that keeps its replies as sampled. A
-//! template with an open reply (Search-R1) makes the whole sequence one reply, with the
-//! observations in it.
+//! With a chat format every prompt is what the user says and every response a reply. A windowed prompt is a
+//! conversation of its own, so what the chat template does to earlier replies (Qwen3's drops their reasoning) never
+//! comes to pass; a concatenated sequence is one conversation that grows and keeps its replies as they were sampled. A template
+//! that keeps the reply open (Search-R1's) makes one reply of the whole sequence, with the observations inside.
+//!
+//! The tools of a world go to a chat template that takes them, and results of calls come back as its messages of the role `tool`.
+//! Elsewhere a prompt begins with a list of the tools, and results are words of the user.
 
 use std::borrow::Cow;
 
-use turnwise_core::{FinishReason, Observation, Part, Reasoning, Task};
-use turnwise_env::parse::ActionParser;
-use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
+use turnwise_core::{FinishReason, Reasoning, Tool, ToolCall};
+use turnwise_env::parse::{ActionParser, Style, calls_of_words};
+use turnwise_env::prompt::{PromptTemplate, PromptView, tool_list};
 use turnwise_text::TextError;
 use turnwise_text::Tokenizer;
-use turnwise_text::chat::ChatFormat;
+use turnwise_text::chat::{self, ChatFormat};
+
+use crate::rollout::observations::Results;
 
 use crate::config::Layout;
 
@@ -29,56 +33,49 @@ pub struct Prompter<'a> {
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of an episode's first turn, with `preamble` before it.
+    /// Returns a prompt that starts a sequence and in which these tools may be called.
     ///
     /// # Errors
-    /// As [`Prompter::start`].
-    pub(crate) fn first(
-        &self,
-        layout: Layout,
-        history: usize,
-        task: &Task,
-        observation: &Observation,
-        preamble: &str,
-    ) -> Result<Vec<u32>, TextError> {
-        let words = observation.text();
-        let seen = (&*words, observation.admissible.as_slice());
-        let text = match layout {
-            Layout::Concatenated => self.template.render_concatenated_first(&view(task, seen, &[], 0, 0)),
-            Layout::Windowed => self.template.render(&view(task, seen, &[], 0, history), PromptKind::Full),
+    /// The chat template refuses the text or the tools, cannot be rendered, or writes calls in another format than the prompt
+    /// template reads. Without a chat format there are none.
+    pub fn start(&self, text: &str, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
+        if let Some(chat) = self.chat_with(tools) {
+            self.check_calls(chat)?;
+            return chat.first(self.tokenizer, &template_tools(tools)?, text);
+        }
+        let listed = match tools {
+            [] => Cow::Borrowed(text),
+            tools => Cow::Owned(format!("{}\n{text}", tool_list(tools))),
         };
-        self.start(&format!("{preamble}{text}"))
-    }
-
-    /// The observation within the task's limit of tokens: the texts are cut where it is reached, before a character that does
-    /// not fit whole.
-    pub(crate) fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
-        let Some(mut room) = task.limits.observation_tokens else { return observation };
-        for part in &mut observation.parts {
-            let (Part::Text { text } | Part::ToolResult { text, .. }) = part else { continue };
-            let tokens = self.tokenizer.encode(text);
-            if tokens.len() > room {
-                *text = whole_text(self.tokenizer, &tokens[..room]);
-            }
-            room = room.saturating_sub(tokens.len());
-        }
-        observation
-    }
-
-    /// A prompt that starts a sequence.
-    ///
-    /// # Errors
-    /// Fails if the chat template rejects the text or cannot be rendered. Without a chat format there are none.
-    pub fn start(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match self.chat {
-            Some(chat) => chat.first(self.tokenizer, text),
+            Some(chat) => chat.first(self.tokenizer, &[], &listed),
             // What this model has seen before every text, as `transformers` and vLLM put it there.
-            None => Ok([self.tokenizer.text_prefix(), &self.tokenizer.encode(text)].concat()),
+            None => Ok([self.tokenizer.text_prefix(), &self.tokenizer.encode(&listed)].concat()),
         }
     }
 
-    /// Tokens that a concatenated sequence gets between a response and the next one: `last` is the response's last
-    /// token, `finish` why it ended.
+    /// The chat format, if its template is given these tools.
+    fn chat_with(&self, tools: &[Tool]) -> Option<&ChatFormat> {
+        let calls = self.template.rules().style == Style::Call && !self.template.keeps_reply_open();
+        self.chat.filter(|chat| calls && !tools.is_empty() && chat.takes_tools())
+    }
+
+    /// Refuses a prompt template that does not read calls as the chat template writes them.
+    fn check_calls(&self, chat: &ChatFormat) -> Result<(), TextError> {
+        let call = chat::Call { id: "call_0", name: "name_of_a_tool", arguments: r#"{"n":1}"# };
+        let written = chat.reply_calling("", &[call])?;
+        let read = ActionParser::new(self.template.rules().clone(), false).parse(&written, &[]).calls;
+        if read.iter().map(|call| call.name.as_str()).eq([call.name]) {
+            return Ok(());
+        }
+        Err(TextError::Chat(format!(
+            "prompt.template reads calls in another format than this model's chat template writes them ({written}); use \"tools\" \
+             for calls in tags, \"tools-llama\" for JSON alone, \"tools-python\" for a Python list, or a template of your own"
+        )))
+    }
+
+    /// Returns the tokens that a concatenated sequence gets between a response and the next one: `last` is the response's last
+    /// token, `finish` why it ended, `results` what came of the calls that it made.
     ///
     /// # Errors
     /// Fails if the chat template cannot continue after a reply, rejects the observation, or closes
@@ -87,9 +84,23 @@ impl Prompter<'_> {
     pub fn between(
         &self,
         view: &PromptView<'_>,
-        last: Option<u32>,
-        finish: FinishReason,
+        tools: &[Tool],
+        results: &Results<'_>,
+        (last, finish): (Option<u32>, FinishReason),
     ) -> Result<Vec<u32>, TextError> {
+        if let Some(chat) = self.chat_with(tools).filter(|_| !results.answered.is_empty()) {
+            let said = PromptView { observation: &results.said, ..*view };
+            let words =
+                (!results.said.is_empty()).then(|| self.template.render_concatenated_next(&said, true));
+            let words = words.as_deref().map(str::trim_start);
+            return chat.next_after_calls(
+                self.tokenizer,
+                &template_tools(tools)?,
+                &results.answered,
+                words,
+                last,
+            );
+        }
         // A reply that stays open goes on after the observation as plain text does.
         if let Some(chat) = self.chat.filter(|_| !self.template.keeps_reply_open()) {
             // The blanks that set an observation off from the text before it mean nothing in a message.
@@ -102,9 +113,42 @@ impl Prompter<'_> {
         Ok(self.tokenizer.encode(&self.template.render_concatenated_next(view, closed)))
     }
 
-    /// Returns a demonstrated response as the model should write it, its end included; `first`: the first
-    /// one of its sequence.
-    pub fn demonstrated(&self, action: &str, first: bool) -> Vec<u32> {
+    /// Returns the calls that a demonstrated action makes in a world with these tools, with the ids that they have in a rollout.
+    pub fn demonstrated_calls(&self, action: &str, turn: usize) -> Vec<ToolCall> {
+        if self.template.rules().style != Style::Call {
+            return Vec::new();
+        }
+        // The observation after several calls does not say which part of it answers which.
+        match calls_of_words(action).as_mut_slice() {
+            [call] => vec![ToolCall { id: format!("call_{turn}"), ..std::mem::take(call) }],
+            _ => Vec::new(),
+        }
+    }
+
+    /// A demonstrated action as the chat template writes calls, if it is given these tools and its form can be read.
+    fn demonstrated_by(&self, chat: &ChatFormat, action: &str) -> Option<String> {
+        let calls = calls_of_words(action);
+        let arguments: Vec<String> = calls.iter().map(|call| call.arguments.to_string()).collect();
+        let written: Vec<chat::Call<'_>> = calls
+            .iter()
+            .zip(&arguments)
+            .map(|(call, arguments)| chat::Call { id: "call_0", name: &call.name, arguments })
+            .collect();
+        let text = chat.reply_calling("", &written).ok()?;
+        let read = ActionParser::new(self.template.rules().clone(), false).parse(&text, &[]);
+        (!calls.is_empty() && read.calls == calls).then_some(text)
+    }
+
+    /// A demonstrated response as the model should write it in a world with these tools, its end included; `first`: the first one
+    /// of its sequence.
+    pub fn demonstrated(&self, action: &str, tools: &[Tool], first: bool) -> Vec<u32> {
+        if let Some(chat) = self.chat_with(tools)
+            && let Some(text) = self.demonstrated_by(chat, action)
+        {
+            let mut ids = self.tokenizer.encode(&after_opening(chat.opening(), &text));
+            ids.push(chat.close());
+            return ids;
+        }
         let text = self.template.response(action);
         let stops = self.template.stop();
         let Some(chat) = self.chat else {
@@ -151,29 +195,9 @@ impl Prompter<'_> {
     }
 }
 
-/// The text of tokens that a cut has left, without the last ones where those are the beginning of a character.
-fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
-    let is_cut = |tokens: &[u32]| {
-        let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
-        let rest = bytes.utf8_chunks().last().map_or(b"".as_slice(), |chunk| chunk.invalid());
-        // What more bytes could make a character of has no length as an error.
-        std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none())
-    };
-    while let Some((_, before)) = tokens.split_last().filter(|_| is_cut(tokens)) {
-        tokens = before;
-    }
-    tokenizer.decode(tokens)
-}
-
-/// The parts of a prompt.
-pub(super) fn view<'a>(
-    task: &'a Task,
-    (text, admissible): (&'a str, &'a [String]),
-    history: &'a [(String, String)],
-    turn: usize,
-    window: usize,
-) -> PromptView<'a> {
-    PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
+/// Tools as chat templates get them.
+fn template_tools(tools: &[Tool]) -> Result<Vec<chat::Tool>, TextError> {
+    tools.iter().map(|tool| chat::Tool::from_json(tool.json())).collect()
 }
 
 /// The rest of a reply after what the chat template has written of it: of a thought that is open there, its rest or its end.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use turnwise_model::{AdapterBase, AdapterFile, SaveOptions, WeightType, save_adapter, save_model_as};
 use turnwise_policy::run_folder::enclosing_run;
-use turnwise_policy::{Policy, base, policy_folder};
+use turnwise_policy::{BaseModel, Policy, base, policy_folder};
 use turnwise_text::GenerationSampling;
 
 use crate::TrainError;
@@ -137,8 +137,8 @@ fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, T
     if !own && !Path::new(&named.name).exists() && !folder.join(&named.name).exists() {
         return Ok(named);
     }
-    let found = found.canonicalize().map_err(|error| TrainError::io(&found, error))?;
-    Ok(AdapterBase { name: found.to_string_lossy().into_owned(), revision: None })
+    // The checksum is of the checkpoint's record alone.
+    Ok(BaseModel::of_folder(&found, 0)?.named())
 }
 
 /// Returns a name next to `out` that no one else uses.

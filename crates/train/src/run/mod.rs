@@ -31,9 +31,10 @@ use crate::learners::decomposer::RunDecomposer;
 use crate::learners::settings::critic_learner;
 use crate::record::checkpoint::{self, CheckpointState};
 use crate::record::directory::{Phase, Position, RunDirectory, RunStatus};
+use crate::record::learning::Learning;
 use crate::record::lock::RunLock;
 use crate::record::log::Logged;
-use crate::record::metrics::MetricsWriter;
+use crate::record::metrics::{MetricsWriter, read_metrics};
 use crate::record::observer::{EvaluationPoint, Event, Observer};
 use crate::record::state::{RL_START, RunState};
 use crate::rollout::actor::Actor;
@@ -41,7 +42,7 @@ use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
 use crate::sft::warm_start::WarmStart;
 use crate::step::queue::RolloutQueue;
-use crate::step::{Method, StepContext, step};
+use crate::step::{Method, StepContext, Stepped, step};
 
 pub use shared_warm_start::{warm_start_of, warm_start_settings};
 pub use start::{Resume, RunParts};
@@ -63,6 +64,8 @@ pub struct Run {
     pub(crate) learners: Learners,
     pub(crate) state: RunState,
     pub(crate) metrics: MetricsWriter,
+    /// What its steps have taught so far; absent before reinforcement learning.
+    pub(crate) learning: Option<Learning>,
     /// Notes of the start, until the log takes them.
     pub(crate) notes: Vec<String>,
     /// No other process works on it while this is there: from the start, or from the resume, to the end of
@@ -86,7 +89,12 @@ impl Run {
         self.learners.policy.weights()
     }
 
-    /// Runs all remaining work, or stops at the next safe point once `stop` is set.
+    /// Returns why nothing was trained, at the end of a run without an update.
+    pub fn nothing_trained(&self) -> Option<String> {
+        self.learning.as_ref()?.nothing_trained(&self.config)
+    }
+
+    /// Does all that is left to do, or stops at the next safe place once `stop` is set.
     ///
     /// # Errors
     /// Fails with the error that ended the run. `status.json` then has `failed` and the reason, and
@@ -96,7 +104,7 @@ impl Run {
             Some(lock) => lock,
             None => RunLock::take(self.directory.root())?,
         };
-        self.directory.set_status(RunStatus::Running, self.state.position)?;
+        self.set_status(RunStatus::Running)?;
         let mut observer = Logged::open(&self.directory, observer, &std::mem::take(&mut self.notes))?;
         let end = match self.phases(&mut observer, stop) {
             Ok(end) => end,
@@ -107,9 +115,19 @@ impl Run {
             }
         };
         let status = if end == RunEnd::Finished { RunStatus::Finished } else { RunStatus::Interrupted };
-        self.directory.set_status(status, self.state.position)?;
+        self.set_status(status)?;
         drop(lock);
         Ok(end)
+    }
+
+    /// Records the run's state, and what it warns of.
+    fn set_status(&self, state: RunStatus) -> Result<(), TrainError> {
+        let learning = self.learning.as_ref();
+        let mut warnings = learning.map(|learning| learning.warnings(&self.config)).unwrap_or_default();
+        if state == RunStatus::Finished {
+            warnings.extend(self.nothing_trained());
+        }
+        self.directory.set_status(state, self.state.position, warnings)
     }
 
     fn phases(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
@@ -178,12 +196,18 @@ impl Run {
             self.learners.policy.set_reference(&self.directory.checkpoints().join(RL_START.label()))?;
         }
         observer.event(Event::Stage("reinforcement learning"));
+        let before = read_metrics(&self.directory.path("metrics.jsonl"))?;
+        let before = before.iter().filter(|line| line.phase == Phase::Rl).map(|line| &line.metrics);
+        let mut learning = Learning::new(&self.config, before)?;
+        // Those of before the resume were said then.
+        learning.new_warnings(&self.config);
+        self.learning = Some(learning);
         while self.state.position.step < total {
             let method =
                 Method { config: &self.config, pipeline: &pipeline, loss: &loss, embedder: &*embedder };
             let mut context =
                 StepContext { directory: &self.directory, rollouts: &mut rollouts, observer, stop };
-            let Some(metrics) =
+            let Some(Stepped { metrics, unread }) =
                 step(&self.actor, &mut self.learners, &mut self.state, &method, &mut context)?
             else {
                 return self.interrupted(observer);
@@ -191,6 +215,12 @@ impl Run {
             let position = self.state.position;
             self.metrics.write(position, &metrics)?;
             observer.event(Event::Step { position, total, metrics: &metrics });
+            if let Some(learning) = &mut self.learning {
+                learning.push(&metrics, unread);
+                for warning in learning.new_warnings(&self.config) {
+                    observer.event(Event::Note(format!("warning: {warning}")));
+                }
+            }
             let every = self.config.train.checkpoint_every;
             let stopping = stop.load(Ordering::Relaxed);
             if position.step == total || stopping || (every > 0 && position.step.is_multiple_of(every)) {
@@ -299,7 +329,7 @@ impl Run {
             kept.extend(best::read(&self.directory)?.map(|best| best.position));
         }
         checkpoint::prune(&self.directory, self.state.position, self.config.train.keep_last, &kept)?;
-        self.directory.set_status(RunStatus::Running, self.state.position)?;
+        self.set_status(RunStatus::Running)?;
         observer.event(Event::Checkpoint(&written.path));
         Ok(())
     }

@@ -216,7 +216,8 @@ impl Run {
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = std::mem::take(&mut observer.notes);
-        Ok(Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) })
+        let (learning, lock) = (None, Some(lock));
+        Ok(Self { config, directory, actor, learners, state, metrics, learning, notes, lock })
     }
 }
 

@@ -114,7 +114,8 @@ impl Run {
         })?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = Vec::new();
-        let mut run = Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) };
+        let (learning, lock) = (None, Some(lock));
+        let mut run = Self { config, directory, actor, learners, state, metrics, learning, notes, lock };
         run.begin_critic()?;
         run.save(observer)?;
         run.notes = std::mem::take(&mut observer.notes);
@@ -204,7 +205,8 @@ impl Run {
         observer.event(Event::Note(format!("resuming at {}", position.label())));
         let learners = Learners { policy, critic, decomposer };
         let notes = std::mem::take(&mut observer.notes);
-        Ok(Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) })
+        let (learning, lock) = (None, Some(lock));
+        Ok(Self { config, directory, actor, learners, state, metrics, learning, notes, lock })
     }
 }
 

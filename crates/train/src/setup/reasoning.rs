@@ -42,5 +42,5 @@ pub(super) fn stop_in_reasoning<'t>(
         return None;
     }
     let end = format!("\n{}\n\n", tags.close);
-    template.stop().iter().map(String::as_str).find(|stop| end.contains(stop))
+    template.stop_in_chat().iter().map(String::as_str).find(|stop| end.contains(stop))
 }

@@ -2,12 +2,13 @@
 
 pub(crate) mod warm_start;
 
-use turnwise_core::{FinishReason, Purpose, Seed, TokenSequence, TurnSpan};
+use turnwise_core::{FinishReason, Observation, Part, Purpose, Seed, TokenSequence, ToolCall, TurnSpan};
 use turnwise_env::demonstration::Demonstration;
 use turnwise_env::prompt::{PromptKind, PromptView};
 use turnwise_text::TextError;
 
 use crate::config::Layout;
+use crate::rollout::observations::Results;
 use crate::rollout::prompting::Prompter;
 
 /// One demonstration as the learner sees it.
@@ -65,7 +66,7 @@ pub fn sequences(
     history: usize,
     max_context: usize,
 ) -> Result<Vec<SftSequence>, TextError> {
-    let template = prompter.template;
+    let (template, tools) = (prompter.template, demonstration.tools.as_slice());
     let mut pairs: Vec<(String, String)> = Vec::new();
     let mut whole = Builder::default();
     let mut windows = Vec::new();
@@ -81,17 +82,25 @@ pub fn sequences(
         match layout {
             Layout::Concatenated => {
                 let prompt = if index == 0 {
-                    prompter.start(&template.render_concatenated_first(&view))?
+                    prompter.start(&template.render_concatenated_first(&view), tools)?
                 } else {
-                    prompter.between(&view, whole.tokens.last().copied(), FinishReason::Stop)?
+                    let calls =
+                        prompter.demonstrated_calls(&demonstration.turns[index - 1].action, index - 1);
+                    let seen = result_of(&calls, &turn.observation);
+                    let last = (whole.tokens.last().copied(), FinishReason::Stop);
+                    prompter.between(&view, tools, &Results::of(&seen, &calls), last)?
                 };
                 whole.push(prompt, false, true);
-                whole.push(prompter.demonstrated(&turn.action, index == 0), turn.imitate, turn.imitate);
+                whole.push(
+                    prompter.demonstrated(&turn.action, tools, index == 0),
+                    turn.imitate,
+                    turn.imitate,
+                );
             }
             Layout::Windowed if turn.imitate => {
                 let mut window = Builder::default();
-                window.push(prompter.start(&template.render(&view, PromptKind::Full))?, false, true);
-                window.push(prompter.demonstrated(&turn.action, true), true, true);
+                window.push(prompter.start(&template.render(&view, PromptKind::Full), tools)?, false, true);
+                window.push(prompter.demonstrated(&turn.action, tools, true), true, true);
                 windows.extend(window.finish(max_context));
             }
             Layout::Windowed => {}
@@ -104,7 +113,16 @@ pub fn sequences(
     })
 }
 
-/// Sequences of each update: shuffled again every pass, filled up to a number of tokens.
+/// The observation after a demonstrated action as the result of its call, if it made one.
+fn result_of(calls: &[ToolCall], text: &str) -> Observation {
+    let mut seen = Observation::new(text);
+    if let [call] = calls {
+        seen.parts = vec![Part::ToolResult { call_id: call.id.clone(), text: text.to_owned() }];
+    }
+    seen
+}
+
+/// Sequences of each update: shuffled anew every pass, filled up to a number of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchPlan {
     batches: Vec<Vec<usize>>,

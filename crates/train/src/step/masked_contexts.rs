@@ -46,8 +46,8 @@ impl MaskedPrompts<'_> {
             admissible: &data.admissible,
             step: turn,
         };
-        let mut tokens =
-            self.prompter.start(&self.prompter.template.render(&view, PromptKind::Masked(self.mask)))?;
+        let text = self.prompter.template.render(&view, PromptKind::Masked(self.mask));
+        let mut tokens = self.prompter.start(&text, &trajectory.tools)?;
         let start = tokens.len();
         tokens.extend_from_slice(&data.response_ids);
         let span = TurnSpan { turn, start, end: tokens.len() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use turnwise_core::{Batch, LOG_RATIO_BOUNDS, PerTurn, TokenSequence, Trajectory};
+use turnwise_core::{Batch, LOG_RATIO_BOUNDS, PerTurn, TokenSequence, Trajectory, Turn};
 use turnwise_env::parse::inadmissible_rate;
 use turnwise_objective::Loss;
 
@@ -43,9 +43,9 @@ impl StepMetrics {
         self.seconds.iter().find(|(known, _)| *known == stage).map_or(0.0, |&(_, seconds)| seconds)
     }
 
-    /// The rollout's numbers.
-    pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64) {
-        rollout(&mut self.metrics, batch);
+    /// The rollout's numbers; `longest`: the limit of a response's tokens.
+    pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64, longest: usize) {
+        rollout(&mut self.metrics, batch, longest);
         self.metrics.0.append(&mut sampled.0);
         self.metrics.set("rollout/mismatch_kl", mismatch_kl);
     }
@@ -137,9 +137,8 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Adds metrics of the trained batch. Success and rewards of all samples come from the sampling
-/// stage.
-fn rollout(metrics: &mut Metrics, batch: &Batch) {
+/// Metrics of the batch that is trained on; success and rewards of all that was sampled come from the sampling.
+fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
     let share = |flag: bool| f64::from(u8::from(flag));
@@ -153,6 +152,18 @@ fn rollout(metrics: &mut Metrics, batch: &Batch) {
         mean(trajectories().map(|trajectory| trajectory.response_tokens() as f64)),
     );
     metrics.set("rollout/invalid_rate", mean(turns().map(|turn| share(!turn.valid))));
+    metrics.set(
+        "rollout/equal_return_frac",
+        mean(batch.groups.iter().map(|group| share(group.has_equal_returns()))),
+    );
+    // A token fewer is a response that ended by itself.
+    let cut_off = |trajectory: &Trajectory, turn: &Turn| {
+        let limit = trajectory.task.limits.response_tokens.map_or(longest, |limit| limit.min(longest));
+        share(turn.response_ids.len() >= limit)
+    };
+    let cut_off = trajectories()
+        .flat_map(|trajectory| trajectory.turns.iter().map(move |turn| cut_off(trajectory, turn)));
+    metrics.set("rollout/truncated_rate", mean(cut_off));
     if let Some(rate) = inadmissible_rate(turns()) {
         metrics.set("rollout/inadmissible_rate", rate);
     }

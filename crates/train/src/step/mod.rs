@@ -33,6 +33,7 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::learners::Learners;
 use crate::record::directory::{Position, RunDirectory};
+use crate::record::learning::unread_response;
 use crate::record::metrics::Metrics;
 use crate::record::observer::Observer;
 use crate::record::state::RunState;
@@ -61,14 +62,22 @@ pub(crate) struct StepContext<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// Returns one rollout and its updates; `None` when it was stopped before anything changed.
+/// What came of a step.
+pub(crate) struct Stepped {
+    /// Its numbers.
+    pub(crate) metrics: Metrics,
+    /// A response that is no valid action, where there is one.
+    pub(crate) unread: Option<String>,
+}
+
+/// One rollout and its updates; `None` when it was stopped before anything changed.
 pub(crate) fn step(
     actor: &Actor,
     learners: &mut Learners,
     state: &mut RunState,
     method: &Method<'_>,
     context: &mut StepContext<'_>,
-) -> Result<Option<Metrics>, TrainError> {
+) -> Result<Option<Stepped>, TrainError> {
     let (config, at) = (method.config, state.position.step);
     let mut record = StepMetrics::default();
     let StepContext { rollouts, observer, .. } = context;
@@ -81,7 +90,7 @@ pub(crate) fn step(
     sampled.overflows.warn(at, config, *observer);
     record.timed("passes", || fill_entropies(&mut batch, method, learners.policy.as_mut()))?;
     let mismatch = record.timed("passes", || mismatch(learners.policy.as_mut(), &batch))?;
-    record.sampled(&batch, sampled.metrics, mismatch);
+    record.sampled(&batch, sampled.metrics, mismatch, config.rollout.max_response_tokens);
 
     let loss = method.loss.with_kl_coef(state.kl_coef)?;
     let shaped = record.timed("rewards", || shape_rewards(&mut batch, &loss, config, learners))?;
@@ -108,7 +117,7 @@ pub(crate) fn step(
     state.kl_coef = report.next_kl_coef(&loss, shaped.reference_kl).unwrap_or(state.kl_coef);
     state.tasks_drawn += sampled.drawn;
     state.position = done;
-    Ok(Some(metrics))
+    Ok(Some(Stepped { metrics, unread: unread_response(&batch) }))
 }
 
 /// Writes the trajectories of a step. Trajectories that were not trained on are last, each in its

@@ -22,6 +22,7 @@ mod rollout;
 mod search;
 mod shared_warm_start;
 mod staleness;
+mod tools;
 mod warning;
 mod webshop;
 mod worlds;

@@ -182,3 +182,36 @@ fn a_selection_that_keeps_no_group_is_noted() {
     let kept = train(short(&["train.steps=1"])).unwrap();
     assert!(!kept.notes.iter().any(|said| said.contains("rollout.selection")), "{:?}", kept.notes);
 }
+
+/// The code blocks of a language in a page of the guide.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("```{language}\n");
+    page.split(&fence).skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block).collect()
+}
+
+#[test]
+fn what_the_guide_prints_learns_when_it_is_copied() {
+    if !python() {
+        return;
+    }
+    let page = std::fs::read_to_string(root().join("docs/worlds/process.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (world, settings) = (blocks(&page, "python")[0], blocks(&page, "toml")[0]);
+    assert!(world.contains("serve(Guess") && settings.contains("command = [\"python3\", \"guess.py\"]"));
+    std::fs::write(at("guess.py"), world).unwrap();
+    std::fs::write(at("guess.toml"), settings).unwrap();
+    let helper = "examples/python_environment/turnwise_env.py";
+    std::fs::copy(root().join(helper), at("turnwise_env.py")).unwrap();
+    let overrides = vec![format!("env.directory=\"{}\"", folder.path().display())];
+    let config = load(&ConfigSource { files: vec![at("guess.toml")], overrides, ..ConfigSource::default() });
+    let played = train(config.unwrap()).unwrap();
+    let of = |tag: &str| -> Vec<f64> {
+        let rl = played.metrics.iter().filter(|line| line.phase == turnwise_train::Phase::Rl);
+        rl.filter_map(|line| line.metrics.get(tag)).collect()
+    };
+    let (rates, updates) = (of("train/success_rate"), of("train/updates"));
+    let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
+    assert!(mean(&rates[25..]) > mean(&rates[..3]) + 0.1, "{rates:?}");
+    assert!(updates[0] > 0.0, "{updates:?}");
+}

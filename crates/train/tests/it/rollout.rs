@@ -393,7 +393,7 @@ fn structured_calls_reach_the_world_and_the_trajectory() {
         played.turns.iter().map(|turn| (turn.action.as_str(), turn.valid)).collect();
     assert_eq!(turns, [(r#"f({"n":1})"#, true), ("g({})", true), ("f", false)]);
     let ids: Vec<Option<&str>> =
-        played.turns.iter().map(|turn| turn.call.as_ref().map(|call| call.id.as_str())).collect();
+        played.turns.iter().map(|turn| turn.calls.first().map(|call| call.id.as_str())).collect();
     assert_eq!(ids, [Some("call_0"), Some("call_1"), None]);
     assert_eq!(played.turns[1].observation, r#"call_0 f {"n":1}"#);
     assert_eq!(played.turns[2].observation, "call_1 g {}");

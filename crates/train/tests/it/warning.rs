@@ -89,3 +89,28 @@ fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
     assert!(refused(&format!("rollout.max_context={shortest}")).is_err());
     assert!(refused(&format!("rollout.max_context={}", shortest + 1)).is_ok());
 }
+
+#[test]
+fn a_run_that_trains_nothing_says_so_with_the_causes() {
+    use turnwise_train::RunDirectory;
+    use turnwise_train::record::directory::Status;
+
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    // Random weights and no warm start: no response is an action, and no game is solved.
+    let settings = ["train.steps=6", "rollout.max_response_tokens=4", "train.skip_zero_advantage=true"];
+    let config = common::config(Some("grpo"), &settings).unwrap();
+    let mut run = Run::start(config, &root, &mut Notes::default()).unwrap();
+    let mut notes = Notes::default();
+    run.train(&mut notes, &AtomicBool::new(false)).unwrap();
+    let warned: Vec<&String> =
+        notes.0.iter().filter(|note| note.starts_with("warning: the last 5 steps")).collect();
+    assert!(warned.len() == 1 && warned[0].contains("random weights"), "{:?}", notes.0);
+    let status: Status = RunDirectory::open(&root).unwrap().read_json("status.json").unwrap();
+    assert!(status.warnings[0].starts_with("the last 5 steps had no update"), "{:?}", status.warnings);
+    let reason = run.nothing_trained().unwrap();
+    assert!(reason.starts_with("trained 0 updates in 6 steps"), "{reason}");
+    assert_eq!(status.warnings.last(), Some(&reason));
+    let (notes, _) = trained(&[]);
+    assert!(notes.iter().all(|note| !note.contains("the last 5 steps")), "{notes:?}");
+}

@@ -68,6 +68,9 @@ fn run(source: &Source, directory: &RunDirectory) -> anyhow::Result<String> {
     let lines = read_metrics(&directory.path("metrics.jsonl"))?;
     if let Ok(status) = directory.read_json::<Status>("status.json") {
         let _ = write!(body, "<p class=\"status\">{}</p>", escape(&state(&status, lines.last())));
+        for warning in &status.warnings {
+            let _ = write!(body, "<p class=\"note\">Warning: {}</p>", escape(warning));
+        }
     }
     let config = std::fs::read_to_string(directory.path("config.toml")).unwrap_or_default();
     if let Ok(method) = explain::of_config(&config) {

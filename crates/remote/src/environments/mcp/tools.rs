@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
-use turnwise_core::{Action, ToolCall};
+use turnwise_core::{Action, Tool, ToolCall};
 
 use super::settings::McpConfig;
 use crate::environments::error::ServerError;
 use crate::environments::schema::Fields;
-use crate::environments::text::{plain, tool_list};
+use crate::environments::text::plain;
 
 /// The tools that a policy may call.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
-    shown: Vec<Value>,
-    /// Tool names, with their argument fields if declared.
+    shown: Vec<Tool>,
+    /// Names, and the fields of the arguments where the tool says them.
     known: Vec<(String, Option<Fields>)>,
     answer: String,
 }
@@ -72,12 +72,14 @@ impl Tools {
         }));
         let fields = |tool: &Value| Fields::read(tool.get("inputSchema")?, "");
         let known = shown.iter().map(|tool| (name_of(tool).to_owned(), fields(tool))).collect();
+        let shown = shown.iter().map(|tool| Tool::from_json(&tool.to_string())).collect::<Result<_, _>>();
+        let shown = shown.map_err(|error| ServerError::Answer(error.to_string()))?;
         Ok(Self { shown, known, answer: config.answer_tool.clone() })
     }
 
-    /// Returns the list that a policy reads.
-    pub(super) fn list(&self) -> String {
-        tool_list(&self.shown)
+    /// The tools as a policy is shown them.
+    pub(super) fn shown(&self) -> &[Tool] {
+        &self.shown
     }
 
     /// Returns the request of an action: a call, or its words `name({..})`, or the JSON object of one.
@@ -87,7 +89,7 @@ impl Tools {
     pub(super) fn read(&self, action: &Action) -> Result<Asked, String> {
         let ToolCall { name, arguments, .. } = match action {
             Action::Call(call) => call.clone(),
-            Action::Text { text } => {
+            Action::Text { text } | Action::Malformed { text, .. } => {
                 written(text.trim()).ok_or("it is no JSON object with `name` and `arguments`")?
             }
         };
@@ -159,14 +161,17 @@ mod tests {
             let error = tools.read(&Action::from(text)).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        assert!(tools.list().contains("\"add\"") && !tools.list().contains("check"));
+        let names: Vec<&str> = tools.shown().iter().map(Tool::name).collect();
+        assert_eq!(names, ["add", "answer"]);
+        assert!(tools.shown()[0].json().contains(r#""parameters":{"properties":{"a":{"type":"integer"}}"#));
     }
 
     #[test]
     fn settings_choose_tools() {
         let chosen = McpConfig { tools: vec!["check".into()], ..McpConfig::default() };
-        let list = tools(&chosen).list();
-        assert!(list.contains("\"check\"") && !list.contains("\"add\""));
+        let tools = tools(&chosen);
+        let names: Vec<&str> = tools.shown().iter().map(Tool::name).collect();
+        assert_eq!(names, ["check", "answer"]);
         for (config, expected) in [
             (
                 McpConfig { tools: vec!["sub".into()], ..McpConfig::default() },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet};
+use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet, Tool};
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations};
 use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
 use turnwise_settings::Problem;
@@ -253,7 +253,11 @@ impl Environment for McpEnvironment {
         let rules = rules(task).map_err(|_| EnvError::UnknownTask(task.id.clone()))?;
         let max_turns = task.limits.turns_within(self.served.max_turns);
         self.episode = Some(self.served.begin(rules, max_turns).map_err(ServerError::of_reset)?);
-        Ok(Observation::new(self.served.tools.list()))
+        Ok(Observation::default())
+    }
+
+    fn tools(&self) -> &[Tool] {
+        self.served.tools.shown()
     }
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
@@ -263,7 +267,11 @@ impl Environment for McpEnvironment {
         let cut_off = episode.turns >= episode.max_turns;
         let mut answer = None;
         let (text, understood) = match served.tools.read(action) {
-            Err(reason) => (format!("That is no call of a tool: {reason}."), false),
+            // The policy's template says best what is wrong with a call of another form.
+            Err(reason) => match action {
+                Action::Malformed { error, .. } => (error.clone(), false),
+                _ => (format!("That is no call of a tool: {reason}."), false),
+            },
             Ok(Asked::Answer(given)) => {
                 answer = Some(given);
                 (String::new(), true)

@@ -64,7 +64,8 @@ impl ActionSchema {
                 Value::Object(arguments) => self.object(arguments.clone()),
                 _ => Err("the arguments are not a JSON object".to_owned()),
             },
-            Action::Text { text } => self.written(text.trim()),
+            Action::Malformed { error, .. } if self.calls_tools => Err(error.clone()),
+            Action::Text { text } | Action::Malformed { text, .. } => self.written(text.trim()),
         }
     }
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskLimits, TaskSet};
+use turnwise_core::{
+    Action, EnvError, Environment, Observation, Seed, Step, Task, TaskLimits, TaskSet, Tool,
+};
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations};
 use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
 
@@ -19,7 +21,7 @@ use crate::environments::demonstrations::{demonstrate, keep};
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
 use crate::environments::tasks::{Splits, read_splits};
-use crate::environments::text::{cut, plain, tool_list};
+use crate::environments::text::{cut, plain};
 use crate::http::{Http, api_key, seconds};
 use crate::thread::RequestThread;
 
@@ -302,6 +304,7 @@ struct OpenEnvEnvironment {
 struct Episode {
     session: Session,
     slot: Slot,
+    tools: Vec<Tool>,
     turns: usize,
     total: f64,
     /// The actions offered at the last observation, seen again when a text is not an action.
@@ -327,23 +330,23 @@ impl Environment for OpenEnvEnvironment {
         self.close();
         let message = wire::reset(&self.arguments(task, seed));
         let (slot, session, seen) = self.served.begin(&message).map_err(ServerError::of_reset)?;
-        let mut observation = self.served.observation(&seen.fields);
+        let observation = self.served.observation(&seen.fields);
+        let mut tools = Vec::new();
         if self.served.schema.calls_tools {
             let listed = self.served.ask(&session, wire::list_tools());
-            let tools = match listed.map_err(|error| error.of_server(slot.server).of_reset())? {
+            let failed = |reason: String| EnvError::Other(format!("env.urls[{}]: {reason}", slot.server));
+            let listed = match listed.map_err(|error| error.of_server(slot.server).of_reset())? {
                 Answer::Mcp(result) => {
                     result.get("tools").and_then(Value::as_array).cloned().unwrap_or_default()
                 }
-                other => {
-                    let reason = format!("env.urls[{}]: it cannot list its tools: {other:?}", slot.server);
-                    return Err(EnvError::Other(reason));
-                }
+                other => return Err(failed(format!("it cannot list its tools: {other:?}"))),
             };
-            let text = format!("{}\n{}", tool_list(&tools), observation.text());
-            observation = Observation::new(text).with_admissible(observation.admissible);
+            for tool in listed {
+                tools.push(Tool::from_json(&tool.to_string()).map_err(|error| failed(error.to_string()))?);
+            }
         }
         let admissible = observation.admissible.clone();
-        self.episode = Some(Episode { session, slot, turns: 0, total: 0.0, admissible });
+        self.episode = Some(Episode { session, slot, tools, turns: 0, total: 0.0, admissible });
         Ok(observation)
     }
 
@@ -392,6 +395,10 @@ impl Environment for OpenEnvEnvironment {
                 Err(error.of_server(episode.slot.server).into())
             }
         }
+    }
+
+    fn tools(&self) -> &[Tool] {
+        self.episode.as_ref().map_or(&[], |episode| &episode.tools)
     }
 
     fn close(&mut self) {

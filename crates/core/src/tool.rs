@@ -1,0 +1,154 @@
+//! Tools: the functions that a world lets its policy call.
+
+use std::fmt::Write as _;
+
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Error of a tool that is not a function with a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a tool: {0}")]
+pub struct ToolError(String);
+
+/// A function that the policy may call, in the form of OpenAI's interface:
+/// `{"type": "function", "function": {"name": .., "description": .., "parameters": <JSON Schema>}}`.
+///
+/// It is kept as JSON text: chat templates print tools as they are written, so the order of the keys counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tool {
+    name: String,
+    json: String,
+}
+
+#[derive(Deserialize)]
+struct Wrapped<'a> {
+    #[serde(borrow)]
+    function: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+    /// MCP calls it `inputSchema`.
+    #[serde(default, borrow, alias = "inputSchema", alias = "input_schema")]
+    parameters: Option<&'a RawValue>,
+}
+
+impl Tool {
+    /// Reads a tool: OpenAI's form, the object under its `function` alone, or MCP's form (`inputSchema`).
+    ///
+    /// # Errors
+    /// The text is not JSON, or no object with a `name`, or its parameters are not an object.
+    pub fn from_json(text: &str) -> Result<Self, ToolError> {
+        let fail = |reason: String| ToolError(format!("{reason} in {}", text.trim()));
+        let read = |error: serde_json::Error| fail(error.to_string());
+        let wrapped = serde_json::from_str::<Wrapped<'_>>(text).map_err(read)?.function;
+        let function: Function<'_> =
+            serde_json::from_str(wrapped.map_or(text, RawValue::get)).map_err(read)?;
+        if function.name.trim().is_empty() {
+            return Err(fail("`name` is empty".to_owned()));
+        }
+        let parameters = function.parameters.map_or(r#"{"type":"object","properties":{}}"#, RawValue::get);
+        if !parameters.trim_start().starts_with('{') {
+            return Err(fail("the parameters must be a JSON Schema, an object".to_owned()));
+        }
+        let json = if wrapped.is_some() {
+            compact(text)
+        } else {
+            let quoted = |text: &str| serde_json::Value::from(text).to_string();
+            let mut json = format!(r#"{{"type":"function","function":{{"name":{}"#, quoted(&function.name));
+            if let Some(description) = &function.description {
+                // Writing into a string cannot fail.
+                let _ = write!(json, r#","description":{}"#, quoted(description));
+            }
+            let _ = write!(json, r#","parameters":{}}}}}"#, compact(parameters));
+            json
+        };
+        Ok(Self { name: function.name, json })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tool as JSON on one line, its keys in the order in which they were written.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+}
+
+/// JSON without the white space between its parts.
+fn compact(json: &str) -> String {
+    let (mut quoted, mut escaped) = (false, false);
+    json.chars()
+        .filter(|&character| {
+            let keep = quoted || !character.is_ascii_whitespace();
+            match character {
+                '"' if !escaped => quoted = !quoted,
+                _ => {}
+            }
+            escaped = quoted && character == '\\' && !escaped;
+            keep
+        })
+        .collect()
+}
+
+impl Serialize for Tool {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        RawValue::from_string(self.json.clone()).map_err(S::Error::custom)?.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tool {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let json = Box::<RawValue>::deserialize(from)?;
+        Self::from_json(json.get()).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADD: &str = r#"{"type":"function","function":{"name":"add","description":"a \"sum\" ","parameters":{"type":"object","properties":{"b":{"type":"integer"},"a":{}}}}}"#;
+
+    #[test]
+    fn tools_are_read_in_three_forms_and_keep_the_order_of_their_keys() {
+        let inner = r#"{"name": "add", "description": "a \"sum\" ",
+            "parameters": {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}}"#;
+        let forms = [
+            ADD.to_owned(),
+            format!("{{\"type\": \"function\",\n \"function\": {inner}}}"),
+            inner.to_owned(),
+            inner.replace("parameters", "inputSchema"),
+        ];
+        for form in &forms {
+            let tool = Tool::from_json(form).unwrap();
+            assert_eq!((tool.name(), tool.json()), ("add", ADD), "{form}");
+        }
+        let tools: Vec<Tool> = serde_json::from_str(&format!("[{}]", forms.join(","))).unwrap();
+        assert_eq!(serde_json::to_string(&tools).unwrap(), format!("[{}]", [ADD; 4].join(",")));
+        let bare = Tool::from_json(r#"{"name":"stop"}"#).unwrap();
+        assert!(bare.json().ends_with(r#""parameters":{"type":"object","properties":{}}}}"#), "{bare:?}");
+    }
+
+    #[test]
+    fn what_is_not_a_tool_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("add", "expected value"),
+            ("[]", "invalid"),
+            (r#"{"type": "function"}"#, "missing field `name`"),
+            (r#"{"function": {"description": "x"}}"#, "missing field `name`"),
+            (r#"{"name": " "}"#, "`name` is empty"),
+            (r#"{"name": "f", "parameters": [1]}"#, "JSON Schema"),
+        ] {
+            let error = Tool::from_json(text).unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains(text), "{error}");
+        }
+    }
+}

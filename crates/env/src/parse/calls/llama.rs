@@ -1,0 +1,45 @@
+//! JSON objects without tags, as Llama 3 writes calls.
+
+use serde_json::Value;
+use turnwise_core::ToolCall;
+
+use super::json;
+
+/// Text before calls of tools that Llama 3 was trained with.
+const PYTHON_TAG: &str = "<|python_tag|>";
+
+/// Returns the calls that an answer consists of: JSON objects one after the other, with semicolons between them or not, or a
+/// JSON list of objects. An answer that begins otherwise has none.
+pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
+    let text = answer.trim();
+    let tagged = text.strip_prefix(PYTHON_TAG);
+    let text = tagged.unwrap_or(text).trim_start();
+    let list = text.strip_prefix('[').is_some_and(|rest| rest.trim_start().starts_with('{'));
+    if tagged.is_none() && !list && !text.starts_with('{') {
+        return Ok(Vec::new());
+    }
+    let mut calls = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        match values.next() {
+            Some(Ok(Value::Array(several))) => {
+                for value in several {
+                    calls.push(json::call(value)?);
+                }
+            }
+            Some(Ok(value)) => calls.push(json::call(value)?),
+            Some(Err(_)) if calls.is_empty() => return Err("the call is not JSON"),
+            Some(Err(_)) => return Err("there is something other than a call after a call"),
+            None => break,
+        }
+        rest = rest.get(values.byte_offset()..).unwrap_or_default().trim_start();
+        rest = rest.strip_prefix(';').unwrap_or(rest).trim_start();
+    }
+    if calls.is_empty() { Err("the call is not JSON") } else { Ok(calls) }
+}
+
+/// Returns calls with semicolons between them.
+pub(super) fn write(calls: &[ToolCall]) -> String {
+    calls.iter().map(|call| json::object(call, "parameters")).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,125 @@
+//! Observations between a world and its prompts: cut to their length, and as the results of the calls that they answer.
+
+use turnwise_core::{Observation, Part, Task, ToolCall};
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::Answered;
+
+/// Returns the observation within the task's limit of tokens: the texts are cut where it is reached, before a character that does
+/// not fit whole.
+pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tokenizer) -> Observation {
+    let Some(mut room) = task.limits.observation_tokens else { return observation };
+    for part in &mut observation.parts {
+        let (Part::Text { text } | Part::ToolResult { text, .. }) = part else { continue };
+        let tokens = tokenizer.encode(text);
+        if tokens.len() > room {
+            *text = whole_text(tokenizer, &tokens[..room]);
+        }
+        room = room.saturating_sub(tokens.len());
+    }
+    observation
+}
+
+/// Returns an observation's parts as the answer to a call: its words are the call's result, unless the world says itself which
+/// part of them that is.
+pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
+    let named = |part: &Part| matches!(part, Part::ToolResult { call_id, .. } if *call_id == call.id);
+    if parts.iter().any(named) {
+        return parts;
+    }
+    let seen = Observation { parts, ..Observation::default() };
+    let text = seen.text().into_owned();
+    let rest = seen.parts.into_iter().filter(|part| part.text().is_none());
+    std::iter::once(Part::ToolResult { call_id: call.id.clone(), text }).chain(rest).collect()
+}
+
+/// What came of a response that made calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Results<'a> {
+    /// The results of its calls.
+    pub answered: Vec<Answered<'a>>,
+    /// What the world said besides.
+    pub said: String,
+}
+
+impl<'a> Results<'a> {
+    /// Returns the results in an observation of the calls that it answers; none where it answers no call.
+    pub fn of(observation: &'a Observation, calls: &'a [ToolCall]) -> Self {
+        let mut results = Self::default();
+        for part in &observation.parts {
+            match part {
+                Part::ToolResult { call_id, text } => {
+                    let name = calls.iter().find(|call| call.id == *call_id).map_or("", |call| &call.name);
+                    results.answered.push(Answered { id: call_id, name, text });
+                }
+                part => {
+                    let text = part.text().unwrap_or_default();
+                    if !results.said.is_empty() && !text.is_empty() {
+                        results.said.push('\n');
+                    }
+                    results.said.push_str(text);
+                }
+            }
+        }
+        results
+    }
+}
+
+/// The text of tokens that a cut has left, without the last ones where those are the beginning of a character.
+fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
+    let is_cut = |tokens: &[u32]| {
+        let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
+        let rest = bytes.utf8_chunks().last().map_or(b"".as_slice(), |chunk| chunk.invalid());
+        // What more bytes could make a character of has no length as an error.
+        std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none())
+    };
+    while let Some((_, before)) = tokens.split_last().filter(|_| is_cut(tokens)) {
+        tokens = before;
+    }
+    tokenizer.decode(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::ImageHandle;
+    use turnwise_text::TokenizerConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_cut_text_ends_with_a_whole_character() {
+        // Tokens are bytes.
+        let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
+        let ids = tokenizer.encode("né日🦙\u{fffd}x");
+        let cut = |room: usize| whole_text(&tokenizer, &ids[..room]);
+        let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
+        let found: Vec<String> = (0..expected.len()).map(cut).collect();
+        assert_eq!(found, expected);
+        // A character that says that there was none is whole, and bytes that are no text further before change nothing.
+        assert_eq!(cut(13), "né日🦙\u{fffd}");
+        assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
+        let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();
+        assert_eq!(whole_text(&tokenizer, &broken), "\u{fffd}n");
+    }
+
+    #[test]
+    fn an_observation_is_the_result_of_the_call_before_it() {
+        let call = |id: &str| ToolCall { id: id.into(), name: "f".into(), ..ToolCall::default() };
+        let image = Part::Image(ImageHandle { sha256: "00".into(), media_type: "image/png".into() });
+        let mut seen = Observation::new("one");
+        seen.parts.push(image.clone());
+        let result = |id: &str, text: &str| Part::ToolResult { call_id: id.into(), text: text.into() };
+        assert_eq!(as_result(seen.parts, &call("a")), [result("a", "one"), image]);
+        // A world that names the result itself may say more beside it.
+        let parts =
+            vec![result("b", "two"), Part::Text { text: "and".into() }, Part::Text { text: "more".into() }];
+        let mut seen = Observation { parts: parts.clone(), ..Observation::default() };
+        assert_eq!(as_result(seen.parts.clone(), &call("b")), parts);
+        seen.parts.insert(0, result("a", "one"));
+        let calls = [call("a"), call("b")];
+        let results = Results::of(&seen, &calls);
+        let answered = |id, text| Answered { id, name: "f", text };
+        assert_eq!(results.answered, [answered("a", "one"), answered("b", "two")]);
+        assert_eq!(results.said, "and\nmore");
+        assert_eq!(Results::of(&Observation::new("words"), &[]).answered, []);
+    }
+}
