@@ -1,0 +1,3 @@
+//! BFCL's multi-turn tasks: requests of a user that are met by calling functions of eight APIs with states.
+
+pub mod python;
