@@ -163,9 +163,10 @@ struct ReplayArgs {
     /// The recording: JSON lines, one episode a line (search: or a list), as they are or compressed with zstd.
     file: PathBuf,
     /// Data that it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the
-    /// folder of the official files. Recordings of sokoban, ezpoints and search hold their tasks themselves; for ezpoints, a
-    /// folder with the original's pictures, which are then compared too; for search, a folder with the collection
-    /// (`passages.jsonl`, `retrievals.jsonl`), whose texts are then compared too.
+    /// folder of the official files; bfcl: the folder `bfcl_eval` of the package bfcl-eval. Recordings of sokoban,
+    /// ezpoints and search hold their tasks themselves; for ezpoints, a folder with the original's pictures, which are then
+    /// compared too; for search, a folder with the collection (`passages.jsonl`, `retrievals.jsonl`), whose texts are then
+    /// compared too.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write what the engine gave as a recording of its own (compressed if the name ends in `.zst`).

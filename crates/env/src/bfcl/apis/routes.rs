@@ -1,5 +1,7 @@
 //! Fixed numbers of `TravelAPI`: routes, airports, exchange rates.
 
+use crate::bfcl::python::{Raise, Value, dict, divide, float_of, multiply, round};
+
 /// Base costs of the routes, in the order in which costs are listed. Tuples are from, to and cost.
 pub(super) const ROUTES: [(&str, &str, u16); 153] = [
     ("SFO", "LAX", 200),
@@ -191,7 +193,7 @@ pub(super) const CITIES: [(&str, &str); 23] = [
 ];
 
 /// Units of a currency for one dollar, and whether the original writes the rate as an integer.
-pub(super) const RATES: [(&str, f64, bool); 10] = [
+const RATES: [(&str, f64, bool); 10] = [
     ("RMB", 7.0, true),
     ("EUR", 0.8, false),
     ("JPY", 110.0, true),
@@ -203,3 +205,23 @@ pub(super) const RATES: [(&str, f64, bool); 10] = [
     ("BRL", 3.8, false),
     ("MXN", 20.0, true),
 ];
+
+/// An amount of one currency in another, one of which is the dollar.
+///
+/// # Errors
+/// There is no such rate, or the amount is no number.
+pub(super) fn exchange([base, target, value]: [Value; 3]) -> Result<Value, Raise> {
+    for (currency, rate, is_integer) in RATES {
+        let rate = if is_integer { Value::Int(rate as i64) } else { Value::Float(rate) };
+        let is = |value: &Value, name: &str| value.as_str() == Some(name);
+        if is(&base, "USD") && is(&target, currency) {
+            let exchanged = float_of(&multiply(&value, &rate)?)?;
+            return Ok(dict([("exchanged_value", exchanged.into())]));
+        }
+        if is(&base, currency) && is(&target, "USD") {
+            let exchanged = round(&divide(&value, &rate)?, &Value::Int(2))?;
+            return Ok(dict([("exchanged_value", exchanged)]));
+        }
+    }
+    Err(Raise::value_error("No available exchange rate for the given currencies."))
+}

@@ -1,11 +1,11 @@
 //! `TravelAPI`: flights, credit cards, insurance, budgets.
 
-use super::routes::{AIRPORTS, CITIES, RATES, ROUTES};
+use super::routes::{AIRPORTS, CITIES, ROUTES, exchange};
 use super::{Class, Fields, LongContext, error};
 use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
 use crate::bfcl::python::{
-    Dict, Order, Raise, Value, add_in_place, compare, contains, date, dict, divide, float_of, hashable,
-    iterate, multiply, round, str_method, subtract_in_place,
+    Dict, Order, Raise, Value, add_in_place, compare, contains, date, dict, float_of, hashable, iterate,
+    str_method, subtract_in_place,
 };
 use crate::python::PythonRandom;
 
@@ -491,20 +491,4 @@ impl Travel {
         let insurance = self.draw(100_000_000, 999_999_999);
         Ok(dict([("insurance_id", insurance), ("insurance_status", true.into())]))
     }
-}
-
-fn exchange([base, target, value]: [Value; 3]) -> Result<Value, Raise> {
-    for (currency, rate, is_integer) in RATES {
-        let rate = if is_integer { Value::Int(rate as i64) } else { Value::Float(rate) };
-        let is = |value: &Value, name: &str| value.as_str() == Some(name);
-        if is(&base, "USD") && is(&target, currency) {
-            let exchanged = float_of(&multiply(&value, &rate)?)?;
-            return Ok(dict([("exchanged_value", exchanged.into())]));
-        }
-        if is(&base, currency) && is(&target, "USD") {
-            let exchanged = round(&divide(&value, &rate)?, &Value::Int(2))?;
-            return Ok(dict([("exchanged_value", exchanged)]));
-        }
-    }
-    Err(Raise::value_error("No available exchange rate for the given currencies."))
 }
