@@ -1,9 +1,9 @@
 //! Documents of functions as the model reads them.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
 
 use super::package::{BfclTask, Package};
+use super::python::{Dict, Value};
 
 /// How much the first observation says of the functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -34,33 +34,26 @@ pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclD
     }
 }
 
-#[derive(Deserialize)]
-struct Document {
-    description: String,
-    parameters: Parameters,
-}
-
-#[derive(Deserialize)]
-struct Parameters {
-    properties: Json,
-    #[serde(default)]
-    required: Vec<String>,
-}
-
+/// One line about a function. Its parameters keep their order, because arguments may be written without their names.
 fn short(name: &str, text: &str) -> String {
-    let Ok(document) = serde_json::from_str::<Document>(text) else { return name.to_owned() };
-    let properties = document.parameters.properties.as_object();
-    let parameters = properties.into_iter().flatten().map(|(parameter, about)| {
-        let kind = about.get("type").and_then(Json::as_str).unwrap_or("any");
-        let optional = if document.parameters.required.contains(parameter) { "" } else { " = optional" };
+    let document: Value = serde_json::from_str(text).unwrap_or_default();
+    let field = |value: &Value, name: &str| value.as_dict().and_then(|value| value.get_str(name)).cloned();
+    let (Some(description), Some(about)) = (field(&document, "description"), field(&document, "parameters"))
+    else {
+        return name.to_owned();
+    };
+    let required = field(&about, "required").unwrap_or_default();
+    let required = required.as_list().unwrap_or_default();
+    let properties = field(&about, "properties").unwrap_or_default();
+    let parameters = properties.as_dict().into_iter().flat_map(Dict::iter).map(|(parameter, about)| {
+        let kind = field(about, "type").unwrap_or_else(|| "any".into());
+        let optional = if required.contains(parameter) { "" } else { " = optional" };
         format!("{parameter}: {kind}{optional}")
     });
     let parameters: Vec<String> = parameters.collect();
+    let description = description.to_string();
     // What stands before it describes the API, the same for each of its functions.
-    let does = document
-        .description
-        .rsplit_once("Tool description: ")
-        .map_or(document.description.as_str(), |(_, does)| does);
+    let does = description.rsplit_once("Tool description: ").map_or(description.as_str(), |(_, does)| does);
     format!("{name}({}): {}", parameters.join(", "), does.trim().replace('\n', " "))
 }
 
@@ -71,9 +64,9 @@ mod tests {
     #[test]
     fn a_line_has_the_parameters_and_what_it_does() {
         let text = r#"{"name": "f", "description": "This tool belongs to X. Tool description: Does it.",
-            "parameters": {"type": "dict", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
-            "required": ["a"]}}"#;
-        assert_eq!(short("f", text), "f(a: string, b: integer = optional): Does it.");
+            "parameters": {"type": "dict", "properties": {"z": {"type": "string"}, "b": {"type": "integer"}},
+            "required": ["z"]}}"#;
+        assert_eq!(short("f", text), "f(z: string, b: integer = optional): Does it.");
         assert_eq!(short("g", "{}"), "g");
     }
 }
