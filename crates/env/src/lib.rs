@@ -11,6 +11,7 @@
 //! ```
 
 pub mod alfworld;
+pub mod bfcl;
 pub mod demonstration;
 pub mod ezpoints;
 pub mod panel;

@@ -4,18 +4,44 @@ use std::fmt::Write as _;
 
 use rand_mt::Mt;
 
-/// Returns a number as Python's `repr` writes a float: the shortest digits that read back to it, `100.0`,
-/// `1e+16`, `1e-05`.
+/// Number below which no two shortest decimal forms of a float are equally near to it.
+const LEAST_TIE: f64 = 562_949_953_421_312.0;
+
+/// A number as Python's `repr` writes a float: the shortest digits that read back to it, `100.0`, `1e+16`, `1e-05`.
 pub fn float(value: f64) -> String {
-    let scientific = format!("{value:e}");
+    let mut scientific = format!("{value:e}");
+    if value.abs() >= LEAST_TIE {
+        // Of two shortest forms that are equally near Python takes the even digit, which the exact form rounds to.
+        let digits =
+            scientific.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).count();
+        let even = format!("{value:.*e}", digits.saturating_sub(1));
+        if even.parse() == Ok(value) {
+            scientific = even;
+        }
+    }
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return python_word(value) };
     let Ok(exponent) = exponent.parse::<i32>() else { return python_word(value) };
     if (-4..16).contains(&exponent) {
-        let plain = format!("{value}");
+        let plain =
+            if value.abs() >= LEAST_TIE { positional(mantissa, exponent) } else { format!("{value}") };
         return if plain.contains('.') { plain } else { format!("{plain}.0") };
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
+}
+
+/// A number of at least 1 in positional form, of its scientific one.
+fn positional(mantissa: &str, exponent: i32) -> String {
+    let (sign, digits) = mantissa.strip_prefix('-').map_or(("", mantissa), |digits| ("-", digits));
+    let mut digits = digits.replace('.', "");
+    let whole = usize::try_from(exponent).unwrap_or(0) + 1;
+    while digits.len() < whole {
+        digits.push('0');
+    }
+    if digits.len() > whole {
+        digits.insert(whole, '.');
+    }
+    format!("{sign}{digits}")
 }
 
 fn python_word(value: f64) -> String {
@@ -75,10 +101,10 @@ pub fn pair(first: &str, second: &str) -> String {
     out
 }
 
-/// Writes a string like Python's `repr`: in single quotes, unless it has single quotes and no
-/// double quotes. Non-printable characters are escaped. Outside ASCII, Python's set of printable
-/// characters is smaller, but the comparison treats such characters alike.
-fn quoted(out: &mut String, text: &str) {
+/// A string as `repr` writes it. Single quotes unless there are single and no double ones inside; what cannot be
+/// printed is escaped. (Python's idea of printable is narrower than the one here outside ASCII; the comparison
+/// that reads the result drops or keeps such characters alike.)
+pub(crate) fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for character in text.chars() {
@@ -102,8 +128,8 @@ fn quoted(out: &mut String, text: &str) {
 
 /// Python's `random.Random`: the Mersenne Twister with the draws that WebShop makes.
 ///
-/// Equal to CPython 3 to the bit (`seed` with a non-negative integer, `random`, `uniform`, `sample`, `shuffle`).
-#[derive(Debug)]
+/// Equal to CPython 3 to the bit (`seed` with a non-negative integer, `random`, `uniform`, `randint`, `sample`, `shuffle`).
+#[derive(Clone, Debug)]
 pub struct PythonRandom(Mt);
 
 impl PythonRandom {
@@ -133,6 +159,21 @@ impl PythonRandom {
             let drawn = (self.0.next_u32() >> (32 - bits.clamp(1, 32))) as usize;
             if drawn < n {
                 return drawn;
+            }
+        }
+    }
+
+    /// `random.randint(low, high)`, both ends included, for `low <= high`.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        let width = (high - low).saturating_add(1);
+        let bits = u64::BITS - width.leading_zeros();
+        loop {
+            // The low word is drawn first, and the last word gives its high bits.
+            let mut drawn = if bits > 32 { u64::from(self.0.next_u32()) } else { 0 };
+            let last = if bits > 32 { bits - 32 } else { bits };
+            drawn |= u64::from(self.0.next_u32() >> (32 - last)) << (bits - last);
+            if drawn < width {
+                return low + drawn;
             }
         }
     }
@@ -168,6 +209,9 @@ mod tests {
             (0.00001, "1e-05"),
             (1.5e-7, "1.5e-07"),
             (1e15, "1000000000000000.0"),
+            (1_234_567_891e6 + 0.25, "1234567891000000.2"),
+            (-1_234_567_891e6 - 0.75, "-1234567891000000.8"),
+            (9_007_199_254_740_992.0, "9007199254740992.0"),
             (1e16, "1e+16"),
             (-2.5e22, "-2.5e+22"),
             (0.0, "0.0"),
@@ -213,6 +257,16 @@ mod tests {
         assert_eq!(items, SHUFFLED);
         assert_eq!(PythonRandom::new(7_000_000_000).random(), 0.307_495_713_409_323_47);
     }
+
+    /// `import random; random.seed(7); [random.randint(..), ..]`
+    #[test]
+    fn integers_of_more_than_a_word_are_those_of_cpython() {
+        let mut random = PythonRandom::new(7);
+        let drawn = [(100_000_000_000, 999_999_999_999), (10_000, 99_999), (0, 1 << 33), (5, 5)]
+            .map(|(l, h)| random.between(l, h));
+        assert_eq!(drawn, [534_439_589_175, 95_319, 207_388_624, 5]);
+    }
+
     const SAMPLES: [[usize; 2]; 4] = [[2, 0], [1, 0], [0, 2], [0, 2]];
     const SHUFFLED: [usize; 12] = [11, 7, 2, 9, 5, 4, 8, 3, 1, 10, 0, 6];
 }

@@ -164,10 +164,11 @@ struct ReplayArgs {
     environment: String,
     /// The recording: JSON lines, one episode per line (search: or a list), plain or zstd.
     file: PathBuf,
-    /// Data of the recording. alfworld: a folder of games, a game file or a `.tar.zst` archive.
-    /// webshop: the folder of the official files. sokoban, ezpoints and search need none; with
-    /// ezpoints' pictures, or search's collection (`passages.jsonl`, `retrievals.jsonl`), these are
-    /// compared, too.
+    /// Data that it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the
+    /// folder of the official files; bfcl: the folder `bfcl_eval` of the package bfcl-eval. Recordings of sokoban,
+    /// ezpoints and search hold their tasks themselves; for ezpoints, a folder with the original's pictures, which are then
+    /// compared too; for search, a folder with the collection (`passages.jsonl`, `retrievals.jsonl`), whose texts are then
+    /// compared too.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output as a recording (compressed if the name ends in `.zst`).

@@ -2,6 +2,7 @@
 
 mod alfworld;
 mod alfworld_conformance;
+mod bfcl_conformance;
 mod prompts;
 mod search;
 mod snapshots;

@@ -1,0 +1,274 @@
+//! The eight APIs: what each is called, its methods, its state.
+
+mod files;
+mod maths;
+mod messages;
+mod posting;
+mod precise;
+mod routes;
+mod stocks;
+mod tickets;
+mod trading;
+mod travel;
+mod tree;
+mod vehicle;
+
+use super::long_context::LongContext;
+use super::method::{Arguments, Method};
+use super::python::{Class, Dict, Raise, Value, dict};
+
+/// One of the APIs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Api {
+    /// A file system.
+    Files,
+    /// Arithmetic and conversions; it has no state.
+    Maths,
+    /// Messages in a workspace.
+    Messages,
+    /// Posts.
+    Posting,
+    /// Support tickets.
+    Tickets,
+    /// Stocks and an account.
+    Trading,
+    /// Flights and cards.
+    Travel,
+    /// A car.
+    Vehicle,
+}
+
+impl Api {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Files,
+        Self::Maths,
+        Self::Messages,
+        Self::Posting,
+        Self::Tickets,
+        Self::Trading,
+        Self::Travel,
+        Self::Vehicle,
+    ];
+
+    /// The name of its class.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Files => "GorillaFileSystem",
+            Self::Maths => "MathAPI",
+            Self::Messages => "MessageAPI",
+            Self::Posting => "TwitterAPI",
+            Self::Tickets => "TicketAPI",
+            Self::Trading => "TradingBot",
+            Self::Travel => "TravelAPI",
+            Self::Vehicle => "VehicleControlAPI",
+        }
+    }
+
+    /// The API of a class.
+    pub fn of_class(class: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|api| api.class() == class)
+    }
+
+    /// The name of its document in the package's folder `multi_turn_func_doc`.
+    pub fn document(self) -> &'static str {
+        match self {
+            Self::Files => "gorilla_file_system.json",
+            Self::Maths => "math_api.json",
+            Self::Messages => "message_api.json",
+            Self::Posting => "posting_api.json",
+            Self::Tickets => "ticket_api.json",
+            Self::Trading => "trading_bot.json",
+            Self::Travel => "travel_booking.json",
+            Self::Vehicle => "vehicle_control.json",
+        }
+    }
+
+    /// The methods that a model may call.
+    pub fn methods(self) -> &'static [Method] {
+        match self {
+            Self::Files => files::METHODS,
+            Self::Maths => maths::METHODS,
+            Self::Messages => messages::METHODS,
+            Self::Posting => posting::METHODS,
+            Self::Tickets => tickets::METHODS,
+            Self::Trading => trading::METHODS,
+            Self::Travel => travel::METHODS,
+            Self::Vehicle => vehicle::METHODS,
+        }
+    }
+
+    /// The method of a name.
+    pub fn method(self, name: &str) -> Option<&'static Method> {
+        self.methods().iter().find(|method| method.name == name)
+    }
+}
+
+/// An API with its state.
+#[derive(Clone, Debug)]
+pub struct Instance(State);
+
+#[derive(Clone, Debug)]
+enum State {
+    Files(files::Files),
+    Maths,
+    Messages(Box<messages::Messages>),
+    Posting(posting::Posting),
+    Tickets(tickets::Tickets),
+    Trading(Box<trading::Trading>),
+    Travel(Box<travel::Travel>),
+    Vehicle(Box<vehicle::Vehicle>),
+}
+
+impl Instance {
+    /// An API in the start state of a scenario. With `long`, what it holds and returns is padded with that.
+    pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
+        Self(match api {
+            Api::Files => State::Files(files::Files::new(scenario, long)),
+            Api::Maths => State::Maths,
+            Api::Messages => State::Messages(Box::new(messages::Messages::new(scenario))),
+            Api::Posting => State::Posting(posting::Posting::new(scenario)),
+            Api::Tickets => State::Tickets(tickets::Tickets::new(scenario)),
+            Api::Trading => State::Trading(Box::new(trading::Trading::new(scenario, long))),
+            Api::Travel => State::Travel(Box::new(travel::Travel::new(scenario, long))),
+            Api::Vehicle => State::Vehicle(Box::new(vehicle::Vehicle::new(scenario, long))),
+        })
+    }
+
+    /// Calls a method.
+    ///
+    /// # Errors
+    /// What the method raises; there is no such method.
+    pub fn call(
+        &mut self,
+        method: &str,
+        arguments: Vec<Value>,
+        keywords: Vec<(String, Value)>,
+        long: Option<&LongContext>,
+    ) -> Result<Value, Raise> {
+        let api = self.api();
+        let Some(found) = api.method(method) else {
+            let text = format!("'{}' object has no attribute '{method}'", api.class());
+            return Err(Raise::new(Class::Attribute, text));
+        };
+        let arguments: Arguments = found.bind(api.class(), arguments, keywords)?;
+        match &mut self.0 {
+            State::Files(files) => files.call(method, arguments),
+            State::Maths => maths::call(method, arguments),
+            State::Messages(messages) => messages.call(method, arguments),
+            State::Posting(posting) => posting.call(method, arguments),
+            State::Tickets(tickets) => tickets.call(method, arguments),
+            State::Trading(trading) => trading.call(method, arguments, long),
+            State::Travel(travel) => travel.call(method, arguments),
+            State::Vehicle(vehicle) => vehicle.call(method, arguments, long),
+        }
+    }
+
+    /// Which API it is.
+    pub fn api(&self) -> Api {
+        match self.0 {
+            State::Files(_) => Api::Files,
+            State::Maths => Api::Maths,
+            State::Messages(_) => Api::Messages,
+            State::Posting(_) => Api::Posting,
+            State::Tickets(_) => Api::Tickets,
+            State::Trading(_) => Api::Trading,
+            State::Travel(_) => Api::Travel,
+            State::Vehicle(_) => Api::Vehicle,
+        }
+    }
+
+    /// The public attributes, by which two states are compared.
+    pub fn state(&self) -> Vec<(&'static str, Value)> {
+        match &self.0 {
+            State::Files(files) => files.state(),
+            State::Maths => Vec::new(),
+            State::Messages(messages) => messages.state(),
+            State::Posting(posting) => posting.state(),
+            State::Tickets(tickets) => tickets.state(),
+            State::Trading(trading) => trading.state(),
+            State::Travel(travel) => travel.state(),
+            State::Vehicle(vehicle) => vehicle.state(),
+        }
+    }
+
+    /// Takes over what earlier episodes left in objects that all instances of a process share.
+    pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
+        match &mut self.0 {
+            State::Posting(posting) => posting.default_mentions.clone_from(&leftovers.mentions),
+            State::Travel(travel) => {
+                for (id, card) in leftovers.cards.iter() {
+                    if let Some(known) = travel.cards.get_mut(id) {
+                        known.clone_from(card);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Leaves behind what later episodes of the process will see. `scenario` is the one that this instance was made of.
+    pub(super) fn leave(&self, leftovers: &mut Leftovers, scenario: &Dict, long: Option<&LongContext>) {
+        match (&self.0, long) {
+            (State::Posting(posting), _) => leftovers.mentions.clone_from(&posting.default_mentions),
+            (State::Travel(travel), Some(long)) => {
+                let own = Fields(scenario).dict("credit_card_list");
+                for id in long.cards.keys().filter(|id| !own.contains(id)) {
+                    if let Some(card) = travel.cards.get(id) {
+                        leftovers.cards.insert(id.clone(), card.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Changes of objects that all instances of the original share in one process: a default list of mentions, and the credit
+/// cards that long contexts add. Episodes here start without any; only replays of recordings carry them on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leftovers {
+    mentions: Vec<Value>,
+    cards: Dict,
+}
+
+/// The fields of a scenario, or their defaults.
+#[derive(Clone, Copy)]
+struct Fields<'a>(&'a Dict);
+
+impl Fields<'_> {
+    const EMPTY: &'static Dict = &Dict::new();
+
+    fn value(self, name: &str, default: impl Into<Value>) -> Value {
+        self.0.get_str(name).cloned().unwrap_or_else(|| default.into())
+    }
+
+    fn list(self, name: &str) -> Vec<Value> {
+        self.list_or(name, Vec::new)
+    }
+
+    fn list_or(self, name: &str, default: impl FnOnce() -> Vec<Value>) -> Vec<Value> {
+        self.0.get_str(name).and_then(Value::as_list).map_or_else(default, <[Value]>::to_vec)
+    }
+
+    fn dict(self, name: &str) -> Dict {
+        self.dict_or(name, Dict::new)
+    }
+
+    fn dict_or(self, name: &str, default: impl FnOnce() -> Dict) -> Dict {
+        self.0.get_str(name).and_then(Value::as_dict).cloned().unwrap_or_else(default)
+    }
+
+    /// The seed of the instance's random numbers.
+    fn seed(self, default: u64) -> u64 {
+        match self.0.get_str("random_seed") {
+            Some(Value::Int(seed)) => seed.unsigned_abs(),
+            _ => default,
+        }
+    }
+}
+
+/// `{"error": text}`
+fn error(text: impl Into<Value>) -> Value {
+    dict([("error", text.into())])
+}

@@ -1,0 +1,150 @@
+//! Grading as in the package: after each turn of the user the states must be those that the gold calls lead to, and the
+//! results of the gold calls must be among the results that the model has seen.
+
+use super::package::BfclTask;
+use super::session::{Scenario, Session};
+
+/// Why a turn failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// There are gold calls and the model made none.
+    NoCalls,
+    /// The public attributes of an API differ.
+    State,
+    /// The result of a gold call is missing.
+    Response,
+}
+
+/// The gold calls of a task beside the model's.
+#[derive(Clone, Debug)]
+pub struct Grader {
+    gold: Session,
+    /// All results that the model has seen.
+    seen: Vec<String>,
+    /// Results of the turn that is under way.
+    of_turn: usize,
+    failure: Option<Failure>,
+    /// Turns that passed before any failed.
+    passed: usize,
+}
+
+impl Grader {
+    /// The grading of an episode that begins.
+    pub fn new(scenario: Scenario<'_>) -> Self {
+        let gold = Session::new(scenario, "gold");
+        Self { gold, seen: Vec::new(), of_turn: 0, failure: None, passed: 0 }
+    }
+
+    /// Notes the result of a call of the model.
+    pub fn see(&mut self, result: &str) {
+        self.seen.push(result.to_owned());
+        self.of_turn += 1;
+    }
+
+    /// Grades the turn that ends. A turn without gold calls passes whatever the model did: only the next turns show it.
+    pub fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
+        let calls = task.gold.get(turn).map(Vec::as_slice).unwrap_or_default();
+        let results: Vec<String> = calls.iter().map(|call| self.gold.execute(call)).collect();
+        let made = std::mem::take(&mut self.of_turn);
+        if self.failure.is_some() {
+            return;
+        }
+        self.failure = if calls.is_empty() {
+            None
+        } else if made == 0 {
+            Some(Failure::NoCalls)
+        } else if !same_states(model, &self.gold) {
+            Some(Failure::State)
+        } else if !has_all(&self.seen, &results) {
+            Some(Failure::Response)
+        } else {
+            None
+        };
+        self.passed += usize::from(self.failure.is_none());
+    }
+
+    /// Why the first turn that failed did.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// Turns that passed before any failed.
+    pub fn passed(&self) -> usize {
+        self.passed
+    }
+}
+
+fn same_states(model: &Session, gold: &Session) -> bool {
+    let states =
+        |session: &Session| session.instances().map(super::apis::Instance::state).collect::<Vec<_>>();
+    states(model) == states(gold)
+}
+
+/// True if every wanted result is there, as often as it is wanted.
+fn has_all(seen: &[String], wanted: &[String]) -> bool {
+    let mut left: Vec<&String> = seen.iter().collect();
+    wanted.iter().all(|result| {
+        let place = left.iter().position(|seen| *seen == result);
+        place.map(|place| left.swap_remove(place)).is_some()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::apis::Api;
+    use super::super::package::BfclSet;
+    use super::super::python::Dict;
+    use super::*;
+
+    fn task(gold: &[&[&str]]) -> BfclTask {
+        BfclTask {
+            id: "t_0".into(),
+            set: BfclSet::Base,
+            apis: vec![Api::Files, Api::Vehicle],
+            config: Dict::new(),
+            turns: vec![String::new(); gold.len()],
+            added: HashMap::new(),
+            gold: gold.iter().map(|calls| calls.iter().map(|call| (*call).to_owned()).collect()).collect(),
+        }
+    }
+
+    fn grade(gold: &[&[&str]], calls: &[&[&str]]) -> (Option<Failure>, usize) {
+        let task = task(gold);
+        let scenario = Scenario { id: &task.id, apis: &task.apis, config: &task.config, long: None };
+        let (mut grader, mut session) = (Grader::new(scenario), Session::new(scenario, "model"));
+        for (turn, calls) in calls.iter().enumerate() {
+            for call in *calls {
+                grader.see(&session.execute(call));
+            }
+            grader.end_turn(&task, turn, &session);
+        }
+        (grader.failure(), grader.passed())
+    }
+
+    #[test]
+    fn states_and_results_decide() {
+        let gold: &[&[&str]] = &[&["touch('a')"], &[], &["ls()", "setHeadlights('on')"]];
+        let good: &[&str] = &["touch(file_name='a')"];
+        assert_eq!(grade(gold, &[good, &[], &["setHeadlights('on')", "ls()"]]), (None, 3));
+        // More calls than needed are fine if the state is the same, and results of earlier turns count.
+        assert_eq!(grade(gold, &[good, &["ls()"], &["setHeadlights('on')", "pwd()"]]), (None, 3));
+        assert_eq!(grade(gold, &[&[], &[], &[]]), (Some(Failure::NoCalls), 0));
+        assert_eq!(grade(gold, &[&["touch('b')"], &[], &[]]), (Some(Failure::State), 0));
+        assert_eq!(grade(gold, &[good, &[], &["setHeadlights('on')"]]), (Some(Failure::Response), 2));
+        assert_eq!(grade(gold, &[good, &[], &["ls()"]]), (Some(Failure::State), 2));
+        // What a turn without gold calls changes is found at the next.
+        assert_eq!(
+            grade(gold, &[good, &["touch('c')"], &["setHeadlights('on')", "ls()"]]),
+            (Some(Failure::State), 2)
+        );
+    }
+
+    #[test]
+    fn equal_results_are_counted() {
+        let gold: &[&[&str]] = &[&["pwd()", "pwd()"]];
+        assert_eq!(grade(gold, &[&["pwd()"]]), (Some(Failure::Response), 0));
+        assert_eq!(grade(gold, &[&["pwd()", "pwd()"]]), (None, 1));
+    }
+}

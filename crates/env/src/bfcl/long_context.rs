@@ -1,0 +1,100 @@
+//! Texts and entries that the set `long_context` pads states and results with, read from the package.
+
+use super::python::{Caller, Class, Dict, Raise, Value, assignments, evaluate};
+
+/// What states and results are padded with.
+#[derive(Clone, Debug, Default)]
+pub struct LongContext {
+    /// Text after the content of files.
+    pub file_content: String,
+    /// Names of files to whose content nothing is added.
+    pub kept_files: Vec<Value>,
+    /// Names of empty files in the innermost directories.
+    pub more_files: Vec<Value>,
+    /// Stocks after the watchlist.
+    pub watched: Vec<Value>,
+    /// Transactions after the history.
+    pub transactions: Vec<Value>,
+    /// The moving average of 5 days of every stock.
+    pub averages_5: Value,
+    /// The moving average of 20 days of every stock.
+    pub averages_20: Value,
+    /// Stocks of the sectors technology and automobile.
+    pub sectors: [Vec<Value>; 2],
+    /// Texts about the stock of an order, with `{symbol}` for it.
+    pub order_details: Dict,
+    /// The text about the car.
+    pub car: Value,
+    /// Weather of other days.
+    pub weather: Dict,
+    /// Instructions for the parking brake.
+    pub parking_brake: Value,
+    /// Cities between two others.
+    pub cities: Value,
+    /// Credit cards.
+    pub cards: Dict,
+    /// Bookings.
+    pub bookings: Dict,
+}
+
+/// An evaluation in which nothing can be called.
+struct Nothing;
+
+impl Caller for Nothing {
+    fn find(&self, object: &str, _: &str) -> Result<(), Raise> {
+        Err(Raise::new(Class::Name, format!("name '{object}' is not defined")))
+    }
+
+    fn call(
+        &mut self,
+        _: &str,
+        method: &str,
+        _: Vec<Value>,
+        _: Vec<(String, Value)>,
+    ) -> Result<Value, Raise> {
+        Err(Raise::new(Class::Name, format!("name '{method}' is not defined")))
+    }
+}
+
+impl LongContext {
+    /// Reads the package's module of constants.
+    ///
+    /// # Errors
+    /// The reason: it is no such module, or a constant is missing.
+    pub fn read(source: &str) -> Result<Self, String> {
+        let mut constants = Dict::new();
+        for (name, expression) in assignments(source).map_err(|raise| raise.text)? {
+            let value =
+                evaluate(expression, &mut Nothing).map_err(|raise| format!("{name}: {}", raise.text))?;
+            constants.insert(name, value);
+        }
+        let mut take = |name: &str| {
+            constants.remove(&name.into()).ok_or_else(|| format!("the constant `{name}` is missing"))
+        };
+        Ok(Self {
+            file_content: take("FILE_CONTENT_EXTENSION")?.to_string(),
+            kept_files: list(take("FILES_TAIL_USED")?),
+            more_files: list(take("POPULATE_FILE_EXTENSION")?),
+            watched: list(take("WATCH_LIST_EXTENSION")?),
+            transactions: list(take("TRANSACTION_HISTORY_EXTENSION")?),
+            averages_5: take("MA_5_EXTENSION")?,
+            averages_20: take("MA_20_EXTENSION")?,
+            sectors: [list(take("TECHNOLOGY_EXTENSION")?), list(take("AUTOMOBILE_EXTENSION")?)],
+            order_details: entries(take("ORDER_DETAIL_EXTENSION")?),
+            car: take("CAR_STATUS_METADATA_EXTENSION")?,
+            weather: entries(take("LONG_WEATHER_EXTENSION")?),
+            parking_brake: take("PARKING_BRAKE_INSTRUCTION")?,
+            cities: take("INTERMEDIARY_CITIES")?,
+            cards: entries(take("CREDIT_CARD_EXTENSION")?),
+            bookings: entries(take("BOOKING_RECORD_EXTENSION")?),
+        })
+    }
+}
+
+fn list(value: Value) -> Vec<Value> {
+    if let Value::List(items) = value { items } else { Vec::new() }
+}
+
+fn entries(value: Value) -> Dict {
+    if let Value::Dict(dict) = value { dict } else { Dict::new() }
+}

@@ -1,0 +1,215 @@
+//! The user's copy of the package `bfcl-eval`: tasks, gold calls, documents of the APIs.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use turnwise_core::EnvError;
+
+use super::apis::Api;
+use super::long_context::LongContext;
+use super::python::{Dict, Value};
+use super::session::Scenario;
+
+/// A set of 200 tasks.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum BfclSet {
+    /// Tasks that can be solved turn by turn.
+    #[default]
+    Base,
+    /// A function is missing at first; a later turn adds it.
+    MissFunc,
+    /// A turn leaves out what a call needs; the next one says it.
+    MissParam,
+    /// The tasks of `base` with long states and results.
+    LongContext,
+}
+
+impl BfclSet {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Base, Self::MissFunc, Self::MissParam, Self::LongContext];
+
+    /// The name, as file names have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::MissFunc => "miss_func",
+            Self::MissParam => "miss_param",
+            Self::LongContext => "long_context",
+        }
+    }
+}
+
+/// A task.
+#[derive(Debug)]
+pub struct BfclTask {
+    /// Its name.
+    pub id: String,
+    /// The set that it is of.
+    pub set: BfclSet,
+    /// The APIs that it involves.
+    pub apis: Vec<Api>,
+    /// Their start states, by class.
+    pub config: Dict,
+    /// What the user says at each turn; nothing at a turn that adds functions.
+    pub turns: Vec<String>,
+    /// Functions that a turn adds, by its place.
+    pub added: HashMap<usize, Vec<String>>,
+    /// The gold calls of each turn.
+    pub gold: Vec<Vec<String>>,
+}
+
+/// What the package has for multi-turn tasks.
+#[derive(Debug)]
+pub struct Package {
+    /// The tasks of the sets that were asked for, in the package's order.
+    pub tasks: Vec<BfclTask>,
+    /// Documents of functions by API: name and JSON text.
+    pub documents: HashMap<Api, Vec<(String, String)>>,
+    /// What long contexts are padded with.
+    pub long: Arc<LongContext>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    id: String,
+    question: Vec<Vec<Message>>,
+    initial_config: Value,
+    involved_classes: Vec<String>,
+    #[serde(default)]
+    missed_function: HashMap<usize, Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: String,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    id: String,
+    ground_truth: Vec<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+fn read(path: &Path) -> Result<String, EnvError> {
+    let name = path.display().to_string();
+    std::fs::read_to_string(path).map_err(|source| EnvError::Io { path: name, source })
+}
+
+/// The lines of a file, each read as JSON.
+fn rows<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, EnvError> {
+    let text = read(path)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(place, line)| {
+            serde_json::from_str(line).map_err(|error| EnvError::File {
+                path: format!("{}, line {}", path.display(), place + 1),
+                reason: error.to_string(),
+            })
+        })
+        .collect()
+}
+
+/// The folder `bfcl_eval` of an unpacked wheel or an installed package, wherever `folder` points to.
+fn root(folder: &Path) -> Result<PathBuf, EnvError> {
+    let candidates = [folder.to_owned(), folder.join("bfcl_eval"), folder.join("..")];
+    candidates.into_iter().find(|candidate| candidate.join("data/multi_turn_func_doc").is_dir()).ok_or_else(|| {
+        EnvError::File {
+            path: folder.display().to_string(),
+            reason: "there is no `data/multi_turn_func_doc` here; name the folder `bfcl_eval` of the package bfcl-eval \
+                     (pip download --no-deps bfcl-eval==2026.3.23, then unzip the wheel)"
+                .to_owned(),
+        }
+    })
+}
+
+impl Package {
+    /// Reads the tasks of these sets.
+    ///
+    /// # Errors
+    /// The folder is no such package, or a file cannot be read.
+    pub fn read(folder: &Path, sets: &[BfclSet]) -> Result<Self, EnvError> {
+        let root = root(folder)?;
+        let data = root.join("data");
+        let mut tasks = Vec::new();
+        for set in sets {
+            let name = format!("BFCL_v4_multi_turn_{}.json", set.name());
+            let path = data.join(&name);
+            let answers: Vec<Answer> = rows(&data.join("possible_answer").join(&name))?;
+            let mut answers: HashMap<String, Vec<Vec<String>>> =
+                answers.into_iter().map(|answer| (answer.id, answer.ground_truth)).collect();
+            for row in rows::<Row>(&path)? {
+                let fault = |reason: String| EnvError::File { path: path.display().to_string(), reason };
+                let gold = answers
+                    .remove(&row.id)
+                    .ok_or_else(|| fault(format!("{}: there are no gold calls of this task", row.id)))?;
+                tasks.push(task(row, *set, gold).map_err(fault)?);
+            }
+        }
+        let mut documents = HashMap::new();
+        for api in Api::ALL {
+            let path = data.join("multi_turn_func_doc").join(api.document());
+            let texts: Vec<Box<RawValue>> = rows(&path)?;
+            let named = texts.into_iter().map(|text| {
+                let name = serde_json::from_str::<Named>(text.get()).map(|named| named.name);
+                name.map(|name| (name, text.get().to_owned())).map_err(|error| EnvError::File {
+                    path: path.display().to_string(),
+                    reason: error.to_string(),
+                })
+            });
+            documents.insert(api, named.collect::<Result<_, _>>()?);
+        }
+        let path = root.join("eval_checker/multi_turn_eval/func_source_code/long_context.py");
+        let long = LongContext::read(&read(&path)?)
+            .map_err(|reason| EnvError::File { path: path.display().to_string(), reason })?;
+        Ok(Self { tasks, documents, long: Arc::new(long) })
+    }
+}
+
+impl Package {
+    /// The start of a task.
+    pub fn scenario<'a>(&'a self, task: &'a BfclTask) -> Scenario<'a> {
+        let long = (task.set == BfclSet::LongContext).then_some(&self.long);
+        Scenario { id: &task.id, apis: &task.apis, config: &task.config, long }
+    }
+}
+
+fn task(row: Row, set: BfclSet, gold: Vec<Vec<String>>) -> Result<BfclTask, String> {
+    let id = row.id;
+    let apis = row
+        .involved_classes
+        .iter()
+        .map(|class| Api::of_class(class).ok_or_else(|| format!("{id}: there is no API `{class}`")));
+    let apis: Vec<Api> = apis.collect::<Result<_, _>>()?;
+    let Value::Dict(config) = row.initial_config else {
+        return Err(format!("{id}: `initial_config` is not an object"));
+    };
+    let says = |messages: Vec<Message>| {
+        messages.into_iter().map(|message| message.content).collect::<Vec<_>>().join("\n")
+    };
+    let turns: Vec<String> = row.question.into_iter().map(says).collect();
+    if turns.len() != gold.len() {
+        let (turns, gold) = (turns.len(), gold.len());
+        return Err(format!("{id}: there are {turns} turns and gold calls of {gold}"));
+    }
+    Ok(BfclTask { id, set, apis, config, turns, added: row.missed_function, gold })
+}

@@ -1,0 +1,215 @@
+//! The APIs of one task, and calls of them as text.
+
+use std::sync::Arc;
+
+use super::apis::{Api, Instance, Leftovers};
+use super::long_context::LongContext;
+use super::python::{Caller, Class, Dict, Raise, Value, evaluate, parse};
+use crate::python;
+
+/// Names that the original refuses to call, whatever they are.
+const FORBIDDEN: [&str; 8] = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"];
+
+/// The APIs of a task with their states.
+#[derive(Clone, Debug)]
+pub struct Session {
+    instances: Vec<(String, Instance)>,
+    long: Option<Arc<LongContext>>,
+}
+
+/// The start of an episode.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario<'a> {
+    /// The name of the task.
+    pub id: &'a str,
+    /// The APIs in the task's order.
+    pub apis: &'a [Api],
+    /// Their start states, by class.
+    pub config: &'a Dict,
+    /// What states and results are padded with, for tasks of long context.
+    pub long: Option<&'a Arc<LongContext>>,
+}
+
+impl<'a> Scenario<'a> {
+    fn of(&self, api: Api) -> &'a Dict {
+        const EMPTY: &Dict = &Dict::new();
+        self.config.get_str(api.class()).and_then(Value::as_dict).unwrap_or(EMPTY)
+    }
+}
+
+impl Session {
+    /// The APIs in their start states. `player` is part of the names of objects, which a text with a call in it can show.
+    pub fn new(scenario: Scenario<'_>, player: &str) -> Self {
+        let instances = scenario.apis.iter().map(|api| {
+            let class = api.class();
+            let name = format!("{player}_{}_{class}_instance", scenario.id);
+            let name = name.replace(['-', '.', '/', ':'], "_");
+            (name, Instance::new(*api, scenario.of(*api), scenario.long.map(Arc::as_ref)))
+        });
+        Self { instances: instances.collect(), long: scenario.long.cloned() }
+    }
+
+    /// The APIs in the task's order.
+    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().map(|(_, instance)| instance)
+    }
+
+    /// Executes a call and returns the text that the model is shown.
+    pub fn execute(&mut self, call: &str) -> String {
+        match self.run(call).and_then(|value| shown(&value)) {
+            Ok(text) => text,
+            Err(raise) => format!("Error during execution: {}", raise.text),
+        }
+    }
+
+    fn run(&mut self, call: &str) -> Result<Value, Raise> {
+        let call = self.qualified(call);
+        let head = call.split('(').next().unwrap_or_default();
+        let name = head.split('.').nth(1).unwrap_or(head);
+        if FORBIDDEN.contains(&name) {
+            return Err(Raise::new(Class::Other, format!("Function call {name} is not allowed.")));
+        }
+        evaluate(parse(&call)?, self)
+    }
+
+    /// The object with this method; of several the last.
+    fn owner(&self, method: &str) -> Option<&str> {
+        let owner = self.instances.iter().rev().find(|(_, instance)| instance.api().method(method).is_some());
+        owner.map(|(name, _)| name.as_str())
+    }
+
+    /// Puts objects before the names of their methods, wherever a name stands before a bracket. The original does so by a
+    /// regular expression, which sees the texts of arguments too, and which removes blanks between name and bracket.
+    fn qualified(&self, call: &str) -> String {
+        let mut out = String::with_capacity(call.len() + 64);
+        let mut copied = 0;
+        for (bracket, _) in call.match_indices('(') {
+            let before = &call[copied..bracket];
+            let name_end = before.trim_end_matches(python::is_space).len();
+            let is_word = |c: char| c == '_' || c.is_alphanumeric();
+            let start = before[..name_end].trim_end_matches(is_word).len();
+            let name = &before[start..name_end];
+            if !name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) {
+                continue;
+            }
+            out.push_str(&before[..start]);
+            if let Some(owner) = self.owner(name) {
+                out.push_str(owner);
+                out.push('.');
+            }
+            out.push_str(name);
+            copied = bracket;
+        }
+        out.push_str(&call[copied..]);
+        out
+    }
+
+    /// Takes over what earlier episodes of a process left behind.
+    pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
+        for (_, instance) in &mut self.instances {
+            instance.adopt(leftovers);
+        }
+    }
+
+    /// Leaves behind what later episodes of the process will see.
+    pub(super) fn leave(&self, leftovers: &mut Leftovers, scenario: &Scenario<'_>) {
+        for (_, instance) in &self.instances {
+            instance.leave(leftovers, scenario.of(instance.api()), self.long.as_deref());
+        }
+    }
+}
+
+impl Caller for Session {
+    fn find(&self, object: &str, method: &str) -> Result<(), Raise> {
+        let Some((_, instance)) = self.instances.iter().find(|(name, _)| name == object) else {
+            return Err(Raise::new(Class::Name, format!("name '{object}' is not defined")));
+        };
+        let api = instance.api();
+        if api.method(method).is_some() {
+            return Ok(());
+        }
+        let text = format!("'{}' object has no attribute '{method}'", api.class());
+        Err(Raise::new(Class::Attribute, text))
+    }
+
+    fn call(
+        &mut self,
+        object: &str,
+        method: &str,
+        arguments: Vec<Value>,
+        keywords: Vec<(String, Value)>,
+    ) -> Result<Value, Raise> {
+        let long = self.long.as_deref();
+        match self.instances.iter_mut().find(|(name, _)| name == object) {
+            Some((_, instance)) => instance.call(method, arguments, keywords, long),
+            None => Err(Raise::new(Class::Name, format!("name '{object}' is not defined"))),
+        }
+    }
+}
+
+/// A result as text: strings as they are, dictionaries as JSON where they have such a form, all else by `str`.
+fn shown(value: &Value) -> Result<String, Raise> {
+    if value.is_too_long() {
+        let text = "Exceeds the limit (4300 digits) for integer string conversion";
+        return Err(Raise::value_error(text));
+    }
+    if let Value::Dict(_) = value {
+        let mut json = String::new();
+        if value.write_json(&mut json).is_ok() {
+            return Ok(json);
+        }
+    }
+    Ok(value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const APIS: [Api; 4] = [Api::Files, Api::Maths, Api::Tickets, Api::Vehicle];
+
+    fn play(calls: &[&str]) -> Vec<String> {
+        let config = Dict::new();
+        let scenario = Scenario { id: "multi_turn_base_0", apis: &APIS, config: &config, long: None };
+        let mut session = Session::new(scenario, "m-1");
+        calls.iter().map(|call| session.execute(call)).collect()
+    }
+
+    #[test]
+    fn results_have_the_forms_of_the_original() {
+        let texts = play(&[
+            "pwd()",
+            "touch('a')",
+            "list_users()",
+            "get_user_tickets()",
+            "logarithm(8, 2, 5)",
+            "add(a=1, b=multiply(a=2, b=3)['result'])",
+            "power(10, 5000)",
+            "kill(1)",
+            "GorillaFileSystem.pwd()",
+            "pwd",
+            "pwd(",
+        ]);
+        let expected = [
+            r#"{"current_working_directory": "//"}"#,
+            "None",
+            "Error during execution: name 'list_users' is not defined",
+            "[{'error': 'User not authenticated. Please log in to view tickets.'}]",
+            "{'result': mpf('3.0')}",
+            r#"{"result": 7}"#,
+            "Error during execution: Exceeds the limit (4300 digits) for integer string conversion",
+            "Error during execution: Function call kill is not allowed.",
+            "Error during execution: name 'GorillaFileSystem' is not defined",
+            "Error during execution: name 'pwd' is not defined",
+            "Error during execution: '(' was never closed (<string>, line 1)",
+        ];
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn names_before_brackets_are_qualified_in_texts_too() {
+        let texts = play(&["echo(content='say cd (x) and so (y)')"]);
+        let object = "m_1_multi_turn_base_0_GorillaFileSystem_instance";
+        assert_eq!(texts, [format!("{{\"terminal_output\": \"say {object}.cd(x) and so(y)\"}}")]);
+    }
+}

@@ -1,0 +1,142 @@
+//! BFCL's tasks as a task set: splits, what all environments share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use turnwise_core::{EnvError, Environment, Task, TaskSet};
+
+use super::document::BfclDocuments;
+use super::environment::BfclEnv;
+use super::package::{BfclTask, Package};
+use crate::splits::{SPLITS, split_of};
+
+/// The split of all tasks, on which the package's own scores are.
+pub(super) const ALL: &str = "all";
+
+/// Turns of an episode that are enough for all gold calls, one in a reply.
+pub(super) const DEFAULT_MAX_TURNS: usize = 60;
+
+/// Calls in a row after which the package gives a turn up.
+pub(super) const DEFAULT_MAX_STEPS: usize = 20;
+
+/// Of 256 tasks, those of the test and of the validation.
+const TEST: u8 = 102;
+const VALID: u8 = 26;
+
+const GOAL: &str = "do what the user asks by calling functions";
+
+/// Options of a [`BfclTasks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BfclOptions {
+    /// How much the first observation says of the functions.
+    pub documents: BfclDocuments,
+    /// Replies with calls at one turn of the user after which the episode ends.
+    pub max_steps: usize,
+    /// True if the episode ends with the first turn that fails.
+    pub stop_at_failed_turn: bool,
+}
+
+impl Default for BfclOptions {
+    fn default() -> Self {
+        Self { documents: BfclDocuments::default(), max_steps: DEFAULT_MAX_STEPS, stop_at_failed_turn: false }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) package: Package,
+    pub(super) options: BfclOptions,
+    places: HashMap<String, usize>,
+    splits: [Vec<Task>; 4],
+}
+
+impl Shared {
+    pub(super) fn task(&self, id: &str) -> Result<&BfclTask, EnvError> {
+        let place = self.places.get(id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))?;
+        Ok(&self.package.tasks[*place])
+    }
+}
+
+/// BFCL's multi-turn tasks.
+///
+/// The splits `train`, `valid` and `test` go by the task's number, which its variants in the four sets share: about 50, 10 and
+/// 40 of 100. The split `all` has every task.
+#[derive(Clone, Debug)]
+pub struct BfclTasks {
+    pub(super) shared: Arc<Shared>,
+    max_turns: usize,
+}
+
+impl BfclTasks {
+    /// The tasks of a package.
+    pub fn new(package: Package, options: BfclOptions) -> Self {
+        let mut places = HashMap::new();
+        let mut splits: [Vec<Task>; 4] = Default::default();
+        for (place, task) in package.tasks.iter().enumerate() {
+            places.insert(task.id.clone(), place);
+            let number = task.id.rsplit_once('_').map_or(task.id.as_str(), |(_, number)| number);
+            let of_number = turnwise_core::digest([b"bfcl multi-turn ", number.as_bytes()]);
+            let digest = turnwise_core::digest([task.id.as_bytes(), task.turns.join("\n").as_bytes()]);
+            let entry = Task { digest, ..Task::new(task.id.clone(), task.set.name(), GOAL) };
+            splits[split_of(&of_number, TEST, VALID)].push(entry.clone());
+            splits[3].push(entry);
+        }
+        let shared = Shared { package, options, places, splits };
+        Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS }
+    }
+
+    /// The same tasks with another limit of turns.
+    #[must_use]
+    pub fn with_max_turns(mut self, max_turns: usize) -> Self {
+        self.max_turns = max_turns;
+        self
+    }
+
+    /// The tasks of a split, as they are kept.
+    ///
+    /// # Errors
+    /// There is no such split.
+    pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
+        let names = SPLITS.into_iter().chain([ALL]);
+        let found = names.zip(&self.shared.splits).find(|(name, _)| *name == split);
+        found.map(|(_, tasks)| tasks.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
+            split: split.to_owned(),
+            known: format!("{}, {ALL}", SPLITS.join(", ")),
+        })
+    }
+
+    /// A task with its turns and gold calls.
+    ///
+    /// # Errors
+    /// There is no such task.
+    pub fn task(&self, id: &str) -> Result<&BfclTask, EnvError> {
+        self.shared.task(id)
+    }
+
+    /// A fresh environment, as its own type.
+    pub fn bfcl(&self) -> BfclEnv {
+        BfclEnv::new(Arc::clone(&self.shared), self.max_turns)
+    }
+}
+
+impl TaskSet for BfclTasks {
+    fn name(&self) -> &'static str {
+        "bfcl"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        SPLITS.into_iter().chain([ALL]).map(str::to_owned).collect()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        self.split(split).map(<[Task]>::to_vec)
+    }
+
+    fn is_instant(&self) -> bool {
+        true
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(self.bfcl()))
+    }
+}
