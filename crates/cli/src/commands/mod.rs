@@ -2,6 +2,7 @@
 
 pub(crate) mod analyze;
 pub(crate) mod arrows;
+pub(crate) mod benchmark;
 pub(crate) mod chat;
 pub(crate) mod compare;
 pub(crate) mod config;

@@ -77,7 +77,12 @@ fn play(
         turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
         if step.success {
             let final_observation = observation.into_text();
-            return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));
+            return Ok(Some(Demonstration {
+                task: task.clone(),
+                turns,
+                final_observation,
+                tools: Vec::new(),
+            }));
         }
         if step.terminated || step.truncated {
             break;

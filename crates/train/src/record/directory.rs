@@ -256,8 +256,13 @@ pub fn read_lines<T: DeserializeOwned>(
 ) -> Result<Vec<T>, TrainError> {
     let reader = turnwise_files::open(path).map_err(|error| TrainError::io(path, error))?;
     let mut values = Vec::new();
-    for (index, line) in reader.lines().enumerate() {
-        let line = line.map_err(|error| TrainError::io(path, error))?;
+    for (index, line) in turnwise_files::lines(reader).enumerate() {
+        let line = line.map_err(|error| match error.kind() {
+            std::io::ErrorKind::FileTooLarge => {
+                TrainError::file(path, format!("line {}: {error}", index + 1))
+            }
+            _ => TrainError::io(path, error),
+        })?;
         if line.trim().is_empty() {
             continue;
         }

@@ -93,11 +93,15 @@ pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result
             ..Trajectory::new(trajectory.task.clone(), Vec::new())
         };
         branches.push(Branch { snapshot, before, observation: observation(turn), prompt });
-        let step = environment.step(&action(turn))?;
-        if step.reward != turn.reward {
+        let mut reward = 0.0;
+        for action in actions(turn) {
+            let step = environment.step(&action)?;
+            reward += step.reward;
+            seen = step.observation;
+        }
+        if reward != turn.reward {
             return Err(differs(&*context.task_set, &place(), "reward"));
         }
-        seen = step.observation;
     }
     environment.close();
     Ok(branches)
@@ -143,6 +147,7 @@ fn without_tokens(turn: &Turn) -> Turn {
         action: turn.action.clone(),
         reward: turn.reward,
         valid: turn.valid,
+        calls: turn.calls.clone(),
         ..Turn::default()
     }
 }
@@ -156,7 +161,10 @@ fn observation(turn: &Turn) -> Observation {
     Observation { parts, admissible: turn.admissible.clone(), state_key: turn.state_key.clone() }
 }
 
-/// The action of a turn, as the environment was given it.
-fn action(turn: &Turn) -> Action {
-    turn.call.clone().map_or_else(|| Action::from(&turn.action), Action::Call)
+/// The actions of a turn, as the environment was given them: each call is one.
+fn actions(turn: &Turn) -> Vec<Action> {
+    match turn.calls.as_slice() {
+        [] => vec![Action::from(&turn.action)],
+        calls => calls.iter().cloned().map(Action::Call).collect(),
+    }
 }

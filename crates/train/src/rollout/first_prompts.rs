@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use turnwise_core::{Purpose, Seed, Tasks};
 
+use super::Job;
+use super::observations::shorten;
 use super::pool::{EnvCalls, EnvPool, LanePool, Outcome};
 use super::prompting::Prompter;
 use super::tasks::TaskOrder;
@@ -27,11 +29,16 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
     for (group, task) in order.draw(0, rollout.tasks_per_step)?.into_iter().enumerate() {
         // As the rollout of the first step seeds it.
         let coordinates = [Purpose::Rollout as u64, 0, group as u64];
-        lane.begin(task.clone(), Seed::derive(config.seed, Purpose::Environment, &coordinates));
+        lane.begin(
+            Job::new(task.clone(), group, 0),
+            Seed::derive(config.seed, Purpose::Environment, &coordinates),
+        );
         let Some(Outcome::Begun(environment, observation)) = next(&mut lane) else { return Ok(()) };
+        let tools = environment.tools().to_vec();
         lane.close(environment);
-        let observation = prompter.shorten(observation, &task);
-        let prompt = prompter.first(config.prompt.layout, config.prompt.history, &task, &observation, "");
+        let observation = shorten(observation, &task, prompter.tokenizer);
+        let layout = (config.prompt.layout, config.prompt.history);
+        let prompt = prompter.first(layout, &task, (&observation, ""), &tools);
         let Ok(prompt) = prompt else { return Ok(()) };
         if prompt.len() < rollout.max_context {
             return Ok(());

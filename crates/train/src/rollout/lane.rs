@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use turnwise_core::{
     Action, Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId,
-    SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence, Tool,
+    SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence,
     Trajectory, Turn, TurnSpan,
 };
-use turnwise_env::prompt::{PromptKind, PromptView};
+use turnwise_env::prompt::PromptKind;
 use turnwise_text::TextError;
 
 use super::branch::Branch;
@@ -24,7 +24,7 @@ use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 use crate::config::{Layout, Validity};
 use crate::rollout::observations::{Results, as_result, shorten};
-use crate::rollout::prompting::Prompter;
+use crate::rollout::prompting::{Prompter, view};
 
 /// A trajectory under way.
 struct Live {
@@ -203,7 +203,16 @@ impl<'a, S: Sampler> Lane<'a, S> {
             Ok((environment, observation)) => {
                 let observation = shorten(observation, &job.task, self.context.tokenizer);
                 trajectory.tools = environment.tools().to_vec();
-                let prompt = match self.first_prompt(job, &observation, &trajectory.tools) {
+                let prompt = match branch {
+                    // What was sampled from is not rendered and tokenised a second time.
+                    Some(branch) => Ok(branch.prompt.clone()),
+                    None => {
+                        let RolloutContext { layout, history, .. } = *self.context;
+                        let shown = (&observation, &job.preamble[..]);
+                        self.prompter().first((layout, history), &job.task, shown, &trajectory.tools)
+                    }
+                };
+                let prompt = match prompt {
                     Ok(prompt) => prompt,
                     Err(error) => {
                         self.close(environment);
@@ -242,25 +251,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
     fn prompter(&self) -> Prompter<'_> {
         let RolloutContext { template, tokenizer, chat, .. } = *self.context;
         Prompter { template, tokenizer, chat }
-    }
-
-    fn first_prompt(
-        &self,
-        job: &Job,
-        observation: &Observation,
-        tools: &[Tool],
-    ) -> Result<Vec<u32>, TextError> {
-        let Job { task, preamble, .. } = job;
-        let template = self.context.template;
-        let words = observation.text();
-        let seen = (&*words, observation.admissible.as_slice());
-        let text = match self.context.layout {
-            Layout::Concatenated => template.render_concatenated_first(&view(task, seen, &[], 0, 0)),
-            Layout::Windowed => {
-                template.render(&view(task, seen, &[], 0, self.context.history), PromptKind::Full)
-            }
-        };
-        self.prompter().start(&format!("{preamble}{text}"), tools)
     }
 
     /// Requests the next response, or ends the trajectory if that is impossible.
@@ -442,16 +432,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
             }
         }
     }
-}
-
-fn view<'a>(
-    task: &'a Task,
-    (text, admissible): (&'a str, &'a [String]),
-    history: &'a [(String, String)],
-    turn: usize,
-    window: usize,
-) -> PromptView<'a> {
-    PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
 /// Keeps the ids that were seen and sampled; nothing is ever tokenised a second time.

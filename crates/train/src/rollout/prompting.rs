@@ -10,16 +10,15 @@
 
 use std::borrow::Cow;
 
-use turnwise_core::{FinishReason, Reasoning, Tool, ToolCall};
+use turnwise_core::{FinishReason, Observation, Reasoning, Task, Tool, ToolCall};
 use turnwise_env::parse::{ActionParser, Style, calls_of_words};
-use turnwise_env::prompt::{PromptTemplate, PromptView, tool_list};
+use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView, tool_list};
 use turnwise_text::TextError;
 use turnwise_text::Tokenizer;
 use turnwise_text::chat::{self, ChatFormat};
 
-use crate::rollout::observations::Results;
-
 use crate::config::Layout;
+use crate::rollout::observations::Results;
 
 /// Makes tokens of prompts and text of responses.
 #[derive(Clone, Copy)]
@@ -52,6 +51,27 @@ impl Prompter<'_> {
             // What this model has seen before every text, as `transformers` and vLLM put it there.
             None => Ok([self.tokenizer.text_prefix(), &self.tokenizer.encode(&listed)].concat()),
         }
+    }
+
+    /// Returns the prompt of an episode's first turn in a layout that shows this many turns before it. `preamble` stands before
+    /// the observation.
+    ///
+    /// # Errors
+    /// As [`Prompter::start`].
+    pub(crate) fn first(
+        &self,
+        (layout, history): (Layout, usize),
+        task: &Task,
+        (observation, preamble): (&Observation, &str),
+        tools: &[Tool],
+    ) -> Result<Vec<u32>, TextError> {
+        let words = observation.text();
+        let seen = (&*words, observation.admissible.as_slice());
+        let text = match layout {
+            Layout::Concatenated => self.template.render_concatenated_first(&view(task, seen, &[], 0, 0)),
+            Layout::Windowed => self.template.render(&view(task, seen, &[], 0, history), PromptKind::Full),
+        };
+        self.start(&format!("{preamble}{text}"), tools)
     }
 
     /// The chat format, if its template is given these tools.
@@ -200,6 +220,17 @@ fn template_tools(tools: &[Tool]) -> Result<Vec<chat::Tool>, TextError> {
     tools.iter().map(|tool| chat::Tool::from_json(tool.json())).collect()
 }
 
+/// The parts of a prompt.
+pub(super) fn view<'a>(
+    task: &'a Task,
+    (text, admissible): (&'a str, &'a [String]),
+    history: &'a [(String, String)],
+    turn: usize,
+    window: usize,
+) -> PromptView<'a> {
+    PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
+}
+
 /// The rest of a reply after what the chat template has written of it: of a thought that is open there, its rest or its end.
 fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
@@ -211,28 +242,5 @@ fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     match text.trim_start().strip_prefix("<think>") {
         Some(thought) => Cow::Borrowed(thought),
         None => Cow::Owned(format!("\n</think>\n\n{}", text.trim_start())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use turnwise_text::TokenizerConfig;
-
-    use super::*;
-
-    #[test]
-    fn a_cut_text_ends_with_a_whole_character() {
-        // Tokens are bytes.
-        let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-        let ids = tokenizer.encode("né日🦙\u{fffd}x");
-        let cut = |room: usize| whole_text(&tokenizer, &ids[..room]);
-        let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
-        let found: Vec<String> = (0..expected.len()).map(cut).collect();
-        assert_eq!(found, expected);
-        // A character that says that there was none is whole, and bytes that are no text further before change nothing.
-        assert_eq!(cut(13), "né日🦙\u{fffd}");
-        assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
-        let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();
-        assert_eq!(whole_text(&tokenizer, &broken), "\u{fffd}n");
     }
 }
