@@ -2,9 +2,9 @@
 //! critic's values.
 //!
 //! The recursion runs over the trajectory's response tokens and skips tokens of the environment.
-//! After a turn's last token, the next value is that of the next turn's first token. `delta_t = r_t
-//! + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}`; returns are `A_t + V_t`, before
-//! whitening. A turn's reward, minus the penalty if it is invalid, belongs to its last token.
+//! After a turn's last token, the next value is that of the next turn's first token.
+//! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}`; returns are
+//! `A_t + V_t`, before whitening. A turn's reward, minus the penalty if it is invalid, belongs to its last token.
 //! Exceptions are rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the
 //! reward). The value after the trajectory's end is 0.
 //!

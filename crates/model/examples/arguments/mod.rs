@@ -71,7 +71,7 @@ impl Arguments {
     pub(crate) fn shape(&self, context: usize) -> Result<Option<ModelConfig>, String> {
         let Some(name) = self.text("shape") else { return Ok(None) };
         let found = SHAPES.iter().find(|shape| shape.0 == name);
-        let &(_, hidden, layers, heads, kv, head_dim, ffn, vocab) = found.ok_or_else(|| {
+        let &(_, [hidden, layers, heads, kv, head_dim, ffn, vocab]) = found.ok_or_else(|| {
             format!("shape={name} is not known; there are {:?}", SHAPES.map(|shape| shape.0))
         })?;
         let model_type = match name {
@@ -96,12 +96,12 @@ impl Arguments {
     }
 }
 
-/// Name, hidden size, layers, query heads, key heads, head width, FFN width and vocabulary.
-const SHAPES: [(&str, usize, usize, usize, usize, usize, usize, usize); 4] = [
-    ("qwen2.5-0.5b", 896, 24, 14, 2, 64, 4864, 151_936),
-    ("qwen2.5-1.5b", 1536, 28, 12, 2, 128, 8960, 151_936),
-    ("qwen3-4b", 2560, 36, 32, 8, 128, 9728, 151_936),
-    ("smollm2-135m", 576, 30, 9, 3, 64, 1536, 49_152),
+/// Names, each with hidden size, layers, query heads, key heads, head width, FFN width and vocabulary.
+const SHAPES: [(&str, [usize; 7]); 4] = [
+    ("qwen2.5-0.5b", [896, 24, 14, 2, 64, 4864, 151_936]),
+    ("qwen2.5-1.5b", [1536, 28, 12, 2, 128, 8960, 151_936]),
+    ("qwen3-4b", [2560, 36, 32, 8, 128, 9728, 151_936]),
+    ("smollm2-135m", [576, 30, 9, 3, 64, 1536, 49_152]),
 ];
 
 /// Returns random weights of standard deviation 0.02 with norms of 1. Billions are made in seconds: runs of a million

@@ -203,14 +203,13 @@ impl<'a, S: Sampler> Lane<'a, S> {
             Ok((environment, observation)) => {
                 let observation = shorten(observation, &job.task, self.context.tokenizer);
                 trajectory.tools = environment.tools().to_vec();
-                let prompt = match branch {
+                let prompt = if let Some(branch) = branch {
                     // What was sampled from is not rendered and tokenised a second time.
-                    Some(branch) => Ok(branch.prompt.clone()),
-                    None => {
-                        let RolloutContext { layout, history, .. } = *self.context;
-                        let shown = (&observation, &job.preamble[..]);
-                        self.prompter().first((layout, history), &job.task, shown, &trajectory.tools)
-                    }
+                    Ok(branch.prompt.clone())
+                } else {
+                    let RolloutContext { layout, history, .. } = *self.context;
+                    let shown = (&observation, &job.preamble[..]);
+                    self.prompter().first((layout, history), &job.task, shown, &trajectory.tools)
                 };
                 let prompt = match prompt {
                     Ok(prompt) => prompt,

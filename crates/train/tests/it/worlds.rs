@@ -28,7 +28,7 @@ fn a_world_of_another_crate_trains() {
     // Without the registry the run's config names a world that is not there.
     let error = turnwise_train::Run::resume(&folder.path().join("run"), &mut NoopObserver).err().unwrap();
     let error = error.to_string();
-    assert!(error.contains("env.kind = \"lock\"") && error.contains("`alfworld`"), "{error}");
+    assert!(error.contains("env.kind = \"lock\"") && error.contains("there are alfworld, "), "{error}");
 }
 
 /// The words of the fact that a text begins with, `(name argument argument`.
