@@ -11,7 +11,7 @@
 //! | [`branching`] | the truth by continuations from saved states |
 //! | [`tree`] | the truth by counting in many samples of each task, without saved states |
 //! | [`turns`] | the turns of a data set as lists of numbers, and the advantages of a method on them |
-//! | [`score`] | a method's advantages against the truth: correlations, signs, errors, with intervals over tasks |
+//! | [`mod@score`] | a method's advantages against the truth: correlations, signs, errors, with intervals over tasks |
 //! | [`gradient`] | the policy gradient of a method's advantages against that of the truth |
 //! | [`correlation`] | weighted correlations of turns that are drawn by task |
 

@@ -54,7 +54,7 @@ pub struct MetricsWriter {
 impl MetricsWriter {
     /// Opens the run's metrics for appending behind `position`: lines of later steps, left by an
     /// interrupted run, are dropped because they will be written again. Steps whose lines are missing or
-    /// unreadable are rebuilt as by [`recover`], and `report` receives what was missing. `sft_steps` places the
+    /// unreadable are rebuilt as by `recover`, and `report` receives what was missing. `sft_steps` places the
     /// steps of reinforcement learning behind those of the warm start on TensorBoard's single axis.
     ///
     /// # Errors
