@@ -176,9 +176,6 @@ fn tags_label_and_case_are_the_templates() {
         ("label = \"Do:\"", "response.label: "),
         ("case = \"lower\"\naction_tags = [\"<A>\", \"</A>\"]", "in lower case"),
         ("blocks = \"two\"", "unknown variant `two`, expected one of `one`, `any`, `first`"),
-        // Keys of earlier versions.
-        ("think = true", "response.think is called `response.reasoning` now"),
-        ("style = \"react\"", "response.style: \"react\" is called \"label\" now"),
     ] {
         let error = rules(response).unwrap_err().to_string();
         assert!(error.contains(expected), "{response}: {error}");

@@ -69,10 +69,6 @@ const SECTIONS: [Section; 5] = [
     },
 ];
 
-/// Keys of [prompt] by their old and their new names.
-const RENAMED: [(&str, &str); 3] =
-    [("blind", "masked"), ("blind_goal", "masked_goal"), ("blind_history", "masked_history")];
-
 const FULL: Rule = Rule {
     allowed: &[
         Slot::TaskDescription,
@@ -228,7 +224,7 @@ impl PromptTemplate {
     /// Reads a template; `file` names it in errors.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] with the key: invalid TOML; a missing, unknown or renamed key; a
+    /// Returns [`EnvError::File`] with the key: invalid TOML; a missing or unknown key; a
     /// base that is not a built-in template; missing or forbidden placeholders; invalid response
     /// rules.
     pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
@@ -375,25 +371,7 @@ fn embedded<'a>(name: &str, registry: &'a Registry) -> Result<&'a str, String> {
     })
 }
 
-/// Rejects keys and values of earlier versions, with what they are called now.
-fn check_renamed(table: &toml::Table) -> Result<(), String> {
-    let Some(response) = table.get("response").and_then(toml::Value::as_table) else { return Ok(()) };
-    if response.contains_key("think") {
-        return Err("response.think is called `response.reasoning` now; write \"required\" for true and \"optional\" for \
-                    false"
-            .to_owned());
-    }
-    if response.get("style").and_then(toml::Value::as_str) == Some("react") {
-        return Err(
-            "response.style: \"react\" is called \"label\" now; response.label is \"Action\" unless set"
-                .to_owned(),
-        );
-    }
-    Ok(())
-}
-
 fn check_keys(table: &toml::Table) -> Result<(), String> {
-    check_renamed(table)?;
     for (section, values) in table {
         if section == "base" {
             continue;
@@ -413,9 +391,6 @@ fn check_keys(table: &toml::Table) -> Result<(), String> {
         };
         for key in values.keys() {
             if !known.keys().any(|known| known == key) {
-                if let Some((_, new)) = RENAMED.iter().find(|(old, _)| section == "prompt" && old == key) {
-                    return Err(format!("`{section}.{key}` is called `{section}.{new}` now"));
-                }
                 return Err(match nearest(key, known.keys()) {
                     Some(near) => format!("unknown key `{section}.{key}`; did you mean `{section}.{near}`?"),
                     None => format!(

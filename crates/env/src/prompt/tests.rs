@@ -293,10 +293,6 @@ fn refusals_name_file_key_and_remedy() {
             "unknown key `prompt.frist`; did you mean `prompt.first`?",
         ),
         (
-            "base = \"alfworld\"\n[prompt]\nblind_goal = \"\"",
-            "`prompt.blind_goal` is called `prompt.masked_goal` now",
-        ),
-        (
             "base = \"alfworld\"\n[prompt]\nfirst = \"x\"",
             "prompt.first: the placeholder {current_observation} is missing",
         ),

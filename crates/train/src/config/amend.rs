@@ -3,9 +3,9 @@
 use toml::{Table, Value};
 use turnwise_settings::{Problem, SettingsError};
 
+use super::Config;
 use super::layers::Layer;
 use super::load::{has_critic, resolve};
-use super::{Config, renamed};
 use crate::TrainError;
 
 /// Keys that cannot change, because they define the run: its tasks, its model, the tokens of its
@@ -38,7 +38,6 @@ pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError
     let mut found = Vec::new();
     for text in overrides {
         let argument = Layer::argument(text)?;
-        renamed::check([&argument])?;
         let before = settings.table.clone();
         settings.put(argument);
         // A network that the run goes on without has no settings that could change.

@@ -139,13 +139,6 @@ impl Layer {
         leads_to_a_kind(&self.table)
     }
 
-    /// Returns all keys of values and tables, as `table.key`.
-    pub(super) fn keys(&self) -> Vec<String> {
-        let mut keys = Vec::new();
-        note_keys(&self.table, "", &mut |key| keys.push(key));
-        keys
-    }
-
     /// Returns the origin of a setting ([`Origins::of`]).
     pub(super) fn origin(&self, key: &str) -> Option<String> {
         self.origins.of(key)

@@ -9,7 +9,6 @@ use turnwise_settings::{Problem, SettingsError, problems, schema_of};
 
 use super::layers::Layer;
 use super::presets::{METHOD_KEYS, Preset};
-use super::renamed;
 use super::{Config, EnvConfig, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
@@ -114,7 +113,6 @@ fn merged(
         }
         arguments.push(layer);
     }
-    renamed::check(files.iter().chain(&arguments))?;
     let mut merged = merge(files, named.as_deref(), methods)?;
     amend(&mut merged)?;
     // An argument that names a kind replaces its table, whatever the order of the arguments.
@@ -195,7 +193,7 @@ pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
 /// Loads the resolved config of a run directory.
 ///
 /// # Errors
-/// Fails on unreadable files, keys of earlier versions and invalid settings, with line, key and
+/// Fails on unreadable files and invalid settings, with line, key and
 /// valid range.
 pub fn load_resolved(path: &Path) -> Result<Config, TrainError> {
     load_resolved_with(path, &Registry::builtin(), &Methods::builtin())
@@ -207,7 +205,6 @@ pub fn load_resolved(path: &Path) -> Result<Config, TrainError> {
 /// Fails like [`load_resolved`].
 pub fn load_resolved_with(path: &Path, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
     let layer = read(path)?;
-    renamed::check(std::iter::once(&layer))?;
     resolve(&layer, worlds, methods)
 }
 

@@ -12,7 +12,6 @@
 //! | `amend.rs` | settings that change when a run is resumed |
 //! | `train.rs` | the table of the training loop |
 //! | `difference.rs` | the settings in which two configs differ |
-//! | `renamed.rs` | keys of earlier versions |
 //! | `rules.rs`, `service_rules.rs` | rules between settings, and those of a policy that a service trains |
 //! | `switches.rs` | settings that are read only where another one is set |
 //! | `warnings.rs` | what is said of settings that run |
@@ -30,7 +29,6 @@ mod methods;
 #[cfg(test)]
 mod nonsense;
 mod presets;
-mod renamed;
 mod rollout;
 mod rules;
 mod service_rules;
