@@ -24,7 +24,6 @@ pub(crate) mod table;
 pub(crate) mod train;
 pub(crate) mod turnrd;
 pub(crate) mod view;
-pub(crate) mod web;
 
 /// Returns a seed that a config can hold: TOML has whole numbers up to 2^63 - 1.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {

@@ -1,6 +1,5 @@
 //! `turnwise play`: a person plays in the terminal.
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{BufRead, IsTerminal, Write};
@@ -20,7 +19,6 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use toml::{Table, Value};
 use turnwise_core::{Action, Environment, Metric, Observation, Part, Purpose, Seed, Task, TaskSet};
 use turnwise_env::pictures::png;
-use turnwise_env::webshop::WebshopWorld;
 use turnwise_env::world::{Advisor, OpenOptions};
 use turnwise_settings::assignment;
 
@@ -61,9 +59,6 @@ pub(crate) struct PlayArgs {
     /// How to show pictures, for environments that have them.
     #[arg(long, value_enum, default_value_t)]
     pictures: Pictures,
-    /// WebShop only: serve the shop as web pages at this address.
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:3000")]
-    web: Option<String>,
 }
 
 const HELP: &str = "\
@@ -108,14 +103,6 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     let mut options = OpenOptions { splits: &[], max_turns, note: &mut note };
     let world = kind.open(&settings, &mut options)?;
     let mut tasks = choose(world.task_set(), kind.usual().splits, &args)?;
-    if let Some(address) = &args.web {
-        let any: &dyn Any = &*world;
-        let Some(shop) = any.downcast_ref::<WebshopWorld>() else {
-            bail!("--web: only webshop has pages for a browser; leave the option out");
-        };
-        super::web::serve(shop.set().clone(), tasks, address)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let task = tasks.swap_remove(0);
     let round = Round {
         environment: world.task_set().environment()?,

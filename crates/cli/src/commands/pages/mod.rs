@@ -1,8 +1,8 @@
-//! Pages for a browser, served from this machine: what `play webshop --web` and `view` share.
+//! Pages for a browser, served from this machine.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `http` | as much of HTTP/1.1 as a page with forms needs |
+//! | `http` | as much of HTTP/1.1 as pages need |
 //! | `html` | a document, and text made harmless in it |
 //! | `limit` | a limit of things that are done at once |
 
@@ -49,7 +49,6 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
 /// connections nor slow ones take more than a bounded share of the machine.
 ///
 /// A listener that only this machine reaches refuses requests for other hosts: a page of the web whose name leads here could read the answers.
-/// Every listener refuses what a page of another site posts.
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);
@@ -92,10 +91,7 @@ fn answer(stream: &TcpStream, local: bool, pages: &Arc<Limit>, reply: &impl Fn(&
 
 /// Why a request is not answered.
 fn refusal(request: &Request, local: bool) -> Option<&'static str> {
-    if local && !names_this_machine(&request.host) {
-        return Some("This server answers for localhost alone.");
-    }
-    (request.method != "GET" && !request.is_of_this_site()).then_some("Another site sent this form.")
+    (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
 }
 
 /// True if the host of a request, with or without a port, is this machine's own name for itself. A client that is no browser may name none.
