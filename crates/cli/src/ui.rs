@@ -1,6 +1,7 @@
 //! Progress for the user while something long continues: bars in a terminal, lines elsewhere.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -65,11 +66,13 @@ pub(crate) fn error(error: &anyhow::Error) {
 }
 
 /// Prints the help that the command line asks for or what is wrong with it, and returns the exit status.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // An error repeats arguments. Without control characters in them clap itself prints it, in colours.
     let is_plain = |text: &str| matches!(console::visible(text), Cow::Borrowed(_));
-    if std::env::args_os().all(|argument| is_plain(&argument.to_string_lossy())) {
-        error.exit();
+    if arguments.iter().all(|argument| is_plain(&argument.to_string_lossy())) {
+        // A closed pipe is no reason for a message.
+        let _ = error.print();
+        return ExitCode::from(error.exit_code() as u8);
     }
     console::say(error.render().to_string().trim_end());
     ExitCode::from(2)

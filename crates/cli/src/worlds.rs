@@ -1,4 +1,5 @@
-//! The environments of this program: those of `turnwise-env`, with readers from other crates.
+//! The environments of this program by default: those of `turnwise-env`, with readers from other crates.
+//! Configs are read with the registries of the process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +10,17 @@ use turnwise_retrieval::{RetrievalError, Retriever};
 use turnwise_retrieval_service::{RetrievalConfig, open};
 use turnwise_train::config::{self, Config, ConfigSource};
 use turnwise_train::run::source::PolicySource;
-use turnwise_train::{Methods, RunParts, TrainError};
+use turnwise_train::{RunParts, TrainError};
 
-/// Returns the registry; with the feature `remote` it has the worlds of servers too.
+use crate::registries::registries;
+
+/// Returns the environments of this process.
 pub(crate) fn registry() -> Registry {
+    registries().worlds
+}
+
+/// Returns the environments of this project; with the feature `remote` those of servers, too.
+pub(crate) fn builtin() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
         turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())
     }));
@@ -43,11 +51,11 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
 
 /// Worlds and policies that runs are started and resumed with.
 pub(crate) fn parts() -> RunParts {
-    RunParts { worlds: registry(), policies: policies(), ..RunParts::default() }
+    registries().parts()
 }
 
-/// Policies of this process, and with the feature `remote` those of services.
-fn policies() -> Arc<dyn PolicySource> {
+/// Policies of this project, and with the feature `remote` those of services.
+pub(crate) fn policies() -> Arc<dyn PolicySource> {
     #[cfg(feature = "remote")]
     return Arc::new(turnwise_remote::engines::EngineSource::over(
         turnwise_remote::tinker::TinkerSource::default(),
@@ -58,17 +66,20 @@ fn policies() -> Arc<dyn PolicySource> {
 
 /// Reads, merges and checks a config.
 pub(crate) fn load(source: &ConfigSource) -> Result<Config, TrainError> {
-    config::load_with(source, &registry(), &Methods::builtin())
+    let known = registries();
+    config::load_with(source, &known.worlds, &known.methods)
 }
 
 /// Reads, merges and checks what playing a policy needs of a config.
 pub(crate) fn load_to_play(source: &ConfigSource) -> Result<Config, TrainError> {
-    config::load_to_play_with(source, &registry(), &Methods::builtin())
+    let known = registries();
+    config::load_to_play_with(source, &known.worlds, &known.methods)
 }
 
 /// Reads the config of a run directory as it was resolved.
 pub(crate) fn load_resolved(path: &Path) -> Result<Config, TrainError> {
-    config::load_resolved_with(path, &registry(), &Methods::builtin())
+    let known = registries();
+    config::load_resolved_with(path, &known.worlds, &known.methods)
 }
 
 #[cfg(test)]

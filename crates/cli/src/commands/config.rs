@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use turnwise_train::config::{ConfigSource, Methods, presets, reference_page, schema, whole_configs};
+use turnwise_train::config::{ConfigSource, reference_page, schema, whole_configs};
 
 use super::train::split_arguments;
+use crate::registries::methods;
 use crate::ui;
 use crate::worlds::{load, registry};
 
@@ -58,11 +59,14 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
             config.warnings().iter().for_each(|warning| ui::print(warning));
             ui::print(&format!("the config of run `{}` is sound", config.name));
         }
-        ConfigCommand::Schema => ui::print(&schema(&registry(), &Methods::builtin())),
+        ConfigCommand::Schema => ui::print(&schema(&registry(), &methods())),
         ConfigCommand::Reference => ui::print(reference_page().trim_end_matches('\n')),
         ConfigCommand::Presets => {
-            // The first is a whole config, too.
-            for name in presets().chain(whole_configs().skip(1)) {
+            let known = methods();
+            let methods = known.presets().map(|preset| preset.name);
+            // The first is what most begin with.
+            let whole: Vec<&str> = whole_configs().collect();
+            for name in whole.iter().take(1).copied().chain(methods).chain(whole.iter().skip(1).copied()) {
                 ui::print(name);
             }
         }

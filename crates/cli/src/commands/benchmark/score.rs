@@ -12,10 +12,10 @@ use turnwise_eval::benchmark::{
     score, summarise,
 };
 use turnwise_eval::statistics::Bootstrap;
-use turnwise_methods::Methods;
 
 use super::tables;
 use crate::commands::credit::settings;
+use crate::registries::methods;
 use crate::ui;
 
 #[derive(Args)]
@@ -135,7 +135,7 @@ fn named_methods(args: &Chosen) -> anyhow::Result<Vec<(String, CreditConfig)>> {
 
 /// Every preset, those of the same credit once: the name of the first, and the others behind it.
 fn all_methods() -> anyhow::Result<Vec<(String, CreditConfig)>> {
-    let methods = Methods::builtin();
+    let methods = methods();
     let mut found: Vec<(String, CreditConfig)> = Vec::new();
     for preset in methods.presets() {
         let credit = methods.credit(preset.name)?;
@@ -156,7 +156,7 @@ pub(super) fn of_method(
     if let Some(folder) = &args.encoder {
         credit.encoder.clone_from(folder);
     }
-    let pipeline = Pipeline::from_config(&credit)?;
+    let pipeline = Pipeline::with_registry(&credit, &methods().credit)?;
     let needs = pipeline.needs();
     let models = [
         (needs.values, "a critic"),

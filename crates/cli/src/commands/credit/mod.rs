@@ -21,6 +21,7 @@ use turnwise_train::turnrd_credits;
 use turnwise_trajectory_io::{Dump, DumpBatch, Format, ReadOptions, Row, read, write_rows};
 
 use super::output::check_output_of;
+use crate::registries::methods;
 use crate::ui;
 
 /// Compute advantages for trajectories you already have.
@@ -211,7 +212,7 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.encoder {
         config.encoder.clone_from(folder);
     }
-    let pipeline = Pipeline::from_config(&config)?;
+    let pipeline = Pipeline::with_registry(&config, &methods().credit)?;
     check_models(args, &pipeline)?;
     let dump = read(&args.file, &args.reading.options())?;
     let mut learned = match (&args.turnrd, &args.policy) {

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use turnwise_credit::{CreditConfig, Pipeline};
-use turnwise_methods::{Methods, credit_with};
+use turnwise_methods::credit_with;
 use turnwise_settings::assignment;
+
+use crate::registries::methods;
 
 /// The credit part of a preset, changed by the overrides.
 pub(in crate::commands) fn config(
@@ -13,7 +15,7 @@ pub(in crate::commands) fn config(
     verl_agent: bool,
     overrides: &[String],
 ) -> anyhow::Result<CreditConfig> {
-    let mut config = Methods::builtin().credit(preset)?;
+    let mut config = methods().credit(preset)?;
     if verl_agent {
         let Some(switched) = config.verl_agent() else {
             bail!(
@@ -22,6 +24,8 @@ pub(in crate::commands) fn config(
         };
         config = switched;
     }
+    // A method of another crate has all of its settings then.
+    methods().credit.spell_out(&mut config)?;
     for text in overrides {
         config = overridden(&config, text).with_context(|| format!("--set {text}"))?;
     }
@@ -59,6 +63,7 @@ pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Pa
 #[cfg(test)]
 mod tests {
     use turnwise_credit::TurnField;
+    use turnwise_methods::Methods;
 
     use super::*;
     use turnwise_core::Preset;

@@ -11,7 +11,7 @@ use turnwise_train::RunDirectory;
 use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::record::lock::{LOCK, RunLock};
 
-use crate::memory;
+use crate::{memory, registries};
 
 /// A run's process.
 pub(super) struct RunProcess {
@@ -34,9 +34,9 @@ impl RunProcess {
         let output = open().with_context(|| log.display().to_string())?;
         let errors = open().with_context(|| log.display().to_string())?;
         let log_start = output.metadata().map_or(0, |metadata| metadata.len());
-        let program = std::env::current_exe().context("the path of this program is not known")?;
+        let (program, first) = registries::executable().context("the path of this program is not known")?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(output).stderr(errors);
+        command.args(first).args(arguments).stdin(Stdio::piped()).stdout(output).stderr(errors);
         if beside_others && std::env::var_os(memory::PURGE_DELAY_VARIABLE).is_none() {
             command.env(memory::PURGE_DELAY_VARIABLE, memory::DEFAULT_PURGE_DELAY.to_string());
         }

@@ -11,6 +11,7 @@ use turnwise_trajectory_io::DumpBatch;
 
 use super::source::{Method, origin_in_words};
 use super::step::{Shown, Step};
+use crate::registries::methods;
 
 /// Origin of a step's explanations.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,7 +102,8 @@ fn take_left_out(batch: &mut Batch) -> Vec<Group> {
 /// Returns the report of the run's own pipeline on the trajectories that it wrote, or the reason why it
 /// cannot be had.
 fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
-    let pipeline = Pipeline::from_config(&settings.credit).map_err(|error| error.to_string())?;
+    let pipeline =
+        Pipeline::with_registry(&settings.credit, &methods().credit).map_err(|error| error.to_string())?;
     if let Some(what) = from_models(pipeline.needs()) {
         return Err(format!(
             "this method takes {what} from a model, which is not written down; `train.explain = true` keeps the explanation of every turn"

@@ -17,6 +17,7 @@ use super::explain;
 use super::step::Step;
 use super::tokens::TokenTexts;
 use crate::commands::credit::{self, Reading};
+use crate::registries::methods;
 
 /// A method by preset name, with its settings and the seed of what it draws.
 pub(super) struct Method {
@@ -32,7 +33,7 @@ impl Method {
     /// # Errors
     /// Fails on an invalid setting.
     pub(super) fn new(name: &str, config: CreditConfig, seed: u64) -> anyhow::Result<Self> {
-        let pipeline = Pipeline::from_config(&config)?;
+        let pipeline = Pipeline::with_registry(&config, &methods().credit)?;
         Ok(Self { name: name.to_owned(), config, pipeline, seed })
     }
 }

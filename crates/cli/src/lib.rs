@@ -1,14 +1,63 @@
-//! The `turnwise` command: trains multi-turn LLM agents with reinforcement learning.
+//! The `turnwise` command as a library: trains multi-turn LLM agents with reinforcement learning.
+//!
+//! A crate that depends on this one is `turnwise` with environments, methods and losses of its own.
+//! All commands know them, also the runs that a sweep starts. `turnwise init method NAME` writes
+//! such a crate.
+//!
+//! ```no_run
+//! use serde::{Deserialize, Serialize};
+//! use turnwise_cli::core::PerTurn;
+//! use turnwise_cli::credit::{CreditError, Explanation, Inputs, Refinement};
+//!
+//! /// `{ kind = "halve" }`.
+//! #[derive(Clone, Default, Serialize, Deserialize)]
+//! #[serde(default, deny_unknown_fields)]
+//! struct Halve {}
+//!
+//! impl Refinement for Halve {
+//!     fn name(&self) -> &'static str {
+//!         "halve"
+//!     }
+//!
+//!     fn refine(
+//!         &self,
+//!         _: &Inputs<'_>,
+//!         advantages: &mut PerTurn<f64>,
+//!         _: &mut Explanation,
+//!     ) -> Result<(), CreditError> {
+//!         advantages.values_mut().for_each(|advantage| *advantage *= 0.5);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let mut registries = turnwise_cli::Registries::default();
+//!     registries.methods.credit =
+//!         registries.methods.credit.with_refinement("halve", |settings: Halve| Ok(settings));
+//!     turnwise_cli::run(registries)
+//! }
+//! ```
+//!
+//! The allocator of such a program is mimalloc, which this crate sets.
 
 mod commands;
 mod console;
 mod memory;
+mod registries;
 mod ui;
 mod worlds;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+pub use turnwise_core as core;
+pub use turnwise_credit as credit;
+pub use turnwise_env as env;
+pub use turnwise_objective as objective;
+pub use turnwise_train as train;
+
+pub use crate::registries::Registries;
 
 // Large blocks are kept instead of being given back to the system after every micro-batch; `memory` keeps them
 // for longer where there is room.
@@ -65,10 +114,20 @@ enum Command {
     Config(commands::config::ConfigArgs),
 }
 
-fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+/// Runs the program with the arguments of this process and returns its exit status.
+pub fn run(registries: Registries) -> ExitCode {
+    run_with(registries, &std::env::args_os().collect::<Vec<_>>(), Vec::new())
+}
+
+/// Runs the program with other arguments, of which the first is the program's name.
+///
+/// `command` starts this program again, such as `python3 -m turnwise`; a sweep does so. If it is
+/// empty, the executable of this process is started.
+pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsString>) -> ExitCode {
+    registries::install(registries, command);
+    let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
-        Err(error) => return ui::usage(&error),
+        Err(error) => return ui::usage(&error, arguments),
     };
     let result = match arguments.command {
         Command::Quickstart(args) => commands::quickstart::run(args),

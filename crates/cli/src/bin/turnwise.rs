@@ -1,0 +1,7 @@
+//! The `turnwise` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    turnwise_cli::run(turnwise_cli::Registries::default())
+}

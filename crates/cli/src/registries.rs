@@ -1,0 +1,77 @@
+//! Environments and methods that the program knows by name.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+
+use turnwise_env::registry::Registry;
+use turnwise_train::{Methods, RunParts};
+
+use crate::worlds;
+
+/// Environments and methods that the program knows by name.
+///
+/// The default has those of this project; add your own to it (see [`crate::run`]).
+#[derive(Clone)]
+pub struct Registries {
+    /// Environments, the values of `env.kind`.
+    pub worlds: Registry,
+    /// Estimators, refinements, loss terms and presets.
+    pub methods: Methods,
+}
+
+impl Default for Registries {
+    fn default() -> Self {
+        Self { worlds: worlds::builtin(), methods: Methods::builtin() }
+    }
+}
+
+impl Registries {
+    /// Returns what a run is started and resumed with.
+    pub fn parts(&self) -> RunParts {
+        let Self { worlds, methods } = self.clone();
+        RunParts { worlds, methods, policies: worlds::policies(), ignore_memory: false }
+    }
+}
+
+/// The program of this process.
+#[derive(Clone, Default)]
+struct Program {
+    registries: Registries,
+    /// The command that starts this program again; empty for the process's own executable.
+    command: Vec<OsString>,
+}
+
+/// Set by [`install`]; until then everything has its default.
+static PROGRAM: RwLock<Option<Program>> = RwLock::new(None);
+
+/// Makes registries, and the command that starts this program again, those of the process.
+pub(crate) fn install(registries: Registries, command: Vec<OsString>) {
+    *PROGRAM.write().unwrap_or_else(PoisonError::into_inner) = Some(Program { registries, command });
+}
+
+fn program() -> Program {
+    PROGRAM.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+}
+
+/// Returns the registries of this process.
+pub(crate) fn registries() -> Registries {
+    program().registries
+}
+
+/// Returns the methods of this process.
+pub(crate) fn methods() -> Methods {
+    registries().methods
+}
+
+/// Returns the executable that starts this program again, and its first arguments.
+///
+/// # Errors
+/// Fails if the system does not tell the path of this executable.
+pub(crate) fn executable() -> std::io::Result<(PathBuf, Vec<OsString>)> {
+    let mut command = program().command.into_iter();
+    match command.next() {
+        Some(first) => Ok((first.into(), command.collect())),
+        None => Ok((std::env::current_exe()?, Vec::new())),
+    }
+}
