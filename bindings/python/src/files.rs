@@ -93,6 +93,7 @@ fn written_turn(turn: &turnwise_core::Turn, extras: &TurnExtras) -> Value {
     optional(&mut line, "response", (!turn.response.is_empty()).then(|| json!(turn.response)));
     optional(&mut line, "shaped_reward", turn.shaped_reward.map(Value::from));
     optional(&mut line, "progress", turn.progress.map(Value::from));
+    optional(&mut line, "state_value", turn.state_value.map(Value::from));
     optional(&mut line, "credit", extras.credit.map(Value::from));
     optional(&mut line, "values", extras.values.as_ref().map(|values| json!(values)));
     for (key, numbers) in [("entropies", &turn.entropies), ("old_logprobs", &turn.old_logprobs)] {

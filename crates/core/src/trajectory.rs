@@ -74,6 +74,10 @@ pub struct Turn {
     /// The environment's progress after the turn, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
+    /// Estimate of the value of the state before the turn: the mean return of fresh continuations
+    /// from it. Only methods that ask for it have it measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_value: Option<f64>,
     /// Parts of the shaped reward that belong to single response tokens (the KL in the reward). The
     /// shaped reward includes their sum. Empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -301,6 +305,8 @@ pub enum TurnField {
     Entropies,
     /// The environment's progress signal.
     Progress,
+    /// The value of the state before the turn.
+    StateValue,
     /// A critic's values of the response's tokens.
     Values,
     /// The credit of an external decomposer.
@@ -315,6 +321,9 @@ impl TurnField {
             Self::Action => ("action", "the action of the turn"),
             Self::Entropies => ("entropy", "the mean entropy of the turn's response tokens, in nats"),
             Self::Progress => ("progress", "the environment's progress signal after the turn, in [0, 1]"),
+            Self::StateValue => {
+                ("state_value", "the mean return of continuations from the state before the turn")
+            }
             Self::Values => ("values", "the critic's value of each response token, or one for the turn"),
             Self::Credit => ("credit", "the turn's credit as an outside decomposer gave it"),
         }

@@ -16,7 +16,7 @@
 //! to the last token before it, or else to the first turn with tokens.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Trajectory, Turn};
+use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Table, Trajectory, Turn, Unit};
 
 use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
@@ -219,7 +219,7 @@ impl Whitening {
     }
 
     /// Whitens every entry of a table.
-    pub(crate) fn apply(self, table: &mut PerToken<f64>) {
+    pub(crate) fn apply<U: Unit>(self, table: &mut Table<f64, U>) {
         table.values_mut().for_each(|value| *value = (*value - self.mean) * self.scale);
     }
 }

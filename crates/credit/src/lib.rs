@@ -26,7 +26,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`grpo`], [`rloo`], [`gae`], [`turn_ppo`], [`gigpo`], [`hgpo`], [`rtmc`] | estimators |
+//! | [`grpo`], [`rloo`], [`gae`], [`turn_ppo`], [`gigpo`], [`hgpo`], [`rtmc`], [`monte_carlo`] | estimators |
 //! | [`salt`], [`aem`], [`empg`], [`has`], [`turn_credit`] | refinements |
 //! | [`outlier`] | turns of unusual entropy, for loss terms that act on them |
 //! | [`selection`], [`compact`], [`overlong`] | which groups and trajectories are trained on, and the shaping of long responses |
@@ -47,6 +47,7 @@ pub mod gigpo;
 pub mod grpo;
 pub mod has;
 pub mod hgpo;
+pub mod monte_carlo;
 pub mod outlier;
 pub mod overlong;
 pub mod rloo;
@@ -72,7 +73,7 @@ pub use config::CreditConfig;
 pub use error::CreditError;
 pub use explanation::{Explanation, Explanations, attach_explanations};
 pub use meanings::{fact_meaning, stage_rule};
-pub use needs::{Inputs, Needs, Provider, ScoreRequest, Supplies};
+pub use needs::{Inputs, Needs, Provider, ScoreRequest, StateValues, Supplies};
 pub use pipeline::{CreditReport, Pipeline};
 pub use registry::{EstimatorConfig, RefinementConfig, Registry};
 pub use turnwise_core::TurnField;

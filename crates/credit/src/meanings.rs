@@ -15,6 +15,9 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
         "rtmc" => {
             "A = action_value - value: what rollouts of the group gained that took this action in this state, less what those gained that were in it"
         }
+        "monte-carlo" => {
+            "A = reward + gamma next_value - value, from the mean returns of fresh continuations; whitened over the batch's turns unless `whiten` is off"
+        }
         "turn-ppo" => {
             "A = the generalised advantage over turns, which the critic's values at their first tokens give"
         }
@@ -62,6 +65,12 @@ pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
         ("ppo", "mean_return") => "mean over the turn's tokens of the critic's targets",
         ("ppo" | "turn-ppo", "tokens") => "tokens of the response",
         ("turn-ppo", "return") => "the critic's target at every token of the turn",
+        ("monte-carlo", "value") => "mean return of continuations from the state before the turn",
+        ("monte-carlo", "next_value") => {
+            "mean return of continuations from the state after the turn; 0 after the last one"
+        }
+        ("monte-carlo", "reward") => "the turn's reward, less the penalty where the turn is invalid",
+        ("monte-carlo", "delta") => "reward + gamma next_value - value",
         ("rtmc", "value") => {
             "value of the state: mean return of the rollouts that were in it, with the prior"
         }
@@ -139,6 +148,7 @@ mod tests {
             valid: true,
             reward,
             progress: Some(reward),
+            state_value: Some(0.5),
             response_ids: vec![1, 2],
             entropies: vec![entropy, 0.1],
             ..Turn::default()
@@ -161,6 +171,7 @@ mod tests {
             json!({"refinements": [{"kind": "empg"}, {"kind": "has"}]}),
             json!({"estimator": {"kind": "rtmc"}, "refinements": [{"kind": "turn-credit"}]}),
             json!({"estimator": {"kind": "turn-ppo"}}),
+            json!({"estimator": {"kind": "monte-carlo"}}),
         ];
         let batch = batch();
         let mut stages = std::collections::BTreeSet::new();
@@ -178,7 +189,7 @@ mod tests {
                 stages.insert(stage.stage.to_string());
             }
         }
-        assert_eq!(stages.len(), 13, "{stages:?}");
+        assert_eq!(stages.len(), 14, "{stages:?}");
         assert_eq!((stage_rule("halve"), fact_meaning("grpo", "alpha")), (None, None));
     }
 }

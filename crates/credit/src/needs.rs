@@ -8,9 +8,30 @@ use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
 
 use crate::Embedder;
 
+/// How values of states are estimated: the mean return of continuations that the policy samples
+/// from each of them ([`turnwise_core::Turn::state_value`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StateValues {
+    /// Continuations from each state.
+    pub continuations: usize,
+    /// Discount of the return.
+    pub gamma: f64,
+}
+
+impl StateValues {
+    /// Returns what serves both: the larger number of continuations, and the discount of the first.
+    fn and(self, other: Option<Self>) -> Self {
+        let more = other.map_or(0, |other| other.continuations);
+        Self { continuations: self.continuations.max(more), ..self }
+    }
+}
+
 /// Inputs that need a model. The default is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Needs {
+    /// Values of the states before turns. The rollout measures them while it has the policy that
+    /// played, and writes them into the turns.
+    pub state_values: Option<StateValues>,
     /// A critic's value of each response token.
     pub values: bool,
     /// The credits of an external decomposer.
@@ -28,6 +49,7 @@ impl Needs {
     /// Returns the needs of both. Of two limits on hidden states, the larger one.
     pub fn and(self, other: Self) -> Self {
         Self {
+            state_values: self.state_values.map(|own| own.and(other.state_values)).or(other.state_values),
             values: self.values || other.values,
             credits: self.credits || other.credits,
             embeddings: self.embeddings || other.embeddings,

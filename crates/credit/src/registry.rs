@@ -53,6 +53,7 @@ use crate::gigpo::GigpoConfig;
 use crate::grpo::GrpoConfig;
 use crate::has::HasConfig;
 use crate::hgpo::HgpoConfig;
+use crate::monte_carlo::MonteCarloConfig;
 use crate::rloo::RlooConfig;
 use crate::rtmc::RtmcConfig;
 use crate::salt::SaltConfig;
@@ -169,6 +170,8 @@ builtin! {
         Hgpo(HgpoConfig),
         /// By the returns of the group's rollouts through the same state.
         Rtmc(RtmcConfig),
+        /// By the returns of fresh continuations from every state.
+        MonteCarlo(MonteCarloConfig),
         /// Token-level, with a critic.
         Ppo(PpoConfig),
         /// Turn-level, with a critic.

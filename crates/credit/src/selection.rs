@@ -169,6 +169,11 @@ impl Selection {
         self.kept.len()
     }
 
+    /// Returns the groups chosen so far, numbered as they were sampled.
+    pub fn groups_mut(&mut self) -> &mut [Group] {
+        &mut self.kept
+    }
+
     /// Returns the number of rounds so far.
     pub fn rounds(&self) -> usize {
         self.rounds

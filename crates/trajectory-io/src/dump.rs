@@ -91,6 +91,7 @@ impl Dump {
                             TurnField::Action => extras.has_action,
                             TurnField::Entropies => !turn.entropies.is_empty(),
                             TurnField::Progress => turn.progress.is_some(),
+                            TurnField::StateValue => turn.state_value.is_some(),
                             TurnField::Values => extras.values.is_some(),
                             TurnField::Credit => extras.credit.is_some(),
                         };

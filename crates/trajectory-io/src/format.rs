@@ -42,7 +42,9 @@ impl Format {
         match field {
             TurnField::Observation | TurnField::Action => true,
             TurnField::Entropies => matches!(self, Self::Turnwise | Self::Verifiers),
-            TurnField::Progress | TurnField::Values | TurnField::Credit => self == Self::Turnwise,
+            TurnField::Progress | TurnField::StateValue | TurnField::Values | TurnField::Credit => {
+                self == Self::Turnwise
+            }
         }
     }
 }

@@ -16,6 +16,7 @@
 //! | `turns[].valid` | whether the action was well-formed; `true` if not said |
 //! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one a token |
 //! | `turns[].progress` | the environment's progress signal after the turn |
+//! | `turns[].state_value` | the mean return of continuations from the state before the turn |
 //! | `turns[].values` | the critic's values, one a response token, or one number for the whole turn |
 //! | `turns[].credit` | the turn's credit from an outside decomposer |
 //! | `task` | what was to be done: a text, or `{"id", "kind", "goal"}` |
@@ -81,6 +82,7 @@ struct TurnLine {
     #[serde(default, deserialize_with = "or_default")]
     entropies: Vec<f32>,
     progress: Option<f64>,
+    state_value: Option<f64>,
     #[serde(default, deserialize_with = "or_default")]
     response_ids: Vec<u32>,
     values: Option<Values>,
@@ -124,7 +126,7 @@ const LINE_KEYS: [(&str, Kind); 9] = [
     ("stop", Kind::Stop),
     ("turns", Kind::List),
 ];
-const TURN_KEYS: [(&str, Kind); 14] = [
+const TURN_KEYS: [(&str, Kind); 15] = [
     ("observation", Kind::Text),
     ("state_key", Kind::Text),
     ("action", Kind::Text),
@@ -134,6 +136,7 @@ const TURN_KEYS: [(&str, Kind); 14] = [
     ("entropy", Kind::Number),
     ("entropies", Kind::Numbers),
     ("progress", Kind::Number),
+    ("state_value", Kind::Number),
     ("response_ids", Kind::Ids),
     ("values", Kind::Values),
     ("credit", Kind::Number),
@@ -400,6 +403,7 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
         reward,
         shaped_reward: read.shaped_reward,
         progress: read.progress,
+        state_value: read.state_value,
         response_ids,
         entropies,
         ..Turn::default()

@@ -9,7 +9,7 @@ import json
 
 import numpy as np
 
-from turn_level import rtmc, turn_credit, turn_ppo
+from turn_level import monte_carlo, rtmc, turn_credit, turn_ppo
 
 rng = np.random.default_rng(7)
 
@@ -497,4 +497,13 @@ def critic_cases(method, configs):
 tokens = critic_cases(ppo, ({}, {"gamma": 0.99, "lambda": 0.9, "whiten": False}, {"lambda": 0.95, "bootstrap_across_turns": False}))
 turns = critic_cases(turn_ppo, ({}, {"gamma": 1.0, "lambda": 1.0, "whiten": False, "invalid_penalty": 0.0}, {"gamma": 0.9, "lambda": 0.0}))
 
-print(json.dumps({"batches": BATCHES, "cases": cases, "outliers": located, "ppo": tokens, "turn_ppo": turns}))
+measured = []
+for config in ({}, {"gamma": 0.9, "whiten": False}, {"gamma": 0.0, "invalid_penalty": 0.0}, {"continuations": 1, "invalid_penalty": 1.0}):
+    for name in ("mixed", "long", "ties"):
+        batch = BATCHES[name]
+        values = [[[float(rng.normal()) for t in tr["turns"]] for tr in group] for group in batch]
+        kwargs = {k: v for k, v in config.items() if k != "continuations"}
+        advantages = monte_carlo(batch, values, **kwargs)
+        measured.append({"batch": name, "config": config, "values": values, "advantages": advantages})
+
+print(json.dumps({"batches": BATCHES, "cases": cases, "outliers": located, "ppo": tokens, "turn_ppo": turns, "monte_carlo": measured}))

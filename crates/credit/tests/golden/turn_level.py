@@ -1,4 +1,5 @@
-"""Methods that credit turns by progress, by states that rollouts share, and by a critic's values at turns, straight from their equations.
+"""Methods that credit turns by progress, by states that rollouts share, by values of states, and by a critic's values at turns, straight from
+their equations.
 
 A part of credit.py: the same input format, and nothing shared with the Rust code.
 """
@@ -51,6 +52,22 @@ def rtmc(step_returns, batch, gamma=1.0, prior=1.0, invalid_penalty=0.1, penalty
             rows.append(row)
         result.append(rows)
     return result
+
+
+def monte_carlo(batch, values, gamma=1.0, whiten=True, invalid_penalty=0.1):
+    result = []
+    for group, rows in zip(batch, values):
+        out = []
+        for tr, v in zip(group, rows):
+            r = np.array([t["r"] - (0.0 if t["v"] else invalid_penalty) for t in tr["turns"]])
+            v = np.append(np.array(v), 0.0)
+            out.append(r + gamma * v[1:] - v[:-1])
+        result.append(out)
+    if whiten:
+        every = np.concatenate([row for rows in result for row in rows])
+        mean, var = every.mean(), every.var(ddof=1)
+        result = [[(row - mean) / np.sqrt(var + 1e-8) for row in rows] for rows in result]
+    return [[[float(x) for x in row] for row in rows] for rows in result]
 
 
 def turn_ppo(batch, values, gamma=0.99, whiten=True, invalid_penalty=0.1, **kwargs):

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Turn, Unit};
 use turnwise_credit::gae::{Ppo, PpoConfig, TokenAdvantages};
+use turnwise_credit::monte_carlo::MonteCarloConfig;
 use turnwise_credit::outlier::{OutlierConfig, locate};
 use turnwise_credit::turn_ppo::{TurnPpo, TurnPpoConfig};
-use turnwise_credit::{CreditConfig, Embedder, Inputs, Pipeline, Supplies};
+use turnwise_credit::{CreditConfig, Embedder, EstimatorConfig, Inputs, Pipeline, Supplies};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -18,6 +19,7 @@ struct Golden {
     outliers: Vec<OutlierCase>,
     ppo: Vec<CriticCase<PpoConfig>>,
     turn_ppo: Vec<CriticCase<TurnPpoConfig>>,
+    monte_carlo: Vec<ValueCase>,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +63,14 @@ struct CriticCase<C> {
     values: PerToken<f64>,
     advantages: PerToken<f64>,
     returns: PerToken<f64>,
+}
+
+#[derive(Deserialize)]
+struct ValueCase {
+    batch: String,
+    config: MonteCarloConfig,
+    values: PerTurn<f64>,
+    advantages: PerTurn<f64>,
 }
 
 /// Counts letters and digits: the embedding of the script.
@@ -210,4 +220,25 @@ fn turn_advantages_of_a_critic() {
     check_critic_cases(&golden, &golden.turn_ppo, |config, inputs| {
         TurnPpo::new(config.clone()).unwrap().tokens(inputs).unwrap()
     });
+}
+
+#[test]
+fn advantages_of_measured_values() {
+    let golden = golden();
+    assert!(golden.monte_carlo.len() >= 12);
+    for case in &golden.monte_carlo {
+        let estimator = EstimatorConfig::MonteCarlo(case.config.clone());
+        let config = CreditConfig { estimator, ..CreditConfig::default() };
+        let of = |values: &PerTurn<f64>| {
+            let mut batch = batch(&golden, &case.batch);
+            for ((group, trajectory, turn), &value) in values.iter() {
+                batch.groups[group].trajectories[trajectory].turns[turn].state_value = Some(value);
+            }
+            run(&config, &batch)
+        };
+        assert!(distance(&of(&case.values), &case.advantages) < 1e-9, "{} {:?}", case.batch, case.config);
+        let mut values = case.values.clone();
+        values[(0, 0, 0)] += 0.01;
+        assert!(distance(&of(&values), &case.advantages) > 1e-6, "{:?} notices nothing", case.config);
+    }
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Turn};
 use turnwise_credit::gae::{Ppo, PpoConfig};
 use turnwise_credit::has::{HasConfig, TurnBaseline};
+use turnwise_credit::monte_carlo::MonteCarloConfig;
 use turnwise_credit::rtmc::RtmcConfig;
 use turnwise_credit::turn_credit::{TurnCreditConfig, progress, smear};
 use turnwise_credit::turn_ppo::{TurnPpo, TurnPpoConfig};
@@ -247,4 +248,42 @@ fn a_baseline_of_others_has_no_floor_and_nothing_for_one() {
     let found = run(EstimatorConfig::default(), vec![RefinementConfig::Has(has)], &batch);
     let expected = [0.5 - 0.125, 0.25 - 0.25, 1.0, -0.375];
     assert!(found.values().zip(expected).all(|(got, expected)| (got - expected).abs() < 1e-12), "{found:?}");
+}
+
+#[test]
+fn measured_values_credit_the_turn_that_changed_them() {
+    let measured = |values: &[f64], reward: f64| -> Vec<Turn> {
+        let last = values.len() - 1;
+        let of = |(index, &value): (usize, &f64)| Turn {
+            state_value: Some(value),
+            ..turn("s", if index == last { reward } else { 0.0 })
+        };
+        values.iter().enumerate().map(of).collect()
+    };
+    // The first loses at its second turn, and its third only shows it. The second wins with luck at its last.
+    let mut batch = Batch {
+        groups: vec![common::group(vec![measured(&[0.5, 0.5, 0.0], 0.0), measured(&[0.5, 0.25], 1.0)])],
+    };
+    let estimator =
+        |whiten| EstimatorConfig::MonteCarlo(MonteCarloConfig { whiten, ..MonteCarloConfig::default() });
+    let plain = run(estimator(false), Vec::new(), &batch);
+    assert_eq!((&plain[(0, 0)], &plain[(0, 1)]), (&[0.0, -0.5, 0.0][..], &[-0.25, 0.75][..]));
+    // Whitening changes the scale of all, and takes the mean of all off.
+    let white = run(estimator(true), Vec::new(), &batch);
+    let all: Vec<f64> = white.values().copied().collect();
+    assert!(all.iter().sum::<f64>().abs() < 1e-12);
+    let ratio = (all[1] - all[0]) / -0.5;
+    assert!(ratio > 1.0 && (all[4] - all[3] - ratio * 1.0).abs() < 1e-9, "{all:?}");
+    // An invalid turn alone pays for being so.
+    batch.groups[0].trajectories[0].turns[0].valid = false;
+    let paid = run(estimator(false), Vec::new(), &batch);
+    let expected = [-0.1, -0.5, 0.0];
+    assert!(
+        paid[(0, 0)].iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-12),
+        "{paid:?}"
+    );
+    batch.groups[0].trajectories[1].turns[1].state_value = None;
+    let config = CreditConfig { estimator: estimator(true), ..CreditConfig::default() };
+    let error = Pipeline::from_config(&config).unwrap().run(&batch).unwrap_err().to_string();
+    assert!(error.contains("monte-carlo needs `state_value`") && error.contains("trajectory 1"), "{error}");
 }

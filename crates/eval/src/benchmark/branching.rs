@@ -9,18 +9,12 @@
 //! standard deviation of a state's returns so far and `u_i` the number of turns that it is the state of (Neyman 1934: the allocation
 //! with the least summed variance). A state whose first returns are all equal gets no more.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::ops::Range;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
-use turnwise_train::TrainError;
-use turnwise_train::rollout::branch::{Branch, branches};
+use turnwise_train::rollout::continuations::{Continued, ReturnSettings, State, States, continue_states};
 use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty, run_with_resampling};
+use turnwise_train::rollout::{Job, RolloutContext, is_faulty, run_with_resampling};
 use turnwise_train::setup;
 
 use super::truth::{TurnTruth, mean_and_error, truth_of_turns};
@@ -124,16 +118,6 @@ struct OfTask<'a> {
     max_resamples: u64,
 }
 
-/// A state and the returns of its continuations so far.
-struct State {
-    branch: Arc<Branch>,
-    /// Turns that it is the state of.
-    uses: usize,
-    /// Continuations that were asked for.
-    asked: usize,
-    returns: Vec<f64>,
-}
-
 fn branch_task<'a, S: Sampler + Send>(
     of_task: &OfTask<'_>,
     context: &dyn Fn(Purpose, u64) -> RolloutContext<'a>,
@@ -147,19 +131,25 @@ fn branch_task<'a, S: Sampler + Send>(
     let played = run_with_resampling(&playing, &jobs, samplers, max_resamples, |_| tick([0, 0]))?;
     let (played, _) = played.ok_or(EvalError::Interrupted)?;
     let mut trajectories = whole(played)?;
-    let (mut states, states_of_turns) = states(&playing, &trajectories)?;
+    let mut states = States::default();
+    let mut states_of_turns = Vec::with_capacity(trajectories.len());
+    for trajectory in &trajectories {
+        states_of_turns.push(states.add(&playing, trajectory)?);
+    }
+    let mut states = states.all;
     let play_seconds = started.elapsed().as_secs_f64();
 
     let continuing = context(Purpose::Continuation, place as u64);
-    let mut sampling = Continuations { settings, reward_scale, context: &continuing, sampled: 0, failed: 0 };
+    let returns = ReturnSettings { gamma: settings.gamma, reward_scale };
+    let mut sampling = Continuations { returns, context: &continuing, sampled: 0, failed: 0 };
     let first = states.len() * settings.continuations;
     let planned = first.max(settings.budget);
     let mut tick = |finished| tick([finished, planned]);
-    sampling.sample(task, &mut states, |_| settings.continuations, samplers, &mut tick)?;
+    sampling.sample(&mut states, |_| settings.continuations, samplers, &mut tick)?;
     let spread: Vec<(usize, &[f64])> =
         states.iter().map(|state| (state.uses, state.returns.as_slice())).collect();
     let more = allocation(&spread, settings.budget.saturating_sub(first));
-    sampling.sample(task, &mut states, |state| more[state], samplers, &mut tick)?;
+    sampling.sample(&mut states, |state| more[state], samplers, &mut tick)?;
 
     for trajectory in &mut trajectories {
         trajectory.scale_rewards(reward_scale);
@@ -192,36 +182,9 @@ fn whole(played: Vec<Trajectory>) -> Result<Vec<Trajectory>, EvalError> {
     }
 }
 
-/// The states before the turns of trajectories, each once, and the state of every turn.
-fn states(
-    context: &RolloutContext<'_>,
-    trajectories: &[Trajectory],
-) -> Result<(Vec<State>, Vec<Vec<usize>>), EvalError> {
-    let mut known: HashMap<String, usize> = HashMap::new();
-    let mut states: Vec<State> = Vec::new();
-    let mut of_turns = Vec::with_capacity(trajectories.len());
-    for trajectory in trajectories {
-        let mut places = Vec::with_capacity(trajectory.turns.len());
-        for branch in branches(context, trajectory)? {
-            let place = match known.entry(branch.key(context.history)) {
-                Entry::Occupied(known) => *known.get(),
-                Entry::Vacant(new) => {
-                    states.push(State { branch: Arc::new(branch), uses: 0, asked: 0, returns: Vec::new() });
-                    *new.insert(states.len() - 1)
-                }
-            };
-            states[place].uses += 1;
-            places.push(place);
-        }
-        of_turns.push(places);
-    }
-    Ok((states, of_turns))
-}
-
 /// Continuations that are sampled for the states of one task.
 struct Continuations<'a> {
-    settings: &'a BranchingSettings,
-    reward_scale: f64,
+    returns: ReturnSettings,
     context: &'a RolloutContext<'a>,
     sampled: usize,
     failed: usize,
@@ -231,61 +194,19 @@ impl Continuations<'_> {
     /// Samples so many more continuations of each state and keeps their returns.
     fn sample<S: Sampler + Send>(
         &mut self,
-        task: &Task,
         states: &mut [State],
         more: impl Fn(usize) -> usize,
         samplers: &mut [S],
         tick: &mut dyn FnMut(usize),
     ) -> Result<(), EvalError> {
-        let mut jobs = Vec::new();
-        for (index, state) in states.iter_mut().enumerate() {
-            let new: Range<usize> = state.asked..state.asked + more(index);
-            state.asked = new.end;
-            jobs.extend(new.map(|number| Job {
-                branch: Some(Arc::clone(&state.branch)),
-                ..Job::new(task.clone(), index, number)
-            }));
-        }
-        if jobs.is_empty() {
-            return Ok(());
-        }
-        let found: Mutex<Vec<Option<f64>>> = Mutex::new(vec![None; jobs.len()]);
-        let first_failure: Mutex<Option<StopReason>> = Mutex::new(None);
-        let keep = |job: usize, mut trajectory: Trajectory| {
-            if is_faulty(&trajectory) {
-                if let Ok(mut first) = first_failure.lock() {
-                    first.get_or_insert(trajectory.stop);
-                }
-                return;
-            }
-            trajectory.scale_rewards(self.reward_scale);
-            let turn = jobs[job].branch.as_ref().map_or(0, |branch| branch.turn());
-            // A continuation that no response fits into has no turn and no return.
-            let earned = trajectory.step_returns(self.settings.gamma).get(turn).copied().unwrap_or(0.0);
-            if let Ok(mut found) = found.lock() {
-                found[job] = Some(earned);
-            }
-        };
         let before = self.sampled;
-        let finished = rollout::run_each(self.context, &jobs, samplers, &keep, |progress| {
-            tick(before + progress.finished.load(Ordering::Relaxed));
-        })?;
-        if !finished {
-            return Err(EvalError::Interrupted);
-        }
-        let found = found.into_inner().map_err(|_| TrainError::Thread)?;
-        for (job, earned) in jobs.iter().zip(&found) {
-            states[job.group].returns.extend(*earned);
-        }
-        self.sampled += jobs.len();
-        self.failed += found.iter().filter(|earned| earned.is_none()).count();
+        let mut tick = |finished, _, _| tick(before + finished);
+        let found = continue_states(self.context, self.returns, states, more, samplers, &mut tick)?;
+        let Continued { sampled, failed, failure, .. } = found.ok_or(EvalError::Interrupted)?;
+        self.sampled += sampled;
+        self.failed += failed;
         if states.iter().any(|state| state.returns.is_empty()) {
-            let reason = first_failure.into_inner().map_err(|_| TrainError::Thread)?;
-            let reason = match reason {
-                Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) => reason,
-                other => format!("{other:?}"),
-            };
-            return Err(EvalError::Environment { tasks: 1, reason });
+            return Err(EvalError::Environment { tasks: 1, reason: failure.unwrap_or_default() });
         }
         Ok(())
     }

@@ -49,6 +49,10 @@ const NONSENSE: &[(&str, &str)] = &[
         "train.skip_equal_groups: is true, and a critic learns from every trajectory",
     ),
     (
+        "preset=vineppo  train.skip_equal_groups=true",
+        "train.skip_equal_groups: is true, and `monte-carlo` learns from every trajectory",
+    ),
+    (
         "credit.refinements=[{kind=\"has\", decomposer=\"external\", signal=\"change\"}]  decomposer={kind=\"turnrd\"}",
         "signal has no effect with decomposer",
     ),

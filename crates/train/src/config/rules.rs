@@ -395,6 +395,12 @@ impl Rules<'_> {
                 "is true, and a critic learns from every trajectory; set it to false, or use a group-relative estimator",
             );
         }
+        if pipeline.needs().state_values.is_some() && self.config.train.skip_equal_groups {
+            self.fail(
+                "train.skip_equal_groups",
+                format!("is true, and `{estimator}` learns from every trajectory; set it to false, or use a group-relative estimator"),
+            );
+        }
         if !credit.encoder.as_os_str().is_empty() && !pipeline.needs().embeddings {
             self.fail(
                 "credit.encoder",

@@ -81,7 +81,8 @@ impl Learning {
     ) -> Result<Self, TrainError> {
         let needs = config.pipeline()?.needs();
         let warmup = if needs.values { config.critic.warmup_steps as usize } else { 0 };
-        let outcomes_only = !needs.values && !needs.credits && config.decomposer == DecomposerConfig::None;
+        let measured = needs.values || needs.credits || needs.state_values.is_some();
+        let outcomes_only = !measured && config.decomposer == DecomposerConfig::None;
         let steps = steps.into_iter().map(Numbers::of).collect();
         Ok(Self { warmup, outcomes_only, steps, unread: None, warned: BTreeSet::new() })
     }

@@ -4,7 +4,7 @@
 //! differs from the episode it branches from by its draws alone.
 
 use turnwise_core::{
-    Action, EnvError, Environment, Observation, Part, Purpose, Seed, Snapshot, TaskSet, TokenSequence,
+    Action, EnvError, Environment, Observation, Part, Purpose, Seed, Snapshot, Task, TaskSet, TokenSequence,
     Trajectory, Turn, digest,
 };
 
@@ -26,6 +26,11 @@ pub struct Branch {
 }
 
 impl Branch {
+    /// The task that is played.
+    pub fn task(&self) -> &Task {
+        &self.before.task
+    }
+
     /// Number of turns before the state.
     pub fn turn(&self) -> usize {
         self.before.turns.len()

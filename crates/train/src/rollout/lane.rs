@@ -308,6 +308,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             reward: 0.0,
             shaped_reward: None,
             progress: None,
+            state_value: None,
             token_rewards: Vec::new(),
             response_ids: completion.tokens,
             old_logprobs: completion.logprobs,

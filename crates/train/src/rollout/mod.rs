@@ -10,6 +10,7 @@
 //! | `mod.rs` | the lanes of a rollout and what they share |
 //! | `lane` | one lane: its trajectories from reset to end |
 //! | [`branch`] | states in the middle of an episode, which trajectories are continued from |
+//! | [`continuations`] | values of states, from continuations of them |
 //! | [`pool`] | environments on threads of their own, with timeouts and retries |
 //! | `first_prompts` | the check that first prompts fit the context |
 //! | `faults` | trajectories that ended through no fault of the policy |
@@ -18,6 +19,7 @@
 
 pub mod actor;
 pub mod branch;
+pub mod continuations;
 pub mod engines;
 pub(crate) mod faults;
 pub(crate) mod first_prompts;

@@ -41,7 +41,7 @@ use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
 use crate::sft::warm_start::WarmStart;
-use crate::step::queue::RolloutQueue;
+use crate::step::queue::{CreditNeeds, RolloutQueue};
 use crate::step::{Method, StepContext, Stepped, step};
 
 pub use shared_warm_start::{warm_start_of, warm_start_settings};
@@ -189,8 +189,9 @@ impl Run {
             reason: format!("the split `{}` has no tasks", self.config.env.split),
         })?;
         let config = Arc::new(self.config.clone());
-        let mut rollouts = RolloutQueue::new(Arc::clone(&self.actor), config, Arc::new(order));
         let (pipeline, loss) = (self.config.pipeline()?, self.config.loss()?);
+        let needs = CreditNeeds::of(&pipeline);
+        let mut rollouts = RolloutQueue::new(Arc::clone(&self.actor), config, Arc::new(order), needs);
         let embedder = embedder(&self.config.credit)?;
         if loss.passes().needs_reference() {
             self.learners.policy.set_reference(&self.directory.checkpoints().join(RL_START.label()))?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use turnwise_core::{EnvError, TaskSet, Tasks};
+use turnwise_core::{EnvError, Purpose, Seed, TaskSet, Tasks};
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations, explore};
 use turnwise_env::world::{self, OpenOptions, WorldTasks};
 
@@ -69,6 +69,7 @@ impl World {
         if config.sft.steps > 0 && !self.0.has_expert() {
             return Err(no_expert(config));
         }
+        self.check_saved_states(config)?;
         let number = |value: &toml::Value| value.as_float().or_else(|| Some(value.as_integer()? as f64));
         let (key, limit) = ("env.timeout_s", config.rollout.env_timeout_s);
         let timeout = config.env.settings.get("timeout_s").and_then(number);
@@ -81,6 +82,31 @@ impl World {
                 ),
             }),
         }
+    }
+
+    /// Rejects an estimator that continues episodes from their states in a world that cannot save them.
+    fn check_saved_states(&self, config: &Config) -> Result<(), TrainError> {
+        let pipeline = config.pipeline()?;
+        let tasks = Tasks::of(self.0.task_set(), &config.env.split)?;
+        if config.train.steps == 0 || pipeline.needs().state_values.is_none() || tasks.is_empty() {
+            return Ok(());
+        }
+        let mut environment = self.0.task_set().environment()?;
+        environment.reset(&tasks.get(0)?, Seed::derive(config.seed, Purpose::Environment, &[]))?;
+        let saved = environment.snapshot()?;
+        environment.close();
+        if saved.is_some() {
+            return Ok(());
+        }
+        Err(TrainError::Config {
+            origin: "credit.estimator".into(),
+            reason: format!(
+                "is \"{}\", which continues episodes from the states before their turns, and the world `{}` cannot save and restore \
+                 its states; use a native world (alfworld, webshop, sokoban, ezpoints, search), or another estimator",
+                pipeline.estimator(),
+                config.env.kind
+            ),
+        })
     }
 
     /// Returns episodes for training a tokenizer: the expert's, or random ones without an expert.

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use turnwise_credit::selection::SelectionConfig;
+use turnwise_credit::{Pipeline, StateValues};
 
 use crate::TrainError;
 use crate::config::Config;
@@ -33,10 +34,26 @@ pub(crate) struct RolloutQueue {
     actor: Arc<Actor>,
     config: Arc<Config>,
     order: Arc<TaskOrder>,
+    needs: CreditNeeds,
     under_way: VecDeque<UnderWay>,
     /// The place in the order of tasks after the last rollout that began, sent once it is known.
     drawn: Option<Receiver<u64>>,
     stop: Arc<AtomicBool>,
+}
+
+/// What credit asks of a rollout.
+#[derive(Clone, Copy)]
+pub(crate) struct CreditNeeds {
+    /// Trajectories of a group are compared, so that one alone has no use.
+    pub(crate) compares_groups: bool,
+    /// How values of states are estimated, if they are read.
+    pub(crate) state_values: Option<StateValues>,
+}
+
+impl CreditNeeds {
+    pub(crate) fn of(pipeline: &Pipeline) -> Self {
+        Self { compares_groups: pipeline.compares_groups(), state_values: pipeline.needs().state_values }
+    }
 }
 
 /// The rollout of one step.
@@ -48,9 +65,14 @@ struct UnderWay {
 }
 
 impl RolloutQueue {
-    pub(crate) fn new(actor: Arc<Actor>, config: Arc<Config>, order: Arc<TaskOrder>) -> Self {
+    pub(crate) fn new(
+        actor: Arc<Actor>,
+        config: Arc<Config>,
+        order: Arc<TaskOrder>,
+        needs: CreditNeeds,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        Self { actor, config, order, under_way: VecDeque::new(), drawn: None, stop }
+        Self { actor, config, order, needs, under_way: VecDeque::new(), drawn: None, stop }
     }
 
     /// Waits for the batch of the run's position; `None` when it was stopped from outside.
@@ -76,7 +98,7 @@ impl RolloutQueue {
         let report = learners.policy.sampling_report();
         report.notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
         sampled.metrics.0.extend(report.metrics.0);
-        let seconds = took.as_secs_f64().max(1e-9);
+        let seconds = (took.as_secs_f64() - sampled.continuing).max(1e-9);
         sampled.metrics.set("perf/sampled_tokens_per_s", sampled.tokens as f64 / seconds);
         sampled.metrics.set("perf/env_steps_per_s", sampled.turns as f64 / seconds);
         if self.config.rollout.max_staleness > 0 {
@@ -92,11 +114,12 @@ impl RolloutQueue {
         let step = state.position.step + self.under_way.len() as u64;
         let (lanes, slots) = sampling_lanes(config);
         let samplers = learners.policy.samplers(lanes, slots, config.rollout.max_context)?;
-        // A critic judges a trajectory by itself; everything else compares it with another of its task.
-        let fewest = if learners.critic.is_some() { 1 } else { 2 };
+        // What judges a trajectory by itself needs no other of its task.
+        let CreditNeeds { compares_groups, state_values } = self.needs;
+        let fewest = if compares_groups { 2 } else { 1 };
         let (actor, order) = (Arc::clone(&self.actor), Arc::clone(&self.order));
-        let job =
-            SamplingJob { actor, config: Arc::clone(config), order, samplers, step, first_task: 0, fewest };
+        let config = Arc::clone(config);
+        let job = SamplingJob { actor, config, order, samplers, step, first_task: 0, fewest, state_values };
         // Where none is under way, the run knows the place in the order.
         let first = self.drawn.take().filter(|_| !self.under_way.is_empty());
         let (drawn, after) = channel();

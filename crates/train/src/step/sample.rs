@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use turnwise_core::{Batch, Group, PromptTokens, Sampler, Task, Trajectory};
+use turnwise_core::{Batch, Group, PromptTokens, Purpose, Sampler, Task, Trajectory};
+use turnwise_credit::StateValues;
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
 use crate::TrainError;
@@ -11,10 +13,11 @@ use crate::config::{Config, OnError, RolloutConfig};
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Round};
 use crate::rollout::actor::Actor;
+use crate::rollout::continuations::{ValueSettings, estimate_state_values};
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::faults::{Faults, run_with_resampling};
 use crate::rollout::tasks::TaskOrder;
-use crate::rollout::{Job, RolloutProgress};
+use crate::rollout::{Job, RolloutContext, RolloutProgress};
 use crate::step::overflow::Overflows;
 
 /// A batch, and how it was sampled.
@@ -31,6 +34,8 @@ pub(crate) struct Sampled {
     pub(crate) metrics: Metrics,
     /// Prompts that did not fit, of all that was sampled.
     pub(crate) overflows: Overflows,
+    /// Seconds of the continuations that values of states were estimated from.
+    pub(crate) continuing: f64,
     /// Trajectories that are not trained on because they, or too many of their group, failed for
     /// reasons other than the policy.
     pub(crate) masked: Vec<Trajectory>,
@@ -49,6 +54,8 @@ pub(crate) struct SamplingJob {
     pub(crate) first_task: u64,
     /// Minimum number of remaining members of a group with failures.
     pub(crate) fewest: usize,
+    /// How values of states are estimated, if credit reads them.
+    pub(crate) state_values: Option<StateValues>,
 }
 
 /// Sums over the rounds of a step, those groups included that are not chosen.
@@ -173,6 +180,17 @@ impl SamplingJob {
             metrics.set("rollout/groups_dropped", selection.dropped() as f64);
             metrics.set("rollout/groups_surplus", selection.surplus() as f64);
         }
+        let mut continuing = 0.0;
+        if let Some(wanted) = self.state_values {
+            let started = Instant::now();
+            let solved = all.solved as usize;
+            let Some(found) = self.estimate(wanted, selection.groups_mut(), solved, report, stop)? else {
+                return Ok(None);
+            };
+            continuing = started.elapsed().as_secs_f64();
+            metrics.0.extend(found.0);
+            metrics.set("perf/continuations_s", continuing);
+        }
         let (rounds, dropped) = (selection.rounds(), selection.dropped());
         let batch = selection.finish();
         if batch.groups.is_empty() {
@@ -184,7 +202,7 @@ impl SamplingJob {
         }
         metrics.set("rollout/groups", batch.groups.len() as f64);
         let Totals { tokens, turns, overflows, masked, .. } = all;
-        Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, masked }))
+        Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, continuing, masked }))
     }
 
     /// Returns one round: a group for each task. `first` numbers the groups of a step through all of its
@@ -213,6 +231,39 @@ impl SamplingJob {
         let groups = |trajectories| into_groups(trajectories, first, tasks.len());
         Ok(trajectories.map(|(trajectories, again)| (groups(trajectories), again)))
     }
+
+    /// Estimates the value of the state before every turn of the chosen groups by continuations of
+    /// the policy that played them, and writes it into the turn. Returns the numbers of it; `None` if
+    /// it was stopped.
+    fn estimate(
+        &mut self,
+        wanted: StateValues,
+        groups: &mut [Group],
+        solved: usize,
+        report: &mut dyn FnMut(Event<'static>),
+        stop: &AtomicBool,
+    ) -> Result<Option<Metrics>, TrainError> {
+        let slots = sampling_lanes(&self.config).1;
+        let playing = self.actor.context(&self.config, slots, self.step, stop);
+        let continuing = self.actor.context(&self.config, slots, self.step, stop);
+        let continuing = RolloutContext { purpose: Purpose::Continuation, ..continuing };
+        let mut tick = |finished, total, tokens| {
+            report(Event::Rollout { finished, total, solved, tokens, round: None });
+        };
+        let settings = ValueSettings { wanted, reward_scale: self.config.env.reward_scale };
+        let samplers = &mut self.samplers;
+        let found = estimate_state_values(&playing, &continuing, &settings, groups, samplers, &mut tick)?;
+        Ok(found.map(|found| {
+            let mut metrics = Metrics::default();
+            metrics.set("continuations/states", found.states as f64);
+            metrics.set("continuations/sampled", found.continued.sampled as f64);
+            metrics.set("continuations/failed", found.continued.failed as f64);
+            metrics.set("continuations/turns", found.continued.turns as f64);
+            metrics.set("continuations/tokens", found.continued.tokens as f64);
+            metrics.set("continuations/value_error", found.error);
+            metrics
+        }))
+    }
 }
 
 fn rollout_event(
@@ -230,12 +281,11 @@ fn rollout_event(
     }
 }
 
-/// Trajectories in job order as groups.
+/// Trajectories in job order as groups. They keep the number that their draws were made with.
 fn into_groups(trajectories: Vec<Trajectory>, first: usize, count: usize) -> Vec<Group> {
     let mut groups = vec![Group::default(); count];
-    for mut trajectory in trajectories {
-        trajectory.group -= first;
-        groups[trajectory.group].trajectories.push(trajectory);
+    for trajectory in trajectories {
+        groups[trajectory.group - first].trajectories.push(trajectory);
     }
     groups
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    Action, EnvError, Environment, Group, Observation, Seed, StageRecord, Step, Task, TaskSet, Trajectory,
+    Action, EnvError, Environment, Group, Observation, Seed, Snapshot, StageRecord, Step, Task, TaskSet,
+    Trajectory,
 };
 use turnwise_decompose::turnrd::{CreditRule, TurnRd, TurnRdConfig};
 use turnwise_env::registry::Registry;
@@ -28,6 +29,7 @@ const TURNS: usize = 4;
 struct Lamp {
     turns: usize,
     toggles: usize,
+    saves: bool,
 }
 
 impl Lamp {
@@ -41,7 +43,7 @@ impl Lamp {
 
 impl Environment for Lamp {
     fn reset(&mut self, _: &Task, _: Seed) -> Result<Observation, EnvError> {
-        *self = Self::default();
+        (self.turns, self.toggles) = (0, 0);
         Ok(self.observation())
     }
 
@@ -60,9 +62,21 @@ impl Environment for Lamp {
             ..Step::default()
         })
     }
+
+    fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
+        Ok(self.saves.then(|| Snapshot(vec![self.turns as u8, self.toggles as u8])))
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
+        (self.turns, self.toggles) = (snapshot.0[0].into(), snapshot.0[1].into());
+        Ok(())
+    }
 }
 
-struct Lamps;
+/// Lamps whose states can be saved, or not.
+struct Lamps {
+    save: bool,
+}
 
 impl TaskSet for Lamps {
     fn name(&self) -> &'static str {
@@ -83,7 +97,7 @@ impl TaskSet for Lamps {
     }
 
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
-        Ok(Box::new(Lamp::default()))
+        Ok(Box::new(Lamp { saves: self.save, ..Lamp::default() }))
     }
 }
 
@@ -97,7 +111,9 @@ impl World for Lamps {
 #[serde(deny_unknown_fields)]
 struct NoSettings {}
 
-struct LampKind;
+struct LampKind {
+    save: bool,
+}
 
 impl WorldKind for LampKind {
     type Settings = NoSettings;
@@ -111,7 +127,7 @@ impl WorldKind for LampKind {
     }
 
     fn open(&self, _: &NoSettings, _: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {
-        Ok(Box::new(Lamps))
+        Ok(Box::new(Lamps { save: self.save }))
     }
 }
 
@@ -144,6 +160,9 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("normalization/factor", &[SORL]),
     ("empg/centre", &[&["empg"]]),
     ("rtmc/shared_turns", &[&["rtmc"]]),
+    ("monte_carlo/first_value", &[&["vineppo"]]),
+    ("continuations/tokens", &[&["vineppo"]]),
+    ("perf/continuations_s", &[&["vineppo"]]),
     ("turn_credit/net_progress", &[&["turn-credit"]]),
     ("aem/alpha_max", &[AEM, &["aem-deepswe"]]),
     ("salt/merge_rate", &[SALT]),
@@ -163,6 +182,7 @@ fn stages(preset: &str) -> Vec<&str> {
         "hgpo" => "hgpo",
         "rtmc" => "rtmc",
         "turn-ppo" => "turn-ppo",
+        "vineppo" => "monte-carlo",
         _ => "grpo",
     };
     let refinement = match preset.split('-').next().unwrap() {
@@ -231,7 +251,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
 
 #[test]
 fn every_preset_trains_for_two_steps_in_both_layouts() {
-    assert_eq!(presets().count(), 33);
+    assert_eq!(presets().count(), 34);
     let judge = common::judge();
     let (mut wrong, mut tags) = (Vec::new(), BTreeSet::new());
     for preset in presets() {
@@ -314,8 +334,8 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     }
     check(all_of("credit/advantage/std")[0] > 0.0, "there is nothing to learn".into());
     let checked = check_explanations(preset, trajectories);
-    // The numbers of PPO and Turn-PPO are their critic's.
-    let critics = ["ppo", "turn-ppo"];
+    // The numbers of PPO and Turn-PPO are their critic's, and those of VinePPO whitened over the batch.
+    let critics = ["ppo", "turn-ppo", "monte-carlo"];
     let again =
         checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || critics.contains(&stage));
     check(again, format!("numbers computed again by stage: {checked:?}"));
@@ -324,6 +344,11 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
 
 /// A preset's two steps of a model of a few thousand weights, every number explained.
 fn config(preset: &str, more: &[String]) -> Config {
+    config_in(true, preset, more)
+}
+
+/// The same in a world that can save its states or not.
+fn config_in(save: bool, preset: &str, more: &[String]) -> Config {
     let settings = "env.kind=lamp env.max_turns=4 prompt.template=plain prompt.valid=format \
                     policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
                     policy.scratch.key_value_heads=1 policy.scratch.intermediate_size=32 sft.steps=0 \
@@ -332,7 +357,7 @@ fn config(preset: &str, more: &[String]) -> Config {
                     train.num_minibatches=1 train.update_epochs=2 train.skip_zero_advantage=false train.explain=true \
                     eval.splits=[\"test\"] eval.tasks=0";
     let overrides = settings.split_whitespace().map(str::to_owned).chain(more.iter().cloned()).collect();
-    let worlds = Registry::builtin().with(LampKind);
+    let worlds = Registry::builtin().with(LampKind { save });
     let source = ConfigSource { preset: Some(preset.to_owned()), overrides, ..ConfigSource::default() };
     load_with(&source, &worlds, &Methods::builtin()).unwrap()
 }
@@ -353,4 +378,46 @@ fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsLine>, Vec<T
     }
     let files = (1..=steps).map(|step| root.join(format!("trajectories/step-{step:06}.jsonl.zst")));
     (lines, files.flat_map(|file| read_trajectories(&file).unwrap()).collect())
+}
+
+#[test]
+fn a_world_without_saved_states_is_rejected_before_the_run_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let error = Run::start(config_in(false, "vineppo", &[]), &root, &mut NoopObserver).err().unwrap();
+    let error = error.to_string();
+    assert!(error.contains("credit.estimator") && error.contains("monte-carlo"), "{error}");
+    assert!(error.contains("the world `lamp` cannot save and restore its states"), "{error}");
+    assert!(!root.exists(), "nothing was written");
+    // Other methods need no saved states.
+    assert!(Run::start(config_in(false, "grpo", &[]), &root, &mut NoopObserver).is_ok());
+}
+
+#[test]
+fn measured_values_are_written_with_the_turns_and_do_not_depend_on_the_slots() {
+    let folder = tempfile::tempdir().unwrap();
+    let values = |name: &str, more: &[&str]| -> Vec<Vec<f64>> {
+        let more: Vec<String> = more.iter().map(|text| (*text).to_owned()).collect();
+        let (lines, trajectories) = trained(&config("vineppo", &more), &folder.path().join(name), name);
+        // One value a state: fewer than turns, since all begin alike.
+        let states: f64 = lines.iter().filter_map(|line| line.metrics.get("continuations/states")).sum();
+        let turns: usize = trajectories.iter().map(|trajectory| trajectory.turns.len()).sum();
+        assert!(states > 0.0 && states < turns as f64, "{name}: {states} of {turns}");
+        let sampled: f64 = lines.iter().filter_map(|line| line.metrics.get("continuations/sampled")).sum();
+        assert_eq!(sampled, 9.0 * states);
+        let of =
+            |trajectory: &Trajectory| trajectory.turns.iter().map(|turn| turn.state_value.unwrap()).collect();
+        trajectories.iter().map(of).collect()
+    };
+    let expected = values("slots", &[]);
+    // All of a group begin in one state, whose value is measured once.
+    for members in expected.chunks(4) {
+        assert!(members.iter().all(|member| member[0] == members[0][0]));
+    }
+    assert!(expected.iter().flatten().any(|&value| value > 0.0 && value.fract() != 0.0));
+    assert_eq!(values("few slots", &["rollout.max_num_seqs=3"]), expected);
+    // A round that is left out moves the numbers of later groups; their episodes are played again with their own.
+    let dynamic = values("rounds", &["rollout.selection={kind=\"dynamic\",max_rounds=3}"]);
+    assert!(!dynamic.is_empty());
+    assert_ne!(values("other seed", &["seed=1"]), expected);
 }

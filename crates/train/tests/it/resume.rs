@@ -63,6 +63,14 @@ fn ppo(mut config: Config) -> Config {
     load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
 }
 
+/// The same with values of states by continuations, of which an interruption may leave some undone.
+fn tiny_vineppo() -> Config {
+    let mut config = tiny("concatenated");
+    let text = r#"{"kind": "monte-carlo", "continuations": 3}"#;
+    config.credit.estimator = serde_json::from_str(text).unwrap();
+    config
+}
+
 /// The same with a learned decomposer in rounds of two steps.
 fn tiny_turnrd() -> Config {
     let folder = tempfile::tempdir().unwrap();
@@ -133,6 +141,7 @@ fn an_interrupted_run_ends_with_the_same_bits() {
         ("windowed", tiny("windowed")),
         ("critic", tiny_ppo()),
         ("turnrd", tiny_turnrd()),
+        ("state values", tiny_vineppo()),
         ("lora", tiny_lora()),
         ("lora critic", tiny_lora_ppo()),
     ];

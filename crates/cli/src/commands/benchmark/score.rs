@@ -159,6 +159,7 @@ pub(super) fn of_method(
     let pipeline = Pipeline::with_registry(&credit, &methods().credit)?;
     let needs = pipeline.needs();
     let models = [
+        (needs.state_values.is_some(), "continuations of its own"),
         (needs.values, "a critic"),
         (needs.credits, "a decomposer"),
         (needs.scores || needs.hidden_states.is_some(), "the policy"),

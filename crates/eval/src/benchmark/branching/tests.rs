@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
@@ -7,9 +8,13 @@ use turnwise_core::{
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::registry::Registry;
+use turnwise_env::world::{self, OpenOptions, WorldKind};
 use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::{Layout, Validity};
+use turnwise_train::config::{Config, ConfigSource, Layout, Validity, load_with};
+use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::rollout::pool::EnvCalls;
+use turnwise_train::setup::World;
+use turnwise_train::{Methods, NoopObserver, Run};
 
 use super::*;
 
@@ -32,7 +37,9 @@ impl Environment for Coin {
     }
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        let head = action.text().contains("head");
+        // What is neither a head nor a tail, as an untrained model writes it, is one of them by its bytes.
+        let even = || action.text().bytes().map(usize::from).sum::<usize>().is_multiple_of(2);
+        let head = action.text().contains("head") || (!action.text().contains("tail") && even());
         self.tosses += 1;
         self.heads += u8::from(head);
         let over = self.tosses == TOSSES;
@@ -68,11 +75,11 @@ impl TaskSet for Coins {
     }
 
     fn splits(&self) -> Vec<String> {
-        Vec::new()
+        vec!["train".into()]
     }
 
     fn tasks(&self, _: &str) -> Result<Vec<Task>, EnvError> {
-        Ok(Vec::new())
+        Ok(vec![Task::new("coin", "coin", "heads")])
     }
 
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
@@ -237,4 +244,92 @@ fn a_world_without_saved_states_is_refused() {
     let error = measure(Coins { instant: true, saves: false }, SETTINGS, Layout::Concatenated).unwrap_err();
     let error = error.to_string();
     assert!(error.contains("`coins` cannot save and restore its states"), "{error}");
+}
+
+impl world::World for Coins {
+    fn task_set(&self) -> &dyn TaskSet {
+        self
+    }
+}
+
+#[derive(Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+struct NoSettings {}
+
+struct CoinKind;
+
+impl WorldKind for CoinKind {
+    type Settings = NoSettings;
+
+    fn name(&self) -> &'static str {
+        "coins"
+    }
+
+    fn summary(&self) -> &'static str {
+        "four tosses"
+    }
+
+    fn open(&self, _: &NoSettings, _: &mut OpenOptions<'_>) -> Result<Box<dyn world::World>, EnvError> {
+        Ok(Box::new(Coins { instant: true, saves: true }))
+    }
+}
+
+/// The config of a run that trains on measured values, with an untrained model of a few thousand weights.
+fn run_config(layout: &str) -> Config {
+    let settings = "env.kind=coins env.max_turns=4 env.reward_scale=10 prompt.template=plain prompt.valid=format \
+                    prompt.history=2 policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
+                    policy.scratch.key_value_heads=1 policy.scratch.intermediate_size=32 sft.steps=0 \
+                    rollout.tasks_per_step=1 rollout.group_size=8 rollout.max_response_tokens=1 \
+                    rollout.max_context=256 train.steps=1 train.warmup=0 train.num_minibatches=1 \
+                    credit.estimator.continuations=400 credit.estimator.gamma=0.9 eval.splits=[]";
+    let layout = format!("prompt.layout={layout}");
+    let overrides = settings.split_whitespace().map(str::to_owned).chain([layout]).collect();
+    let source = ConfigSource { preset: Some("vineppo".into()), overrides, ..ConfigSource::default() };
+    load_with(&source, &Registry::builtin().with(CoinKind), &Methods::builtin()).unwrap()
+}
+
+#[test]
+fn values_in_training_are_those_of_the_benchmark() {
+    for layout in ["concatenated", "windowed"] {
+        let (folder, config) = (tempfile::tempdir().unwrap(), run_config(layout));
+        let root = folder.path().join("run");
+        let mut run = Run::start(config.clone(), &root, &mut NoopObserver).unwrap();
+        let weights = run.weights().unwrap();
+        run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap();
+        let trained = read_trajectories(&root.join("trajectories/step-000001.jsonl.zst")).unwrap();
+        // The benchmark of the policy that played them, on episodes of its own.
+        let tokenizer = Tokenizer::load_folder(&root.join("checkpoints/step-000000/policy")).unwrap();
+        let (world, stop) =
+            (World::new(&config.env, &["train"], &mut |_| ()).unwrap(), AtomicBool::new(false));
+        let tokenizer = Arc::new(tokenizer);
+        let analysis = AnalysisSettings { config: &config, world: &world, weights, tokenizer, stop: &stop };
+        let settings = BranchingSettings { samples: 64, continuations: 400, budget: 0, gamma: 0.9 };
+        let task = world.task_set().tasks("train").unwrap().remove(0);
+        let mut found = None;
+        let mut done = |_, task| {
+            found = Some(task);
+            Ok(())
+        };
+        branch_tasks(&analysis, &settings, &[(0, task)], &mut done, &mut |_| ()).unwrap();
+        let found = found.unwrap();
+        let responses = |trajectory: &Trajectory, turn: usize| -> Vec<Vec<u32>> {
+            trajectory.turns[..turn].iter().map(|turn| turn.response_ids.clone()).collect()
+        };
+        let (mut deviations, mut wrong) = (Vec::new(), 0);
+        for trajectory in &trained {
+            for (turn, played) in trajectory.turns.iter().enumerate() {
+                let value = played.state_value.unwrap();
+                let same = found.trajectories.iter().zip(&found.truth).find(|(other, _)| {
+                    other.turns.len() > turn && responses(other, turn) == responses(trajectory, turn)
+                });
+                let Some((_, truth)) = same else { continue };
+                // Both means have as many returns of one distribution.
+                let error = truth[turn].v_error * 2.0_f64.sqrt();
+                deviations.push((value - truth[turn].v) / error.max(1e-9));
+                wrong += usize::from((value / 10.0 - truth[turn].v).abs() > 4.5 * error);
+            }
+        }
+        assert!(deviations.len() >= 8, "{layout}: {} states are of both", deviations.len());
+        assert!(deviations.iter().all(|deviation| deviation.abs() < 4.5), "{layout}: {deviations:?}");
+        assert_eq!(wrong, deviations.len(), "{layout}: the scale of the rewards counts");
+    }
 }

@@ -1,0 +1,190 @@
+//! VinePPO's advantages: `A_t = r_t + gamma V(s_{t+1}) - V(s_t)`, with `V` of a state as the mean return of
+//! `K` fresh continuations that the current policy samples from it (Kazemnejad et al. 2024, arXiv 2410.01679,
+//! section 4).
+//!
+//! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuation k. The state after the last
+//! turn has the value 0, so that the last turn's `r_t` is the known outcome. The trajectory itself is in no
+//! estimate of its own values.
+//!
+//! The estimate is unbiased for any `K`: what a larger `K` buys is less noise. With `K` to infinity this is
+//! the true advantage of every turn, so that it is the ceiling of what credit assignment can give. It costs
+//! `K` continuations from every state that the batch has been in.
+//!
+//! The values are an input ([`turnwise_core::Turn::state_value`], [`crate::StateValues`]). The rollout measures them, each
+//! state once, with the policy that played the batch.
+//!
+//! Differs from the paper:
+//! * A step is a turn, not a line of reasoning. All tokens of a turn have its advantage.
+//! * The paper's program whitens over tokens. Here every turn counts once. `whiten = false` trains on the plain
+//!   difference, which has the size of the rewards.
+//! * An invalid turn loses `invalid_penalty` of its reward. The values do not have the penalties of continuations.
+//! * The values are those of the environment's rewards (times `env.reward_scale`). A KL in the reward or a
+//!   penalty of long responses counts in `r_t` alone.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{PerTurn, Preset, Trajectory};
+
+use crate::gae::Whitening;
+use crate::gigpo::check_gamma;
+use crate::grpo::check_common;
+use crate::registry::MethodSettings;
+use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
+use crate::statistics::ROUNDING;
+use crate::{CreditError, Estimator, Explanation, Inputs, Needs, StateValues, TurnField};
+
+const NAME: &str = "monte-carlo";
+
+/// The settings of Monte-Carlo advantages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MonteCarloConfig {
+    /// Continuations from each state.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub continuations: usize,
+    /// Discount of the return, per turn.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub gamma: f64,
+    /// Whiten advantages over the batch's turns.
+    pub whiten: bool,
+    /// Reward that an invalid turn loses.
+    #[schemars(range(min = 0.0, max = 1e6))]
+    pub invalid_penalty: f64,
+}
+
+impl Default for MonteCarloConfig {
+    fn default() -> Self {
+        Self { continuations: 9, gamma: 1.0, whiten: true, invalid_penalty: 0.1 }
+    }
+}
+
+impl MethodSettings for MonteCarloConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[Preset::new("vineppo", "credit.estimator.kind = \"monte-carlo\"")];
+    type Method = MonteCarlo;
+
+    fn build(self) -> Result<MonteCarlo, CreditError> {
+        MonteCarlo::new(self)
+    }
+}
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub struct MonteCarlo {
+    config: MonteCarloConfig,
+}
+
+/// What a turn's advantage is made of.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    reward: f64,
+    value: f64,
+    next_value: f64,
+    delta: f64,
+}
+
+impl MonteCarlo {
+    /// Monte-Carlo advantages with these settings.
+    ///
+    /// # Errors
+    /// A setting that cannot work.
+    pub fn new(config: MonteCarloConfig) -> Result<Self, CreditError> {
+        check_common(NAME, 0, 0.0, config.invalid_penalty)?;
+        check_gamma(NAME, config.gamma)?;
+        if config.continuations == 0 {
+            let reason = "continuations is 0; the value of a state needs at least 1".into();
+            return Err(CreditError::Setting { method: NAME, reason });
+        }
+        Ok(Self { config })
+    }
+
+    /// The changes of value over the turns of a trajectory.
+    fn changes(
+        &self,
+        data: &Trajectory,
+        group: usize,
+        trajectory: usize,
+    ) -> Result<Vec<Change>, CreditError> {
+        let MonteCarloConfig { gamma, invalid_penalty, .. } = self.config;
+        let (method, field) = (NAME, "state_value");
+        let penalty = InvalidActionPenalty { cost: invalid_penalty, scope: PenaltyScope::Return };
+        let mut next_value = 0.0_f64;
+        let mut changes = Vec::with_capacity(data.turns.len());
+        for (turn, of_turn) in data.turns.iter().enumerate().rev() {
+            let Some(value) = of_turn.state_value else {
+                return Err(CreditError::MissingField { method, field, group, trajectory, turn });
+            };
+            if !value.is_finite() {
+                return Err(CreditError::NotFinite { method, field, value, group, trajectory, turn });
+            }
+            let reward = of_turn.credited_reward() - penalty.on_reward(of_turn.valid);
+            let size = reward.abs().max(value.abs()).max(next_value.abs());
+            let delta = reward + gamma * next_value - value;
+            // Rounding must not become an advantage where nothing differs, which whitening would enlarge.
+            let delta = if delta.abs() <= ROUNDING * size { 0.0 } else { delta };
+            changes.push(Change { reward, value, next_value, delta });
+            next_value = value;
+        }
+        changes.reverse();
+        Ok(changes)
+    }
+}
+
+impl Estimator for MonteCarlo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn needs(&self) -> Needs {
+        let MonteCarloConfig { continuations, gamma, .. } = self.config;
+        Needs { state_values: Some(StateValues { continuations, gamma }), ..Needs::default() }
+    }
+
+    fn fields(&self) -> Vec<TurnField> {
+        vec![TurnField::StateValue]
+    }
+
+    fn compares_groups(&self) -> bool {
+        false
+    }
+
+    fn advantages(
+        &self,
+        inputs: &Inputs<'_>,
+        explanation: &mut Explanation,
+    ) -> Result<PerTurn<f64>, CreditError> {
+        let penalty = InvalidActionPenalty { cost: self.config.invalid_penalty, scope: PenaltyScope::Return };
+        let mut advantages = PerTurn::default();
+        let (mut first_values, mut trajectories) = (0.0, 0.0);
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            GroupScores::new(NAME, index, group, penalty)?;
+            let changes: Vec<Vec<Change>> = group
+                .trajectories
+                .iter()
+                .enumerate()
+                .map(|(member, trajectory)| self.changes(trajectory, index, member))
+                .collect::<Result<_, _>>()?;
+            for first in changes.iter().filter_map(|row| row.first()) {
+                first_values += first.value;
+                trajectories += 1.0;
+            }
+            explanation.facts(index, &changes, |_, _, change| {
+                vec![
+                    ("reward", change.reward),
+                    ("value", change.value),
+                    ("next_value", change.next_value),
+                    ("delta", change.delta),
+                ]
+            });
+            advantages
+                .push(changes.iter().map(|row| row.iter().map(|change| change.delta).collect()).collect());
+        }
+        if self.config.whiten {
+            let all: Vec<f64> = advantages.values().copied().collect();
+            Whitening::of(&all).apply(&mut advantages);
+        }
+        if trajectories > 0.0 {
+            explanation.diagnostic("monte_carlo/first_value", first_values / trajectories);
+        }
+        Ok(advantages)
+    }
+}
