@@ -37,6 +37,12 @@ class Guess:
             self.high = guess - 1
         return f"between {self.low} and {self.high}", 0.0, False, False, self.info()
 
+    def save(self):
+        return [self.secret, self.numbers, self.low, self.high]
+
+    def restore(self, state, task):
+        self.secret, self.numbers, self.low, self.high = state
+
     def info(self):
         left = self.high - self.low + 1
         admissible = [str(number) for number in range(self.low, self.high + 1)]

@@ -21,6 +21,15 @@ cannot be read never reaches `step`. What `info` may hold, all of it optional:
     metrics      numbers by name
     tools        from `reset`: the tools of this episode, in place of those that `serve` is given
 
+A class with the methods `save` and `restore` can be continued from the middle of an episode, as `turnwise benchmark credit` does:
+
+        def save(self):                                  # a JSON value: all that the rest of the episode depends on
+            return [self.low, self.high, self.secret]
+        def restore(self, state, task):                  # on a fresh environment, in place of `reset`
+            self.low, self.high, self.secret = state
+
+Equal states give equal values. An environment that draws at random saves its generator's state, too.
+
 An exception in the environment ends its episode and no other, and so does an observation or a number that JSON cannot
 hold (NaN, a NumPy integer); its traceback goes to the trainer. `TransientError` says that trying again may help.
 Whatever the environment prints goes to stderr, because stdout belongs to the protocol, which the user's guide describes
@@ -45,17 +54,28 @@ class TransientError(Exception):
 class Episode:
     """An environment with what it showed last."""
 
-    def __init__(self, server, task, seed):
+    def __init__(self, server, start):
         self.server = server
         self.environment = server.make(**server.settings)
         try:
-            # Gymnasium's environments take seeds of 32 bits.
-            begun = self.environment.reset(seed=seed % 2**31, options={"task": task})
+            begun = start(self.environment)
             self.observation, self.info = begun if isinstance(begun, tuple) and len(begun) == 2 else (begun, {})
         except BaseException:
             with suppress(Exception):  # Why the reset failed is what counts.
                 self.close()
             raise
+
+    @classmethod
+    def begin(cls, server, request):
+        """An episode from the start of its task."""
+        # Gymnasium's environments take seeds of 32 bits.
+        seed, options = request["seed"] % 2**31, {"task": request["task"]}
+        return cls(server, lambda environment: environment.reset(seed=seed, options=options))
+
+    @classmethod
+    def restored(cls, server, request):
+        """An episode from a saved state. The trainer knows what was seen there."""
+        return cls(server, lambda environment: environment.restore(request["state"], request["task"]))
 
     def step(self, text, call=None):
         """Carries an action out and returns the answer to it. A structured call goes to the environment as a dict."""
@@ -122,12 +142,25 @@ class Server:
                 "protocol": PROTOCOL,
                 "name": self.name,
                 "splits": list(self.tasks),
-                "capabilities": {"step_many": self.workers == 1, "demonstrate": self.expert is not None},
+                "capabilities": {
+                    "step_many": self.workers == 1,
+                    "demonstrate": self.expert is not None,
+                    "save": self.saves(),
+                },
                 "concurrency": self.workers,
                 "phrases": self.phrases,
                 "tools": self.tools,
             }
         )
+
+    def saves(self):
+        """True if environments have `save` and `restore`. A function that makes them says so by one that it makes."""
+        if isinstance(self.make, type):
+            made = self.make
+        else:
+            made = self.make(**self.settings)
+            getattr(made, "close", lambda: None)()
+        return hasattr(made, "save") and hasattr(made, "restore")
 
     def list_tasks(self, request):
         tasks, offset = self.tasks[request["split"]], request["offset"]
@@ -135,7 +168,7 @@ class Server:
         return written({"tasks": tasks[offset:end], "next": end if end < len(tasks) else None})
 
     def reset(self, request):
-        episode = Episode(self, request["task"], request["seed"])
+        episode = Episode.begin(self, request)
         try:
             result = written({"observation": episode.seen(), "tools": episode.tools()})
         except BaseException:
@@ -151,6 +184,13 @@ class Server:
     def step_many(self, request):
         return '{"steps": [%s]}' % ", ".join(answer(self.step, step) for step in request["steps"])
 
+    def save(self, request):
+        return written({"state": self.episodes[request["episode"]].environment.save()})
+
+    def restore(self, request):
+        self.episodes[request["episode"]] = Episode.restored(self, request)
+        return "{}"
+
     def close(self, request):
         episode = self.episodes.pop(request["episode"], None)
         if episode is not None:
@@ -158,7 +198,7 @@ class Server:
         return "{}"
 
     def demonstrate(self, request):
-        episode, turns, step = Episode(self, request["task"], request["seed"]), [], {}
+        episode, turns, step = Episode.begin(self, request), [], {}
         tools = episode.tools()
         try:
             while len(turns) < request["max_turns"] and not (step.get("terminated") or step.get("truncated")):
@@ -219,6 +259,8 @@ def serve(make, tasks, name=None, actions=None, expert=None, observe=str, worker
         "step": server.step,
         "step_many": server.step_many,
         "close": server.close,
+        "save": server.save,
+        "restore": server.restore,
         "demonstrate": server.demonstrate,
     }
     # The protocol keeps the real stdout; `print` in an environment goes to stderr.

@@ -46,6 +46,8 @@ pub mod world;
 pub use world::{ProcessConfig, ProcessKind, ProcessSet};
 
 #[cfg(test)]
+mod saved_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tool_tests;

@@ -62,6 +62,20 @@ pub enum Request<'a> {
         /// The episode's number.
         episode: u64,
     },
+    /// Asks for the state of an episode, which stays as it is. Only sent to a program with the capability `save`.
+    Save {
+        /// The episode's number.
+        episode: u64,
+    },
+    /// Starts an episode in a saved state, in place of `reset`.
+    Restore {
+        /// The episode's number, chosen by the trainer.
+        episode: u64,
+        /// The task as the program listed it.
+        task: &'a Value,
+        /// The state as the program gave it.
+        state: &'a RawValue,
+    },
     /// Plays a task as the program's expert would.
     Demonstrate {
         /// The task as the program listed it.
@@ -93,6 +107,8 @@ impl Request<'_> {
             Self::Step { .. } => "step",
             Self::StepMany { .. } => "step_many",
             Self::Close { .. } => "close",
+            Self::Save { .. } => "save",
+            Self::Restore { .. } => "restore",
             Self::Demonstrate { .. } => "demonstrate",
             Self::Shutdown {} => "shutdown",
         }
@@ -234,6 +250,8 @@ pub struct Capabilities {
     pub step_many: bool,
     /// It understands `demonstrate`.
     pub demonstrate: bool,
+    /// It understands `save` and `restore`.
+    pub save: bool,
 }
 
 /// The answer to `tasks`.
@@ -305,6 +323,13 @@ pub struct Stepped {
 
 fn yes() -> bool {
     true
+}
+
+/// The answer to `save`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Saved {
+    /// Whatever the program needs to go on from here: any JSON value, sent back as it was written.
+    pub state: Box<RawValue>,
 }
 
 /// The answer to `step_many`: one answer for each step, in their order.

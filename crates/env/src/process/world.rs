@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use turnwise_core::{
-    Action, EnvError, Environment, Metric, Observation, PendingStep, Seed, Step, Task, TaskSet, Tool,
+    Action, EnvError, Environment, Metric, Observation, PendingStep, Seed, Snapshot, Step, Task, TaskSet,
+    Tool,
 };
 
 use crate::demonstration::{
@@ -21,7 +24,9 @@ use crate::world::{OpenOptions, Usual, World, WorldKind};
 use super::error::ProcessError;
 use super::listing;
 use super::program::{Process, Program, ProgramSettings, read_answer};
-use super::protocol::{Demonstrated, EpisodeAction, ManyStepped, Request, Seen, Started, Stepped, Welcome};
+use super::protocol::{
+    Demonstrated, EpisodeAction, ManyStepped, Request, Saved, Seen, Started, Stepped, Welcome,
+};
 
 /// The settings of a world that a program serves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -351,9 +356,20 @@ struct ProcessEnvironment {
 struct Episode {
     process: Arc<Process>,
     number: u64,
+    /// The task as the program listed it.
+    task: Value,
     tools: Vec<Tool>,
     turns: usize,
     max_turns: usize,
+}
+
+/// A saved episode, as JSON in a [`Snapshot`]: the program's state, and what is counted here.
+#[derive(Serialize, Deserialize)]
+struct SavedEpisode {
+    task: Value,
+    tools: Vec<Tool>,
+    turns: usize,
+    state: Box<RawValue>,
 }
 
 impl Episode {
@@ -390,19 +406,56 @@ impl Episode {
     }
 }
 
-impl Environment for ProcessEnvironment {
-    fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
+impl ProcessEnvironment {
+    /// Ends the running episode, and returns the number of a new one and the process that plays it.
+    fn next_episode(&mut self) -> Result<(u64, Arc<Process>), EnvError> {
         self.close();
         let number = self.served.next.fetch_add(1, Ordering::Relaxed);
         let programs = &self.served.programs;
-        let process =
-            programs[number as usize % programs.len()].process().map_err(|error| of_reset(&error))?;
+        let process = programs[number as usize % programs.len()].process();
+        Ok((number, process.map_err(|error| of_reset(&error))?))
+    }
+}
+
+impl Environment for ProcessEnvironment {
+    fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
+        let (number, process) = self.next_episode()?;
         let listed = as_listed(task)?;
         let request = Request::Reset { episode: number, task: &listed, seed: number_of(seed) };
         let started: Started = process.ask(&request).map_err(|error| of_reset(&error))?;
         let tools = started.tools.unwrap_or_else(|| self.served.welcome.tools.clone());
-        self.episode = Some(Episode { process, number, tools, turns: 0, max_turns: self.served.max_turns });
+        let max_turns = self.served.max_turns;
+        self.episode = Some(Episode { process, number, task: listed, tools, turns: 0, max_turns });
         Ok(observation(started.observation))
+    }
+
+    fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
+        let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
+        if !self.served.welcome.capabilities.save {
+            return Ok(None);
+        }
+        let request = Request::Save { episode: episode.number };
+        let saved: Saved = episode.process.ask(&request).map_err(|error| of_step(&error))?;
+        let saved = SavedEpisode {
+            task: episode.task.clone(),
+            tools: episode.tools.clone(),
+            turns: episode.turns,
+            state: saved.state,
+        };
+        let bytes = serde_json::to_vec(&saved).map_err(|error| EnvError::Other(error.to_string()))?;
+        Ok(Some(Snapshot(bytes)))
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
+        let saved: SavedEpisode =
+            serde_json::from_slice(&snapshot.0).map_err(|error| EnvError::State(error.to_string()))?;
+        let (number, process) = self.next_episode()?;
+        let request = Request::Restore { episode: number, task: &saved.task, state: &saved.state };
+        process.ask::<IgnoredAny>(&request).map_err(|error| of_reset(&error))?;
+        let SavedEpisode { task, tools, turns, .. } = saved;
+        self.episode =
+            Some(Episode { process, number, task, tools, turns, max_turns: self.served.max_turns });
+        Ok(())
     }
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {

@@ -82,7 +82,7 @@ pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result
         let Some(snapshot) = environment.snapshot()? else {
             return Err(EnvError::Other(format!(
                 "the world `{}` cannot save and restore its states, which continuations start from; use a native world \
-                 (alfworld, webshop, sokoban, ezpoints, search)",
+                 (alfworld, webshop, sokoban, ezpoints, search), or give your program `save` and `restore`",
                 context.task_set.name()
             ))
             .into());
