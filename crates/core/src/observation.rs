@@ -31,13 +31,20 @@ pub enum Part {
         /// The result.
         text: String,
     },
+    /// A message of a conversation that has several, or one that is not the user's.
+    Message {
+        /// Who says it: `system`, `user` or another role.
+        role: String,
+        /// The text.
+        text: String,
+    },
 }
 
 impl Part {
     /// Returns the text of the part; `None` for an image.
     pub fn text(&self) -> Option<&str> {
         match self {
-            Self::Text { text } | Self::ToolResult { text, .. } => Some(text),
+            Self::Text { text } | Self::ToolResult { text, .. } | Self::Message { text, .. } => Some(text),
             Self::Image(_) => None,
         }
     }

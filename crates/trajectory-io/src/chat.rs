@@ -2,7 +2,7 @@
 //! since the last one is its observation.
 
 use serde_json::Value;
-use turnwise_core::{Reasoning, Task, Trajectory, Turn};
+use turnwise_core::{Part, Reasoning, Task, ToolCall, Trajectory, Turn};
 
 use crate::dump::{Record, TurnExtras};
 
@@ -11,13 +11,23 @@ use crate::dump::{Record, TurnExtras};
 pub(crate) struct Message {
     /// True if the policy wrote it.
     pub(crate) sampled: bool,
+    /// Its role; empty where the file has a text only.
+    pub(crate) role: String,
     /// All of it.
     pub(crate) text: String,
     /// The part that acts: the tool calls, or the text without the reasoning before it; nothing of a text that was cut
     /// off while it reasoned.
     pub(crate) action: String,
+    /// The calls that it makes.
+    pub(crate) calls: Vec<ToolCall>,
+    /// The call that it is the result of.
+    pub(crate) call_id: Option<String>,
     /// Entropies of its tokens, if known.
     pub(crate) entropies: Vec<f32>,
+    /// Ids of its tokens, if known.
+    pub(crate) ids: Vec<u32>,
+    /// Log-probs of its tokens, if known.
+    pub(crate) logprobs: Vec<f32>,
 }
 
 impl Message {
@@ -29,8 +39,42 @@ impl Message {
     /// Returns a message that the policy wrote.
     pub(crate) fn written(text: &str) -> Self {
         let acting = Reasoning::of_continued(text).answer().unwrap_or_default();
-        Self { sampled: true, text: text.to_owned(), action: acting.trim().to_owned(), entropies: Vec::new() }
+        let action = acting.trim().to_owned();
+        Self { sampled: true, text: text.to_owned(), action, ..Self::default() }
     }
+
+    /// Returns a message of the policy that makes calls, with what it said before them.
+    pub(crate) fn calling(content: &str, reasoning: Option<&str>, calls: Vec<ToolCall>) -> Self {
+        let mut text = content.to_owned();
+        let mut message = Self::written(content);
+        if !calls.is_empty() {
+            message.action = words_of(&calls);
+            text =
+                if text.is_empty() { message.action.clone() } else { format!("{text}\n{}", message.action) };
+        }
+        if let Some(reasoning) = reasoning {
+            text = format!("<think>\n{reasoning}\n</think>\n\n{text}");
+        }
+        Self { text, calls, ..message }
+    }
+
+    /// Returns the message as a part of an observation.
+    fn part(&self) -> Part {
+        match &self.call_id {
+            Some(id) => Part::ToolResult { call_id: id.clone(), text: self.text.clone() },
+            None => Part::Message { role: self.role.clone(), text: self.text.clone() },
+        }
+    }
+}
+
+/// Returns calls as text, `name(arguments)`, one a line.
+pub(crate) fn words_of(calls: &[ToolCall]) -> String {
+    let words = |call: &ToolCall| match &call.arguments {
+        Value::String(text) => format!("{}({text})", call.name),
+        Value::Null => format!("{}()", call.name),
+        other => format!("{}({other})", call.name),
+    };
+    calls.iter().map(words).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the messages of a JSON value: a text, or a list of objects with `role` and `content`.
@@ -45,21 +89,16 @@ pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
 /// Returns one message of the shape that chat interfaces share; `sampled` is set by its role.
 pub(crate) fn message(value: &Value) -> Option<Message> {
     let role = value["role"].as_str()?;
-    let mut text = content(&value["content"])?;
-    let calls: Vec<String> = value["tool_calls"].as_array().into_iter().flatten().filter_map(call).collect();
-    let mut message = Message::written(&text);
-    if !calls.is_empty() {
-        message.action = calls.join("\n");
-        text = if text.is_empty() { message.action.clone() } else { format!("{text}\n{}", message.action) };
-    }
-    if let Some(reasoning) = value["reasoning_content"].as_str() {
-        text = format!("{reasoning}\n{text}");
-    }
-    Some(Message { sampled: role == "assistant", text, ..message })
+    let text = content(&value["content"])?;
+    let calls: Vec<ToolCall> =
+        value["tool_calls"].as_array().into_iter().flatten().filter_map(call).collect();
+    let message = Message::calling(&text, value["reasoning_content"].as_str(), calls);
+    let call_id = value["tool_call_id"].as_str().map(str::to_owned);
+    Some(Message { sampled: role == "assistant", role: role.to_owned(), call_id, ..message })
 }
 
 /// Returns the text of a message's content, which may be a list of parts.
-fn content(value: &Value) -> Option<String> {
+pub(crate) fn content(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(String::new()),
         Value::String(text) => Some(text.clone()),
@@ -74,19 +113,18 @@ fn content(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns a tool call as `name(arguments)`: an object, the same inside `function`, or JSON text of either.
-fn call(value: &Value) -> Option<String> {
+/// Returns a tool call: an object, the same inside `function`, or JSON text of either.
+fn call(value: &Value) -> Option<ToolCall> {
     if let Value::String(text) = value {
         return serde_json::from_str::<Value>(text).ok().filter(Value::is_object).as_ref().and_then(call);
     }
     let inner = if value["function"].is_object() { &value["function"] } else { value };
-    let name = inner["name"].as_str()?;
+    let name = inner["name"].as_str()?.to_owned();
     let arguments = match &inner["arguments"] {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
+        Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str())),
+        other => other.clone(),
     };
-    Some(format!("{name}({arguments})"))
+    Some(ToolCall { id: value["id"].as_str().unwrap_or_default().to_owned(), name, arguments })
 }
 
 /// Returns a record of a conversation. The reward belongs to the last turn.
@@ -102,14 +140,19 @@ pub(crate) fn record(
 ) -> Record {
     let mut turns: Vec<Turn> = Vec::new();
     let mut observation = String::new();
-    for message in messages {
+    let mut parts: Vec<&Message> = Vec::new();
+    for message in &messages {
         if message.sampled {
             turns.push(Turn {
                 observation: std::mem::take(&mut observation),
-                response: message.text,
-                action: message.action,
+                parts: parts_of(&std::mem::take(&mut parts)),
+                response: message.text.clone(),
+                action: message.action.clone(),
+                calls: message.calls.clone(),
                 valid: true,
-                entropies: message.entropies,
+                entropies: message.entropies.clone(),
+                response_ids: message.ids.clone(),
+                old_logprobs: message.logprobs.clone(),
                 ..Turn::default()
             });
         } else {
@@ -117,12 +160,14 @@ pub(crate) fn record(
                 observation.push('\n');
             }
             observation.push_str(&message.text);
+            parts.push(message);
         }
     }
     if let Some(last) = turns.last_mut() {
         last.reward = reward;
     }
-    let extras = TurnExtras { has_observation: true, has_action: true, ..TurnExtras::default() };
+    let extras =
+        TurnExtras { has_observation: true, has_action: true, has_reward: true, ..TurnExtras::default() };
     Record {
         line,
         step,
@@ -137,6 +182,16 @@ pub(crate) fn record(
             success: success.unwrap_or(false),
             ..Trajectory::new(Task::new("", "", goal), turns)
         },
+    }
+}
+
+/// Returns the parts of an observation; none of a single message of the user, whose text is all there is.
+fn parts_of(messages: &[&Message]) -> Vec<Part> {
+    let plain = |message: &&Message| message.role.is_empty();
+    match messages {
+        [only] if only.call_id.is_none() && matches!(only.role.as_str(), "" | "user") => Vec::new(),
+        _ if messages.iter().all(plain) => Vec::new(),
+        _ => messages.iter().map(|message| message.part()).collect(),
     }
 }
 

@@ -15,6 +15,8 @@ pub struct TurnExtras {
     pub has_observation: bool,
     /// True if the dump has the turn's action.
     pub has_action: bool,
+    /// True if the dump has the turn's reward, or one of the whole trajectory.
+    pub has_reward: bool,
     /// The critic's values, one for each of the turn's response ids.
     pub values: Option<Vec<f64>>,
     /// The credit of an outside decomposer.
@@ -109,6 +111,21 @@ impl Dump {
             }
         }
         Ok(())
+    }
+}
+
+impl Dump {
+    /// Checks that every trajectory has a reward.
+    ///
+    /// # Errors
+    /// Names the first line without one.
+    pub fn require_rewards(&self) -> Result<(), DumpError> {
+        let origins = self.batches.iter().flat_map(|step| step.origins.iter().flatten());
+        let missing = |origin: &&Origin| origin.turns.iter().any(|turn| !turn.has_reward);
+        let Some(origin) = origins.into_iter().find(missing) else { return Ok(()) };
+        let reason = "`reward` is missing; every method needs the outcome: give `reward` a number, or a list with a number \
+                      for each assistant message";
+        Err(DumpError::line(&self.path, origin.line, reason))
     }
 }
 

@@ -4,10 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use serde_json::Value;
-
+use crate::conversation::{self, atif, documents, messages, sharegpt};
 use crate::dump::{Dump, assemble};
-use crate::{DumpError, lines, trl, turnwise, verifiers, verl};
+use crate::{DumpError, lines, parquet_rows, trl, turnwise, verifiers, verl};
 use turnwise_core::TurnField;
 
 /// Writer of a dump.
@@ -21,11 +20,18 @@ pub enum Format {
     Trl,
     /// verifiers' `traces.jsonl` and `results.jsonl`.
     Verifiers,
+    /// OpenAI messages.
+    Messages,
+    /// ShareGPT's conversations.
+    ShareGpt,
+    /// Harbor's trajectory format.
+    Atif,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Turnwise, Self::Verl, Self::Trl, Self::Verifiers];
+    pub const ALL: [Self; 7] =
+        [Self::Turnwise, Self::Verl, Self::Trl, Self::Verifiers, Self::Messages, Self::ShareGpt, Self::Atif];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -34,6 +40,9 @@ impl Format {
             Self::Verl => "verl",
             Self::Trl => "trl",
             Self::Verifiers => "verifiers",
+            Self::Messages => "messages",
+            Self::ShareGpt => "sharegpt",
+            Self::Atif => "atif",
         }
     }
 
@@ -75,7 +84,7 @@ pub struct ReadOptions {
     pub rewards: Vec<(String, f64)>,
 }
 
-/// Reads a dump.
+/// Reads a dump; of a folder the trajectories of Harbor's trials in it.
 ///
 /// # Errors
 /// Names the file, the line and what is wrong with it.
@@ -86,6 +95,9 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
     };
     let mut notes = Vec::new();
     let records = match format {
+        Format::Messages => conversation::records(messages::conversations(path)?),
+        Format::ShareGpt => conversation::records(sharegpt::conversations(path)?),
+        Format::Atif => conversation::records(atif::conversations(path, &mut notes)?),
         Format::Turnwise => turnwise::records(path, &mut notes)?,
         Format::Verl => verl::records(path)?,
         Format::Trl => trl::records(path, &options.rewards, &mut notes)?,
@@ -95,6 +107,10 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
         let reason = format!("reward columns can be chosen for trl dumps only, and this is read as {format}");
         return Err(DumpError::file(path, reason));
     }
+    let unrewarded = records.iter().filter(|record| record.turns.iter().any(|turn| !turn.has_reward)).count();
+    if unrewarded > 0 {
+        notes.push(format!("{unrewarded} of {} trajectories have no reward", records.len()));
+    }
     let batches = assemble(records);
     if batches.is_empty() {
         return Err(DumpError::file(path, "there is no trajectory in it"));
@@ -102,40 +118,52 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
     Ok(Dump { path: path.to_owned(), format, batches, notes })
 }
 
-/// Finds the format from the file's first bytes or its first line.
-fn detect(path: &Path) -> Result<Format, DumpError> {
+/// Finds the format from the file's first bytes or its first object.
+pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
     if !lines::is_file(path)? {
         let reason = "this is no file but a pipe or a device, which can be read only once, and the format is found by reading its \
-                      beginning; name the format (turnwise, verl or verifiers), or write it to a file first";
+                      beginning; name the format (turnwise, verl, verifiers, messages, sharegpt or atif), or write it to a file first";
         return Err(DumpError::file(path, reason));
     }
-    if lines::is_parquet(path)? {
-        return Ok(Format::Trl);
+    if path.is_dir() && !atif::trials(path)?.is_empty() {
+        return Ok(Format::Atif);
     }
-    let mut found = None;
-    lines::each(path, |line, text| {
-        let value: Value = lines::parse(path, line, text, |_| false)?;
-        let has = |keys: &[&str]| keys.iter().all(|key| value.get(key).is_some());
-        found = if has(&["turns"]) {
-            Some(Format::Turnwise)
-        } else if has(&["traces"]) || has(&["completion", "reward"]) {
-            Some(Format::Verifiers)
-        } else if has(&["input", "output"]) {
-            Some(Format::Verl)
-        } else {
-            let keys: Vec<&str> =
-                value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
-            let reason = format!(
-                "this is no trajectory in a known format (its keys: {}). Turnwise's own and hand-written \
-                 lines have `turns`, verl's `input`, `output` and `score`, verifiers' `traces` or \
-                 `completion` and `reward`; name the format if you know better",
-                if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }
-            );
-            return Err(DumpError::line(path, line, reason));
-        };
-        Ok(false)
-    })?;
-    found.ok_or_else(|| DumpError::file(path, "there is no trajectory in it"))
+    if lines::is_parquet(path)? {
+        let columns = parquet_rows::column_names(path)?;
+        let has = |name: &str| columns.iter().any(|column| column == name);
+        return Ok(match (has("messages"), has("conversations")) {
+            (true, _) => Format::Messages,
+            (false, true) => Format::ShareGpt,
+            (false, false) => Format::Trl,
+        });
+    }
+    let Some((line, value)) = documents::first(path)? else {
+        return Err(DumpError::file(path, "there is no trajectory in it"));
+    };
+    let has = |keys: &[&str]| keys.iter().all(|key| value.get(key).is_some());
+    let is_atif = value["schema_version"].as_str().is_some_and(|version| version.starts_with("ATIF"));
+    Ok(if has(&["turns"]) {
+        Format::Turnwise
+    } else if has(&["messages"]) {
+        Format::Messages
+    } else if has(&["conversations"]) {
+        Format::ShareGpt
+    } else if is_atif {
+        Format::Atif
+    } else if has(&["traces"]) || has(&["completion", "reward"]) {
+        Format::Verifiers
+    } else if has(&["input", "output"]) {
+        Format::Verl
+    } else {
+        let keys: Vec<&str> = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        let reason = format!(
+            "this is no trajectory in a known format (its keys: {}). Turnwise's own and hand-written lines have `turns`, \
+             conversations `messages`, ShareGPT's `conversations`, ATIF's `schema_version` and `steps`, verl's `input`, \
+             `output` and `score`, verifiers' `traces` or `completion` and `reward`; name the format if you know better",
+            if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }
+        );
+        return Err(DumpError::line(path, line, reason));
+    })
 }
 
 #[cfg(all(test, unix))]

@@ -6,7 +6,8 @@
 //! advantage per turn. Both know JSON lines (`.jsonl`, `.jsonl.zst`) and Parquet.
 //!
 //! The file of each format states what it has and how it is read: [`turnwise`], [`verl`], [`trl`],
-//! [`verifiers`].
+//! [`verifiers`], and those of [`conversation`]: OpenAI messages, ShareGPT and ATIF. [`read_conversations`] keeps the
+//! structure of messages, for supervised training.
 //!
 //! ```
 //! use turnwise_trajectory_io::{ReadOptions, read};
@@ -21,6 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod conversation;
 pub mod trl;
 pub mod turnwise;
 pub mod verifiers;
@@ -30,6 +32,7 @@ mod chat;
 mod decoded;
 mod dump;
 mod error;
+pub mod export;
 mod format;
 mod lines;
 mod not_finite;
@@ -37,8 +40,11 @@ mod parquet_bounds;
 mod parquet_rows;
 mod write;
 
+pub use conversation::atif::is_harbor_job;
+pub use conversation::{ChatCall, ChatMessage, Conversation, Conversations, read_conversations};
 pub use dump::{Dump, DumpBatch, Origin, TurnExtras};
 pub use error::DumpError;
+pub use export::{ExportFormat, Exported};
 pub use format::{Format, ReadOptions, read};
 pub use parquet_rows::parquet_rows;
 pub use turnwise::from_values;

@@ -31,6 +31,14 @@ pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
     table(file, Budget::of(stored)).map_err(|error| DumpError::file(path, reason(&error)))
 }
 
+/// Returns the names of a file's columns.
+pub(crate) fn column_names(path: &Path) -> Result<Vec<String>, DumpError> {
+    let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
+    let reader = SerializedFileReader::new(file).map_err(|error| DumpError::file(path, reason(&error)))?;
+    let schema = reader.metadata().file_metadata().schema();
+    Ok(schema.get_fields().iter().map(|field| field.name().to_owned()).collect())
+}
+
 /// Why a file cannot be read, with a way out if there is one.
 fn reason(error: &ParquetError) -> String {
     let text = error.to_string();

@@ -19,7 +19,8 @@
 //! | `turns[].state_value` | the mean return of continuations from the state before the turn |
 //! | `turns[].values` | the critic's values, one a response token, or one number for the whole turn |
 //! | `turns[].credit` | the turn's credit from an outside decomposer |
-//! | `task` | what was to be done: a text, or `{"id", "kind", "goal"}` |
+//! | `turns[].calls`, `parts` | calls of tools, and the messages and results that an observation has, as a run writes them |
+//! | `task`, `tools` | what was to be done (a text, or `{"id", "kind", "goal"}`), and the tools that could be called |
 //! | `sample`, `step`, `success`, `final_observation`, `final_state_key` | as in a run's dump |
 //!
 //! A key whose value is null counts as absent.
@@ -38,10 +39,13 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use turnwise_core::{SCHEMA_VERSION, StopReason, Task, TokenSequence, Trajectory, Turn};
+use turnwise_core::{
+    Part, SCHEMA_VERSION, StopReason, Task, TokenSequence, Tool, ToolCall, Trajectory, Turn,
+};
 
+use crate::conversation::messages;
 use crate::dump::{Dump, Record, TurnExtras, assemble};
-use crate::{DumpError, Format, lines};
+use crate::{DumpError, Format, chat, lines};
 
 #[derive(Deserialize)]
 struct TrajectoryLine {
@@ -55,6 +59,8 @@ struct TrajectoryLine {
     final_observation: Option<String>,
     final_state_key: Option<String>,
     stop: Option<StopReason>,
+    #[serde(default, deserialize_with = "or_default")]
+    tools: Vec<Tool>,
     turns: Option<Vec<TurnLine>>,
     /// Only a run writes them: what a policy's hidden states are made from.
     #[serde(default, deserialize_with = "or_default")]
@@ -88,6 +94,10 @@ struct TurnLine {
     values: Option<Values>,
     credit: Option<f64>,
     #[serde(default, deserialize_with = "or_default")]
+    parts: Vec<Part>,
+    #[serde(default, deserialize_with = "or_default")]
+    calls: Vec<ToolCall>,
+    #[serde(default, deserialize_with = "or_default")]
     response: String,
     #[serde(default, deserialize_with = "logprobs")]
     old_logprobs: Vec<f32>,
@@ -115,7 +125,7 @@ fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::E
 
 /// Keys that only a run writes.
 const RUN_KEYS: [(&str, Kind); 2] = [("schema_version", Kind::Count), ("sequences", Kind::Sequences)];
-const LINE_KEYS: [(&str, Kind); 9] = [
+const LINE_KEYS: [(&str, Kind); 10] = [
     ("group", Kind::Name),
     ("sample", Kind::Count),
     ("step", Kind::Count),
@@ -124,9 +134,10 @@ const LINE_KEYS: [(&str, Kind); 9] = [
     ("final_observation", Kind::Text),
     ("final_state_key", Kind::Text),
     ("stop", Kind::Stop),
+    ("tools", Kind::Tools),
     ("turns", Kind::List),
 ];
-const TURN_KEYS: [(&str, Kind); 15] = [
+const TURN_KEYS: [(&str, Kind); 17] = [
     ("observation", Kind::Text),
     ("state_key", Kind::Text),
     ("action", Kind::Text),
@@ -140,6 +151,8 @@ const TURN_KEYS: [(&str, Kind); 15] = [
     ("response_ids", Kind::Ids),
     ("values", Kind::Values),
     ("credit", Kind::Number),
+    ("parts", Kind::Parts),
+    ("calls", Kind::Calls),
     ("response", Kind::Text),
     ("old_logprobs", Kind::Logprobs),
 ];
@@ -163,6 +176,9 @@ enum Kind {
     Task,
     Stop,
     Sequences,
+    Tools,
+    Parts,
+    Calls,
 }
 
 impl Kind {
@@ -185,6 +201,10 @@ impl Kind {
             Self::Task => TaskLine::deserialize(value).is_ok(),
             Self::Stop => StopReason::deserialize(value).is_ok(),
             Self::Sequences => Vec::<TokenSequence>::deserialize(value).is_ok(),
+            // A tool is JSON text, which a value does not have.
+            Self::Tools => serde_json::from_str::<Vec<Tool>>(&value.to_string()).is_ok(),
+            Self::Parts => Vec::<Part>::deserialize(value).is_ok(),
+            Self::Calls => Vec::<ToolCall>::deserialize(value).is_ok(),
         }
     }
 
@@ -205,12 +225,15 @@ impl Kind {
                  environment_error or sample_error"
             }
             Self::Sequences => "a list of sequences as a run writes them",
+            Self::Tools => "a list of tools: objects with `name` and `parameters`",
+            Self::Parts => "a list of parts of an observation as a run writes them",
+            Self::Calls => "a list of calls: objects with `id`, `name` and `arguments`",
         }
     }
 }
 
-/// Trajectories that are in memory instead of lines of a file; `name` stands for the file in errors, and the line counts
-/// from 1. All of them are kept, also those that a file's reader leaves out.
+/// Trajectories, or conversations with `messages`, that are in memory instead of lines of a file; `name` stands for the
+/// file in errors, and the line counts from 1. All of them are kept.
 ///
 /// ```
 /// use serde_json::json;
@@ -231,16 +254,28 @@ pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
     let mut records = Vec::with_capacity(lines.len());
     for (index, value) in lines.into_iter().enumerate() {
         let line = index + 1;
+        let fail = |reason: String| DumpError::line(path, line, reason);
+        if value.get("messages").is_some() {
+            records.push(messages::conversation(line, &value.to_string()).map_err(fail)?.record());
+            continue;
+        }
         check_keys(path, line, &value)?;
-        let read = TrajectoryLine::deserialize(value)
-            .map_err(|error| DumpError::line(path, line, error.to_string()))?;
+        // A tool is JSON text, which a value does not have.
+        let read = match value.get("tools") {
+            None => TrajectoryLine::deserialize(value),
+            Some(_) => serde_json::from_str(&value.to_string()),
+        };
+        let read = read.map_err(|error| fail(error.to_string()))?;
         records.push(record(path, line, read)?);
     }
+    chat::name_groups(&mut records);
     let batches = assemble(records);
     if batches.is_empty() {
         return Err(DumpError::file(path, "there is no trajectory in it"));
     }
-    Ok(Dump { path: path.to_owned(), format: Format::Turnwise, batches, notes: Vec::new() })
+    let dump = Dump { path: path.to_owned(), format: Format::Turnwise, batches, notes: Vec::new() };
+    dump.require_rewards()?;
+    Ok(dump)
 }
 
 pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record>, DumpError> {
@@ -347,6 +382,7 @@ fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, Dump
             stop: read.stop.unwrap_or(StopReason::Terminated),
             success: read.success.unwrap_or(false),
             sequences: read.sequences,
+            tools: read.tools,
             ..Trajectory::new(task, turns)
         },
     })
@@ -390,6 +426,7 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
     let extras = TurnExtras {
         has_observation: read.observation.is_some() || read.state_key.is_some(),
         has_action: read.action.is_some(),
+        has_reward: true,
         values,
         credit: read.credit,
     };
@@ -397,6 +434,8 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
         observation: read.observation.unwrap_or_default(),
         state_key: read.state_key,
         action: read.action.unwrap_or_default(),
+        parts: read.parts,
+        calls: read.calls,
         response: read.response,
         old_logprobs: read.old_logprobs,
         valid: read.valid.unwrap_or(true),

@@ -47,13 +47,13 @@ pub struct Row {
 
 /// Forms of a file of rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(crate) enum Form {
     Lines,
     Zstd,
     Parquet,
 }
 
-fn form_of(path: &Path) -> Result<Form, DumpError> {
+pub(crate) fn form_of(path: &Path) -> Result<Form, DumpError> {
     let extension = |path: &Path| path.extension().map(|text| text.to_string_lossy().to_lowercase());
     match extension(path).unwrap_or_default().as_str() {
         "parquet" => Ok(Form::Parquet),
@@ -153,7 +153,7 @@ fn table(rows: &[Row]) -> Result<Vec<u8>, ParquetError> {
 }
 
 /// Writes the next column of the schema.
-fn column<T: DataType>(
+pub(crate) fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
     values: &[T::T],
     defined: Option<&[i16]>,
@@ -166,7 +166,7 @@ fn column<T: DataType>(
 }
 
 /// Returns the values that there are, and the definition level of every row.
-fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
+pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
     let (mut present, mut defined) = (Vec::new(), Vec::new());
     for value in values {
         defined.push(i16::from(value.is_some()));
@@ -177,7 +177,7 @@ fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
 
 /// Returns the values of a list column with their definition and repetition levels. `empty` is the definition
 /// level of an empty list: 1 if the list itself may be absent, else 0.
-fn list<'a, T: Copy + 'a>(
+pub(crate) fn list<'a, T: Copy + 'a>(
     rows: impl Iterator<Item = Option<&'a [T]>>,
     empty: i16,
 ) -> (Vec<T>, Vec<i16>, Vec<i16>) {

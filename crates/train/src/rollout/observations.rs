@@ -9,7 +9,9 @@ use turnwise_text::chat::Answered;
 pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tokenizer) -> Observation {
     let Some(mut room) = task.limits.observation_tokens else { return observation };
     for part in &mut observation.parts {
-        let (Part::Text { text } | Part::ToolResult { text, .. }) = part else { continue };
+        let (Part::Text { text } | Part::ToolResult { text, .. } | Part::Message { text, .. }) = part else {
+            continue;
+        };
         let tokens = tokenizer.encode(text);
         if tokens.len() > room {
             *text = whole_text(tokenizer, &tokens[..room]);

@@ -1,0 +1,125 @@
+//! JSON objects of a file: one a line, a list of them, a single one over several lines, or the rows of a Parquet file.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::{DumpError, lines, not_finite, parquet_rows};
+
+/// Calls `take` with the number of the line on which each object begins (in a Parquet file of its row) and its text.
+///
+/// Numbers of Python that JSON does not have (NaN and the infinities) are null in the text, unless they stand under a key
+/// that is `used`. Keys of Parquet columns without a value are left out.
+pub(crate) fn each(
+    path: &Path,
+    used: impl Fn(&[&str]) -> bool + Copy,
+    mut take: impl FnMut(usize, &str) -> Result<(), DumpError>,
+) -> Result<(), DumpError> {
+    if lines::is_file(path)? && lines::is_parquet(path)? {
+        for (index, row) in parquet_rows::read(path)?.rows.into_iter().enumerate() {
+            take(index + 1, &Value::Object(without_nulls(row)).to_string())?;
+        }
+        return Ok(());
+    }
+    // The text from here on is one document, which began on this line.
+    let mut whole: Option<(usize, String)> = None;
+    lines::each(path, |line, text| {
+        if let Some((_, whole)) = &mut whole {
+            whole.push('\n');
+            whole.push_str(text);
+        } else if is_open(text) {
+            whole = Some((line, text.to_owned()));
+        } else {
+            take(line, &finite(path, line, text, used)?)?;
+        }
+        Ok(true)
+    })?;
+    let Some((first, whole)) = whole else { return Ok(()) };
+    let text = finite(path, first, &whole, used)?;
+    if !text.trim_start().starts_with('[') {
+        return take(first, &text);
+    }
+    let fail = |error: serde_json::Error| {
+        DumpError::line(path, first + error.line() - 1, lines::json_reason(&error))
+    };
+    let items: Vec<&RawValue> = serde_json::from_str(&text).map_err(fail)?;
+    let (mut line, mut at) = (first, 0);
+    for item in items {
+        // An item is a part of the text.
+        let start = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+        line +=
+            text.as_bytes().get(at..start).unwrap_or_default().iter().filter(|&&byte| byte == b'\n').count();
+        at = start;
+        take(line, item.get())?;
+    }
+    Ok(())
+}
+
+/// Returns true if a document goes on after its first line, or is a list.
+fn is_open(text: &str) -> bool {
+    let text = text.trim_start();
+    text.starts_with('[')
+        || text.starts_with('{')
+            && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof())
+}
+
+/// Returns the text of a document with null instead of numbers that are not finite.
+fn finite<'t>(
+    path: &Path,
+    line: usize,
+    text: &'t str,
+    used: impl Fn(&[&str]) -> bool,
+) -> Result<Cow<'t, str>, DumpError> {
+    let Err(error) = serde_json::from_str::<IgnoredAny>(text) else { return Ok(Cow::Borrowed(text)) };
+    match not_finite::as_null(text, used) {
+        Ok(None) => {
+            let line = line + error.line().saturating_sub(1);
+            Err(DumpError::line(path, line, lines::json_reason(&error)))
+        }
+        Ok(Some(finite)) => Ok(Cow::Owned(finite)),
+        Err(reason) => Err(DumpError::line(path, line, reason)),
+    }
+}
+
+/// Returns a row without its empty keys. All structs of a Parquet column have the same keys, so that most messages have
+/// some without a value.
+fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
+    fn cleared(value: Value) -> Value {
+        match value {
+            Value::Object(map) => Value::Object(without_nulls(map)),
+            Value::Array(values) => Value::Array(values.into_iter().map(cleared).collect()),
+            other => other,
+        }
+    }
+    row.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, cleared(value))).collect()
+}
+
+/// Returns the first object of a file; `None` if there is none.
+pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
+    let mut found: Option<(usize, String)> = None;
+    let mut open = false;
+    lines::each(path, |line, text| {
+        match &mut found {
+            Some((_, whole)) => {
+                whole.push('\n');
+                whole.push_str(text);
+            }
+            None => {
+                open = is_open(text);
+                found = Some((line, text.to_owned()));
+            }
+        }
+        Ok(open)
+    })?;
+    let Some((line, text)) = found else { return Ok(None) };
+    let text = finite(path, line, &text, |_| false)?;
+    let parsed = serde_json::from_str(&text);
+    let value: Value = parsed.map_err(|error| DumpError::line(path, line, lines::json_reason(&error)))?;
+    Ok(match value {
+        Value::Array(items) => items.into_iter().next().map(|item| (line, item)),
+        other => Some((line, other)),
+    })
+}

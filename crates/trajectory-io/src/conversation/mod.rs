@@ -1,0 +1,312 @@
+//! Conversations: messages with roles, calls of tools and their results, as chat interfaces have them.
+//!
+//! Three formats are read into [`Conversation`], and from there into turns: an assistant message is a turn, and what came
+//! between it and the one before is its observation.
+//!
+//! | file | format |
+//! |---|---|
+//! | [`messages`] | OpenAI messages: `{"messages": [..], "tools": [..], "reward": 1.0}` |
+//! | [`sharegpt`] | ShareGPT: `{"conversations": [{"from": "human", "value": ".."}]}` |
+//! | [`atif`] | ATIF, the trajectory format of Harbor |
+//! | `documents` | JSON lines, lists, single objects and Parquet rows alike |
+//! | `fields` | keys of an object, with errors that name the place |
+//! | `of_trajectory` | the way back: the messages of a trajectory |
+
+pub mod atif;
+pub mod messages;
+pub mod sharegpt;
+
+pub(crate) mod documents;
+mod fields;
+mod of_trajectory;
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use turnwise_core::{Task, Tool, ToolCall};
+
+use crate::dump::Record;
+use crate::{DumpError, Format, ReadOptions, chat, read};
+
+/// A call of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChatCall {
+    /// The name by which its result refers to it; empty if the file has none.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// Its arguments as JSON text, with the keys in their order. Usually an object; a text where the model wrote no JSON.
+    pub arguments: String,
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChatMessage {
+    /// `system`, `developer`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// Its text.
+    pub content: String,
+    /// The model's reasoning before the text.
+    pub reasoning: Option<String>,
+    /// The calls that it makes.
+    pub calls: Vec<ChatCall>,
+    /// The call that it is the result of.
+    pub call_id: Option<String>,
+    /// The tool's name, of a result.
+    pub name: Option<String>,
+    /// True if the policy wrote it, so that it is a turn. An assistant message may be copied or written by a program.
+    pub sampled: bool,
+    /// False if supervised training leaves it out (`"weight": 0`).
+    pub trained: bool,
+    /// Ids of its tokens, if known.
+    pub ids: Vec<u32>,
+    /// Log-probs of its tokens, if known.
+    pub logprobs: Vec<f32>,
+}
+
+impl ChatMessage {
+    /// Creates a message of a role; one of the assistant is a turn.
+    pub fn new(role: &str, content: impl Into<String>) -> Self {
+        let sampled = role == "assistant";
+        Self { role: role.to_owned(), content: content.into(), sampled, trained: true, ..Self::default() }
+    }
+
+    /// Returns the message as JSON for a chat template: arguments are objects with their keys in order.
+    pub fn to_json(&self) -> String {
+        let quoted = |text: &str| Value::from(text).to_string();
+        let mut json = format!(r#"{{"role":{},"content":{}"#, quoted(&self.role), quoted(&self.content));
+        if let Some(reasoning) = &self.reasoning {
+            json.push_str(&format!(r#","reasoning_content":{}"#, quoted(reasoning)));
+        }
+        if !self.calls.is_empty() {
+            let call = |call: &ChatCall| {
+                let (id, name) = (quoted(&call.id), quoted(&call.name));
+                format!(
+                    r#"{{"id":{id},"type":"function","function":{{"name":{name},"arguments":{}}}}}"#,
+                    call.arguments
+                )
+            };
+            let calls: Vec<String> = self.calls.iter().map(call).collect();
+            json.push_str(&format!(r#","tool_calls":[{}]"#, calls.join(",")));
+        }
+        for (key, value) in [("tool_call_id", &self.call_id), ("name", &self.name)] {
+            if let Some(value) = value {
+                json.push_str(&format!(r#","{key}":{}"#, quoted(value)));
+            }
+        }
+        json + "}"
+    }
+
+    /// Returns the message as the OpenAI interface has it: arguments are texts.
+    pub fn to_openai(&self) -> Value {
+        let mut message = Map::new();
+        message.insert("role".into(), json!(self.role));
+        message.insert("content".into(), json!(self.content));
+        if let Some(reasoning) = &self.reasoning {
+            message.insert("reasoning_content".into(), json!(reasoning));
+        }
+        if !self.calls.is_empty() {
+            let call = |call: &ChatCall| {
+                json!({"id": call.id, "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments_text()}})
+            };
+            message.insert("tool_calls".into(), self.calls.iter().map(call).collect());
+        }
+        for (key, value) in [("tool_call_id", &self.call_id), ("name", &self.name)] {
+            if let Some(value) = value {
+                message.insert(key.into(), json!(value));
+            }
+        }
+        Value::Object(message)
+    }
+}
+
+impl ChatCall {
+    /// Returns the arguments as the model wrote them: JSON, or the text that was none.
+    pub fn arguments_text(&self) -> String {
+        serde_json::from_str::<String>(&self.arguments).unwrap_or_else(|_| self.arguments.clone())
+    }
+
+    /// Returns the call as trajectories have it.
+    fn to_tool_call(&self) -> ToolCall {
+        let arguments = serde_json::from_str(&self.arguments).unwrap_or_default();
+        ToolCall { id: self.id.clone(), name: self.name.clone(), arguments }
+    }
+}
+
+/// Returns arguments as JSON text: what a text holds, if that is JSON of an object, or the text itself. `given` is JSON.
+pub(crate) fn arguments(given: Option<&str>) -> String {
+    let Some(given) = given.map(str::trim) else { return "{}".into() };
+    let Ok(text) = serde_json::from_str::<String>(given) else { return given.to_owned() };
+    if text.trim().is_empty() {
+        return "{}".into();
+    }
+    let is_object = serde_json::from_str::<Map<String, Value>>(&text).is_ok();
+    if is_object { text.trim().to_owned() } else { given.to_owned() }
+}
+
+/// A conversation with what it earned.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversation {
+    /// The line of the file on which it begins, from 1; in a Parquet file the row.
+    pub line: usize,
+    /// Its messages in order.
+    pub messages: Vec<ChatMessage>,
+    /// The tools that could be called.
+    pub tools: Vec<Tool>,
+    /// One reward for each turn; absent if the file has none.
+    pub rewards: Option<Vec<f64>>,
+    /// The group as the file names it: a text or a number.
+    pub group: Option<Value>,
+    /// Its place in the group.
+    pub sample: Option<usize>,
+    /// The training step.
+    pub step: u64,
+    /// The task, if the file has it.
+    pub task: Option<Task>,
+    /// True if the task was solved; absent if the file does not say.
+    pub success: Option<bool>,
+}
+
+impl Conversation {
+    /// Returns the number of turns.
+    pub fn turns(&self) -> usize {
+        self.messages.iter().filter(|message| message.sampled).count()
+    }
+
+    /// Sets the rewards: one of the last turn, or one a turn.
+    ///
+    /// # Errors
+    /// Another number of rewards than there are turns, or two that contradict each other.
+    pub(crate) fn set_rewards(
+        &mut self,
+        outcome: Option<f64>,
+        turns: Option<(&str, Vec<f64>)>,
+    ) -> Result<(), String> {
+        let count = self.turns();
+        if count == 0 {
+            return Err("there is no assistant message, so it has no turn".into());
+        }
+        self.rewards = match (outcome, turns) {
+            (None, None) => None,
+            (Some(outcome), None) => {
+                let mut rewards = vec![0.0; count];
+                rewards[count - 1] = outcome;
+                Some(rewards)
+            }
+            (outcome, Some((key, rewards))) => {
+                if rewards.len() != count {
+                    return Err(format!(
+                        "`{key}` has {} entries and there are {count} assistant messages; give each one reward",
+                        rewards.len()
+                    ));
+                }
+                let sum: f64 = rewards.iter().sum();
+                if let Some(outcome) = outcome
+                    && (outcome - sum).abs() > 1e-6 * outcome.abs().max(sum.abs()).max(1.0)
+                {
+                    return Err(format!(
+                        "`reward` is {outcome} and the sum of `{key}` is {sum}; give one of them, or make them agree"
+                    ));
+                }
+                Some(rewards)
+            }
+        };
+        Ok(())
+    }
+
+    /// Returns the text of what was asked: the last message before the first turn.
+    pub fn goal(&self) -> &str {
+        let before = self.messages.iter().take_while(|message| !message.sampled);
+        before.last().map_or("", |message| &message.content)
+    }
+
+    /// Returns the conversation as a trajectory of a dump.
+    pub(crate) fn record(self) -> Record {
+        let prompt = self.messages.iter().take_while(|message| !message.sampled);
+        let prompt: Vec<String> = prompt.map(ChatMessage::to_json).collect();
+        let (key, group) = match &self.group {
+            Some(group) => (group.to_string(), group.clone()),
+            None => (prompt.join("\n"), Value::Null),
+        };
+        let goal = self.goal().to_owned();
+        let messages = self.messages.iter().map(|message| {
+            let calls = message.calls.iter().map(ChatCall::to_tool_call).collect();
+            chat::Message {
+                sampled: message.sampled,
+                role: message.role.clone(),
+                call_id: message.call_id.clone(),
+                ids: message.ids.clone(),
+                logprobs: message.logprobs.clone(),
+                ..chat::Message::calling(&message.content, message.reasoning.as_deref(), calls)
+            }
+        });
+        let messages = messages.collect();
+        let mut record = chat::record(self.line, self.step, key, group, goal, messages, 0.0, self.success);
+        record.sample = self.sample;
+        record.trajectory.tools = self.tools;
+        if let Some(task) = self.task {
+            record.trajectory.task = task;
+        }
+        let has_reward = self.rewards.is_some();
+        record.turns.iter_mut().for_each(|turn| turn.has_reward = has_reward);
+        for (turn, reward) in record.trajectory.turns.iter_mut().zip(self.rewards.into_iter().flatten()) {
+            turn.reward = reward;
+        }
+        record
+    }
+}
+
+/// Conversations of a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversations {
+    /// In the file's order.
+    pub conversations: Vec<Conversation>,
+    /// Notes on how the file was read, for people.
+    pub notes: Vec<String>,
+}
+
+/// Reads the conversations of a file of any format, with the structure of their messages.
+///
+/// ```
+/// use turnwise_trajectory_io::{ReadOptions, read_conversations};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("one.jsonl");
+/// std::fs::write(&path, r#"{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}"#)?;
+/// let read = read_conversations(&path, &ReadOptions::default())?;
+/// assert_eq!(read.conversations[0].messages[1].content, "ho");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Names the file, the line, the key and what is wrong with it.
+pub fn read_conversations(path: &Path, options: &ReadOptions) -> Result<Conversations, DumpError> {
+    let format = match options.format {
+        Some(format) => format,
+        None => crate::format::detect(path)?,
+    };
+    let mut notes = Vec::new();
+    let conversations = match format {
+        Format::Messages => messages::conversations(path)?,
+        Format::ShareGpt => sharegpt::conversations(path)?,
+        Format::Atif => atif::conversations(path, &mut notes)?,
+        Format::Turnwise | Format::Verl | Format::Trl | Format::Verifiers => {
+            let dump = read(path, &ReadOptions { format: Some(format), ..options.clone() })?;
+            notes = dump.notes;
+            let steps = dump.batches.iter().flat_map(|step| step.batch.trajectories());
+            steps.map(Conversation::of).collect()
+        }
+    };
+    if conversations.is_empty() {
+        return Err(DumpError::file(path, "there is no conversation in it"));
+    }
+    Ok(Conversations { conversations, notes })
+}
+
+/// Returns the records of conversations, with names for the groups that have none.
+pub(crate) fn records(conversations: Vec<Conversation>) -> Vec<Record> {
+    let mut records: Vec<Record> = conversations.into_iter().map(Conversation::record).collect();
+    chat::name_groups(&mut records);
+    records
+}

@@ -1,0 +1,112 @@
+//! The messages of a trajectory: what was seen as messages of their roles, responses as messages of the assistant.
+
+use turnwise_core::{Part, Reasoning, Trajectory, Turn};
+
+use super::{ChatCall, ChatMessage, Conversation};
+use crate::chat;
+
+/// Tags of calls in a response, as Qwen's and Hermes' templates write them.
+const OPEN: &str = "<tool_call>";
+const CLOSE: &str = "</tool_call>";
+
+impl Conversation {
+    /// Returns the conversation of a trajectory with the rewards of the environment.
+    pub fn of(trajectory: &Trajectory) -> Self {
+        let mut messages = Vec::new();
+        let mut before: Option<&Turn> = None;
+        for turn in &trajectory.turns {
+            observed(&mut messages, &turn.parts, &turn.observation, before);
+            messages.push(said(turn));
+            before = Some(turn);
+        }
+        if !trajectory.final_observation.is_empty() {
+            observed(&mut messages, &[], &trajectory.final_observation, before);
+        }
+        let task = &trajectory.task;
+        Self {
+            line: 0,
+            messages,
+            tools: trajectory.tools.clone(),
+            rewards: Some(trajectory.turns.iter().map(|turn| turn.reward).collect()),
+            group: Some(trajectory.group.into()),
+            sample: Some(trajectory.sample),
+            step: trajectory.step,
+            task: (task != &turnwise_core::Task::default()).then(|| task.clone()),
+            success: Some(trajectory.success),
+        }
+    }
+}
+
+/// Adds what was seen before a turn, or after the last. `before` is the turn before it.
+fn observed(messages: &mut Vec<ChatMessage>, parts: &[Part], text: &str, before: Option<&Turn>) {
+    let calls = before.map(|turn| turn.calls.as_slice()).unwrap_or_default();
+    let result = |id: &str, text: &str| {
+        let name = calls.iter().find(|call| call.id == id).map(|call| call.name.clone());
+        ChatMessage { call_id: Some(id.to_owned()), name, ..ChatMessage::new("tool", text) }
+    };
+    if parts.iter().any(|part| part.text().is_some()) {
+        messages.extend(parts.iter().filter_map(|part| match part {
+            Part::Text { text } => Some(ChatMessage::new("user", text.as_str())),
+            Part::ToolResult { call_id, text } => Some(result(call_id, text)),
+            Part::Message { role, text } => Some(ChatMessage {
+                // Such as a copied message of the assistant.
+                sampled: false,
+                trained: false,
+                ..ChatMessage::new(role, text.as_str())
+            }),
+            Part::Image(_) => None,
+        }));
+        return;
+    }
+    match calls {
+        [call] => messages.push(result(&call.id, text)),
+        _ if text.is_empty() && before.is_some() => {}
+        _ => messages.push(ChatMessage::new("user", text)),
+    }
+}
+
+/// Returns a turn's response as a message.
+fn said(turn: &Turn) -> ChatMessage {
+    let text = if turn.response.is_empty() && turn.calls.is_empty() { &turn.action } else { &turn.response };
+    let (reasoning, answer) = match Reasoning::of_continued(text) {
+        Reasoning::Closed(reasoning, answer) => (Some(reasoning.trim().to_owned()), answer.trim_start()),
+        Reasoning::None(answer) => (None, answer),
+        // Cut off while it reasoned; a closing tag would be somebody else's word.
+        Reasoning::Unclosed(_) => (None, text.as_str()),
+    };
+    let mut content = answer.to_owned();
+    if !turn.calls.is_empty() {
+        content = without_calls(answer, &chat::words_of(&turn.calls));
+    }
+    let calls = turn.calls.iter().map(|call| ChatCall {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.to_string(),
+    });
+    ChatMessage {
+        reasoning: reasoning.filter(|text| !text.is_empty()),
+        calls: calls.collect(),
+        ids: turn.response_ids.clone(),
+        logprobs: turn.old_logprobs.clone(),
+        ..ChatMessage::new("assistant", content)
+    }
+}
+
+/// Returns the words of a response without the calls that it makes, which `words` are as text.
+fn without_calls(answer: &str, words: &str) -> String {
+    if let Some(rest) = answer.strip_suffix(words) {
+        return rest.strip_suffix('\n').unwrap_or(rest).to_owned();
+    }
+    if !answer.contains(OPEN) {
+        // Templates without tags write calls alone (Llama's JSON, a list of Python calls).
+        return String::new();
+    }
+    let mut content = String::new();
+    let mut rest = answer;
+    while let Some((before, after)) = rest.split_once(OPEN) {
+        content.push_str(before);
+        rest = after.split_once(CLOSE).map_or("", |(_, rest)| rest);
+    }
+    content.push_str(rest);
+    content.trim().to_owned()
+}

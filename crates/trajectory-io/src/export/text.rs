@@ -1,0 +1,48 @@
+//! verl's rollout dump: text with the headings of a chat template.
+
+use serde_json::{Value, json};
+
+use super::Exported;
+use crate::ChatMessage;
+
+/// Returns a trajectory as a sample of verl's `rollout_data_dir`; `index` names its group if it has none.
+pub(super) fn sample(one: &Exported, index: usize) -> Value {
+    let messages = &one.conversation.messages;
+    let first = messages.iter().position(|message| message.sampled).unwrap_or(messages.len());
+    let (before, after) = messages.split_at(first);
+    let mut input: String =
+        before.iter().map(|message| format!("{}\n{}\n", message.role, words(message))).collect();
+    input.push_str("assistant\n");
+    let mut output = String::new();
+    for (place, message) in after.iter().enumerate() {
+        if place > 0 {
+            output.push_str(&format!("\n{}\n", message.role));
+        }
+        output.push_str(&words(message));
+    }
+    let group = one.group();
+    let uid = if group.is_empty() { format!("sample-{index}") } else { group };
+    let mut line = json!({"input": input, "output": output, "score": one.reward(), "step": one.conversation.step, "uid": uid});
+    if let Some(success) = one.conversation.success {
+        line["acc"] = json!(success);
+    }
+    line
+}
+
+/// Returns a message as text: its reasoning and calls in tags, as Qwen's template writes them.
+fn words(message: &ChatMessage) -> String {
+    let mut text = String::new();
+    if let Some(reasoning) = &message.reasoning {
+        text.push_str(&format!("<think>\n{reasoning}\n</think>\n\n"));
+    }
+    text.push_str(&message.content);
+    for call in &message.calls {
+        let line = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        let name = Value::from(call.name.as_str());
+        let arguments = &call.arguments;
+        text.push_str(&format!(
+            "{line}<tool_call>\n{{\"name\": {name}, \"arguments\": {arguments}}}\n</tool_call>"
+        ));
+    }
+    text
+}
