@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pulp::Arch;
 use turnwise_core::{SampleError, SamplingParams};
 
-use super::choose::{Choice, TokenSampler};
+use super::choose::{Choice, TokenSampler, best};
 use super::forward::{Forward, Row};
 use super::pages::Cache;
 use super::weights::EngineWeights;
@@ -123,5 +123,29 @@ impl Backend {
             #[cfg(feature = "cuda")]
             Self::Cuda { engine, .. } => Ok(engine.choose(draws)?),
         }
+    }
+
+    /// Returns the most probable tokens of a row that wanted logits in the last step; none on a device, which keeps its
+    /// logits.
+    pub(super) fn best(
+        &self,
+        place: usize,
+        params: &SamplingParams,
+        chosen: &Choice,
+        count: usize,
+    ) -> Vec<(u32, f32)> {
+        match self {
+            Self::Host(host) if count > 0 => {
+                let stride = host.forward.logits_stride();
+                let logits = &host.forward.logits[place * stride..][..host.forward.weights.vocab];
+                best(logits, params, chosen, count)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns true if [`Backend::best`] returns tokens.
+    pub(super) fn knows_best(&self) -> bool {
+        matches!(self, Self::Host(_))
     }
 }

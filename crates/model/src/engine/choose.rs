@@ -125,6 +125,26 @@ impl TokenSampler {
     }
 }
 
+/// Returns the `count` most probable tokens with their log-probs, best first, of the distribution that `chosen` is from.
+pub(super) fn best(
+    logits: &[f32],
+    params: &SamplingParams,
+    chosen: &Choice,
+    count: usize,
+) -> Vec<(u32, f32)> {
+    let inverse = if params.temperature == 0.0 { 1.0 } else { 1.0 / params.temperature };
+    let reference = logits[chosen.token as usize];
+    let order = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
+    if count < tokens.len() {
+        tokens.select_nth_unstable_by(count, order);
+        tokens.truncate(count);
+    }
+    tokens.sort_unstable_by(order);
+    let logprob = |token: u32| chosen.logprob + (logits[token as usize] - reference) * inverse;
+    tokens.into_iter().map(|token| (token, logprob(token))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use turnwise_core::{Purpose, Seed};

@@ -15,6 +15,7 @@
 //! | `stops.rs` | stop strings, and the reasoning that they are looked for behind |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
 //! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
+//! | `watch.rs` | tokens of a request while it is in work, and its end before time |
 //! | `weights.rs` | the weights as the engine reads them |
 //!
 //! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished;
@@ -40,9 +41,10 @@ mod sharing;
 mod slot;
 mod stops;
 mod vector;
+mod watch;
 mod weights;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -61,11 +63,12 @@ use turnwise_core::{
 };
 use turnwise_text::{ReasoningTags, Tokenizer};
 
-pub use weights::EngineWeights;
+pub use watch::Sampled;
+pub use weights::{EngineWeights, SharedWeights};
 
 use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
-use crate::{Compute, Device, ModelConfig, ModelError, Parameters, Weights};
+use crate::{ModelConfig, ModelError, Parameters};
 
 /// Fewest tokens for which one sequence waits for another that computes the same ones.
 const SHARED_PREFIX: usize = 16;
@@ -99,34 +102,6 @@ impl EngineConfig {
     }
 }
 
-/// Weights that engines share, on the CPU or on a device.
-#[derive(Clone)]
-pub enum SharedWeights {
-    /// Packed for the CPU.
-    Host(Arc<EngineWeights>),
-    /// On a device, which reads them where its learner does.
-    #[cfg(feature = "cuda")]
-    Cuda(crate::cuda::DeviceWeights),
-}
-
-impl SharedWeights {
-    /// Prepares weights for engines on a device; `version` is reported in completions. A device
-    /// ignores `compute`.
-    ///
-    /// # Errors
-    /// On the CPU what [`EngineWeights::of`] rejects. On a device: this program was built without it,
-    /// there is none, its kernels cannot run the model's shape, or its memory does not suffice.
-    pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
-        device.check()?;
-        #[cfg(feature = "cuda")]
-        if device == Device::Cuda {
-            let weights = crate::cuda::DeviceWeights::upload(weights, version);
-            return Ok(Self::Cuda(weights.map_err(crate::cuda::CudaError::into_setting)?));
-        }
-        Ok(Self::Host(Arc::new(EngineWeights::of(weights, version, compute)?)))
-    }
-}
-
 /// Samples from a decoder, on the calling thread or on a device. For more threads, make more engines of one
 /// [`EngineWeights`].
 ///
@@ -148,6 +123,9 @@ pub struct NativeEngine {
     clock: u64,
     rows: Vec<Row>,
     prompt_tokens: PromptTokens,
+    /// Requests whose tokens are reported, with the number of alternatives of each token.
+    watched: BTreeMap<RequestId, usize>,
+    sampled: Vec<Sampled>,
 }
 
 impl NativeEngine {
@@ -218,6 +196,8 @@ impl NativeEngine {
             clock: 0,
             rows: Vec::new(),
             prompt_tokens: PromptTokens::default(),
+            watched: BTreeMap::new(),
+            sampled: Vec::new(),
         }
     }
 
@@ -290,7 +270,8 @@ impl NativeEngine {
         let shared = common_prefix(&slot.tokens[..slot.computed], &asked.prompt);
         slot.session = Some(asked.session);
         slot.computed = shared.min(asked.prompt.len() - 1);
-        self.prompt_tokens.saved += slot.computed as u64;
+        let cached = slot.computed;
+        self.prompt_tokens.saved += cached as u64;
         self.backend.keep(index, slot.computed);
         slot.active = Some(Active {
             request,
@@ -300,6 +281,7 @@ impl NativeEngine {
             logprobs: Vec::new(),
             entropies: Vec::new(),
             matcher,
+            cached,
         });
         slot.tokens = asked.prompt;
     }
@@ -362,6 +344,9 @@ impl NativeEngine {
             self.backend.copy(donor, index, computed..ready)?;
             self.prompt_tokens.saved += (ready - computed) as u64;
             self.slots[index].computed = ready;
+            if let Some(active) = &mut self.slots[index].active {
+                active.cached += ready - computed;
+            }
         }
         Ok(coming >= self.slots[index].computed + SHARED_PREFIX)
     }
@@ -378,7 +363,7 @@ impl NativeEngine {
         let asking = self.rows.iter().filter(|row| row.logits);
         let asking = asking.filter_map(|row| Some(&self.slots[row.slot].active.as_ref()?.params));
         let draws: Vec<(&SamplingParams, f64)> = asking.zip(uniforms).collect();
-        let mut choices = self.backend.choose(&draws)?.into_iter();
+        let mut choices = self.backend.choose(&draws)?.into_iter().enumerate();
         let version = self.backend.version();
         for row in &self.rows {
             let slot = &mut self.slots[row.slot];
@@ -388,9 +373,10 @@ impl NativeEngine {
             if !row.logits {
                 continue;
             }
-            let (Some(active), Some(choice)) = (&mut slot.active, choices.next()) else { continue };
+            let (Some(active), Some((place, choice))) = (&mut slot.active, choices.next()) else { continue };
             let Some(choice) = choice else {
                 let request = active.request;
+                self.watched.remove(&request);
                 *slot = Slot::default();
                 return Err(SampleError::Backend(format!(
                     "request {request}: the logits at token {} are not finite numbers; the weights (version \
@@ -401,6 +387,9 @@ impl NativeEngine {
             slot.tokens.push(choice.token);
             active.logprobs.push(choice.logprob);
             active.entropies.push(choice.entropy);
+            if let Some(&count) = self.watched.get(&active.request) {
+                self.sampled.push(Sampled::of(&self.backend, active, place, &choice, count));
+            }
             let stops = &active.params.stop_strings;
             let text_stop = match &self.tokenizer {
                 Some(tokenizer) if !stops.is_empty() => active.matcher.push(tokenizer, choice.token, stops),
@@ -418,6 +407,7 @@ impl NativeEngine {
             if let Some(active) = slot.active.take() {
                 self.clock += 1;
                 slot.used = self.clock;
+                self.watched.remove(&active.request);
                 self.done.push(Completion {
                     request: active.request,
                     tokens: slot.tokens[active.prompt_len..].to_vec(),

@@ -29,6 +29,8 @@ pub(super) struct Active {
     pub(super) logprobs: Vec<f32>,
     pub(super) entropies: Vec<f32>,
     pub(super) matcher: StopStringMatcher,
+    /// Tokens of its prompt whose keys and values were cached.
+    pub(super) cached: usize,
 }
 
 impl Slot {

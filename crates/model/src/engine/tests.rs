@@ -2,7 +2,7 @@ use turnwise_core::{Learner as _, Purpose, Seed, TokenSequence, TurnSpan};
 use turnwise_text::TokenizerConfig;
 
 use super::*;
-use crate::{Family, LearnerConfig, ModelConfig, NativeLearner, ParameterLayout, RopeScaling};
+use crate::{Compute, Family, LearnerConfig, ModelConfig, NativeLearner, ParameterLayout, RopeScaling};
 
 pub(super) fn config() -> ModelConfig {
     ModelConfig {

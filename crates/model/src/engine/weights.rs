@@ -1,13 +1,42 @@
 //! The weights as the engine reads them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::matmul::Packed;
 use super::projection::{Beside, Projection};
 use crate::lora::{Joint, Module};
 use crate::ops::attention::Heads;
 use crate::weights::Network;
-use crate::{Compute, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
+use crate::{Compute, Device, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
+
+/// Weights that engines share, on the CPU or on a device.
+#[derive(Clone)]
+pub enum SharedWeights {
+    /// Packed for the CPU.
+    Host(Arc<EngineWeights>),
+    /// On a device, which reads them where its learner does.
+    #[cfg(feature = "cuda")]
+    Cuda(crate::cuda::DeviceWeights),
+}
+
+impl SharedWeights {
+    /// Prepares weights for engines on a device; `version` is reported in completions. A device
+    /// ignores `compute`.
+    ///
+    /// # Errors
+    /// On the CPU what [`EngineWeights::of`] rejects. On a device: this program was built without it,
+    /// there is none, its kernels cannot run the model's shape, or its memory does not suffice.
+    pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
+        device.check()?;
+        #[cfg(feature = "cuda")]
+        if device == Device::Cuda {
+            let weights = crate::cuda::DeviceWeights::upload(weights, version);
+            return Ok(Self::Cuda(weights.map_err(crate::cuda::CudaError::into_setting)?));
+        }
+        Ok(Self::Host(Arc::new(EngineWeights::of(weights, version, compute)?)))
+    }
+}
 
 /// A decoder's weights, packed once for sampling. Engines on several threads share one.
 #[derive(Debug)]
