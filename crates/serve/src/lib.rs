@@ -1,0 +1,41 @@
+//! An OpenAI-compatible server. It is generic over who answers: the native sampling engine, or a gateway that captures the calls
+//! of an agent. No public function is async.
+//!
+//! | folder | subject |
+//! |---|---|
+//! | [`openai`] | requests, responses, chunks and errors of OpenAI's interface |
+//! | [`server`] | connections, routes and deadlines; the trait [`Completions`] |
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use turnwise_serve::openai::{ApiError, ChatRequest, ChatResponse, Choice, ModelCard, ResponseMessage};
+//! use turnwise_serve::{Call, ChatReply, Completions, Limits, Server};
+//!
+//! /// Answers every conversation with its number of messages.
+//! struct Counter;
+//!
+//! impl Completions for Counter {
+//!     fn models(&self) -> Vec<ModelCard> {
+//!         vec![ModelCard::new("counter")]
+//!     }
+//!
+//!     fn chat(&self, _call: &Call, request: ChatRequest, reply: ChatReply) {
+//!         let count = request.messages.len().to_string();
+//!         let choice = Choice::new(0, ResponseMessage::text(count), "stop");
+//!         reply.finish(Ok(ChatResponse::new("chatcmpl-1", &request.model, vec![choice])));
+//!     }
+//! }
+//!
+//! let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(Counter), Limits::default())?;
+//! assert!(server.base_url().starts_with("http://127.0.0.1:"));
+//! server.stop(Duration::from_secs(1));
+//! # Ok::<(), turnwise_serve::ServeError>(())
+//! ```
+
+pub mod openai;
+pub mod server;
+
+pub use server::{Call, ChatReply, Completions, Limits, Reply, ServeError, Server, TextReply};

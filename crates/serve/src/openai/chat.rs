@@ -1,0 +1,106 @@
+//! Requests of `/v1/chat/completions`.
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use turnwise_core::Tool;
+
+use super::fields::Fields;
+use super::{ApiError, ChatMessage, SamplingFields};
+
+/// Which tools a response must or must not call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// No calls: tools are shown to the model, and its text is not read as calls.
+    None,
+    /// At least one call.
+    Required,
+    /// A call of this tool.
+    Function(String),
+}
+
+/// A conversation to continue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChatRequest {
+    /// Name of the model.
+    pub model: String,
+    /// The conversation so far.
+    pub messages: Vec<ChatMessage>,
+    /// Tools that may be called, their JSON with the keys in the order of the request.
+    pub tools: Vec<Tool>,
+    /// Which of them.
+    pub tool_choice: ToolChoice,
+    /// False: at most one call in a response.
+    pub parallel_tool_calls: Option<bool>,
+    /// `chat_template_kwargs.enable_thinking` (vLLM's extension).
+    pub thinking: Option<bool>,
+    /// How the response is sampled and sent.
+    pub sampling: SamplingFields,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Choice {
+    Word(String),
+    Named { function: Named },
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TemplateKwargs {
+    enable_thinking: Option<bool>,
+}
+
+impl ChatRequest {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// Returns an error with status 400 that names the field: it is missing, is wrong, or is not supported.
+    pub fn read(body: &[u8]) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
+        let model = fields.need("model")?;
+        let raw: Vec<Box<RawValue>> = fields.need("messages")?;
+        if raw.is_empty() {
+            return Err(ApiError::field("messages", "`messages` is empty"));
+        }
+        let messages: Result<Vec<_>, _> =
+            raw.iter().enumerate().map(|(index, raw)| ChatMessage::read(index, raw)).collect();
+        let messages = messages?;
+        let tools: Vec<Tool> = fields.take("tools")?.unwrap_or_default();
+        let tool_choice = match fields.take::<Choice>("tool_choice")? {
+            None => ToolChoice::Auto,
+            Some(Choice::Word(word)) => match word.as_str() {
+                "auto" => ToolChoice::Auto,
+                "none" => ToolChoice::None,
+                "required" => ToolChoice::Required,
+                _ => {
+                    let message =
+                        format!("`tool_choice` = {word:?}: give auto, none, required or a function");
+                    return Err(ApiError::field("tool_choice", message));
+                }
+            },
+            Some(Choice::Named { function }) => ToolChoice::Function(function.name),
+        };
+        let parallel_tool_calls = fields.take("parallel_tool_calls")?;
+        let kwargs: Option<TemplateKwargs> = fields.take("chat_template_kwargs")?;
+        let thinking = kwargs.and_then(|kwargs| kwargs.enable_thinking);
+        let mut sampling = SamplingFields::take(&mut fields)?;
+        sampling.take_chat_logprobs(&mut fields)?;
+        // The newer name counts.
+        sampling.max_tokens = fields.counted("max_completion_tokens", 0, usize::MAX)?.or(sampling.max_tokens);
+        fields.drop_if_neutral("response_format", &[json!({ "type": "text" })])?;
+        fields.drop_if_neutral("modalities", &[json!(["text"])])?;
+        fields.drop_if_neutral("service_tier", &[json!("auto"), json!("default")])?;
+        fields.drop_if_neutral("store", &[json!(false)])?;
+        fields.finish()?;
+        Ok(Self { model, messages, tools, tool_choice, parallel_tool_calls, thinking, sampling })
+    }
+}

@@ -1,0 +1,135 @@
+//! Chunks of a streamed response.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChatResponse, ChoiceLogprobs, MessageCall, Usage};
+
+/// What a chunk adds to the message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    /// `assistant`, in the first chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// More text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Calls of tools, or parts of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<DeltaCall>,
+}
+
+/// A call in a chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeltaCall {
+    /// Place among the calls of the response.
+    pub index: usize,
+    /// Its id.
+    pub id: Option<String>,
+    /// `function`.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// What is called.
+    pub function: DeltaFunction,
+}
+
+/// The function of a call in a chunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeltaFunction {
+    /// Name of the tool.
+    pub name: Option<String>,
+    /// Arguments as JSON text.
+    pub arguments: Option<String>,
+}
+
+impl DeltaCall {
+    /// Returns a whole call as one part.
+    pub fn whole(index: usize, call: MessageCall) -> Self {
+        let function =
+            DeltaFunction { name: Some(call.function.name), arguments: Some(call.function.arguments) };
+        Self { index, id: Some(call.id), kind: Some(call.kind), function }
+    }
+}
+
+/// A part of one of the responses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChunkChoice {
+    /// Place among the responses.
+    pub index: usize,
+    /// What it adds.
+    pub delta: Delta,
+    /// Log-probs of the tokens it adds, if asked for.
+    pub logprobs: Option<ChoiceLogprobs>,
+    /// In the last chunk of this response.
+    pub finish_reason: Option<String>,
+    /// Token ids that it adds, if asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// A chunk of a streamed answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChatChunk {
+    /// Id of the answer.
+    pub id: String,
+    /// `chat.completion.chunk`.
+    pub object: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Name of the model.
+    pub model: String,
+    /// Parts of responses; empty in the chunk with the usage.
+    pub choices: Vec<ChunkChoice>,
+    /// Counts of tokens, in the last chunk, if asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Token ids of the prompt, in the first chunk, if asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
+}
+
+impl ChatChunk {
+    /// Creates a chunk without usage.
+    pub fn new(id: &str, created: u64, model: &str, choices: Vec<ChunkChoice>) -> Self {
+        Self {
+            id: id.to_owned(),
+            object: "chat.completion.chunk".to_owned(),
+            created,
+            model: model.to_owned(),
+            choices,
+            usage: None,
+            prompt_token_ids: None,
+        }
+    }
+}
+
+impl ChatResponse {
+    /// Returns a whole answer as the chunks of a stream: one for each response, and one with the usage if it was asked for.
+    pub fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
+        let Self { id, created, model, choices, usage, mut prompt_token_ids, .. } = self;
+        let mut chunks = Vec::new();
+        for choice in choices {
+            let calls = choice.message.tool_calls.into_iter().enumerate();
+            let delta = Delta {
+                role: Some(choice.message.role),
+                content: choice.message.content,
+                tool_calls: calls.map(|(index, call)| DeltaCall::whole(index, call)).collect(),
+            };
+            let choice = ChunkChoice {
+                index: choice.index,
+                delta,
+                logprobs: choice.logprobs,
+                finish_reason: choice.finish_reason,
+                token_ids: choice.token_ids,
+            };
+            let mut chunk = ChatChunk::new(&id, created, &model, vec![choice]);
+            chunk.prompt_token_ids = prompt_token_ids.take();
+            chunks.push(chunk);
+        }
+        if include_usage {
+            let mut last = ChatChunk::new(&id, created, &model, Vec::new());
+            last.usage = Some(usage);
+            chunks.push(last);
+        }
+        chunks
+    }
+}

@@ -1,0 +1,85 @@
+//! Errors as OpenAI's clients read them.
+
+use serde_json::{Value, json};
+
+/// An error that is sent to a client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status.
+    pub status: u16,
+    /// What is wrong and how to fix it.
+    pub message: String,
+    /// Field of the request that is wrong.
+    pub param: Option<String>,
+    /// Code for programs, such as `context_length_exceeded`.
+    pub code: Option<String>,
+}
+
+impl ApiError {
+    /// Creates an error with a status.
+    pub fn new(status: u16, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), param: None, code: None }
+    }
+
+    /// Creates an error of a field (400).
+    pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(400, message).with_param(param)
+    }
+
+    /// Creates an error of a field that this server does not support (400).
+    pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::field(param, message).with_code("unsupported_parameter")
+    }
+
+    /// Creates the error of a prompt that does not fit (400, `context_length_exceeded`).
+    pub fn context_length(param: &str, message: impl Into<String>) -> Self {
+        Self::field(param, message).with_code("context_length_exceeded")
+    }
+
+    /// Creates the error of a missing or wrong API key (401).
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(401, message).with_code("invalid_api_key")
+    }
+
+    /// Creates the error of a model that is not served (404).
+    pub fn no_model(model: &str, served: &[String]) -> Self {
+        let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
+        let message = format!("the model `{model}` is not served here; served are: {served}");
+        Self::new(404, message).with_param("model").with_code("model_not_found")
+    }
+
+    /// Creates an error of the server itself (500).
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, message)
+    }
+
+    /// Returns the same with the field that is wrong.
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// Returns the same with a code.
+    pub fn with_code(mut self, code: &str) -> Self {
+        self.code = Some(code.to_owned());
+        self
+    }
+
+    /// Returns OpenAI's name of this kind of errors.
+    pub fn kind(&self) -> &'static str {
+        match self.status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            429 => "rate_limit_error",
+            400..=499 => "invalid_request_error",
+            _ => "server_error",
+        }
+    }
+
+    /// Returns the body of the response: `{"error": {"message", "type", "param", "code"}}`.
+    pub fn body(&self) -> Value {
+        let Self { message, param, code, .. } = self;
+        json!({ "error": { "message": message, "type": self.kind(), "param": param, "code": code } })
+    }
+}

@@ -1,0 +1,38 @@
+//! OpenAI's interface as types: what a client sends, and what it gets.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `chat.rs` | requests of `/v1/chat/completions` |
+//! | `chunk.rs` | chunks of a streamed response |
+//! | `error.rs` | errors with their HTTP status |
+//! | `fields.rs` | the fields of a JSON object, taken one by one |
+//! | `message.rs` | messages of a conversation |
+//! | `prompt.rs` | the prompt of a conversation, by the model's chat template |
+//! | `response.rs` | whole responses |
+//! | `sampling.rs` | what both kinds of requests say about sampling |
+//! | `text.rs` | requests of `/v1/completions` |
+//!
+//! A field that the server does not know, or knows and cannot honour, is an error that names it
+//! ([`ApiError::param`]). Fields that change nothing (`user`, `metadata`, a penalty of 0) are accepted.
+
+mod chat;
+mod chunk;
+mod error;
+mod fields;
+mod message;
+mod prompt;
+mod response;
+mod sampling;
+mod text;
+
+pub use chat::{ChatRequest, ToolChoice};
+pub use chunk::{ChatChunk, ChunkChoice, Delta, DeltaCall, DeltaFunction};
+pub use error::ApiError;
+pub use message::{CallFunction, ChatMessage, MessageCall};
+pub use prompt::{prompt_text, template_messages, template_tools};
+pub use response::{
+    ChatResponse, Choice, ChoiceLogprobs, ModelCard, PromptDetails, ResponseMessage, TextChoice,
+    TextLogprobs, TextResponse, TokenLogprob, TopLogprob, Usage, unix_time,
+};
+pub use sampling::SamplingFields;
+pub use text::{TextPrompt, TextRequest};

@@ -1,0 +1,154 @@
+//! What both kinds of requests say about sampling.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::ApiError;
+use super::fields::Fields;
+
+/// Most alternatives of a token, as in OpenAI's interface.
+const MOST_TOP_LOGPROBS: usize = 20;
+
+/// Most responses to one prompt.
+const MOST_CHOICES: usize = 128;
+
+/// Most stop strings. OpenAI takes 4; harnesses send more.
+const MOST_STOPS: usize = 32;
+
+/// Sampling of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingFields {
+    /// Temperature; without one the server's default counts.
+    pub temperature: Option<f32>,
+    /// Nucleus sampling; without one the server's default counts.
+    pub top_p: Option<f32>,
+    /// Most probable tokens to sample from (an extension; 0 or missing: all).
+    pub top_k: usize,
+    /// Most tokens of a response.
+    pub max_tokens: Option<usize>,
+    /// The same request with the same seed gets the same response.
+    pub seed: Option<i64>,
+    /// Strings that end a response and are left out of its text.
+    pub stop: Vec<String>,
+    /// Responses to each prompt.
+    pub n: usize,
+    /// Whether log-probs are wanted.
+    pub logprobs: bool,
+    /// Alternatives of every token with their log-probs.
+    pub top_logprobs: usize,
+    /// Send the response as it comes.
+    pub stream: bool,
+    /// A last chunk with the usage.
+    pub include_usage: bool,
+    /// Token ids of the prompt and of the response (vLLM's extension).
+    pub return_token_ids: bool,
+}
+
+impl Default for SamplingFields {
+    fn default() -> Self {
+        Self {
+            temperature: None,
+            top_p: None,
+            top_k: 0,
+            max_tokens: None,
+            seed: None,
+            stop: Vec::new(),
+            n: 1,
+            logprobs: false,
+            top_logprobs: 0,
+            stream: false,
+            include_usage: false,
+            return_token_ids: false,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stops {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+    include_obfuscation: Option<bool>,
+}
+
+impl SamplingFields {
+    /// Takes the fields that both kinds of requests have. Log-probs differ between them.
+    pub(super) fn take(fields: &mut Fields) -> Result<Self, ApiError> {
+        let temperature = fields.ranged("temperature", 0.0, 2.0)?.map(|value| value as f32);
+        let top_p = fields.ranged("top_p", 0.0, 1.0)?.map(|value| value as f32);
+        // vLLM's clients write -1 for all.
+        let top_k: i64 = fields.take("top_k")?.unwrap_or(0);
+        let top_k = usize::try_from(if top_k == -1 { 0 } else { top_k })
+            .map_err(|_| ApiError::field("top_k", "`top_k`: give 0 (all tokens) or a positive number"))?;
+        let stop = match fields.take::<Stops>("stop")? {
+            None => Vec::new(),
+            Some(Stops::One(stop)) => vec![stop],
+            Some(Stops::Several(stops)) => stops,
+        };
+        if stop.iter().any(String::is_empty) || stop.len() > MOST_STOPS {
+            let message = format!("`stop`: give at most {MOST_STOPS} strings, none of them empty");
+            return Err(ApiError::field("stop", message));
+        }
+        let n = fields.counted("n", 1, MOST_CHOICES)?.unwrap_or(1);
+        let seed = fields.take("seed")?;
+        let stream = fields.take("stream")?.unwrap_or(false);
+        let options: Option<StreamOptions> = fields.take("stream_options")?;
+        if options.is_some() && !stream {
+            let message = "`stream_options` needs `stream` = true";
+            return Err(ApiError::field("stream_options", message));
+        }
+        if options.as_ref().is_some_and(|options| options.include_obfuscation == Some(true)) {
+            let key = "stream_options.include_obfuscation";
+            return Err(ApiError::unsupported(key, format!("`{key}` is not supported; leave it out")));
+        }
+        let include_usage = options.and_then(|options| options.include_usage).unwrap_or(false);
+        let return_token_ids = fields.take("return_token_ids")?.unwrap_or(false);
+        for key in ["frequency_penalty", "presence_penalty", "min_p", "min_tokens"] {
+            fields.drop_if_neutral(key, &[json!(0)])?;
+        }
+        fields.drop_if_neutral("repetition_penalty", &[json!(1)])?;
+        fields.drop_if_neutral("logit_bias", &[json!({})])?;
+        for key in ["user", "metadata", "safety_identifier", "prompt_cache_key"] {
+            fields.drop_without_effect(key);
+        }
+        let max_tokens = fields.counted("max_tokens", 0, usize::MAX)?;
+        Ok(Self {
+            temperature,
+            top_p,
+            top_k,
+            max_tokens,
+            seed,
+            stop,
+            n,
+            stream,
+            include_usage,
+            return_token_ids,
+            ..Self::default()
+        })
+    }
+
+    /// Takes `top_logprobs` of a chat, which needs `logprobs`.
+    pub(super) fn take_chat_logprobs(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
+        self.logprobs = fields.take("logprobs")?.unwrap_or(false);
+        let top = fields.counted("top_logprobs", 0, MOST_TOP_LOGPROBS)?;
+        if top.is_some_and(|top| top > 0) && !self.logprobs {
+            return Err(ApiError::field("top_logprobs", "`top_logprobs` needs `logprobs` = true"));
+        }
+        self.top_logprobs = top.unwrap_or(0);
+        Ok(())
+    }
+
+    /// Takes `logprobs` of a text completion: the number of alternatives.
+    pub(super) fn take_text_logprobs(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
+        let top = fields.counted("logprobs", 0, MOST_TOP_LOGPROBS)?;
+        self.logprobs = top.is_some();
+        self.top_logprobs = top.unwrap_or(0);
+        Ok(())
+    }
+}

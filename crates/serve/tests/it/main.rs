@@ -1,0 +1,7 @@
+//! Tests of the server over real connections.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod client;
+mod hostile;
+mod interface;
