@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::Reply;
+
 /// A structured action: a function's name and its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
@@ -35,6 +37,8 @@ pub enum Action {
         /// What a world with tools answers, for the policy to read.
         error: String,
     },
+    /// The whole response to an agent's request ([`crate::Conversation`]).
+    Reply(Reply),
 }
 
 impl Action {
@@ -42,6 +46,7 @@ impl Action {
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Text { text } | Self::Malformed { text, .. } => Cow::Borrowed(text),
+            Self::Reply(reply) => Cow::Borrowed(&reply.content),
             Self::Call(ToolCall { name, arguments, .. }) => Cow::Owned(format!("{name}({arguments})")),
         }
     }
@@ -49,7 +54,7 @@ impl Action {
     /// Returns the structured call, or `None` for text.
     pub fn call(&self) -> Option<&ToolCall> {
         match self {
-            Self::Text { .. } | Self::Malformed { .. } => None,
+            Self::Text { .. } | Self::Malformed { .. } | Self::Reply(_) => None,
             Self::Call(call) => Some(call),
         }
     }

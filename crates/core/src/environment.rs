@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{Action, EnvError, Observation, Seed, Task, TaskList, Tool};
+use crate::{Action, EnvError, Observation, Seed, Task, TaskList, Tool, TurnReward};
 
 /// How the values of a metric within an episode are merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub struct Step {
     pub understood: bool,
     /// Metrics of this action; usually none.
     pub metrics: Vec<Metric>,
+    /// Rewards of this and earlier turns with their reasons, besides `reward`; usually none.
+    pub rewards: Vec<TurnReward>,
 }
 
 /// The state of an episode, serialized by and for its environment.

@@ -20,6 +20,7 @@
 //! ```
 
 mod action;
+mod conversation;
 mod digest;
 mod environment;
 mod error;
@@ -42,6 +43,7 @@ mod tool;
 mod trajectory;
 
 pub use action::{Action, ToolCall};
+pub use conversation::{AgentTurn, ChatMessage, Continued, Conversation, MessageCall, Reply, TurnReward};
 pub use digest::{digest, hexadecimal};
 pub use environment::{Environment, Merge, Metric, PendingStep, Snapshot, Step, TaskSet};
 pub use error::{EnvError, LearnError, ObjectiveError, SampleError};

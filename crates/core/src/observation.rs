@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Conversation;
+
 /// Reference to an image that is stored outside the trajectory, by content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageHandle {
@@ -63,6 +65,9 @@ pub struct Observation {
     /// Environments set it if two observations of one state differ (a clock, a greeting), or if
     /// different states look alike.
     pub state_key: Option<String>,
+    /// The request of an agent that the policy answers, if the environment is one. The prompt is then made of its messages,
+    /// and the action is an [`crate::Action::Reply`].
+    pub conversation: Option<Box<Conversation>>,
 }
 
 impl Observation {

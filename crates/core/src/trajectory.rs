@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Part, StageRecord, Task, TokenSequence, Tool, ToolCall, null_as_nan};
+use crate::{AgentTurn, Part, StageRecord, Task, TokenSequence, Tool, ToolCall, null_as_nan};
 
 /// Version of the JSON form of [`Trajectory`]. It increases if a reader of the old form would
 /// misread the new one.
@@ -95,6 +95,9 @@ pub struct Turn {
     /// Version of the weights that sampled the turn.
     #[serde(default)]
     pub weights_version: u64,
+    /// The request of an agent that the turn answered, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentTurn>,
 }
 
 fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ToolCall>, D::Error> {

@@ -26,5 +26,6 @@ mod saved;
 pub mod search;
 pub mod sokoban;
 mod splits;
+pub mod task_files;
 pub mod webshop;
 pub mod world;

@@ -87,6 +87,7 @@ impl Environment for AlfworldEnv {
             success: outcome.won,
             understood: outcome.understood,
             metrics: Vec::new(),
+            rewards: Vec::new(),
         })
     }
 

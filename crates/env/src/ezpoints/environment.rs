@@ -127,6 +127,7 @@ impl Environment for EzPointsEnv {
             // One that changes nothing here, such as a number on no card, is understood nevertheless.
             understood: read != Action::Nothing,
             metrics: Vec::new(),
+            rewards: Vec::new(),
         })
     }
 

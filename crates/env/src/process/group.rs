@@ -11,7 +11,7 @@ use super::watchdog::Watchdog;
 /// The group is killed when its leader has ended and before that is reaped: until then nothing else can have its number. On Linux
 /// so is what has left the group. Elsewhere the leader alone is killed.
 #[derive(Debug)]
-pub(super) struct Group {
+pub struct Group {
     leader: Child,
     mark: String,
     /// Ends all of it where this process is killed.
@@ -22,7 +22,7 @@ pub(super) struct Group {
 
 impl Group {
     /// Starts a process in its own group, so that it does not receive the terminal's Ctrl-C.
-    pub(super) fn spawn(command: &mut Command) -> io::Result<Self> {
+    pub fn spawn(command: &mut Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(command, 0);
         let mark = strays::new_mark();
@@ -32,12 +32,12 @@ impl Group {
     }
 
     /// Its input and output, the first time.
-    pub(super) fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
+    pub fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
     /// Returns true if the leader has ended; the others are killed then.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {
                 Ok(false) => {}
@@ -53,12 +53,12 @@ impl Group {
     }
 
     /// Returns the leader's exit, if it is known.
-    pub(super) fn status(&self) -> Option<ExitStatus> {
+    pub fn status(&self) -> Option<ExitStatus> {
         self.status
     }
 
     /// Kills the leader and the others.
-    pub(super) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if !self.has_ended() {
             kill_group(&self.leader);
             // Its error says that it has just ended.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`protocol`] | the messages |
 //! | [`program`] | the program: its process, its threads |
-//! | `group` | that process and whatever it started |
+//! | [`group`] | that process and whatever it started |
 //! | `strays` | what has left that group |
 //! | `watchdog` | the end of all of it where this process is killed |
 //! | `listing` | its tasks, page by page |
@@ -35,7 +35,7 @@
 //! any Gymnasium-style class.
 
 pub mod error;
-mod group;
+pub mod group;
 mod listing;
 pub mod program;
 pub mod protocol;

@@ -402,6 +402,7 @@ impl Episode {
             success: stepped.success,
             understood: stepped.understood,
             metrics,
+            rewards: Vec::new(),
         }
     }
 }

@@ -24,6 +24,7 @@ impl<'a> Request<'a> {
     pub fn of(action: &'a Action) -> Self {
         match action {
             Action::Text { text } | Action::Malformed { text, .. } => Self::parse(text),
+            Action::Reply(reply) => Self::parse(&reply.content),
             Action::Call(call) => {
                 let argument = |name: &str| call.arguments.get(name).and_then(|value| value.as_str());
                 let request = match call.name.as_str() {

@@ -141,6 +141,7 @@ impl SearchEnv {
             success: scores.exact,
             understood: request != Request::Unknown,
             metrics,
+            rewards: Vec::new(),
         })
     }
 }

@@ -120,6 +120,7 @@ impl Environment for SokobanEnv {
             success: moved.solved,
             understood: action != Action::Other,
             metrics: Vec::new(),
+            rewards: Vec::new(),
         })
     }
 

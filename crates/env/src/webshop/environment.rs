@@ -186,6 +186,7 @@ impl Environment for WebshopEnv {
             success,
             understood: effect != Effect::Nothing,
             metrics,
+            rewards: Vec::new(),
         })
     }
 

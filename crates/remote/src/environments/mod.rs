@@ -10,7 +10,6 @@
 //! | `error.rs` | failures of requests to them |
 //! | `schema.rs` | objects held against a schema |
 //! | `slots.rs` | the sessions that servers have room for |
-//! | `tasks.rs` | tasks in files |
 //! | `text.rs` | texts of servers as a policy sees them |
 //!
 //! A server failure is an error of the environment, not a reward: the trajectory is left out of its
@@ -25,7 +24,6 @@ pub mod mcp;
 pub mod openenv;
 mod schema;
 mod slots;
-mod tasks;
 mod text;
 
 use turnwise_env::registry::Registry;

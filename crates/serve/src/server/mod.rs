@@ -13,6 +13,7 @@ mod connection;
 mod reply;
 mod routes;
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -67,6 +68,8 @@ pub struct Call {
     pub key: Option<String>,
     /// Unique id of the request in this process, for ids of answers.
     pub number: u64,
+    /// Its other headers that are text, by name in lower case.
+    pub headers: BTreeMap<String, String>,
 }
 
 /// Whoever answers requests. Methods run on threads that may block, one for each request.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream;
@@ -95,7 +95,12 @@ impl<C: Completions> Shared<C> {
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         });
         self.completions.authorize(key.as_deref())?;
-        Ok(Call { key, number: self.next.fetch_add(1, Ordering::Relaxed) })
+        let other = |(name, value): (&HeaderName, &HeaderValue)| {
+            let value = value.to_str().ok().filter(|_| name != header::AUTHORIZATION)?;
+            Some((name.as_str().to_owned(), value.to_owned()))
+        };
+        let headers = headers.iter().filter_map(other).collect();
+        Ok(Call { key, number: self.next.fetch_add(1, Ordering::Relaxed), headers })
     }
 
     /// Admits a request and reads it, on a thread of its own: a long conversation would hold up other connections.

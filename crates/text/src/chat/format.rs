@@ -11,6 +11,7 @@
 //! conversation for each turn ([`ChatFormat::first`], the windowed layout of training), where it was
 //! never put in.
 
+mod messages;
 mod tools;
 
 use std::sync::Arc;

@@ -163,7 +163,12 @@ fn observation(turn: &Turn) -> Observation {
         [] => vec![Part::Text { text: turn.observation.clone() }],
         parts => parts.to_vec(),
     };
-    Observation { parts, admissible: turn.admissible.clone(), state_key: turn.state_key.clone() }
+    Observation {
+        parts,
+        admissible: turn.admissible.clone(),
+        state_key: turn.state_key.clone(),
+        conversation: None,
+    }
 }
 
 /// The actions of a turn, as the environment was given them: each call is one.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use turnwise_core::{
-    Action, Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId,
+    Action, Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, Reply, RequestId,
     SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence,
     Trajectory, Turn, TurnSpan,
 };
@@ -23,6 +23,7 @@ use super::pool::{LanePool, Outcome, Ticket};
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 use crate::config::{Layout, Validity};
+use crate::rollout::conversations::{add_response, agent_turn, calls_of, tokens_until};
 use crate::rollout::observations::{Results, as_result, shorten};
 use crate::rollout::prompting::{Prompter, view};
 
@@ -240,10 +241,12 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 
     /// Returns the sampling parameters of a task; its own limit applies if smaller.
-    fn params(&self, task: &Task) -> SamplingParams {
+    fn params(&self, task: &Task, observation: &Observation) -> SamplingParams {
         let mut params = self.context.params.clone();
-        params.max_tokens =
-            task.limits.response_tokens.map_or(params.max_tokens, |limit| limit.min(params.max_tokens));
+        let asked = observation.conversation.as_deref();
+        let limits = [task.limits.response_tokens, asked.and_then(|asked| asked.max_tokens)];
+        params.max_tokens = limits.into_iter().flatten().fold(params.max_tokens, usize::min);
+        params.stop_strings.extend(asked.into_iter().flat_map(|asked| asked.stop.iter().cloned()));
         params
     }
 
@@ -265,7 +268,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         let request = SampleRequest {
             session: live.job as u64,
             prompt: live.prompt.clone(),
-            params: self.params(&job.task),
+            params: self.params(&job.task, &live.observation),
             seed: Seed::derive(self.context.run_seed, self.context.purpose, &coordinates),
         };
         match self.sampler.submit(request) {
@@ -290,11 +293,24 @@ impl<'a, S: Sampler> Lane<'a, S> {
         let prompter = self.prompter();
         let response = prompter.response(&completion.tokens);
         let first = context.layout == Layout::Windowed || live.trajectory.turns.is_empty();
-        let parsed = context.parser.parse(&prompter.whole(&response, first), &live.observation.admissible);
+        let whole = prompter.whole(&response, first);
+        let parsed = context.parser.parse(&whole, &live.observation.admissible);
+        let prompt_tokens = live.prompt.len();
         record_tokens(&mut live, &completion, context.layout);
         let seen = std::mem::take(&mut live.observation);
-        let (valid, words) = (parsed.valid, parsed.action.clone());
-        live.actions = parsed.into_actions(&format!("call_{}", live.trajectory.turns.len())).into();
+        let (mut valid, mut words) = (parsed.valid, parsed.action.clone());
+        let turn = live.trajectory.turns.len();
+        if let Some(asked) = &seen.conversation {
+            let (reply, well_formed) = prompter.reply(asked, &parsed, (&whole, completion.finish), turn);
+            valid = well_formed;
+            if reply.calls.is_empty() {
+                words.clone_from(&reply.content);
+            }
+            let response_tokens = completion.tokens.len();
+            live.actions = [Action::Reply(Reply { prompt_tokens, response_tokens, ..reply })].into();
+        } else {
+            live.actions = parsed.into_actions(&format!("call_{turn}")).into();
+        }
         live.results.clear();
         let turn = Turn {
             observation: seen.text().into_owned(),
@@ -303,7 +319,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             admissible: seen.admissible,
             response,
             action: words,
-            calls: live.actions.iter().filter_map(Action::call).cloned().collect(),
+            calls: live.actions.iter().flat_map(calls_of).collect(),
             valid,
             reward: 0.0,
             shaped_reward: None,
@@ -314,6 +330,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             old_logprobs: completion.logprobs,
             entropies: completion.entropies,
             weights_version: completion.weights_version,
+            agent: seen.conversation.as_deref().map(agent_turn),
         };
         live.history.push((turn.observation.clone(), turn.action.clone()));
         live.trajectory.turns.push(turn);
@@ -357,6 +374,13 @@ impl<'a, S: Sampler> Lane<'a, S> {
         for metric in step.metrics {
             metric.merge_into(&mut live.trajectory.metrics);
         }
+        for given in step.rewards {
+            let Some(turn) = live.trajectory.turns.get_mut(given.turn) else { continue };
+            turn.reward += given.reward;
+            if let Some(agent) = &mut turn.agent {
+                agent.rewards.push((given.rule, given.reward));
+            }
+        }
         live.trajectory.success = step.success;
         let mut seen = step.observation;
         if let Some(Action::Call(call)) = live.actions.pop_front() {
@@ -374,10 +398,11 @@ impl<'a, S: Sampler> Lane<'a, S> {
         if step.truncated || limit.is_some_and(|limit| live.trajectory.turns.len() >= limit) {
             return Ok(Some(self.end(live, StopReason::MaxTurns)));
         }
-        if finish == FinishReason::Context {
+        // An agent's next request may be about another conversation.
+        if finish == FinishReason::Context && live.observation.conversation.is_none() {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
         }
-        match self.next_prompt(&live, finish) {
+        match self.next_prompt(&mut live, finish) {
             Ok(prompt) => live.prompt = prompt,
             // A chat template that refuses these words ends this trajectory only.
             Err(error) => return Ok(Some(self.end(live, StopReason::SampleError(error.to_string())))),
@@ -403,8 +428,20 @@ impl<'a, S: Sampler> Lane<'a, S> {
         live.trajectory
     }
 
-    fn next_prompt(&self, live: &Live, finish: FinishReason) -> Result<Vec<u32>, TextError> {
+    fn next_prompt(&self, live: &mut Live, finish: FinishReason) -> Result<Vec<u32>, TextError> {
         let context = self.context;
+        if let Some(asked) = &mut live.observation.conversation {
+            let turn = asked.continues.map(|continued| continued.turn);
+            let before = turn.and_then(|turn| tokens_until(&live.trajectory.sequences, turn));
+            if before.is_some() {
+                if let Ok(prompt) = self.prompter().request(asked, before) {
+                    return Ok(prompt);
+                }
+                // A template that cannot be continued with these messages may still render all of them.
+                asked.continues = None;
+            }
+            return self.prompter().request(asked, None);
+        }
         let task = &live.trajectory.task;
         let turn = live.trajectory.turns.len();
         let words = live.observation.text();
@@ -441,6 +478,9 @@ fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let start = tokens.len();
     tokens.extend(&completion.tokens);
     let span = TurnSpan { turn, start, end: tokens.len() };
+    if let Some(asked) = live.observation.conversation.as_deref() {
+        return add_response(&mut live.trajectory.sequences, (tokens, span), asked, layout);
+    }
     match (layout, live.trajectory.sequences.first_mut()) {
         (Layout::Concatenated, Some(sequence)) => {
             sequence.tokens = tokens;

@@ -15,11 +15,13 @@
 //! | `first_prompts` | the check that first prompts fit the context |
 //! | `faults` | trajectories that ended through no fault of the policy |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
+//! | `conversations` | requests of agents as tokens |
 //! | [`observations`] | observations cut to their length, and as the results of calls |
 
 pub mod actor;
 pub mod branch;
 pub mod continuations;
+mod conversations;
 pub mod engines;
 pub(crate) mod faults;
 pub(crate) mod first_prompts;

@@ -65,6 +65,9 @@ impl Prompter<'_> {
         (observation, preamble): (&Observation, &str),
         tools: &[Tool],
     ) -> Result<Vec<u32>, TextError> {
+        if let Some(asked) = &observation.conversation {
+            return self.request(asked, None);
+        }
         let words = observation.text();
         let seen = (&*words, observation.admissible.as_slice());
         let text = match layout {
@@ -81,7 +84,7 @@ impl Prompter<'_> {
     }
 
     /// Refuses a prompt template that does not read calls as the chat template writes them.
-    fn check_calls(&self, chat: &ChatFormat) -> Result<(), TextError> {
+    pub(super) fn check_calls(&self, chat: &ChatFormat) -> Result<(), TextError> {
         let call = chat::Call { id: "call_0", name: "name_of_a_tool", arguments: r#"{"n":1}"# };
         let written = chat.reply_calling("", &[call])?;
         let read = ActionParser::new(self.template.rules().clone(), false).parse(&written, &[]).calls;
@@ -216,7 +219,7 @@ impl Prompter<'_> {
 }
 
 /// Tools as chat templates get them.
-fn template_tools(tools: &[Tool]) -> Result<Vec<chat::Tool>, TextError> {
+pub(super) fn template_tools(tools: &[Tool]) -> Result<Vec<chat::Tool>, TextError> {
     tools.iter().map(|tool| chat::Tool::from_json(tool.json())).collect()
 }
 

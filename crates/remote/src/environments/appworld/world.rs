@@ -12,8 +12,8 @@ use super::client::{Client, Described};
 use super::settings::AppWorldConfig;
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
-use crate::environments::tasks::{Splits, lines};
 use crate::environments::text::{cut, plain};
+use turnwise_env::task_files::{Splits, lines};
 
 /// The splits of AppWorld, training first.
 const SPLITS: [&str; 4] = ["train", "dev", "test_normal", "test_challenge"];

@@ -89,8 +89,8 @@ impl Tools {
     pub(super) fn read(&self, action: &Action) -> Result<Asked, String> {
         let ToolCall { name, arguments, .. } = match action {
             Action::Call(call) => call.clone(),
-            Action::Text { text } | Action::Malformed { text, .. } => {
-                written(text.trim()).ok_or("it is no JSON object with `name` and `arguments`")?
+            Action::Text { .. } | Action::Malformed { .. } | Action::Reply(_) => {
+                written(action.text().trim()).ok_or("it is no JSON object with `name` and `arguments`")?
             }
         };
         let Value::Object(arguments) = arguments else {

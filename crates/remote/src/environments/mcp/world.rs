@@ -19,10 +19,10 @@ use crate::environments::address::addresses;
 use crate::environments::demonstrations::demonstrate;
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
-use crate::environments::tasks::{Splits, read_splits};
 use crate::environments::text::cut;
 use crate::http::api_key;
 use crate::thread::RequestThread;
+use turnwise_env::task_files::{Splits, read_splits};
 
 /// Time for which a reset waits for a session that another episode still has.
 const WAIT: Duration = Duration::from_secs(20);

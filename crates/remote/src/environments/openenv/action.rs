@@ -66,6 +66,7 @@ impl ActionSchema {
             },
             Action::Malformed { error, .. } if self.calls_tools => Err(error.clone()),
             Action::Text { text } | Action::Malformed { text, .. } => self.written(text.trim()),
+            Action::Reply(reply) => self.written(reply.content.trim()),
         }
     }
 

@@ -20,10 +20,10 @@ use crate::environments::address::{addresses, below};
 use crate::environments::demonstrations::{demonstrate, keep};
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
-use crate::environments::tasks::{Splits, read_splits};
 use crate::environments::text::{cut, plain};
 use crate::http::{Http, api_key, seconds};
 use crate::thread::RequestThread;
+use turnwise_env::task_files::{Splits, read_splits};
 
 /// Seeds of test tasks begin here.
 const TEST_SEEDS: u64 = 1_000_000;

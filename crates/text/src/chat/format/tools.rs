@@ -144,13 +144,23 @@ impl ChatFormat {
         user: Option<&str>,
         calls: usize,
     ) -> Result<String, TextError> {
-        let question = Message::user(QUESTION);
         let stand_in = |answered: &Answered<'a>| Call { id: answered.id, name: TOOL, arguments: "{}" };
         let made: Vec<Call<'a>> = answered.iter().take(calls).map(stand_in).collect();
-        let before = self.render(std::slice::from_ref(&question), tools, false)?;
-        let mut messages = vec![question, Message::calling("", &made)?];
-        messages.extend(answered.iter().map(Message::result));
+        let mut messages: Vec<Message> = answered.iter().map(Message::result).collect();
         messages.extend(user.map(Message::user));
+        self.after_message(tools, Message::calling("", &made)?, messages)
+    }
+
+    /// The text from the end of a reply on that is this message, with these messages after it and the start of the next reply.
+    pub(super) fn after_message(
+        &self,
+        tools: &[Tool],
+        reply: Message,
+        following: Vec<Message>,
+    ) -> Result<String, TextError> {
+        let question = Message::user(QUESTION);
+        let before = self.render(std::slice::from_ref(&question), tools, false)?;
+        let messages: Vec<Message> = [question, reply].into_iter().chain(following).collect();
         let whole = self.render(&messages, tools, true)?;
         let reply = whole.strip_prefix(before.as_str());
         let after = reply.and_then(|reply| Some(&reply[self.before_close(reply)?.len()..]));

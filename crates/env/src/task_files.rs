@@ -8,14 +8,14 @@ use turnwise_core::{EnvError, Task};
 
 /// The tasks of a world by split, training first.
 #[derive(Debug)]
-pub(crate) struct Splits(Vec<(String, Vec<Task>)>);
+pub struct Splits(Vec<(String, Vec<Task>)>);
 
 impl Splits {
     /// These splits, the one called `train` first and the others as they come.
     ///
     /// # Errors
     /// Fails if a split is empty, or two tasks have the same name.
-    pub(crate) fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
+    pub fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
         splits.sort_by_key(|(name, _)| name != "train");
         let mut seen = HashSet::new();
         for (split, tasks) in &splits {
@@ -33,7 +33,7 @@ impl Splits {
     }
 
     /// Returns the names of the splits.
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| name.clone()).collect()
     }
 
@@ -41,7 +41,7 @@ impl Splits {
     ///
     /// # Errors
     /// Fails if there is no such split.
-    pub(crate) fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+    pub fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
         let found = self.0.iter().find(|(name, _)| name == split);
         found
             .map(|(_, tasks)| tasks.clone())
@@ -54,7 +54,7 @@ impl Splits {
 ///
 /// # Errors
 /// Fails if a file cannot be read, or if a line is not a task; the error names both.
-pub(crate) fn read_splits<T: DeserializeOwned>(
+pub fn read_splits<T: DeserializeOwned>(
     files: &BTreeMap<String, PathBuf>,
     read: impl Fn(T) -> Result<Task, String>,
 ) -> Result<Splits, EnvError> {
@@ -79,7 +79,7 @@ pub(crate) fn read_splits<T: DeserializeOwned>(
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub(crate) fn lines(path: &Path) -> Result<Vec<(usize, String)>, EnvError> {
+pub fn lines(path: &Path) -> Result<Vec<(usize, String)>, EnvError> {
     let failed = |source| EnvError::Io { path: path.display().to_string(), source };
     let file = turnwise_files::open(path).map_err(failed)?;
     let mut lines = Vec::new();

@@ -1,0 +1,109 @@
+//! Requests of agents: conversations that the policy continues, and the replies to them.
+//!
+//! An agent is a program that asks for a conversation's next message, as often as it likes and about as many conversations as it
+//! likes. Each request is a turn.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{FinishReason, Tool};
+
+/// A call of a tool in a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageCall {
+    /// The id that its result refers to.
+    pub id: String,
+    /// Function name.
+    pub name: String,
+    /// Arguments as JSON text; chat templates print them as they are written.
+    pub arguments: String,
+}
+
+/// A message of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatMessage {
+    /// `system`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// The text.
+    pub content: String,
+    /// Calls that a message of the assistant makes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<MessageCall>,
+    /// The call that a message of a tool answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+}
+
+impl ChatMessage {
+    /// Creates a message that is a text.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into(), ..Self::default() }
+    }
+}
+
+/// The earlier turn whose response a request goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continued {
+    /// Index of the turn.
+    pub turn: usize,
+    /// Number of the request's messages up to that response, which is the last of them.
+    pub messages: usize,
+}
+
+/// An agent's request for the next message of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// All messages.
+    pub messages: Vec<ChatMessage>,
+    /// Functions that the reply may call.
+    pub tools: Vec<Tool>,
+    /// The turn that it goes on from. Without one its prompt is a new sequence.
+    pub continues: Option<Continued>,
+    /// Name of the agent that asks, where a program has several.
+    pub agent: String,
+    /// Maximum tokens of the reply; the run's limit applies if smaller.
+    pub max_tokens: Option<usize>,
+    /// Strings that end the reply and are left out of its content.
+    pub stop: Vec<String>,
+}
+
+/// The policy's answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The text beside the calls.
+    pub content: String,
+    /// Calls of tools.
+    pub calls: Vec<MessageCall>,
+    /// Why the response ended.
+    pub finish: FinishReason,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the response.
+    pub response_tokens: usize,
+}
+
+/// A reward of one turn, and the rule that gave it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TurnReward {
+    /// Index of the turn.
+    pub turn: usize,
+    /// The reward.
+    pub reward: f64,
+    /// The rule, for the reader of a trajectory.
+    pub rule: String,
+}
+
+/// What a trajectory keeps of the request that a turn answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentTurn {
+    /// Name of the agent that asked.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Number of messages of the request.
+    pub messages: usize,
+    /// The earlier turn whose tokens the prompt goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<usize>,
+    /// Rewards that the turn got, each with its rule. Their sum is in the turn's reward.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rewards: Vec<(String, f64)>,
+}
