@@ -11,6 +11,7 @@ use turnwise_credit::{CreditConfig, CreditReport, Embedder, Inputs, Pipeline, Su
 use turnwise_methods::{Methods, credit_with};
 use turnwise_trajectory_io::{Dump, DumpBatch, DumpError, from_values};
 
+use crate::methods::{caused, known};
 use crate::numbers::{buffer, flags, floats, singles};
 use crate::refused;
 use crate::value::{Place, value};
@@ -22,12 +23,12 @@ const BATCH: &str = "batch";
 /// of a turn that it reads.
 #[pyfunction]
 pub(crate) fn presets() -> PyResult<String> {
-    let methods = Methods::builtin();
+    let methods = known();
     let mut all = Map::new();
     for preset in methods.presets() {
         let credit = methods.credit(preset.name).map_err(refused)?;
         let objective = methods.objective(preset.name).map_err(refused)?;
-        let fields = keys(&Pipeline::from_config(&credit).map_err(refused)?);
+        let fields = keys(&Pipeline::with_registry(&credit, &methods.credit).map_err(refused)?);
         let entry =
             json!({ "base": preset.base, "credit": credit, "objective": objective, "fields": fields });
         all.insert(preset.name.to_owned(), entry);
@@ -46,8 +47,9 @@ fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
 /// Returns the keys of a turn that a preset with switches over it reads.
 #[pyfunction]
 pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<&'static str>> {
-    let config = configured(preset, given(switches)?, false).map_err(refused)?;
-    Ok(keys(&Pipeline::from_config(&config).map_err(refused)?))
+    let methods = known();
+    let config = configured(&methods, preset, given(switches)?, false).map_err(refused)?;
+    Ok(keys(&Pipeline::with_registry(&config, &methods.credit).map_err(refused)?))
 }
 
 /// Switches as JSON, by their paths.
@@ -58,11 +60,12 @@ fn given(switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Value, Stri
 
 /// Returns the credit of a preset with switches over it.
 fn configured(
+    methods: &Methods,
     preset: &str,
     switches: Vec<(Value, String)>,
     verl_agent: bool,
 ) -> Result<CreditConfig, String> {
-    let mut config = Methods::builtin().credit(preset).map_err(|error| error.to_string())?;
+    let mut config = methods.credit(preset).map_err(|error| error.to_string())?;
     if verl_agent {
         let Some(switched) = config.verl_agent() else {
             return Err(format!(
@@ -72,6 +75,8 @@ fn configured(
         config = switched;
     }
     for (switch, path) in switches {
+        // A method of one's own, which a switch before may have named, has all of its settings then.
+        methods.credit.spell_out(&mut config).map_err(|error| error.to_string())?;
         config = credit_with(&config, &path, switch).map_err(|error| format!("{path}: {error}"))?;
     }
     Ok(config)
@@ -115,7 +120,7 @@ pub(crate) fn credit<'py>(
         .transpose()?;
     let (rows, diagnostics) = py
         .detach(|| computed(lines, preset, switches, verl_agent, (seed, explain), vectors))
-        .map_err(refused)?;
+        .map_err(|error| caused(py, refused(error)))?;
     let list = PyList::empty(py);
     for row in rows {
         let dict = PyDict::new(py);
@@ -159,8 +164,9 @@ fn computed(
     (seed, explain): (u64, bool),
     vectors: Option<Vectors>,
 ) -> Result<(Vec<Row>, Diagnostics), String> {
-    let config = configured(preset, switches, verl_agent)?;
-    let pipeline = Pipeline::from_config(&config).map_err(|error| error.to_string())?;
+    let methods = known();
+    let config = configured(&methods, preset, switches, verl_agent)?;
+    let pipeline = Pipeline::with_registry(&config, &methods.credit).map_err(|error| error.to_string())?;
     let count = lines.len();
     let dump = from_values(BATCH, lines).map_err(|error| indexed(&error))?;
     for step in &dump.batches {

@@ -8,8 +8,11 @@
 
 mod credit;
 mod files;
+mod methods;
 mod numbers;
 mod objective;
+#[cfg(feature = "program")]
+mod program;
 mod value;
 
 use std::fmt::Display;
@@ -25,11 +28,19 @@ fn refused(reason: impl Display) -> PyErr {
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python expects")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
     use super::credit::{credit, fields, presets};
     #[pymodule_export]
     use super::files::{read_dump, read_text, toml_to_json};
     #[pymodule_export]
+    use super::methods::register_method;
+    #[pymodule_export]
     use super::objective::{
         kl_estimate, policy_loss, selective_loss, supervised_loss, token_weights, value_loss,
     };
+    #[cfg(feature = "program")]
+    #[pymodule_export]
+    use super::program::{evaluate, main, train};
 }

@@ -16,7 +16,7 @@ from turnwise import _native
 FOLDER = Path(turnwise.__file__).parent
 
 
-@pytest.mark.parametrize("name", ["turnwise", "turnwise.objective"])
+@pytest.mark.parametrize("name", ["turnwise", "turnwise._methods", "turnwise.objective"])
 def test_the_examples_run(name):
     found = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert found.attempted > 1 and found.failed == 0

@@ -42,6 +42,7 @@
 
 mod commands;
 mod console;
+pub mod library;
 mod memory;
 mod registries;
 mod ui;
@@ -108,7 +109,7 @@ enum Command {
     Env(commands::env::EnvArgs),
     /// Build, query and serve passage indexes.
     Index(commands::index::IndexArgs),
-    /// Write files to start from: a world in Python with a tool, its config and a test.
+    /// Write files to start from: a world in Python, or a crate with a method in Rust.
     Init(commands::init::InitArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),

@@ -1,6 +1,7 @@
 //! Progress for the user while something long continues: bars in a terminal, lines elsewhere.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
-use turnwise_train::record::panels::Panels;
+use turnwise_eval::Evaluation;
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 
 use crate::console;
+use crate::library::evaluate_point;
 
 /// Between two progress lines where there is no terminal to draw on.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
@@ -48,7 +49,12 @@ pub(crate) fn output_failure() -> Option<&'static io::Error> {
 
 /// Prints an error with its causes, once.
 pub(crate) fn error(error: &anyhow::Error) {
-    let mut text = String::from("error: ");
+    console::say(&format!("error: {}", described(error)));
+}
+
+/// Returns an error with its causes, once.
+pub(crate) fn described(error: &anyhow::Error) -> String {
+    let mut text = String::new();
     let mut previous = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -62,7 +68,7 @@ pub(crate) fn error(error: &anyhow::Error) {
         text.push_str(&cause);
         previous = cause;
     }
-    console::say(&text);
+    text
 }
 
 /// Prints the help that the command line asks for or what is wrong with it, and returns the exit status.
@@ -356,39 +362,24 @@ impl Observer for Ui {
     }
 
     fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
-        let panels: Panels = point.run.read_json("panel.json").map_err(|error| error.to_string())?;
-        let mut results = Vec::new();
-        for panel in panels.evaluation.values() {
-            let settings = PlaySettings {
-                config: point.config,
-                task_set: point.world.shared_task_set(),
-                tokenizer: point.tokenizer,
-                temperature: point.config.eval.temperature,
-                agent: Agent::Plain,
-                trials: 1,
-                stop: &STOP,
-            };
-            let outcome = evaluate_with(&settings, panel, point.samplers, |progress| {
-                self.tasks(
-                    "evaluate",
-                    progress.finished.load(Ordering::Relaxed),
-                    panel.tasks.len(),
-                    progress.solved.load(Ordering::Relaxed),
-                );
-            });
-            self.bar.finish_and_clear();
-            match outcome {
-                Ok((result, _)) => {
-                    self.say(&format!("  {}", one_line(&point.position.label(), &result)));
-                    results.push(result);
-                }
-                Err(EvalError::Interrupted) => return Ok(ControlFlow::Break(())),
-                Err(error) => return Err(error.to_string()),
-            }
-        }
         let label = point.position.label();
-        point.run.write_json(&format!("eval/{label}.json"), &results).map_err(|error| error.to_string())?;
-        self.evaluations.push((label, results));
+        let ui = RefCell::new(self);
+        let outcome = evaluate_point(
+            point,
+            &STOP,
+            &mut |_, finished, total, solved| ui.borrow_mut().tasks("evaluate", finished, total, solved),
+            &mut |label, result| {
+                let ui = ui.borrow();
+                ui.bar.finish_and_clear();
+                ui.say(&format!("  {}", one_line(label, result)));
+            },
+        );
+        let ui = ui.into_inner();
+        ui.bar.finish_and_clear();
+        match outcome? {
+            ControlFlow::Continue(results) => ui.evaluations.push((label, results)),
+            ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
+        }
         Ok(ControlFlow::Continue(()))
     }
 }

@@ -310,6 +310,34 @@ impl Registry {
         self
     }
 
+    /// Adds a refinement whose settings are known only at run time. `build` gets the table of
+    /// settings and returns it with all defaults, and the method. It should reject unknown keys.
+    pub fn with_refinement_table(
+        mut self,
+        kind: &'static str,
+        build: impl Fn(&MethodTable) -> Result<(MethodTable, Box<dyn Refinement>), CreditError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.refinements.insert(kind, Arc::new(build));
+        self
+    }
+
+    /// Adds an estimator whose settings are known only at run time (see
+    /// [`Registry::with_refinement_table`]).
+    pub fn with_estimator_table(
+        mut self,
+        kind: &'static str,
+        build: impl Fn(&MethodTable) -> Result<(MethodTable, Box<dyn Estimator>), CreditError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.estimators.insert(kind, Arc::new(build));
+        self
+    }
+
     /// Adds a preset.
     pub fn with_preset(mut self, preset: Preset) -> Self {
         self.presets.push(preset);

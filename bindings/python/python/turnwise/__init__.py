@@ -11,13 +11,33 @@
 [1.4142, 0.7071]
 
 * :func:`credit`: one advantage for every turn (:class:`Credit`), by any preset of :func:`presets`.
+* :func:`estimator`, :func:`refinement`: methods of your own, functions on arrays (:class:`TurnBatch`).
 * :mod:`turnwise.objective`: losses and their derivatives with respect to log-probabilities.
+* :func:`train`, :func:`evaluate`: what ``turnwise train`` and ``turnwise eval`` do, in this process.
 * :class:`Run`: what a run of ``turnwise train`` wrote; :func:`read_dump`: trajectories of other frameworks.
 * :mod:`turnwise.plugins`: verl, slime, SkyRL and TRL with Turnwise's advantages.
 """
 
-from turnwise import objective
+from turnwise import _native, objective
 from turnwise._credit import Credit, Preset, credit, presets
+from turnwise._methods import Method, TurnBatch, estimator, refinement
 from turnwise._runs import Run, read_dump
+from turnwise._train import evaluate, train
 
-__all__ = ["Credit", "Preset", "Run", "credit", "objective", "presets", "read_dump"]
+__version__: str = _native.__version__
+
+__all__ = [
+    "Credit",
+    "Method",
+    "Preset",
+    "Run",
+    "TurnBatch",
+    "credit",
+    "estimator",
+    "evaluate",
+    "objective",
+    "presets",
+    "read_dump",
+    "refinement",
+    "train",
+]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnwise import _arrays, _native
 from turnwise._arrays import Floats, Spans
+from turnwise._methods import Method, chosen
 
 # Keys of a trajectory that stand for its turns: what a framework has over the whole response.
 _TOKEN_KEYS = ("entropies", "old_logprobs", "response_ids", "values")
@@ -143,7 +144,7 @@ class _Response:
 
 def credit(
     batch: Sequence[Mapping[str, Any]],
-    preset: str = "grpo",
+    preset: str | Method | Sequence[str | Method] = "grpo",
     *,
     explain: bool = False,
     seed: int = 0,
@@ -171,7 +172,8 @@ def credit(
 
     Args:
         batch: the trajectories of one training step (or of several, by their ``step``).
-        preset: a name of :func:`presets`.
+        preset: a name of :func:`presets`, a method of your own (:func:`turnwise.estimator`, :func:`turnwise.refinement`), or a
+            list of a preset and refinements of your own: ``["gigpo", mine]``.
         explain: also say how every number came about.
         seed: of methods that draw.
         verl_agent: the switches that reproduce that framework's numbers (``grpo``, ``rloo``, ``gigpo``, ``hgpo``).
@@ -193,6 +195,7 @@ def credit(
         prepared.append(plain)
         responses.append(response)
     vectors = None if embed is None else _vectors(prepared, embed)
+    preset, switches = chosen(preset, switches)
     rows, diagnostics = _native.credit(prepared, preset, _arrays.switches(switches), verl_agent, seed, explain, vectors)
 
     def of(key: str) -> list[Floats] | None:

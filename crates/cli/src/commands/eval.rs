@@ -1,8 +1,9 @@
 //! `turnwise eval`.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -21,6 +22,7 @@ use turnwise_train::{Event, Observer as _};
 use super::output::{check_output, is_same_file};
 use super::seed;
 use super::train::split_arguments;
+use crate::library::EvaluationProgress;
 use crate::ui::{self, Ui};
 use crate::worlds::{self, load_resolved, load_to_play};
 
@@ -93,18 +95,39 @@ impl From<AgentName> for Agent {
 /// Default maximum of Reflexion's trials per task.
 const TRIALS: usize = 3;
 
-pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
+    let ui = RefCell::new(Ui::new());
+    evaluated(
+        args,
+        ui::stop_on_interrupt()?,
+        &mut |note| ui.borrow_mut().event(Event::Note(note)),
+        &mut |_, finished, total, solved| ui.borrow_mut().tasks("evaluate", finished, total, solved),
+        &mut |result| {
+            ui.borrow_mut().finish();
+            ui::print(&table(result));
+        },
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Evaluates a policy and writes the files that the arguments name. `done` gets each result when it
+/// is known.
+pub(crate) fn evaluated(
+    mut args: EvalArgs,
+    stop: &AtomicBool,
+    note: &mut dyn FnMut(String),
+    progress: &mut EvaluationProgress<'_>,
+    done: &mut dyn FnMut(&Evaluation),
+) -> anyhow::Result<Vec<Evaluation>> {
     check(&mut args)?;
     let agent = args.agent.into();
-    let mut ui = Ui::new();
-    let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
+    let policy = Policy::load_with(&args.policy, &mut *note)?;
     let sources = args.sources.iter().chain(&args.settings).cloned().collect();
     let mut config = config_of(&args.policy, &policy, sources, args.env.clone(), agent)?;
     let own = if args.tasks.is_none() { own_panels(&args.policy, &config)? } else { None };
     Agent::configure(agent, &mut config)?;
     configure(&mut config, &args)?;
-    let world = World::new(&config.env, &config.splits(), &mut |note| ui.event(Event::Note(note)))?;
-    let stop = ui::stop_on_interrupt()?;
+    let world = World::new(&config.env, &config.splits(), &mut *note)?;
     let panels = config.eval.splits.iter().map(|split| {
         let pinned = match &own {
             Some(run) => panels::pinned(run, split, world.task_set())?,
@@ -132,16 +155,12 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
             trials: args.trials.unwrap_or(TRIALS),
             stop,
         };
-        let (result, mut trajectories) = evaluate(&settings, panel, |progress| {
-            ui.tasks(
-                "evaluate",
-                progress.finished.load(Ordering::Relaxed),
-                panel.tasks.len(),
-                progress.solved.load(Ordering::Relaxed),
-            );
+        let (result, mut trajectories) = evaluate(&settings, panel, |tasks| {
+            let (finished, solved) =
+                (tasks.finished.load(Ordering::Relaxed), tasks.solved.load(Ordering::Relaxed));
+            progress(&panel.split, finished, panel.tasks.len(), solved);
         })?;
-        ui.finish();
-        ui::print(&table(&result));
+        done(&result);
         results.push(result);
         // Every split counts its tasks from 0; in one file a group is one task.
         for trajectory in &mut trajectories {
@@ -157,7 +176,7 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = args.trajectories {
         write_trajectories(&path, played.iter())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(results)
 }
 
 /// Finds the checkpoint and the result file, and rejects invalid options before anything is loaded,

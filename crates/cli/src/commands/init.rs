@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
+use turnwise_credit::{EstimatorConfig, RefinementConfig};
 
+use crate::registries::methods;
 use crate::ui;
 
 /// Write files to start from.
@@ -19,6 +21,8 @@ pub(crate) struct InitArgs {
 enum InitCommand {
     /// Write a world in Python with a tool, a config that trains on it, and a test.
     World(WorldArgs),
+    /// Write a crate that is turnwise with a credit method of your own, a config that trains with it, and a test.
+    Method(MethodArgs),
 }
 
 #[derive(Args)]
@@ -26,6 +30,26 @@ struct WorldArgs {
     /// The folder to make; its last part is the world's name.
     name: PathBuf,
 }
+
+#[derive(Args)]
+struct MethodArgs {
+    /// The folder to make; its last part is the name of the crate and of the method.
+    name: PathBuf,
+    /// Repository that turnwise is fetched from.
+    #[arg(long, value_name = "URL", conflicts_with = "path")]
+    git: Option<String>,
+    /// Checkout of turnwise [default: the one that this program was built from].
+    #[arg(long, value_name = "FOLDER")]
+    path: Option<PathBuf>,
+}
+
+/// The files of a method by name.
+const METHOD: [(&str, &str); 4] = [
+    ("Cargo.toml", include_str!("../../templates/method/Cargo.toml")),
+    ("src/main.rs", include_str!("../../templates/method/src/main.rs")),
+    ("src/method.rs", include_str!("../../templates/method/src/method.rs")),
+    ("method.toml", include_str!("../../templates/method/method.toml")),
+];
 
 /// The files of a world by name.
 const FILES: [(&str, &str); 4] = [
@@ -36,34 +60,106 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 pub(crate) fn run(args: InitArgs) -> anyhow::Result<ExitCode> {
-    let InitCommand::World(WorldArgs { name }) = args.command;
-    write_world(&name)?;
-    let folder = name.display();
-    ui::print(&format!("{folder} has a world in Python:"));
-    ui::print(&format!("  {:<16} the world: its tool, its tasks, its expert", "world.py"));
-    ui::print(&format!("  {:<16} a config that trains on it", "train.toml"));
-    ui::print(&format!("  {:<16} tests of the world", "test_world.py"));
-    ui::print(&format!("  {:<16} what speaks with the trainer", "turnwise_env.py"));
-    ui::print("Run");
-    ui::print(&format!("  python3 -m unittest discover {folder}"));
-    ui::print(&format!("  turnwise train {folder}/train.toml"));
+    match args.command {
+        InitCommand::World(WorldArgs { name }) => {
+            write_world(&name)?;
+            let folder = name.display();
+            ui::print(&format!("{folder} has a world in Python:"));
+            ui::print(&format!("  {:<16} the world: its tool, its tasks, its expert", "world.py"));
+            ui::print(&format!("  {:<16} a config that trains on it", "train.toml"));
+            ui::print(&format!("  {:<16} tests of the world", "test_world.py"));
+            ui::print(&format!("  {:<16} what speaks with the trainer", "turnwise_env.py"));
+            ui::print("Run");
+            ui::print(&format!("  python3 -m unittest discover {folder}"));
+            ui::print(&format!("  turnwise train {folder}/train.toml"));
+        }
+        InitCommand::Method(args) => {
+            write_method(&args)?;
+            let folder = args.name.display();
+            ui::print(&format!("{folder} has a crate that is turnwise with a method of your own:"));
+            ui::print(&format!("  {:<16} the method: its settings, its preset, its tests", "src/method.rs"));
+            ui::print(&format!("  {:<16} the program: turnwise with the method", "src/main.rs"));
+            ui::print(&format!("  {:<16} a config that trains with it", "method.toml"));
+            ui::print("Run");
+            ui::print(&format!("  cd {folder} && cargo test --release"));
+            ui::print("  cargo run --release -- train method.toml");
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_world(folder: &Path) -> anyhow::Result<()> {
+/// Returns the source of `turnwise-cli` as a dependency in TOML.
+fn source(args: &MethodArgs) -> anyhow::Result<String> {
+    if let Some(url) = &args.git {
+        return Ok(format!("{{ git = {} }}", toml::Value::from(url.as_str())));
+    }
+    let checkout = match &args.path {
+        Some(checkout) => checkout.join("crates/cli"),
+        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")),
+    };
+    if !checkout.join("Cargo.toml").is_file() {
+        match &args.path {
+            Some(path) => {
+                bail!("--path {}: has no crates/cli/Cargo.toml; name a checkout of turnwise", path.display())
+            }
+            None => bail!(
+                "the checkout that this program was built from is gone; name one with --path FOLDER, or a repository with --git URL"
+            ),
+        }
+    }
+    let checkout = checkout.canonicalize().with_context(|| checkout.display().to_string())?;
+    let path =
+        checkout.to_str().with_context(|| format!("{}: is not written in UTF-8", checkout.display()))?;
+    Ok(format!("{{ path = {} }}", toml::Value::from(path)))
+}
+
+fn write_method(args: &MethodArgs) -> anyhow::Result<()> {
+    let folder = &args.name;
+    let source = source(args)?;
+    let name = checked_name(folder, "method")?;
+    if !name.starts_with(|character: char| character.is_ascii_lowercase()) {
+        bail!("{}: the name of a crate begins with a lower-case letter; choose another", folder.display());
+    }
+    let known = methods();
+    let kinds = EstimatorConfig::KINDS.iter().chain(RefinementConfig::KINDS);
+    if kinds.copied().chain(known.presets().map(|preset| preset.name)).any(|kind| kind == name) {
+        bail!("{}: turnwise has a method called {name}; choose another name", folder.display());
+    }
+    if name == "turnwise" || name == "test" {
+        bail!("{}: the crate cannot be called {name}; choose another name", folder.display());
+    }
+    for (file, text) in METHOD {
+        write_file(&folder.join(file), &text.replace("SOURCE", &source).replace("NAME", name))?;
+    }
+    Ok(())
+}
+
+/// Returns the last part of a folder that is to be made, which names what is written there.
+fn checked_name<'a>(folder: &'a Path, what: &str) -> anyhow::Result<&'a str> {
     let shown = folder.display();
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let allowed = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
     if name.is_empty() || !name.chars().all(allowed) {
-        bail!("{shown}: a world's name has letters, digits, `_` and `-`; choose another");
+        bail!("{shown}: a {what}'s name has letters, digits, `_` and `-`; choose another");
     }
-    let path = folder.to_str().with_context(|| format!("{shown}: is not written in UTF-8"))?;
     if folder.exists() {
         bail!("{shown}: is there already; choose another name");
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("{shown}: cannot be made"))?;
+    Ok(name)
+}
+
+fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let write = || {
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(path, text)
+    };
+    write().with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+fn write_world(folder: &Path) -> anyhow::Result<()> {
+    let name = checked_name(folder, "world")?;
+    let path = folder.to_str().with_context(|| format!("{}: is not written in UTF-8", folder.display()))?;
     for (file, text) in FILES {
-        let target = folder.join(file);
         // The helper is the same for every world.
         let text = match file {
             "turnwise_env.py" => text.to_owned(),
@@ -73,7 +169,7 @@ fn write_world(folder: &Path) -> anyhow::Result<()> {
                 .replace("\"NAME\"", &format!("\"{name}\""))
                 .replace("NAME", path),
         };
-        std::fs::write(&target, text).with_context(|| format!("{}: cannot be written", target.display()))?;
+        write_file(&folder.join(file), &text)?;
     }
     Ok(())
 }

@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use turnwise_train::config::{Config, ConfigSource};
 use turnwise_train::run::warm_start_of;
-use turnwise_train::{
-    Observer, Position, Resume, Run, RunDirectory, RunEnd, RunParts, TrainError, preflight,
-};
+use turnwise_train::{Observer, Position, Resume, Run, RunDirectory, RunEnd, RunParts, preflight};
 
 use crate::memory;
 use crate::ui::{self, Ui};
@@ -82,8 +80,16 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     if args.stop_at_end_of_input {
         ui::stop_at_end_of_input()?;
     }
-    let (files, overrides) = split_arguments(args.sources);
+    if args.dry_run {
+        return dry_run(args);
+    }
+    train(|observer| open(args, observer))
+}
+
+/// Starts or resumes the run that the arguments describe.
+pub(crate) fn open(args: TrainArgs, observer: &mut dyn Observer) -> anyhow::Result<Run> {
     if let Some(root) = args.resume {
+        let (files, overrides) = split_arguments(args.sources);
         if let Some(file) = files.first() {
             anyhow::bail!(
                 "{}: a resumed run has its own config; change settings with key=value",
@@ -91,37 +97,41 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
             );
         }
         let resume = Resume { overrides, from: args.from };
-        return train(|observer| Run::resume_with(&worlds::parts(), &root, &resume, observer));
+        return Ok(Run::resume_with(&worlds::parts(), &root, &resume, observer)?);
     }
-    if files.is_empty() && overrides.is_empty() && args.preset.is_none() {
+    let config = config_of(args.sources, args.preset)?;
+    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
+    let root = args.runs.join(&config.name);
+    Ok(match args.warm_start {
+        Some(warm) => Run::start_from_warm_start(&parts, config, &root, &warm, observer)?,
+        None => Run::start_with(&parts, config, &root, observer)?,
+    })
+}
+
+/// Returns the config of a new run.
+fn config_of(sources: Vec<String>, preset: Option<String>) -> anyhow::Result<Config> {
+    let (files, overrides) = split_arguments(sources);
+    if files.is_empty() && overrides.is_empty() && preset.is_none() {
         anyhow::bail!(
             "nothing to train: give a config file or --preset NAME (turnwise config presets lists them), or --resume RUN"
         );
     }
-    let config = load(&ConfigSource { preset: args.preset, files, overrides })?;
-    if args.dry_run {
-        if let Some(warm) = &args.warm_start {
-            warm_start_of(&worlds::parts(), &config, &RunDirectory::open(warm)?)?;
-        }
-        return dry_run(&config, &args.runs, args.ignore_memory);
-    }
-    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
-    if let Some(warm) = args.warm_start {
-        let root = args.runs.join(&config.name);
-        return train(|observer| Run::start_from_warm_start(&parts, config, &root, &warm, observer));
-    }
-    start(&parts, config, &args.runs)
+    Ok(load(&ConfigSource { preset, files, overrides })?)
 }
 
 /// Checks all that a run checks at its start, and prints the plan of its memory.
-fn dry_run(config: &Config, runs: &Path, ignore_memory: bool) -> anyhow::Result<ExitCode> {
+fn dry_run(args: TrainArgs) -> anyhow::Result<ExitCode> {
+    let config = config_of(args.sources, args.preset)?;
+    if let Some(warm) = &args.warm_start {
+        warm_start_of(&worlds::parts(), &config, &RunDirectory::open(warm)?)?;
+    }
     let mut ui = Ui::new();
-    worlds::parts().policies.check(config)?;
-    let found = preflight(config, &runs.join(&config.name), &mut ui)?;
+    worlds::parts().policies.check(&config)?;
+    let found = preflight(&config, &args.runs.join(&config.name), &mut ui)?;
     ui.finish();
     ui::print(&format!("the config of run `{}` is sound (turnwise config show prints it)", config.name));
     ui::print(&found.to_string());
-    found.check_memory(ignore_memory)?;
+    found.check_memory(args.ignore_memory)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,16 +146,12 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
     }
     config.train.steps = 0;
     let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
-    start(&parts, config, &args.runs)
-}
-
-fn start(parts: &RunParts, config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
-    let root = runs.join(&config.name);
-    train(|observer| Run::start_with(parts, config, &root, observer))
+    let root = args.runs.join(&config.name);
+    train(|observer| Ok(Run::start_with(&parts, config, &root, observer)?))
 }
 
 /// Opens a run and trains it to the end or to Ctrl-C.
-fn train(open: impl FnOnce(&mut dyn Observer) -> Result<Run, TrainError>) -> anyhow::Result<ExitCode> {
+fn train(open: impl FnOnce(&mut dyn Observer) -> anyhow::Result<Run>) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
     let mut run = open(&mut ui)?;
     memory::keep_freed_memory(&run);

@@ -18,7 +18,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("methods", &["core", "settings", "credit", "objective"]),
     ("trajectory-io", &["core", "files"]),
     // Without its feature it uses nothing.
-    ("python", &["core", "files", "credit", "objective", "methods", "trajectory-io"]),
+    ("python", &["core", "files", "credit", "objective", "methods", "trajectory-io", "cli"]),
     ("retrieval", &["core", "files", "settings"]),
     ("env", &["core", "files", "settings", "retrieval"]),
     ("text", &["files"]),

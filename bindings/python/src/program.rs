@@ -1,0 +1,231 @@
+//! Training, evaluation and the program itself, with the methods that Python registered.
+//!
+//! Work runs on a thread of its own without the interpreter's lock. The calling thread reports its events to a Python function
+//! and looks for signals, so that Ctrl-C stops the work at its next safe place.
+
+use std::ffi::OsString;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+use turnwise_cli::Registries;
+use turnwise_cli::library::{self, evaluate_point};
+use turnwise_cli::train::{EvaluationPoint, Event, Observer, RunEnd, TrainError};
+
+use crate::methods::{caused, known};
+use crate::refused;
+
+/// Time between two looks for signals.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Shortest time between two events of tasks under way.
+const TASK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The registries of the program with the methods of Python.
+fn registries() -> Registries {
+    Registries { methods: known(), ..Registries::default() }
+}
+
+/// Trains as `turnwise train ARGUMENTS` does. `report` gets each event as JSON. Returns the run's folder and whether it is
+/// finished.
+#[pyfunction]
+pub(crate) fn train(
+    py: Python<'_>,
+    arguments: Vec<OsString>,
+    report: Py<PyAny>,
+) -> PyResult<(OsString, bool)> {
+    let work = move |events: Sender<Value>, stop: Arc<AtomicBool>| {
+        let mut root = OsString::new();
+        let mut observer = Reporter { events, stop: Arc::clone(&stop), last: None };
+        let end = library::train(registries(), &arguments, &mut observer, &stop, &mut |run| {
+            root = run.directory().root().as_os_str().to_owned();
+        })?;
+        Ok((root, end == RunEnd::Finished))
+    };
+    supervised(py, &report, work)
+}
+
+/// Evaluates as `turnwise eval ARGUMENTS` does. Returns the results of the splits as JSON.
+#[pyfunction]
+pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAny>) -> PyResult<String> {
+    let work = move |events: Sender<Value>, stop: Arc<AtomicBool>| {
+        let mut tasks = Reporter { events: events.clone(), stop: Arc::clone(&stop), last: None };
+        let results = library::evaluate(
+            registries(),
+            &arguments,
+            &stop,
+            &mut |note| drop(events.send(json!({ "event": "note", "text": note }))),
+            &mut |split, finished, total, solved| tasks.tasks(split, finished, total, solved),
+        )?;
+        Ok(serde_json::to_string(&results)?)
+    };
+    supervised(py, &report, work)
+}
+
+/// Runs the program with these arguments, of which the first is its name, and returns its exit status. `command` starts it again.
+#[pyfunction]
+pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsString>) -> u8 {
+    py.detach(|| {
+        let code = turnwise_cli::run_with(registries(), &arguments, command);
+        // The number in an `ExitCode` cannot be read.
+        (0..=u8::MAX).find(|&number| ExitCode::from(number) == code).unwrap_or(1)
+    })
+}
+
+/// Runs work on a thread. Its events go to `report`, and an exception of that, such as that of Ctrl-C, stops it.
+fn supervised<T: Send + 'static>(
+    py: Python<'_>,
+    report: &Py<PyAny>,
+    work: impl FnOnce(Sender<Value>, Arc<AtomicBool>) -> anyhow::Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let (events, received) = channel();
+    let received = Mutex::new(received);
+    let stop = Arc::new(AtomicBool::new(false));
+    let thread = {
+        let stop = Arc::clone(&stop);
+        let named = thread::Builder::new().name("turnwise".to_owned());
+        named.spawn(move || work(events, stop)).map_err(|error| PyOSError::new_err(error.to_string()))?
+    };
+    let mut raised: Option<PyErr> = None;
+    loop {
+        let next = py.detach(|| next_event(&received));
+        let reported = match next {
+            Ok(event) if raised.is_none() => report.call1(py, (event.to_string(),)).map(drop),
+            Err(RecvTimeoutError::Disconnected) => break,
+            _ => Ok(()),
+        };
+        if let Err(error) = reported.and_then(|()| py.check_signals()) {
+            stop.store(true, Ordering::SeqCst);
+            raised.get_or_insert(error);
+        }
+    }
+    let outcome = py.detach(|| thread.join());
+    let outcome = match outcome {
+        Ok(outcome) => outcome.map_err(|error| caused(py, exception(&error))),
+        Err(_) => Err(PyRuntimeError::new_err("the work ended unexpectedly; standard error says why")),
+    };
+    match (raised, outcome) {
+        (None, outcome) => outcome,
+        (Some(raised), outcome) => {
+            if let Err(error) = outcome {
+                raised.set_cause(py, Some(error));
+            }
+            Err(raised)
+        }
+    }
+}
+
+fn next_event(received: &Mutex<Receiver<Value>>) -> Result<Value, RecvTimeoutError> {
+    // Only one thread waits.
+    received.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNAL_INTERVAL)
+}
+
+/// Returns the exception of an error: `ValueError` for arguments and settings, `OSError` for files.
+fn exception(error: &anyhow::Error) -> PyErr {
+    let text = library::described(error);
+    for cause in error.chain() {
+        match cause.downcast_ref::<TrainError>() {
+            Some(TrainError::Config { .. } | TrainError::Settings(_) | TrainError::Credit(_)) => {
+                return PyValueError::new_err(text);
+            }
+            Some(TrainError::Io { source, .. }) => return of_file(source, text),
+            _ => {}
+        }
+        if let Some(source) = cause.downcast_ref::<std::io::Error>() {
+            return of_file(source, text);
+        }
+        if cause.downcast_ref::<turnwise_cli::library::ArgumentError>().is_some() {
+            return refused(text);
+        }
+    }
+    PyRuntimeError::new_err(text)
+}
+
+fn of_file(error: &std::io::Error, text: String) -> PyErr {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => PyFileNotFoundError::new_err(text),
+        _ => PyOSError::new_err(text),
+    }
+}
+
+/// Sends the events of a run as JSON, and evaluates it.
+struct Reporter {
+    events: Sender<Value>,
+    stop: Arc<AtomicBool>,
+    /// Time of the last event of tasks under way.
+    last: Option<Instant>,
+}
+
+impl Reporter {
+    fn send(&self, event: Value) {
+        // The receiver waits for the end of this thread.
+        let _ = self.events.send(event);
+    }
+
+    fn is_due(&mut self) -> bool {
+        let due = self.last.is_none_or(|last| last.elapsed() >= TASK_INTERVAL);
+        if due {
+            self.last = Some(Instant::now());
+        }
+        due
+    }
+
+    fn tasks(&mut self, split: &str, finished: usize, total: usize, solved: usize) {
+        if self.is_due() || finished == total {
+            let (event, done) = ("evaluating", finished);
+            self.send(
+                json!({ "event": event, "split": split, "done": done, "total": total, "solved": solved }),
+            );
+        }
+    }
+}
+
+impl Observer for Reporter {
+    fn event(&mut self, event: Event<'_>) {
+        let event = match event {
+            Event::Stage(text) => json!({ "event": "stage", "text": text }),
+            Event::Note(text) => json!({ "event": "note", "text": text }),
+            Event::Demonstrations { played, total } => {
+                if !self.is_due() {
+                    return;
+                }
+                json!({ "event": "demonstrations", "done": played, "total": total })
+            }
+            Event::Rollout { finished, total, solved, tokens, .. } => {
+                if !self.is_due() {
+                    return;
+                }
+                json!({ "event": "rollout", "done": finished, "total": total, "solved": solved, "tokens": tokens })
+            }
+            Event::Step { position, total, metrics } => json!({
+                "event": "step", "phase": position.phase, "step": position.step, "total": total, "metrics": metrics
+            }),
+            Event::Checkpoint(path) => json!({ "event": "checkpoint", "path": path }),
+        };
+        self.send(event);
+    }
+
+    fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
+        let stop = Arc::clone(&self.stop);
+        let events = self.events.clone();
+        let outcome = evaluate_point(
+            point,
+            &stop,
+            &mut |split, finished, total, solved| self.tasks(split, finished, total, solved),
+            &mut |label, result| {
+                drop(events.send(json!({ "event": "evaluation", "at": label, "result": result })))
+            },
+        )?;
+        Ok(match outcome {
+            ControlFlow::Continue(_) => ControlFlow::Continue(()),
+            ControlFlow::Break(()) => ControlFlow::Break(()),
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! Training and evaluation for programs that show progress themselves, such as the Python package.
+//!
+//! Arguments are those of the commands, so that both accept and reject the same.
+
+use std::ffi::OsString;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Args, Command};
+use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
+use turnwise_train::record::panels::Panels;
+use turnwise_train::{EvaluationPoint, Observer, Run, RunEnd};
+
+use crate::commands::{eval, train};
+use crate::registries::{self, Registries};
+use crate::{memory, ui};
+
+/// Progress of an evaluation: the split, finished tasks, all tasks, solved tasks.
+pub type EvaluationProgress<'a> = dyn FnMut(&str, usize, usize, usize) + 'a;
+
+/// Opens a run as `turnwise train ARGUMENTS` does, and trains it until it ends or `stop` is set.
+/// `opened` gets the run before its first step.
+///
+/// # Errors
+/// Fails on wrong arguments, and like the command.
+pub fn train(
+    registries: Registries,
+    arguments: &[OsString],
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+    opened: &mut dyn FnMut(&Run),
+) -> anyhow::Result<RunEnd> {
+    registries::install(registries, Vec::new());
+    let args: train::TrainArgs = parsed("train", arguments)?;
+    let mut run = train::open(args, observer)?;
+    memory::keep_freed_memory(&run);
+    opened(&run);
+    Ok(run.train(observer, stop)?)
+}
+
+/// Returns an error with its causes, each once, as the commands print it.
+pub fn described(error: &anyhow::Error) -> String {
+    ui::described(error)
+}
+
+/// Evaluates as `turnwise eval ARGUMENTS` does, and returns one result for each split.
+///
+/// # Errors
+/// Fails on wrong arguments, and like the command.
+pub fn evaluate(
+    registries: Registries,
+    arguments: &[OsString],
+    stop: &AtomicBool,
+    note: &mut dyn FnMut(String),
+    progress: &mut EvaluationProgress<'_>,
+) -> anyhow::Result<Vec<Evaluation>> {
+    registries::install(registries, Vec::new());
+    eval::evaluated(parsed("eval", arguments)?, stop, note, progress, &mut |_| {})
+}
+
+/// Evaluates the policy of a run on its panels and writes `eval/<position>.json`. Returns `None` if
+/// `stop` was set.
+///
+/// # Errors
+/// Returns the reason, as [`Observer::evaluate`] does.
+pub fn evaluate_point(
+    point: &mut EvaluationPoint<'_>,
+    stop: &AtomicBool,
+    progress: &mut EvaluationProgress<'_>,
+    done: &mut dyn FnMut(&str, &Evaluation),
+) -> Result<ControlFlow<(), Vec<Evaluation>>, String> {
+    let panels: Panels = point.run.read_json("panel.json").map_err(|error| error.to_string())?;
+    let label = point.position.label();
+    let mut results = Vec::new();
+    for panel in panels.evaluation.values() {
+        let settings = PlaySettings {
+            config: point.config,
+            task_set: point.world.shared_task_set(),
+            tokenizer: point.tokenizer,
+            temperature: point.config.eval.temperature,
+            agent: Agent::Plain,
+            trials: 1,
+            stop,
+        };
+        let outcome = evaluate_with(&settings, panel, point.samplers, |tasks| {
+            let (finished, solved) =
+                (tasks.finished.load(Ordering::Relaxed), tasks.solved.load(Ordering::Relaxed));
+            progress(&panel.split, finished, panel.tasks.len(), solved);
+        });
+        match outcome {
+            Ok((result, _)) => {
+                done(&label, &result);
+                results.push(result);
+            }
+            Err(EvalError::Interrupted) => return Ok(ControlFlow::Break(())),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    point.run.write_json(&format!("eval/{label}.json"), &results).map_err(|error| error.to_string())?;
+    Ok(ControlFlow::Continue(results))
+}
+
+/// Wrong arguments of a command.
+#[derive(Debug)]
+pub struct ArgumentError(String);
+
+impl std::fmt::Display for ArgumentError {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ArgumentError {}
+
+impl From<clap::Error> for ArgumentError {
+    fn from(error: clap::Error) -> Self {
+        let text = error.render().to_string();
+        // Its first line is the reason; usage follows.
+        let reason = text.lines().next().unwrap_or_default();
+        Self(reason.strip_prefix("error: ").unwrap_or(reason).to_owned())
+    }
+}
+
+/// Parses the arguments of a command.
+fn parsed<A: Args>(command: &'static str, arguments: &[OsString]) -> Result<A, ArgumentError> {
+    let words = std::iter::once(OsString::from(command)).chain(arguments.iter().cloned());
+    let command = A::augment_args(Command::new(command).disable_help_flag(true));
+    Ok(A::from_arg_matches(&command.try_get_matches_from(words)?)?)
+}
