@@ -40,6 +40,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
             "model",
             "decompose",
             "policy",
+            "trajectory-io",
         ],
     ),
     ("remote", &["core", "files", "settings", "objective", "env", "text", "model", "policy", "train"]),
