@@ -16,6 +16,7 @@ mod index;
 mod index_vectors;
 mod init;
 mod kill;
+mod messages;
 mod methods;
 mod outlives;
 mod play;
