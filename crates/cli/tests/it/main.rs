@@ -25,6 +25,7 @@ mod puzzles;
 mod questions;
 mod search;
 mod server;
+mod sft;
 mod shared_build;
 mod sweep;
 mod terminal;
