@@ -76,6 +76,7 @@ fn written(trajectory: &Trajectory, origin: &Origin) -> Value {
         "task": if task.id.is_empty() && task.kind.is_empty() { json!(task.goal) } else { json!(task) },
         "turns": turns,
     });
+    optional(&mut line, "tools", (!trajectory.tools.is_empty()).then(|| json!(trajectory.tools)));
     optional(&mut line, "success", origin.success.map(Value::from));
     let last = &trajectory.final_observation;
     optional(&mut line, "final_observation", (!last.is_empty()).then(|| json!(last)));
@@ -84,7 +85,10 @@ fn written(trajectory: &Trajectory, origin: &Origin) -> Value {
 }
 
 fn written_turn(turn: &turnwise_core::Turn, extras: &TurnExtras) -> Value {
-    let mut line = json!({ "reward": turn.reward, "valid": turn.valid });
+    let mut line = json!({ "valid": turn.valid });
+    optional(&mut line, "reward", extras.has_reward.then(|| json!(turn.reward)));
+    optional(&mut line, "parts", (!turn.parts.is_empty()).then(|| json!(turn.parts)));
+    optional(&mut line, "calls", (!turn.calls.is_empty()).then(|| json!(turn.calls)));
     // A state may be named where its words are not there.
     let words = extras.has_observation && (turn.state_key.is_none() || !turn.observation.is_empty());
     optional(&mut line, "observation", words.then(|| json!(turn.observation)));

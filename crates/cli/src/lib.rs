@@ -83,7 +83,7 @@ enum Command {
     Sweep(commands::sweep::SweepArgs),
     /// Compare runs: success with intervals over seeds, paired tests, learning curves.
     Compare(commands::compare::CompareArgs),
-    /// Run only the SFT warm start of a config.
+    /// Train a model on your own conversations, or run only the SFT warm start of a config.
     Sft(commands::train::SftArgs),
     /// Evaluate a run, checkpoint or model on fixed tasks, with 95 % intervals.
     Eval(commands::eval::EvalArgs),

@@ -164,6 +164,11 @@ def credit(
                     "entropy": 0.4,         # mean over the response's tokens, or "entropies": [tokens]
                     "progress": 0.5, "values": 0.1, "credit": 0.2}, ...]}
 
+    or a conversation of OpenAI messages, of which every assistant message is a turn::
+
+        {"group": "task-17", "messages": [{"role": "user", "content": "..."}, ...],
+         "reward": 1.0}                     # of the last turn, or a list with one a turn
+
     Only ``group``, ``turns`` and ``reward`` are always needed; :attr:`Preset.fields` says what else a method reads. Over
     the whole response a trajectory may have ``turn_spans`` ``[turns, 2]`` and ``response_mask`` ``[tokens]`` (runs of
     ones are the turns where there are no spans), and with these ``entropies``, ``values``, ``old_logprobs`` and

@@ -23,9 +23,14 @@ def read_dump(
 ) -> list[dict[str, Any]]:
     """The trajectories of a file, as :func:`turnwise.credit` takes them.
 
+    An assistant message of a conversation is a turn; its calls are in ``calls``, the messages and results before it in ``parts``.
+    Turns of a file without rewards have no ``reward``.
+
     Args:
-        path: JSON lines (a run's, hand-written, verl's, verifiers'; also ``.zst``) or TRL's Parquet.
-        format: ``turnwise``, ``verl``, ``trl`` or ``verifiers``; found from the file by default.
+        path: JSON lines (a run's, hand-written, verl's, verifiers', OpenAI messages, ShareGPT; also ``.zst``), ATIF (also a job
+            folder of Harbor), or Parquet (messages, TRL).
+        format: ``turnwise``, ``verl``, ``trl``, ``verifiers``, ``messages``, ``sharegpt`` or ``atif``; found from the file by
+            default.
         rewards: reward columns of a TRL file with their weights; all count once by default.
 
     Warns:

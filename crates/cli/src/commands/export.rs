@@ -1,25 +1,39 @@
-//! `turnwise export`.
+//! `turnwise export`: policies and trajectories for other programs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use turnwise_model::WeightType;
+use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::run::export::{ExportOptions, Exported, export};
+use turnwise_trajectory_io::{ExportFormat, ReadOptions, export as trajectories, read_conversations};
 
+use super::output::check_output_of;
 use crate::ui;
 
-/// Write a policy for other programs.
+/// Write a policy, or with --format the trajectories of a run, for other programs.
 #[derive(Args)]
 pub(crate) struct ExportArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or the folder of a model or an adapter.
+    /// With --format a run directory, or a file of trajectories that `turnwise credit` reads.
     policy: PathBuf,
-    /// Output folder: a model for `transformers`, or an adapter for PEFT.
+    /// Output folder: a model for `transformers`, or an adapter for PEFT. With --format a file:
+    /// .parquet, .jsonl or .jsonl.zst (messages), .jsonl or a folder (atif), .jsonl (verl),
+    /// .parquet (trl).
     out: PathBuf,
+    /// Write trajectories: messages (OpenAI's, as a Hugging Face data set), atif (Harbor's), verl
+    /// (a rollout dump) or trl (prompts and completions).
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["merge", "dtype"])]
+    format: Option<ExportFormat>,
+    /// Step of the run whose trajectories are written; repeatable [default: all].
+    #[arg(long, value_name = "N", requires = "format")]
+    step: Vec<u64>,
     /// Merge an adapter into its base and write the full model.
     #[arg(long)]
     merge: bool,
-    /// Replace OUT if it already holds a model or an adapter.
+    /// Replace OUT if it already exists.
     #[arg(long)]
     force: bool,
     /// Number type of a model's weights.
@@ -37,6 +51,9 @@ enum Dtype {
 }
 
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    if let Some(format) = args.format {
+        return write_trajectories(args, format);
+    }
     let dtype = match args.dtype {
         Dtype::F32 => WeightType::F32,
         Dtype::Bf16 => WeightType::Bf16,
@@ -49,4 +66,87 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         Exported::Adapter(base) => format!("adapter written to {out}; it stands on {base}"),
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the trajectories of a run or a file.
+fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result<ExitCode> {
+    let out = &args.out;
+    trajectories::check_name(out, format)?;
+    if out.extension().is_some() {
+        check_output_of("OUT", out, &args.policy, "trajectories")?;
+    }
+    if out.exists() && !args.force {
+        bail!("{}: exists already; name another file, or replace it with --force", out.display());
+    }
+    let found = if args.policy.join("config.toml").is_file() {
+        of_run(&args.policy, &args.step)?
+    } else {
+        if !args.step.is_empty() {
+            bail!("--step: {} is no run directory; leave it out", args.policy.display());
+        }
+        of_file(&args.policy)?
+    };
+    if found.is_empty() {
+        bail!("{}: has no trajectories", args.policy.display());
+    }
+    trajectories::write(out, format, &found)?;
+    let turns: usize = found.iter().map(|one| one.conversation.turns()).sum();
+    ui::print(&format!(
+        "{} trajectories with {turns} turns written to {} as {}",
+        found.len(),
+        out.display(),
+        format.name()
+    ));
+    let summed = matches!(format, ExportFormat::Verl | ExportFormat::Trl);
+    let early = |one: &trajectories::Exported| {
+        let rewards = one.conversation.rewards.as_deref().unwrap_or_default();
+        rewards.iter().rev().skip(1).any(|&reward| reward != 0.0)
+    };
+    if summed && found.iter().any(early) {
+        ui::print(&format!(
+            "note: {} has one reward a trajectory; those of its turns are summed",
+            format.name()
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the trajectories of a run's steps, all if none is named.
+fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exported>> {
+    let folder = run.join("trajectories");
+    let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    let number = |path: &Path| -> Option<u64> {
+        path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".jsonl.zst")?.parse().ok()
+    };
+    let files = entries.flatten().map(|entry| entry.path());
+    let mut files: Vec<(u64, PathBuf)> = files.filter_map(|path| Some((number(&path)?, path))).collect();
+    files.sort();
+    if let Some(missing) = steps.iter().find(|step| !files.iter().any(|(number, _)| number == *step)) {
+        let known: Vec<String> = files.iter().map(|(number, _)| number.to_string()).collect();
+        bail!(
+            "--step {missing}: {} has no trajectories of it; there are those of {}",
+            run.display(),
+            known.join(", ")
+        );
+    }
+    let mut found = Vec::new();
+    for (number, path) in files {
+        if steps.is_empty() || steps.contains(&number) {
+            found.extend(read_trajectories(&path)?.iter().map(trajectories::Exported::from));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the trajectories of a file.
+fn of_file(path: &Path) -> anyhow::Result<Vec<trajectories::Exported>> {
+    // A run's own file says more of a turn than the fields that all formats have.
+    if let Ok(own) = read_trajectories(path)
+        && !own.is_empty()
+    {
+        return Ok(own.iter().map(trajectories::Exported::from).collect());
+    }
+    let read = read_conversations(path, &ReadOptions::default())?;
+    read.notes.iter().for_each(|note| ui::print(&format!("note: {note}")));
+    Ok(read.conversations.into_iter().map(trajectories::Exported::from).collect())
 }

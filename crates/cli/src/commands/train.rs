@@ -45,11 +45,17 @@ pub(crate) struct TrainArgs {
     stop_at_end_of_input: bool,
 }
 
-/// Run only the SFT warm start of a config.
+/// Train a model on your own conversations (MODEL DATA), or run only the SFT warm start of a config.
+///
+/// MODEL is a folder, a run or a hub model. DATA has OpenAI messages, ShareGPT, ATIF or another
+/// format that `turnwise credit` reads. The loss is on assistant messages alone. All weights are
+/// trained, or an adapter with policy.lora.rank=16. Useful keys: sft.data.epochs, sft.data.held_out,
+/// sft.data.train_on=last, sft.learning_rate, sft.batch_tokens, rollout.max_context, name.
 #[derive(Args)]
 pub(crate) struct SftArgs {
-    /// Config files (later ones win) and overrides such as train.steps=20.
-    #[arg(value_name = "CONFIG|KEY=VALUE", required_unless_present = "preset")]
+    /// A model and a file of conversations, or config files (.toml; later ones win); and overrides
+    /// such as sft.data.epochs=3.
+    #[arg(value_name = "MODEL DATA|CONFIG|KEY=VALUE", required_unless_present = "preset")]
     sources: Vec<String>,
     /// Method preset (replaces the config's method), or a full base config.
     #[arg(long)]
@@ -139,15 +145,55 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
     if args.stop_at_end_of_input {
         ui::stop_at_end_of_input()?;
     }
-    let (files, overrides) = split_arguments(args.sources);
+    let (files, mut overrides) = split_arguments(args.sources);
+    let is_config = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "toml");
+    let files = match files.as_slice() {
+        [model, data] if !is_config(model) && !is_config(data) => {
+            if let Some(preset) = &args.preset {
+                anyhow::bail!(
+                    "--preset {preset}: presets are for configs, and MODEL DATA needs none; leave it out"
+                );
+            }
+            overrides = conversation_settings(model, data, overrides);
+            Vec::new()
+        }
+        [] => files,
+        _ if files.iter().all(is_config) => files,
+        _ => anyhow::bail!(
+            "give MODEL DATA (a model, then a file of conversations), or config files that end in .toml: {}",
+            files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
+        ),
+    };
     let mut config = load(&ConfigSource { preset: args.preset, files, overrides })?;
-    if config.sft.steps == 0 {
-        anyhow::bail!("sft.steps is 0, so there is no warm start to do; set sft.steps=N");
+    if !config.has_sft() {
+        anyhow::bail!("sft.steps is 0, so there is no warm start to do; set sft.steps=N, or give MODEL DATA");
     }
     config.train.steps = 0;
     let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
     let root = args.runs.join(&config.name);
     train(|observer| Ok(Run::start_with(&parts, config, &root, observer)?))
+}
+
+/// Returns the settings of supervised training on conversations, with those of the command line behind the defaults.
+fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<String> {
+    let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref()).to_string();
+    let name = data.file_stem().map(|stem| stem.to_string_lossy().replace(['.', ' '], "-"));
+    let adapts = given.iter().any(|argument| argument.starts_with("policy.lora"));
+    // Usual rates of supervised training; the default is one for models from scratch.
+    let rate = if adapts { "2e-4" } else { "2e-5" };
+    let mut settings = vec![
+        format!("name={}", toml::Value::from(format!("sft-{}", name.unwrap_or_default()))),
+        format!("policy.model={}", text(model)),
+        format!("sft.data.path={}", text(data)),
+        format!("sft.learning_rate={rate}"),
+        "sft.warmup=5".into(),
+        "sft.batch_tokens=8000".into(),
+        // Each conversation stands in the template alone; prompts of an environment play no part.
+        "prompt.layout=windowed".into(),
+        "rollout.max_context=2048".into(),
+    ];
+    settings.extend(given);
+    settings
 }
 
 /// Opens a run and trains it to the end or to Ctrl-C.
@@ -178,8 +224,14 @@ pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
                 }
                 None => ui::print(&format!("\nDone. Everything about this run is in {root}")),
             }
-            ui::print(&format!("  evaluate again   turnwise eval {root}"));
-            ui::print(&format!("  look at turns    turnwise view {root}"));
+            if run.config().needs_world() {
+                ui::print(&format!("  evaluate again   turnwise eval {root}"));
+                ui::print(&format!("  look at turns    turnwise view {root}"));
+            } else {
+                ui::print(&format!("  talk to it       turnwise chat {root}"));
+                ui::print(&format!("  go on with RL    turnwise train CONFIG policy.model={root}"));
+                ui::print(&format!("  its curves       turnwise view {root}"));
+            }
         }
         RunEnd::Interrupted => {
             ui::print(&format!(

@@ -15,7 +15,7 @@ const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }
                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// A small random model, with a chat template or without.
-fn model(folder: &Path, chat: bool) -> String {
+pub(crate) fn model(folder: &Path, chat: bool) -> String {
     let config = TokenizerConfig {
         special_tokens: ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec(),
         ..TokenizerConfig::default()

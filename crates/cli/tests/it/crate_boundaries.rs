@@ -41,6 +41,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
             "model",
             "decompose",
             "policy",
+            "trajectory-io",
         ],
     ),
     ("remote", &["core", "files", "settings", "objective", "env", "text", "model", "policy", "train"]),

@@ -320,7 +320,8 @@ fn verifiers_dumps_of_both_generations() {
     assert!(close(&got, &[&[1.0, 1.0], &[-1.0, -1.0]]), "{got:?}");
     assert_eq!(got[0]["group"], 5);
     let shown = stdout(&credit(&file, &["--preset", "rloo"]));
-    assert!(shown.contains("open({\"at\": 1})") && shown.contains(" done "), "{shown}");
+    // A call is compared by its arguments and not by their blanks.
+    assert!(shown.contains("open({\"at\":1})") && shown.contains(" done "), "{shown}");
 }
 
 #[test]

@@ -13,10 +13,12 @@
 
 mod messages;
 mod tools;
+mod training;
 
 use std::sync::Arc;
 
 pub use self::tools::{Answered, Call};
+pub use self::training::Stretch;
 use super::{ChatTemplate, Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 

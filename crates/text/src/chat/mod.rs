@@ -5,6 +5,7 @@
 //! | `clock.rs` | dates for `strftime_now` |
 //! | `format.rs` | conversations as tokens that grow and are never tokenised twice |
 //! | `format/tools.rs` | replies that call tools, and the results of calls |
+//! | `format/training.rs` | whole conversations as tokens for supervised training |
 //! | `python.rs` | values as Python writes them: `str`, `repr` and `json.dumps` |
 //! | `source.rs` | rewriting of a template's source before it is compiled |
 //!
@@ -38,7 +39,7 @@ use std::path::PathBuf;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, ErrorKind, State, Value};
 
-pub use format::{Answered, Call, ChatFormat, ChatSettings};
+pub use format::{Answered, Call, ChatFormat, ChatSettings, Stretch};
 
 use crate::TextError;
 use crate::whole::wrong;
@@ -70,6 +71,11 @@ impl Message {
     /// Instructions that stand before the conversation.
     pub fn system(content: &str) -> Self {
         Self::new("system", content)
+    }
+
+    /// Returns true for instructions before the conversation.
+    pub(crate) fn is_system(&self) -> bool {
+        self.0.get_attr("role").is_ok_and(|role| role.as_str() == Some("system"))
     }
 
     /// Creates a message as JSON, with whatever else its template reads (`tool_calls`,

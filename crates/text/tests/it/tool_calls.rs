@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use turnwise_text::chat::{Answered, Call, ChatFormat, ChatSettings, ChatTemplate, Tool};
+use turnwise_text::chat::{Answered, Call, ChatFormat, ChatSettings, ChatTemplate, Message, Stretch, Tool};
 use turnwise_text::{TextError, Tokenizer};
 
 #[derive(Deserialize)]
@@ -265,4 +265,76 @@ fn a_template_without_tools_says_so() {
     let tokenizer = Tokenizer::load_folder(&golden("hub/whole")).unwrap();
     let format = ChatFormat::new(&tokenizer, ChatSettings::default()).unwrap();
     assert!(!format.takes_tools());
+}
+
+/// The sequences of a whole conversation, with all replies trained.
+fn whole(
+    tokenizer: &Tokenizer,
+    tools: &[Tool],
+    conversation: &[String],
+) -> Result<Vec<Vec<Stretch>>, TextError> {
+    let messages: Vec<Message> = conversation.iter().map(|text| Message::from_json(text).unwrap()).collect();
+    let is_reply = |text: &String| text.contains(r#""role": "assistant""#);
+    let replies: Vec<usize> = (0..messages.len()).filter(|&place| is_reply(&conversation[place])).collect();
+    ChatFormat::new(tokenizer, ChatSettings::default())?.conversation(tokenizer, &messages, &replies, tools)
+}
+
+#[test]
+fn whole_conversations_have_the_recorded_ids_and_replies() {
+    let recorded = recorded();
+    let tools = recorded.tools();
+    for (template, cases) in &recorded.templates {
+        let tokenizer = small(template);
+        for (name, grown) in cases {
+            let Some(Grown { replies, ids }) = grown else { continue };
+            let conversation = &recorded.conversations[name];
+            let [sequence] = whole(&tokenizer, &tools, conversation).unwrap().try_into().unwrap();
+            let joined: Vec<u32> = sequence.iter().flat_map(|stretch| stretch.ids.clone()).collect();
+            // The recorded ids go on after the last reply: with its results, and the start of the next one.
+            assert!(ids.starts_with(&joined) && joined.len() > ids.len() / 2, "{template}: {name}");
+            let close = ChatFormat::new(&tokenizer, ChatSettings::default()).unwrap().close();
+            let said: Vec<Vec<u32>> =
+                sequence.iter().filter(|stretch| stretch.reply).map(|stretch| stretch.ids.clone()).collect();
+            let expected: Vec<Vec<u32>> =
+                replies.iter().map(|reply| [tokenizer.encode(reply), vec![close]].concat()).collect();
+            assert_eq!(said, expected, "{template}: {name}");
+            let [other] = whole(&tokenizer, &tools[..1], conversation).unwrap().try_into().unwrap();
+            assert_ne!(other, sequence, "{template}: {name}: the comparison notices a missing tool");
+        }
+    }
+}
+
+#[test]
+fn a_template_that_rewrites_earlier_replies_gives_several_sequences() {
+    // Drops the reasoning of replies before the last question, as Qwen3's template does.
+    let source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last and m.reasoning_content \
+                  %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}\
+                  {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let tokenizer = with_template(Tokenizer::load_folder(&golden("hub/whole")).unwrap(), source);
+    let say =
+        |role: &str, text: &str, more: &str| format!(r#"{{"role": "{role}", "content": "{text}"{more}}}"#);
+    let thought = r#", "reasoning_content": "hm""#;
+    let conversation = [
+        say("user", "a", ""),
+        say("assistant", "b", thought),
+        say("user", "c", ""),
+        say("assistant", "d", thought),
+    ];
+    let shown = |sequences: Vec<Vec<Stretch>>| -> Vec<String> {
+        sequences.iter().map(|all| all.iter().map(|one| tokenizer.decode(&one.ids)).collect()).collect()
+    };
+    let sequences = whole(&tokenizer, &[], &conversation).unwrap();
+    assert!(sequences.iter().all(|one| one.iter().map(|stretch| stretch.reply).eq([false, true])));
+    let user = |text: &str| format!("<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n");
+    let reply = |text: &str| format!("<think>\nhm\n</think>\n\n{text}<|im_end|>");
+    assert_eq!(
+        shown(sequences),
+        [
+            format!("{}{}", user("a"), reply("b")),
+            format!("{}b<|im_end|>\n{}{}", user("a"), user("c"), reply("d"))
+        ]
+    );
+    // Without reasoning nothing is rewritten, and all is one sequence.
+    let plain = conversation.map(|message| message.replace(thought, ""));
+    assert_eq!(whole(&tokenizer, &[], &plain).unwrap().len(), 1);
 }

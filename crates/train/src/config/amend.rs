@@ -10,7 +10,7 @@ use crate::TrainError;
 
 /// Keys that cannot change, because they define the run: its tasks, its model, the tokens of its
 /// sequences.
-const FIXED: [&str; 12] = [
+const FIXED: [&str; 14] = [
     "name",
     "seed",
     "preset",
@@ -18,6 +18,8 @@ const FIXED: [&str; 12] = [
     "policy.model",
     "policy.lora",
     "policy.scratch",
+    "sft.data.path",
+    "sft.data.held_out",
     "critic.lora",
     // The network's checkpoint has its settings, and its records are numbered by rounds.
     "decomposer.network",

@@ -12,6 +12,7 @@
 //! | `amend.rs` | settings that change when a run is resumed |
 //! | `train.rs` | the table of the training loop |
 //! | `difference.rs` | the settings in which two configs differ |
+//! | `sft_data.rs` | the table of own conversations for SFT |
 //! | `rules.rs`, `service_rules.rs` | rules between settings, and those of a policy that a service trains |
 //! | `switches.rs` | settings that are read only where another one is set |
 //! | `warnings.rs` | what is said of settings that run |
@@ -32,6 +33,7 @@ mod presets;
 mod rollout;
 mod rules;
 mod service_rules;
+mod sft_data;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -56,6 +58,7 @@ pub use presets::{presets, whole_configs};
 pub use rollout::{Layout, OnError, RolloutConfig};
 pub use rules::check_run_name;
 use serde::{Deserialize, Serialize};
+pub use sft_data::{SftDataConfig, TrainOn};
 pub use train::{Shuffle, TrainConfig};
 use turnwise_credit::{CreditConfig, Pipeline};
 pub use turnwise_methods::Methods;
@@ -335,9 +338,12 @@ impl ScratchConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
-    /// Updates; 0 turns SFT off.
+    /// Updates; 0 turns SFT off, or with `sft.data` does its epochs.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
+    /// Own conversations to train on. Absent: demonstrations of the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<SftDataConfig>,
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
@@ -349,7 +355,8 @@ pub struct SftConfig {
     /// Tokens in one update.
     #[schemars(range(min = 1, max = 100000000))]
     pub batch_tokens: usize,
-    /// Weight of the mean loss on all other tokens, added to the mean loss on actions.
+    /// Weight of the mean loss on all other tokens of demonstrations, added to the mean loss on
+    /// actions. Conversations (`sft.data`) have a loss on assistant messages alone.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub observation_weight: f64,
     /// Peak learning rate.
@@ -369,6 +376,7 @@ impl Default for SftConfig {
     fn default() -> Self {
         Self {
             steps: 0,
+            data: None,
             demonstrations: 13_000,
             invalid_action_prob: 0.06,
             batch_tokens: 2_000,
@@ -411,6 +419,16 @@ impl Default for EvalConfig {
 }
 
 impl Config {
+    /// Returns true if the run has SFT.
+    pub fn has_sft(&self) -> bool {
+        self.sft.steps > 0 || self.sft.data.is_some()
+    }
+
+    /// Returns true if the run plays episodes. Supervised training on own conversations alone needs no environment.
+    pub fn needs_world(&self) -> bool {
+        self.train.steps > 0 || self.sft.data.is_none()
+    }
+
     /// Returns all splits that the run uses, each once.
     pub fn splits(&self) -> Vec<&str> {
         let mut splits = vec![self.env.split.as_str()];

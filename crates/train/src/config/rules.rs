@@ -122,7 +122,7 @@ impl Rules<'_> {
                 ..problem
             }));
         }
-        let is_trained = train.steps > 0 || sft.steps > 0;
+        let is_trained = train.steps > 0 || (sft.steps > 0 && sft.data.is_none());
         if is_trained && eval.splits.contains(&env.split) {
             let split = &env.split;
             self.fail(
@@ -229,7 +229,12 @@ impl Rules<'_> {
     /// Checks that demonstrations are available if SFT is on.
     fn warm_start(&mut self) {
         let sft = &self.config.sft;
-        if sft.steps > 0 && sft.demonstrations == 0 {
+        if let Some(data) = &sft.data
+            && data.path.as_os_str().is_empty()
+        {
+            self.fail("sft.data.path", "is missing; name a file of conversations");
+        }
+        if sft.steps > 0 && sft.data.is_none() && sft.demonstrations == 0 {
             self.fail(
                 "sft.demonstrations",
                 "is 0 and sft.steps is not; set it to at least 1, or sft.steps to 0",

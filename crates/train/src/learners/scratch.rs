@@ -81,3 +81,13 @@ fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
     }
     text
 }
+
+/// The error of a model from scratch in a run without an environment.
+pub(crate) fn without_world() -> TrainError {
+    TrainError::Config {
+        origin: "policy.model".into(),
+        reason: "is missing; a model from scratch learns its tokenizer from an environment, which training on conversations \
+                 does not have; name a model"
+            .into(),
+    }
+}

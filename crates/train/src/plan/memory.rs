@@ -67,7 +67,7 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
     // The adapter switched off, or what a warm start made of it, or a copy of all weights.
     let reference = match (passes.needs_reference(), lora) {
         (false, _) => 0,
-        (true, Some(_)) if config.sft.steps == 0 => 0,
+        (true, Some(_)) if !config.has_sft() => 0,
         (true, _) => trainable,
     };
     let adapter_row = [lora, config.critic_lora().filter(|_| critic.is_some())]
@@ -94,7 +94,7 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         // One engine, which takes the caches of all its sequences when it is made.
         Device::Cuda => sampling_lanes(config),
     };
-    let here = config.rollout.engine.is_none();
+    let here = config.rollout.engine.is_none() && config.needs_world();
     let engine = EngineConfig { max_num_seqs: slots, max_context: config.rollout.max_context };
     PlanSettings {
         learner,

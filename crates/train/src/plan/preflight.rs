@@ -49,10 +49,8 @@ pub(crate) struct Checked {
     pub(crate) directory: RunDirectory,
     /// Template of the prompts.
     pub(crate) template: PromptTemplate,
-    /// The world.
-    pub(crate) world: World,
-    /// Its tasks, pinned.
-    pub(crate) panels: Panels,
+    /// The world and its tasks, pinned; absent if the run plays no episodes.
+    pub(crate) world: Option<(World, Panels)>,
 }
 
 /// Checks a config and builds its environment. [`crate::Run::start`] and [`preflight`] share it, so
@@ -72,6 +70,9 @@ pub(crate) fn checked(
     }
     let directory = RunDirectory::planned(root)?;
     let template = setup::template(config)?;
+    if !config.needs_world() {
+        return Ok(Checked { directory, template, world: None });
+    }
     observer.event(Event::Stage("building the world"));
     let split = |error| of_split(config, error);
     let world = World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))
@@ -82,7 +83,7 @@ pub(crate) fn checked(
         let known = world.task_set().splits().join(", ");
         return Err(no_tasks(config, &config.env.split, &known).into());
     }
-    Ok(Checked { directory, template, world, panels })
+    Ok(Checked { directory, template, world: Some((world, panels)) })
 }
 
 /// Converts an unknown split into an error about the setting that names it, with its origin.
@@ -125,7 +126,7 @@ fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
 /// # Errors
 /// The error that the run itself would end with at its start.
 pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> Result<Preflight, TrainError> {
-    let Checked { template, world, panels, .. } = checked(config, root, observer)?;
+    let Checked { template, world, .. } = checked(config, root, observer)?;
     let mut missing = Vec::new();
     if let Err(error) = config.policy.device.open() {
         missing.push(error.to_string());
@@ -133,22 +134,26 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     let (model, tokenizer) = if let Some(path) = &config.policy.model {
         model_of(path, &mut missing, observer)?
     } else {
-        let (model, tokenizer) = scratch::scratch_parts(config, &world, &template, observer)?;
+        let (world, _) = world.as_ref().ok_or_else(scratch::without_world)?;
+        let (model, tokenizer) = scratch::scratch_parts(config, world, &template, observer)?;
         (model, Some(tokenizer))
     };
     check_context(config, model.max_position_embeddings)?;
-    if let Some(tokenizer) = tokenizer {
+    if let (Some(tokenizer), Some((world, _))) = (tokenizer, &world) {
         let chat = setup::chat(config, &tokenizer)?;
         let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
-        first_prompts::check(config, &world, prompter)?;
+        first_prompts::check(config, world, prompter)?;
     }
     for (lora, critic) in [(config.policy.lora.as_ref(), false), (config.critic_lora(), true)] {
         if let Some(lora) = lora {
             AdapterLayout::new(&model, lora, critic)?;
         }
     }
-    let mut tasks = vec![(config.env.split.clone(), panels.train_tasks)];
-    tasks.extend(panels.evaluation.iter().map(|(split, panel)| (split.clone(), panel.tasks.len())));
+    let mut tasks = Vec::new();
+    if let Some((_, panels)) = &world {
+        tasks.push((config.env.split.clone(), panels.train_tasks));
+        tasks.extend(panels.evaluation.iter().map(|(split, panel)| (split.clone(), panel.tasks.len())));
+    }
     let parameters = ParameterLayout::new(&model).len;
     Ok(Preflight {
         parameters,

@@ -21,7 +21,7 @@ pub struct RunState {
 impl RunState {
     /// Returns the state of a run that begins.
     pub fn new(config: &Config) -> Self {
-        let phase = if config.sft.steps > 0 { Phase::Sft } else { Phase::Rl };
+        let phase = if config.has_sft() { Phase::Sft } else { Phase::Rl };
         Self { position: Position { phase, step: 0 }, tasks_drawn: 0, kl_coef: config.objective.kl.coef }
     }
 

@@ -40,6 +40,7 @@ use crate::record::state::{RL_START, RunState};
 use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
+use crate::sft::conversations::SftData;
 use crate::sft::warm_start::WarmStart;
 use crate::step::queue::{CreditNeeds, RolloutQueue};
 use crate::step::{Method, StepContext, Stepped, step};
@@ -60,7 +61,10 @@ pub enum RunEnd {
 pub struct Run {
     pub(crate) config: Config,
     pub(crate) directory: RunDirectory,
-    pub(crate) actor: Arc<Actor>,
+    /// Plays episodes; absent for a run of supervised training alone.
+    pub(crate) actor: Option<Arc<Actor>>,
+    /// Own conversations, until supervised training takes them.
+    pub(crate) conversations: Option<SftData>,
     pub(crate) learners: Learners,
     pub(crate) state: RunState,
     pub(crate) metrics: MetricsWriter,
@@ -152,13 +156,29 @@ impl Run {
         if self.state.position.step >= total {
             return Ok(RunEnd::Finished);
         }
-        let Some(warm_start) = WarmStart::new(&self.config, &self.actor, observer, stop)? else {
-            return Ok(RunEnd::Interrupted);
+        let found = match (&self.config.sft.data, self.conversations.take(), &self.actor) {
+            (Some(settings), Some(data), _) => {
+                Some(WarmStart::of_conversations(&self.config, data, settings))
+            }
+            (_, _, Some(actor)) => WarmStart::new(&self.config, actor, observer, stop)?,
+            _ => None,
         };
+        let Some(warm_start) = found else { return Ok(RunEnd::Interrupted) };
         observer.event(Event::Stage("warm start"));
+        if self.state.position.step == 0 && warm_start.measures_at(0) {
+            let loss = warm_start.held_out_loss(self.learners.policy.as_mut())?;
+            observer.event(Event::Note(format!("held-out loss before training: {loss:.4}")));
+        }
         while self.state.position.step < total {
-            let metrics = warm_start.update(self.learners.policy.as_mut(), self.state.position.step)?;
+            let mut metrics = warm_start.update(self.learners.policy.as_mut(), self.state.position.step)?;
             self.state.position.step += 1;
+            if warm_start.measures_at(self.state.position.step) {
+                let loss = warm_start.held_out_loss(self.learners.policy.as_mut())?;
+                metrics.set("loss/sft_held_out", loss);
+                let step = self.state.position.step;
+                observer
+                    .event(Event::Note(format!("held-out loss after {step} of {total} updates: {loss:.4}")));
+            }
             let position = self.state.position;
             self.metrics.write(position, &metrics)?;
             observer.event(Event::Step { position, total, metrics: &metrics });
@@ -175,6 +195,7 @@ impl Run {
     /// Returns the steps of reinforcement learning that are left.
     fn run_rl(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let total = self.config.train.steps;
+        let Some(actor) = self.actor.clone() else { return Ok(RunEnd::Finished) };
         // Also one that a kill cut off: an evaluation that is due belongs to the position.
         if self.evaluation_due() && !self.evaluated() && self.evaluate(observer)?.is_break() {
             return self.interrupted(observer);
@@ -183,7 +204,7 @@ impl Run {
         if self.state.position.step >= total {
             return Ok(RunEnd::Finished);
         }
-        let tasks = Tasks::of(self.actor.world.task_set(), &self.config.env.split)?;
+        let tasks = Tasks::of(actor.world.task_set(), &self.config.env.split)?;
         let order = TaskOrder::new(tasks, self.config.seed).ok_or_else(|| TrainError::Config {
             origin: "env.split".into(),
             reason: format!("the split `{}` has no tasks", self.config.env.split),
@@ -191,7 +212,7 @@ impl Run {
         let config = Arc::new(self.config.clone());
         let (pipeline, loss) = (self.config.pipeline()?, self.config.loss()?);
         let needs = CreditNeeds::of(&pipeline);
-        let mut rollouts = RolloutQueue::new(Arc::clone(&self.actor), config, Arc::new(order), needs);
+        let mut rollouts = RolloutQueue::new(Arc::clone(&actor), config, Arc::new(order), needs);
         let embedder = embedder(&self.config.credit)?;
         if loss.passes().needs_reference() {
             self.learners.policy.set_reference(&self.directory.checkpoints().join(RL_START.label()))?;
@@ -209,7 +230,7 @@ impl Run {
             let mut context =
                 StepContext { directory: &self.directory, rollouts: &mut rollouts, observer, stop };
             let Some(Stepped { metrics, unread }) =
-                step(&self.actor, &mut self.learners, &mut self.state, &method, &mut context)?
+                step(&actor, &mut self.learners, &mut self.state, &method, &mut context)?
             else {
                 return self.interrupted(observer);
             };
@@ -297,6 +318,7 @@ impl Run {
     }
 
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<ControlFlow<()>, TrainError> {
+        let Some(actor) = self.actor.clone() else { return Ok(ControlFlow::Continue(())) };
         self.learners.release();
         let (lanes, max_num_seqs) = sampling_lanes(&self.config);
         let context = self.config.rollout.max_context;
@@ -306,8 +328,8 @@ impl Run {
                 position: self.state.position,
                 run: &self.directory,
                 config: &self.config,
-                world: &self.actor.world,
-                tokenizer: &self.actor.tokenizer,
+                world: &actor.world,
+                tokenizer: &actor.tokenizer,
                 samplers: &mut samplers,
             })
             .map_err(TrainError::Observer)

@@ -125,6 +125,10 @@ pub fn warm_start_of(
     config: &Config,
     source: &RunDirectory,
 ) -> Result<Checkpoint, TrainError> {
+    if config.sft.data.is_some() {
+        let reason = "is set, and a warm start on conversations is taken over as a model: set policy.model to that run".into();
+        return Err(TrainError::Config { origin: "sft.data".into(), reason });
+    }
     if config.sft.steps == 0 {
         let reason =
             "is 0, so that there is no warm start to take over from another run; start without it".into();
@@ -166,7 +170,8 @@ impl Run {
 
         parts.policies.check(&config)?;
         RunDecomposer::check_service(&config)?;
-        let Checked { directory, world, panels, .. } = checked(&config, root, observer)?;
+        let Checked { directory, world, .. } = checked(&config, root, observer)?;
+        let (world, panels) = world.unzip();
         open_device(&config, observer)?;
         // A service's policy takes no memory here.
         if matches!(config.policy.learner, PolicyLearnerConfig::Native)
@@ -178,7 +183,9 @@ impl Run {
         RunDirectory::check_free(directory.root())?;
         abandon_cut_off_start(directory.root())?;
         let directory = RunDirectory::create(directory.root())?;
-        directory.write_json("panel.json", &panels)?;
+        if let Some(panels) = panels {
+            directory.write_json("panel.json", &panels)?;
+        }
         let stored = found.state()?;
         let mut own_base = stored.base.clone();
         if source.path(base::FOLDER).is_dir() {
@@ -212,12 +219,13 @@ impl Run {
         directory.write("config.toml", config.to_toml()?.as_bytes())?;
         observer.event(Event::Note(format!("warm start taken over from {}", found.path.display())));
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
-        let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
+        let actor = world.map(|world| Actor::new(&config, world, tokenizer)).transpose()?.map(Arc::new);
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = std::mem::take(&mut observer.notes);
         let (learning, lock) = (None, Some(lock));
-        Ok(Self { config, directory, actor, learners, state, metrics, learning, notes, lock })
+        let conversations = None;
+        Ok(Self { config, directory, actor, conversations, learners, state, metrics, learning, notes, lock })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::TrainError;
 use crate::config::{Config, PolicyLearnerConfig};
 use crate::learners::begin_weights;
 use crate::learners::policy::{NativePolicy, PolicyLearner};
-use crate::learners::scratch::{policy_from_scratch, scratch_parts};
+use crate::learners::scratch::{policy_from_scratch, scratch_parts, without_world};
 use crate::plan::{memory, preflight};
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::{Phase, RunDirectory};
@@ -26,8 +26,8 @@ pub struct NewRun<'a> {
     pub config: &'a Config,
     /// Its first phase.
     pub phase: Phase,
-    /// The environment; a tokenizer from scratch is trained on its text.
-    pub world: &'a World,
+    /// The environment, if the run has one; a tokenizer from scratch is trained on its text.
+    pub world: Option<&'a World>,
     /// Its prompts.
     pub template: &'a PromptTemplate,
     /// Its directory, which may not be there yet.
@@ -85,7 +85,8 @@ impl PolicySource for NativeSource {
             }
             Policy::load(&folder)?
         } else {
-            let (model, tokenizer) = scratch_parts(config, run.world, run.template, observer)?;
+            let world = run.world.ok_or_else(without_world)?;
+            let (model, tokenizer) = scratch_parts(config, world, run.template, observer)?;
             memory::check(config, &model, run.ignore_memory, observer)?;
             policy_from_scratch(config, model, tokenizer)?
         };

@@ -7,6 +7,7 @@ use turnwise_env::registry::Registry;
 use turnwise_model::Weights;
 use turnwise_policy::Policy;
 use turnwise_settings::{Problem, SettingsError};
+use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::config::{self, Config, DecomposerConfig, Methods};
@@ -29,6 +30,7 @@ use crate::rollout::first_prompts;
 use crate::run::Run;
 use crate::run::source::{NativeSource, NewRun, PolicySource};
 use crate::setup::World;
+use crate::sft::conversations::{self, SftData, SftSummary};
 
 /// Parts of a run that a program can replace.
 #[derive(Clone)]
@@ -86,7 +88,12 @@ impl Run {
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
         parts.policies.check(&config)?;
         RunDecomposer::check_service(&config)?;
-        let Checked { directory, template, world, panels } = checked(&config, root, observer)?;
+        let mut config = config;
+        if let Some(data) = &mut config.sft.data {
+            data.path = conversations::absolute(&data.path)?;
+        }
+        let Checked { directory, template, world } = checked(&config, root, observer)?;
+        let (world, panels) = world.unzip();
         open_device(&config, observer)?;
         let lock = RunLock::take(directory.root())?;
         RunDirectory::check_free(directory.root())?;
@@ -96,7 +103,7 @@ impl Run {
             &NewRun {
                 config: &config,
                 phase: state.position.phase,
-                world: &world,
+                world: world.as_ref(),
                 template: &template,
                 directory: &directory,
                 ignore_memory: parts.ignore_memory,
@@ -104,10 +111,18 @@ impl Run {
             observer,
         )?;
         check_context(&config, policy.max_context())?;
-        let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
-        first_prompts::check(&config, &actor.world, actor.prompter())?;
+        let conversations = conversations_of(&config, &tokenizer, observer)?;
+        if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
+            config.sft.steps = found.plan(&config, settings).len() as u64;
+        }
+        let actor = actor_of(&config, world, tokenizer)?;
         let directory = RunDirectory::create(directory.root())?;
-        directory.write_json("panel.json", &panels)?;
+        if let Some(panels) = panels {
+            directory.write_json("panel.json", &panels)?;
+        }
+        if let Some(found) = &conversations {
+            directory.write_json(conversations::SUMMARY, &found.summary)?;
+        }
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps, |text| {
             observer.event(Event::Note(text));
@@ -115,7 +130,8 @@ impl Run {
         let learners = Learners { policy, critic: None, decomposer };
         let notes = Vec::new();
         let (learning, lock) = (None, Some(lock));
-        let mut run = Self { config, directory, actor, learners, state, metrics, learning, notes, lock };
+        let mut run =
+            Self { config, directory, actor, conversations, learners, state, metrics, learning, notes, lock };
         run.begin_critic()?;
         run.save(observer)?;
         run.notes = std::mem::take(&mut observer.notes);
@@ -147,12 +163,22 @@ impl Run {
         let lock = RunLock::take(root)?;
         let path = directory.path("config.toml");
         let began = config::load_resolved_with(&path, &parts.worlds, &parts.methods)?;
-        let config = config::amend(&began, &resume.overrides)?;
+        let mut config = config::amend(&began, &resume.overrides)?;
+        if config.needs_world() && !began.needs_world() {
+            let reason = "is set, and this run was started without an environment; start a new run with policy.model = this run";
+            return Err(TrainError::Config { origin: "train.steps".into(), reason: reason.into() });
+        }
         parts.policies.check(&config)?;
         open_device(&config, observer)?;
-        observer.event(Event::Stage("building the world"));
-        let world = World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))?;
-        panels::verify(&directory, &config, world.task_set())?;
+        let world = if config.needs_world() {
+            observer.event(Event::Stage("building the world"));
+            let world =
+                World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))?;
+            panels::verify(&directory, &config, world.task_set())?;
+            Some(world)
+        } else {
+            None
+        };
         let checkpoint = match resume.from {
             Some(position) => checkpoint::at(&directory, position)?,
             None => checkpoint::latest_verified(&directory, |text| observer.event(Event::Note(text)))?,
@@ -177,8 +203,20 @@ impl Run {
         if position.phase == Phase::Rl {
             check_begun(&began, &config, position, critic.is_some())?;
         }
-        let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
-        first_prompts::check(&config, &actor.world, actor.prompter())?;
+        let mut conversations = None;
+        if position.phase == Phase::Sft {
+            conversations = conversations_of(&config, &tokenizer, observer)?;
+        }
+        if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
+            check_same(&directory, &found.summary)?;
+            // Other epochs have other updates, unless these were set, too.
+            let same = began.sft.data.as_ref().is_some_and(|data| data.epochs == settings.epochs);
+            if !same && config.sft.steps == began.sft.steps {
+                config.sft.steps = 0;
+                config.sft.steps = found.plan(&config, settings).len() as u64;
+            }
+        }
+        let actor = actor_of(&config, world, tokenizer)?;
         let mut decomposer =
             RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
@@ -206,8 +244,43 @@ impl Run {
         let learners = Learners { policy, critic, decomposer };
         let notes = std::mem::take(&mut observer.notes);
         let (learning, lock) = (None, Some(lock));
-        Ok(Self { config, directory, actor, learners, state, metrics, learning, notes, lock })
+        Ok(Self { config, directory, actor, conversations, learners, state, metrics, learning, notes, lock })
     }
+}
+
+/// Returns the actor of a run in a world, if it has one, whose first prompts are checked.
+fn actor_of(
+    config: &Config,
+    world: Option<World>,
+    tokenizer: Arc<Tokenizer>,
+) -> Result<Option<Arc<Actor>>, TrainError> {
+    let Some(world) = world else { return Ok(None) };
+    let actor = Actor::new(config, world, tokenizer)?;
+    first_prompts::check(config, &actor.world, actor.prompter())?;
+    Ok(Some(Arc::new(actor)))
+}
+
+/// Returns the conversations of a config, if it has any.
+fn conversations_of(
+    config: &Config,
+    tokenizer: &Tokenizer,
+    observer: &mut dyn Observer,
+) -> Result<Option<SftData>, TrainError> {
+    let Some(settings) = &config.sft.data else { return Ok(None) };
+    SftData::load(config, settings, tokenizer, observer).map(Some)
+}
+
+/// Rejects conversations that are not those that the run began with.
+fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainError> {
+    let began: SftSummary = directory.read_json(conversations::SUMMARY)?;
+    if began.digest == found.digest {
+        return Ok(());
+    }
+    let reason = format!(
+        "has changed since the run began: it had {} tokens in {} sequences and now has {} in {}; restore it, or start a new run",
+        began.tokens, began.sequences, found.tokens, found.sequences
+    );
+    Err(TrainError::file(Path::new(&found.path), reason))
 }
 
 /// Rejects settings that come too late during reinforcement learning: those of SFT, and an

@@ -1,5 +1,7 @@
-//! The supervised warm start: demonstrations become token sequences with a weight on each token.
+//! The supervised warm start: demonstrations, or conversations of one's own ([`conversations`]), become token sequences
+//! with a weight on each token.
 
+pub mod conversations;
 pub(crate) mod warm_start;
 
 use turnwise_core::{FinishReason, Observation, Part, Purpose, Seed, TokenSequence, ToolCall, TurnSpan};
@@ -154,6 +156,22 @@ impl BatchPlan {
         Self { batches }
     }
 
+    /// Plans the updates of some passes over sequences of these lengths. The last one is what is left.
+    pub fn of_epochs(lengths: &[usize], batch_tokens: usize, epochs: u64, run_seed: u64) -> Self {
+        // More updates than there can be: each has a sequence.
+        let all = Self::new(lengths, batch_tokens, lengths.len() as u64 * epochs, run_seed);
+        let mut left = lengths.len() * epochs as usize;
+        let mut batches = Vec::new();
+        for mut batch in all.batches {
+            batch.truncate(left);
+            left -= batch.len();
+            if !batch.is_empty() {
+                batches.push(batch);
+            }
+        }
+        Self { batches }
+    }
+
     /// Returns the sequences of one update, counted from 0.
     pub fn batch(&self, step: u64) -> &[usize] {
         self.batches.get(step as usize).map_or(&[], Vec::as_slice)
@@ -214,6 +232,11 @@ mod tests {
         first.sort_unstable();
         assert_eq!(first, (0..50).collect::<Vec<_>>());
         assert_eq!(plan, BatchPlan::new(&lengths, 60, 30, 1));
+        let epochs = BatchPlan::of_epochs(&lengths, 60, 2, 1);
+        let mut twice: Vec<usize> = epochs.batches.concat();
+        assert_eq!(twice[..seen.len().min(50)], seen[..50]);
+        twice.sort_unstable();
+        assert_eq!(twice, (0..50).flat_map(|index| [index, index]).collect::<Vec<_>>());
         // A longer plan begins with the shorter one, so that a run can be extended.
         let longer = BatchPlan::new(&lengths, 60, 40, 1);
         assert_eq!(longer.batches[..30], plan.batches);

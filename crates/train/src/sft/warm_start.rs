@@ -1,4 +1,4 @@
-//! The warm start: supervised updates on demonstrations.
+//! The warm start: supervised updates on demonstrations, or on conversations of one's own.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,18 +9,22 @@ use turnwise_model::Schedule;
 use turnwise_objective::{SupervisedObjective, SupervisedSequence};
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, SftDataConfig};
 use crate::learners::policy::PolicyLearner;
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::actor::Actor;
+use crate::sft::conversations::SftData;
 use crate::sft::{self, BatchPlan, SftSequence};
 
 /// The demonstrations of a run as sequences, and the updates that they are dealt to.
 pub(crate) struct WarmStart<'a> {
     config: &'a Config,
     sequences: Vec<SftSequence>,
+    held_out: Vec<SftSequence>,
     plan: BatchPlan,
+    /// Updates between measurements of the held-out loss.
+    every: u64,
 }
 
 impl<'a> WarmStart<'a> {
@@ -46,7 +50,47 @@ impl<'a> WarmStart<'a> {
                 reason: format!("no demonstration could be made on the split `{}`", config.env.split),
             });
         }
-        Ok(Some(Self { config, sequences, plan }))
+        Ok(Some(Self { config, sequences, held_out: Vec::new(), plan, every: 0 }))
+    }
+
+    /// Plans all updates over conversations.
+    pub(crate) fn of_conversations(config: &'a Config, data: SftData, settings: &SftDataConfig) -> Self {
+        let plan = data.plan(config, settings);
+        let every = match settings.held_out_every {
+            0 => (plan.len() as u64).div_ceil(settings.epochs),
+            every => every,
+        };
+        let SftData { sequences, held_out, .. } = data;
+        Self { config, sequences, held_out, plan, every }
+    }
+
+    /// Returns true if the held-out loss is to be measured after `step` updates.
+    pub(crate) fn measures_at(&self, step: u64) -> bool {
+        let total = self.config.sft.steps;
+        !self.held_out.is_empty()
+            && (step == 0 || step == total || (self.every > 0 && step.is_multiple_of(self.every)))
+    }
+
+    /// Returns the mean loss over all tokens of held-out replies, in nats.
+    pub(crate) fn held_out_loss(&self, policy: &mut dyn PolicyLearner) -> Result<f64, TrainError> {
+        let (mut sum, mut count) = (0.0, 0_usize);
+        let mut rest = self.held_out.as_slice();
+        while !rest.is_empty() {
+            let mut tokens = 0;
+            let fits = |sequence: &&SftSequence| {
+                tokens += sequence.tokens.tokens.len();
+                tokens <= self.config.sft.batch_tokens
+            };
+            let number = rest.iter().take_while(fits).count().max(1);
+            let (batch, after) = rest.split_at(number);
+            rest = after;
+            let batch: Vec<TokenSequence> = batch.iter().map(|sequence| sequence.tokens.clone()).collect();
+            for logprobs in policy.logprobs(&batch)? {
+                sum -= logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>();
+                count += logprobs.len();
+            }
+        }
+        Ok(sum / count.max(1) as f64)
     }
 
     /// Does update `step` and returns its numbers.

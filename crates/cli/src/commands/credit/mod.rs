@@ -27,8 +27,8 @@ use crate::ui;
 /// Compute advantages for trajectories you already have.
 #[derive(Args)]
 pub(crate) struct CreditArgs {
-    /// Trajectories: JSON lines (of a run, hand-written, of verl or verifiers; also .zst) or TRL's
-    /// Parquet.
+    /// Trajectories: JSON lines (of a run, hand-written, of verl or verifiers, OpenAI messages,
+    /// ShareGPT; also .zst), ATIF (also a job folder of Harbor), or Parquet (messages, TRL).
     file: PathBuf,
     /// Preset of the method.
     #[arg(long, value_name = "NAME")]
@@ -90,7 +90,7 @@ impl Switches {
 /// The way in which a file is read.
 #[derive(Args)]
 pub(super) struct Reading {
-    /// Format of the file, by the program that wrote it.
+    /// Format of the file: auto, turnwise, verl, trl, verifiers, messages, sharegpt or atif.
     #[arg(long, default_value = "auto", value_parser = format)]
     format: FormatChoice,
     /// Reward column of a TRL file and its weight; repeatable [default: all columns, with weight
@@ -215,6 +215,7 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     let pipeline = Pipeline::with_registry(&config, &methods().credit)?;
     check_models(args, &pipeline)?;
     let dump = read(&args.file, &args.reading.options())?;
+    dump.require_rewards()?;
     let mut learned = match (&args.turnrd, &args.policy) {
         (Some(network), Some(policy)) => Some(Learned::load(network, policy, args.pool_tokens)?),
         _ => None,

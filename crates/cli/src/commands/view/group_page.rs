@@ -8,6 +8,7 @@ use turnwise_core::{Part, StageRecord, Turn};
 use turnwise_credit::{fact_meaning, stage_rule};
 
 use super::figure::figure;
+use super::messages;
 use super::step::{Shown, Step};
 use super::step_page::{self, colour, facts, largest, outcome, stop};
 use super::tokens::TokenTexts;
@@ -53,6 +54,7 @@ pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>, open
             outcome(one),
             escape(&one.place)
         );
+        body.push_str(&messages::tools(&one.trajectory.tools));
         for turn in 0..one.trajectory.turns.len() {
             body.push_str(&self::turn(&page, index, turn));
         }
@@ -115,17 +117,16 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let _ = write!(
         body,
         "</summary><div class=\"body\" id=\"g{group}t{trajectory}u{turn}\"><div>{}</div><div>{}{}</div></div></details>",
-        seen_and_said(of, page.tokens),
+        seen_and_said(of, turn.checked_sub(1).map(|before| &one.trajectory.turns[before]), page.tokens),
         numbers(of),
         stages(page, trajectory, turn)
     );
     body
 }
 
-/// Observation, response and the actions that were offered.
-fn seen_and_said(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
-    let mut body = String::from("<p class=\"label\">observation</p>");
-    let _ = write!(body, "<pre>{}</pre>", escape(&turn.observation));
+/// Observation, response and the actions that were offered; `before` is the turn before.
+fn seen_and_said(turn: &Turn, before: Option<&Turn>, tokens: Option<&TokenTexts>) -> String {
+    let mut body = messages::observed(turn, before);
     for part in &turn.parts {
         if let Part::Image(image) = part {
             let _ = write!(
@@ -141,6 +142,7 @@ fn seen_and_said(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     }
     body.push_str("<p class=\"label\">response</p>");
     body.push_str(&response(turn, tokens));
+    body.push_str(&messages::calls(turn));
     if !turn.admissible.is_empty() {
         let _ = write!(
             body,

@@ -9,12 +9,14 @@
 //! | `run_page` | a run: settings, curves, steps |
 //! | `step_page` | a step: groups, their trajectories as rows of coloured turns |
 //! | `group_page` | a group: every turn with what was seen, said and computed |
+//! | `messages` | what was seen and said as messages: roles, calls of tools, results by id |
 //! | `chart`, `figure` | curves as SVG, and numbers as text |
 
 mod chart;
 mod explain;
 mod figure;
 mod group_page;
+mod messages;
 mod run_page;
 mod source;
 mod step;
@@ -48,7 +50,8 @@ const STYLE: &str = include_str!("style.css");
 #[derive(Args)]
 pub(crate) struct ViewArgs {
     /// A run directory, a file of trajectories (JSON lines of a run, hand-written, of verl or
-    /// verifiers, also .zst; or TRL's Parquet), or a folder of such files.
+    /// verifiers, OpenAI messages, ShareGPT, also .zst; ATIF; or Parquet of messages or TRL), or a
+    /// folder of such files or of Harbor's trials.
     path: PathBuf,
     /// Step to open [default: the run's page], or to write with --output [default: the last].
     #[arg(long, value_name = "N")]

@@ -88,10 +88,12 @@ fn run(source: &Source, directory: &RunDirectory) -> anyhow::Result<String> {
     for (split, points) in evaluations(directory) {
         body.push_str(&chart(&format!("success on {split}"), &points, true));
     }
-    let warm_start = lines.iter().filter(|line| line.phase == Phase::Sft);
-    let losses: Vec<(u64, f64)> =
-        warm_start.filter_map(|line| Some((line.step, line.metrics.get("loss/sft")?))).collect();
-    body.push_str(&chart("warm start: loss/sft", &losses, false));
+    for (tag, dots) in [("loss/sft", false), ("loss/sft_held_out", true)] {
+        let warm_start = lines.iter().filter(|line| line.phase == Phase::Sft);
+        let losses: Vec<(u64, f64)> =
+            warm_start.filter_map(|line| Some((line.step, line.metrics.get(tag)?))).collect();
+        body.push_str(&chart(&format!("warm start: {tag}"), &losses, dots));
+    }
     let learning: Vec<&MetricsLine> = lines.iter().filter(|line| line.phase == Phase::Rl).collect();
     for tag in CURVES {
         let points: Vec<(u64, f64)> =

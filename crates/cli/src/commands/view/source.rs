@@ -94,7 +94,10 @@ impl Source {
                 &method.config.encoder,
             ));
         }
-        if path.is_dir() {
+        // Harbor's trials are files of one trajectory each, which are compared with each other.
+        if turnwise_trajectory_io::is_harbor_job(path) {
+            files.add(path, reading)?;
+        } else if path.is_dir() {
             let names = dumps_of(path)?;
             for name in &names {
                 files.add(name, reading)?;
@@ -242,6 +245,7 @@ impl Files {
     fn read(&self, path: &Path, options: &ReadOptions) -> anyhow::Result<Dump> {
         let dump = read(path, options)?;
         if let Some(method) = &self.method {
+            dump.require_rewards()?;
             for (stage, field) in method.pipeline.fields() {
                 credit::require(&dump, &method.name, stage, field)?;
             }
@@ -261,9 +265,8 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let is_dump = |path: &&PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let plain = name.strip_suffix(".zst").unwrap_or(name);
-        let lines = Path::new(plain).extension().is_some_and(|extension| extension == "jsonl");
-        let written_by_trl = name.starts_with("completions_") && name.ends_with(".parquet");
-        path.is_file() && (lines || written_by_trl)
+        let ending = Path::new(plain).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        path.is_file() && matches!(ending, "jsonl" | "parquet")
     };
     let dumps: Vec<PathBuf> = paths.iter().filter(is_dump).cloned().collect();
     if !dumps.is_empty() {

@@ -1,0 +1,84 @@
+//! What was seen and said as messages: roles, calls of tools with their arguments, results by the id of their call.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use turnwise_core::{Part, Tool, ToolCall, Turn};
+
+use crate::commands::pages::html::escape;
+
+/// Returns what was seen before a turn: its messages with their roles, or its text. `before` is the turn before it, whose
+/// calls the results answer.
+pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
+    let has_roles =
+        turn.parts.iter().any(|part| matches!(part, Part::ToolResult { .. } | Part::Message { .. }));
+    if !has_roles {
+        return format!("<p class=\"label\">observation</p><pre>{}</pre>", escape(&turn.observation));
+    }
+    let mut body = String::new();
+    for part in &turn.parts {
+        let label = match part {
+            Part::Text { .. } => "user".to_owned(),
+            Part::Message { role, .. } => escape(role),
+            Part::ToolResult { call_id, .. } => {
+                let call = before.and_then(|turn| turn.calls.iter().find(|call| call.id == *call_id));
+                result_label(call_id, call)
+            }
+            Part::Image(_) => continue,
+        };
+        let text = part.text().unwrap_or_default();
+        let _ = write!(body, "<p class=\"label\">{label}</p><pre>{}</pre>", escape(text));
+    }
+    body
+}
+
+/// Returns what a result answers: the tool's name and the call's id. A result of no known call says so.
+fn result_label(id: &str, call: Option<&ToolCall>) -> String {
+    match call {
+        Some(call) => format!("result of {} <code>{}</code>", escape(&call.name), escape(id)),
+        None => format!("result of <code>{}</code> <span class=\"badge\">no such call</span>", escape(id)),
+    }
+}
+
+/// Returns the calls that a response makes, one argument a line.
+pub(super) fn calls(turn: &Turn) -> String {
+    let mut body = String::new();
+    for call in &turn.calls {
+        let _ = write!(body, "<p class=\"label\">call of {}", escape(&call.name));
+        if !call.id.is_empty() {
+            let _ = write!(body, " <code>{}</code>", escape(&call.id));
+        }
+        let _ = write!(body, "</p><pre>{}</pre>", escape(&arguments(&call.arguments)));
+    }
+    body
+}
+
+/// Returns arguments, one a line where they are an object; texts as they are.
+fn arguments(value: &Value) -> String {
+    match value {
+        Value::Object(map) if map.is_empty() => "no arguments".into(),
+        Value::Object(map) => {
+            let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            map.iter().map(|(name, value)| format!("{name}: {}", shown(value))).collect::<Vec<_>>().join("\n")
+        }
+        Value::Null => "no arguments".into(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns the tools that could be called, folded.
+pub(super) fn tools(tools: &[Tool]) -> String {
+    if tools.is_empty() {
+        return String::new();
+    }
+    let names = tools.iter().map(Tool::name).collect::<Vec<_>>().join(", ");
+    let mut body = format!(
+        "<details><summary class=\"label\">tools that may be called: {}</summary><ul>",
+        escape(&names)
+    );
+    for tool in tools {
+        let _ = write!(body, "<li><code>{}</code></li>", escape(tool.json()));
+    }
+    body + "</ul></details>"
+}

@@ -1,0 +1,75 @@
+//! Whole conversations as tokens for supervised training: which of them are replies, as the model would have sampled them.
+//!
+//! A reply is what the template writes of a message of the assistant behind the prompt for it, up to the token that closes it.
+//! Prompts and replies are tokenized apart, as in sampling. Templates that write an earlier reply otherwise than it was asked for
+//! (Qwen3's, which drops its reasoning) give several sequences of a conversation: each reply stands once behind the text that
+//! the model would see before it.
+
+use super::ChatFormat;
+use crate::chat::{Message, RenderOptions, Tool};
+use crate::{TextError, Tokenizer};
+
+/// Tokens that are a reply, or stand before one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The tokens.
+    pub ids: Vec<u32>,
+    /// True for a reply that is trained on.
+    pub reply: bool,
+}
+
+impl ChatFormat {
+    /// Returns the sequences of a conversation, each a list of stretches. `replies` are the places of the messages that are
+    /// trained on, in order; messages after the last of them are left out.
+    ///
+    /// # Errors
+    /// The template refuses the conversation, or writes a reply otherwise than it asks for one; the error has the message's place.
+    pub fn conversation(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        replies: &[usize],
+        tools: &[Tool],
+    ) -> Result<Vec<Vec<Stretch>>, TextError> {
+        let system =
+            self.settings.system.as_deref().filter(|_| !messages.first().is_some_and(Message::is_system));
+        let before: Vec<Message> = system.map(Message::system).into_iter().collect();
+        let render = |end: usize, prompt: bool| {
+            let all: Vec<Message> = before.iter().chain(&messages[..end]).cloned().collect();
+            let RenderOptions { tools, thinking, .. } = self.options(tools, prompt);
+            self.template.render(&all, &RenderOptions { add_generation_prompt: prompt, tools, thinking })
+        };
+        let mut sequences: Vec<Vec<Stretch>> = Vec::new();
+        let mut written = String::new();
+        for &place in replies {
+            let (asked, whole) = (render(place, true)?, render(place + 1, false)?);
+            let opened = asked.strip_suffix(self.opening()).unwrap_or(&asked);
+            let prompt = [asked.as_str(), opened].into_iter().find(|prompt| whole.starts_with(prompt));
+            let Some(prompt) = prompt else {
+                return Err(TextError::Chat(format!(
+                    "message {place}: the chat template writes this reply otherwise than it asks for one"
+                )));
+            };
+            let reply = self.up_to_close(&whole[prompt.len()..]);
+            let grows = !written.is_empty() && prompt.starts_with(&written);
+            if !grows {
+                sequences.push(Vec::new());
+            }
+            let Some(sequence) = sequences.last_mut() else { continue };
+            let new = if grows { &prompt[written.len()..] } else { prompt };
+            sequence.push(Stretch { ids: tokenizer.encode(new), reply: false });
+            sequence.push(Stretch { ids: tokenizer.encode(reply), reply: true });
+            written = format!("{prompt}{reply}");
+        }
+        Ok(sequences)
+    }
+
+    /// The text of a reply with the token that closes it, without what the template writes behind it.
+    fn up_to_close<'t>(&self, reply: &'t str) -> &'t str {
+        let close = self.close_text.as_str();
+        if close.is_empty() {
+            return reply;
+        }
+        reply.rfind(close).map_or(reply, |at| &reply[..at + close.len()])
+    }
+}
