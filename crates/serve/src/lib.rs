@@ -3,6 +3,7 @@
 //!
 //! | folder | subject |
 //! |---|---|
+//! | [`engine`] | answers of the native sampling engine, with continuous batching |
 //! | [`openai`] | requests, responses, chunks and errors of OpenAI's interface |
 //! | [`server`] | connections, routes and deadlines; the trait [`Completions`] |
 //!
@@ -35,6 +36,7 @@
 //! # Ok::<(), turnwise_serve::ServeError>(())
 //! ```
 
+pub mod engine;
 pub mod openai;
 pub mod server;
 

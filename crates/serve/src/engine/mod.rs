@@ -1,0 +1,373 @@
+//! Whoever answers on the native sampling engine: models by name, continuous batching, streams.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `chat.rs`, `text.rs` | answers of the two kinds of requests |
+//! | `lanes.rs` | engines on several threads that share a model's weights |
+//! | `models.rs` | the models, loaded when they are first asked for |
+//! | `sequence.rs` | a sequence on its way from an engine to a client |
+//! | `visible.rs` | the text that a client sees: no stop strings, no calls |
+//! | `worker.rs` | the thread of an engine |
+//!
+//! Requests of all clients share the batch of an engine. On the CPU the bits of a response do not depend on the others, so the
+//! same request with a seed gets the same response whatever else runs.
+//!
+//! Keys and values of a conversation stay in the cache until their slot is needed, so that its next turn computes
+//! only what is new.
+
+mod chat;
+mod lanes;
+mod models;
+mod sequence;
+mod text;
+mod visible;
+mod worker;
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex};
+
+pub use models::ServedModel;
+use models::{Chat, Loaded, Models};
+use sequence::{Answer, Piece, Sequence, Wanted};
+use turnwise_core::{Purpose, SamplingParams, Seed};
+use turnwise_env::parse::CallFormat;
+use turnwise_model::{Compute, Device, ModelError};
+use turnwise_policy::PolicyError;
+use turnwise_text::TextError;
+use visible::{CallReader, Visible};
+use worker::Job;
+
+use crate::openai::{
+    ApiError, ChatRequest, ModelCard, SamplingFields, TextPrompt, TextRequest, ToolChoice, prompt_text,
+};
+use crate::{Call, ChatReply, Completions, TextReply};
+
+/// Tokens of a text completion that names no number, as in OpenAI's interface.
+const TEXT_TOKENS: usize = 16;
+
+/// Error of opening a model.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// It cannot be sampled from.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Its chat template cannot be used.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// There are no models, or two of one name.
+    #[error("{0}")]
+    Names(String),
+    /// A thread cannot be started.
+    #[error("cannot start the thread of an engine: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Settings of a server on the native engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineSettings {
+    /// Sequences of a model in one batch, over all lanes; more wait.
+    pub max_num_seqs: usize,
+    /// Sequences of a model that wait or are in work; more are rejected with 429.
+    pub max_queued: usize,
+    /// Longest prompt and response together, in tokens; `None`: the model's own limit, at most 8192.
+    pub max_context: Option<usize>,
+    /// Threads of a model, each with an engine.
+    pub lanes: usize,
+    /// Models in memory; those asked for longest ago make room.
+    pub max_loaded: usize,
+    /// Device of all models.
+    pub device: Device,
+    /// Precision of matrix products on the CPU.
+    pub compute: Compute,
+    /// Format of the calls of tools; `None`: by the chat template.
+    pub calls: Option<CallFormat>,
+    /// API key that requests must have.
+    pub key: Option<String>,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self {
+            max_num_seqs: 64,
+            max_queued: 1024,
+            max_context: None,
+            lanes: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            max_loaded: 4,
+            device: Device::Cpu,
+            compute: Compute::F32,
+            calls: None,
+            key: None,
+        }
+    }
+}
+
+/// Answers requests on the native engine.
+pub struct EngineServer {
+    models: Models,
+    key: Option<String>,
+    /// Makes ids of answers unique between starts.
+    start: u64,
+}
+
+impl EngineServer {
+    /// Opens models, of which only the first is loaded now.
+    ///
+    /// # Errors
+    /// The first model cannot be loaded, there is none, or two have the same name.
+    pub fn open(models: Vec<ServedModel>, mut settings: EngineSettings) -> Result<Self, OpenError> {
+        if models.is_empty() {
+            return Err(OpenError::Names("there is no model to serve".to_owned()));
+        }
+        for (index, model) in models.iter().enumerate() {
+            if models[..index].iter().any(|other| other.name == model.name) {
+                let reason = format!("two models are called {}: give one of them another name", model.name);
+                return Err(OpenError::Names(reason));
+            }
+        }
+        let key = settings.key.take();
+        let models = Models::new(models, settings);
+        models.load_first()?;
+        Ok(Self { models, key, start: random() })
+    }
+
+    /// Returns the sequences that wait or are in work.
+    pub fn load(&self) -> usize {
+        self.models.load()
+    }
+
+    fn id(&self, prefix: &str, call: &Call) -> String {
+        format!("{prefix}-{:016x}{:08x}", self.start, call.number)
+    }
+
+    fn start_chat(&self, call: &Call, request: ChatRequest) -> Result<Prepared, ApiError> {
+        let model = self.models.get(&request.model)?;
+        let Some(chat) = &model.chat else {
+            let message = format!(
+                "the model `{}` has no chat template: use /v1/completions, which continues text",
+                request.model
+            );
+            return Err(ApiError::field("model", message));
+        };
+        model.lanes.check_room(request.sampling.n)?;
+        let calls = call_reader(chat, &request)?;
+        let text = prompt_text(&chat.template, &request)?;
+        let opening = chat.format.opening();
+        let opening = if text.ends_with(opening) { opening } else { "" };
+        let calls = calls.map(|format| CallReader::new(format, opening));
+        let prompt = model.tokenizer.encode(&text);
+        let end_tokens: Arc<[u32]> = chat.format.stop_tokens().into();
+        let most = most_tokens(&model, "messages", &[prompt.len()], &request.sampling, None)?;
+        let parallel_calls = request.parallel_tool_calls != Some(false);
+        let id = self.id("chatcmpl", call);
+        let (sampling, name) = (request.sampling, request.model);
+        Ok(Prepared {
+            id,
+            name,
+            model,
+            prompts: vec![prompt],
+            sampling,
+            most,
+            end_tokens,
+            calls,
+            parallel_calls,
+        })
+    }
+
+    fn start_text(&self, call: &Call, request: TextRequest) -> Result<Prepared, ApiError> {
+        let model = self.models.get(&request.model)?;
+        model.lanes.check_room(request.prompts.len().saturating_mul(request.sampling.n))?;
+        let tokenizer = &model.tokenizer;
+        let mut prompts = Vec::new();
+        for prompt in request.prompts {
+            let tokens = match prompt {
+                TextPrompt::Text(text) => [tokenizer.text_prefix(), &tokenizer.encode(&text)].concat(),
+                TextPrompt::Tokens(tokens) => tokens,
+            };
+            if tokens.is_empty() {
+                let message = "a prompt is empty: the first token would have nothing to follow";
+                return Err(ApiError::field("prompt", message));
+            }
+            prompts.push(tokens);
+        }
+        let lengths: Vec<usize> = prompts.iter().map(Vec::len).collect();
+        let most = most_tokens(&model, "prompt", &lengths, &request.sampling, Some(TEXT_TOKENS))?;
+        let end_tokens = tokenizer.end_tokens().into();
+        let id = self.id("cmpl", call);
+        let (sampling, name) = (request.sampling, request.model);
+        let (calls, parallel_calls) = (None, true);
+        Ok(Prepared { id, name, model, prompts, sampling, most, end_tokens, calls, parallel_calls })
+    }
+}
+
+/// A request that can be sampled.
+struct Prepared {
+    id: String,
+    /// Name of the model.
+    name: String,
+    model: Arc<Loaded>,
+    prompts: Vec<Vec<u32>>,
+    sampling: SamplingFields,
+    /// Most tokens of a response.
+    most: usize,
+    end_tokens: Arc<[u32]>,
+    calls: Option<CallReader>,
+    parallel_calls: bool,
+}
+
+impl Prepared {
+    /// Queues all sequences.
+    fn submit<A: Answer + 'static>(&self, answer: &Arc<Mutex<A>>) -> Result<(), ApiError> {
+        let sampling = &self.sampling;
+        let base = sampling.seed.map_or_else(random, |seed| seed as u64);
+        let params = SamplingParams {
+            temperature: sampling.temperature.unwrap_or(1.0),
+            // No token is left at 0; the most probable one is what is meant.
+            top_p: sampling.top_p.unwrap_or(1.0).max(f32::MIN_POSITIVE),
+            top_k: sampling.top_k,
+            max_tokens: self.most,
+            stop_tokens: self.end_tokens.to_vec(),
+            stop_strings: sampling.stop.clone(),
+        };
+        let wanted = Wanted {
+            stream: sampling.stream,
+            logprobs: sampling.logprobs,
+            token_ids: sampling.return_token_ids,
+        };
+        let mut jobs = Vec::new();
+        for (number, prompt) in self.prompts.iter().enumerate() {
+            for choice in 0..sampling.n {
+                let seed = |part: u64| {
+                    Seed::derive(base, Purpose::Evaluation, &[number as u64, choice as u64, part])
+                };
+                let sequence = Sequence {
+                    index: number * sampling.n + choice,
+                    answer: Arc::clone(answer),
+                    tokenizer: Arc::clone(&self.model.tokenizer),
+                    visible: Visible::new(sampling.stop.clone(), self.calls.clone()),
+                    wanted,
+                    end_tokens: Arc::clone(&self.end_tokens),
+                    parallel_calls: self.parallel_calls,
+                    ids: seed(1),
+                    piece: Piece::default(),
+                };
+                jobs.push(Job {
+                    prompt: prompt.clone(),
+                    params: params.clone(),
+                    seed: seed(0),
+                    alternatives: sampling.top_logprobs,
+                    sink: Box::new(sequence),
+                });
+            }
+        }
+        self.model.lanes.submit(jobs)
+    }
+}
+
+/// Returns how the calls of a response are read; `None` if there are no tools to call.
+fn call_reader(chat: &Chat, request: &ChatRequest) -> Result<Option<CallFormat>, ApiError> {
+    match &request.tool_choice {
+        ToolChoice::Auto | ToolChoice::None => {}
+        ToolChoice::Required | ToolChoice::Function(_) => {
+            let message = "`tool_choice`: a model cannot be made to call a tool here; give auto or none";
+            return Err(ApiError::unsupported("tool_choice", message));
+        }
+    }
+    if request.tools.is_empty() {
+        return Ok(None);
+    }
+    let without = ChatRequest { tools: Vec::new(), ..request.clone() };
+    if prompt_text(&chat.template, request)? == prompt_text(&chat.template, &without)? {
+        let message =
+            "`tools`: the chat template of this model does not show tools; describe them in a message";
+        return Err(ApiError::unsupported("tools", message));
+    }
+    Ok((request.tool_choice == ToolChoice::Auto).then_some(chat.calls))
+}
+
+/// Returns the most tokens of a response: those asked for, or else `default`, or else what the context has room for.
+fn most_tokens(
+    model: &Loaded,
+    param: &str,
+    prompts: &[usize],
+    sampling: &SamplingFields,
+    default: Option<usize>,
+) -> Result<usize, ApiError> {
+    let longest = prompts.iter().copied().max().unwrap_or(0);
+    let context = model.context;
+    let room = context.saturating_sub(longest);
+    let asked = sampling.max_tokens;
+    if room == 0 || asked.is_some_and(|asked| asked > room) {
+        let asked = asked.unwrap_or(1);
+        let message = format!(
+            "this model's maximum context length is {context} tokens, and {} were requested ({longest} in the \
+             {param}, {asked} in the completion): shorten the {param} or lower max_tokens",
+            longest.saturating_add(asked)
+        );
+        return Err(ApiError::context_length(param, message));
+    }
+    Ok(asked.or(default).unwrap_or(room).min(room))
+}
+
+/// Returns a number that differs from call to call and from start to start.
+fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}
+
+/// Compares keys in a time that does not depend on where they differ.
+fn same_key(given: &str, wanted: &str) -> bool {
+    let differences = given.bytes().zip(wanted.bytes()).fold(0, |found, (a, b)| found | (a ^ b));
+    differences == 0 && given.len() == wanted.len()
+}
+
+impl Completions for EngineServer {
+    fn authorize(&self, key: Option<&str>) -> Result<(), ApiError> {
+        match (&self.key, key) {
+            (None, _) => Ok(()),
+            (Some(wanted), Some(given)) if same_key(given, wanted) => Ok(()),
+            (Some(_), Some(_)) => Err(ApiError::unauthorized("the API key is wrong")),
+            (Some(_), None) => {
+                Err(ApiError::unauthorized("an API key is needed: send Authorization: Bearer KEY"))
+            }
+        }
+    }
+
+    fn models(&self) -> Vec<ModelCard> {
+        let card =
+            |name: String| ModelCard { max_model_len: self.models.context(&name), ..ModelCard::new(name) };
+        self.models.names().into_iter().map(card).collect()
+    }
+
+    fn chat(&self, call: &Call, request: ChatRequest, reply: ChatReply) {
+        match self.start_chat(call, request) {
+            Err(error) => reply.finish(Err(error)),
+            Ok(prepared) => {
+                let (id, name, prompt) =
+                    (prepared.id.clone(), prepared.name.clone(), prepared.prompts.concat());
+                let answer = chat::ChatAnswer::new(reply, id, name, prepared.sampling.clone(), prompt);
+                start(&prepared, answer);
+            }
+        }
+    }
+
+    fn text(&self, call: &Call, request: TextRequest, reply: TextReply) {
+        match self.start_text(call, request) {
+            Err(error) => reply.finish(Err(error)),
+            Ok(prepared) => {
+                let (id, name, prompts) =
+                    (prepared.id.clone(), prepared.name.clone(), prepared.prompts.clone());
+                let answer = text::TextAnswer::new(reply, id, name, prepared.sampling.clone(), prompts);
+                start(&prepared, answer);
+            }
+        }
+    }
+}
+
+fn start<A: Answer + 'static>(prepared: &Prepared, answer: A) {
+    let answer = Arc::new(Mutex::new(answer));
+    if let Err(error) = prepared.submit(&answer) {
+        answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).fail(error);
+    }
+}
