@@ -98,7 +98,7 @@ impl Setting {
         let run = NewRun {
             config,
             phase: Phase::Rl,
-            world: &world,
+            world: Some(&world),
             template: &template,
             directory: &directory,
             ignore_memory: false,

@@ -214,7 +214,7 @@ pub fn sequences(
     if train_on == TrainOn::Last {
         replies.drain(..replies.len().saturating_sub(1));
     }
-    let sequences = chat.conversation(tokenizer, &messages, &replies, &tools)?;
+    let sequences = chat.training_sequences(tokenizer, &messages, &replies, &tools)?;
     Ok(sequences.iter().map(|stretches| sequence(stretches)).collect())
 }
 

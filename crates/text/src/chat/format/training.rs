@@ -24,7 +24,7 @@ impl ChatFormat {
     ///
     /// # Errors
     /// The template refuses the conversation, or writes a reply otherwise than it asks for one; the error has the message's place.
-    pub fn conversation(
+    pub fn training_sequences(
         &self,
         tokenizer: &Tokenizer,
         messages: &[Message],
