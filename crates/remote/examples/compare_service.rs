@@ -103,7 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let run = NewRun {
             config: &config,
             phase: Phase::Rl,
-            world: &world,
+            world: Some(&world),
             template: &template,
             directory: &directory,
             ignore_memory: false,
