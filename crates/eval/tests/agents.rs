@@ -40,6 +40,7 @@ impl Environment for Door {
             truncated: self.turns == 2,
             success,
             understood: true,
+            rewards: Vec::new(),
             metrics: Vec::new(),
         })
     }

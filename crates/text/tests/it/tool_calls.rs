@@ -276,7 +276,8 @@ fn whole(
     let messages: Vec<Message> = conversation.iter().map(|text| Message::from_json(text).unwrap()).collect();
     let is_reply = |text: &String| text.contains(r#""role": "assistant""#);
     let replies: Vec<usize> = (0..messages.len()).filter(|&place| is_reply(&conversation[place])).collect();
-    ChatFormat::new(tokenizer, ChatSettings::default())?.training_sequences(tokenizer, &messages, &replies, tools)
+    ChatFormat::new(tokenizer, ChatSettings::default())?
+        .training_sequences(tokenizer, &messages, &replies, tools)
 }
 
 #[test]

@@ -54,7 +54,9 @@ impl Environment for Adder {
                 }
             }
             Action::Malformed { error, .. } => Step { observation: seen(error.clone()), ..Step::default() },
-            Action::Text { text } => Step { observation: seen(format!("words: {text}")), ..Step::default() },
+            Action::Text { .. } | Action::Reply(_) => {
+                Step { observation: seen(format!("words: {}", action.text())), ..Step::default() }
+            }
         })
     }
 
