@@ -140,7 +140,9 @@ impl Backend {
                 let logits = &host.forward.logits[place * stride..][..host.forward.weights.vocab];
                 best(logits, params, chosen, count)
             }
-            _ => Vec::new(),
+            Self::Host(_) => Vec::new(),
+            #[cfg(feature = "cuda")]
+            Self::Cuda { .. } => Vec::new(),
         }
     }
 
