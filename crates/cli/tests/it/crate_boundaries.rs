@@ -9,16 +9,17 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates of the workspace that a crate may depend on.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 20] = [
     ("core", &[]),
     ("files", &[]),
     ("settings", &[]),
     ("credit", &["core", "settings"]),
     ("objective", &["core", "settings"]),
     ("methods", &["core", "settings", "credit", "objective"]),
+    ("benchmark", &["core", "credit"]),
     ("trajectory-io", &["core", "files"]),
     // Without its feature it uses nothing.
-    ("python", &["core", "files", "credit", "objective", "methods", "trajectory-io"]),
+    ("python", &["core", "files", "credit", "objective", "methods", "benchmark", "trajectory-io"]),
     ("retrieval", &["core", "files", "settings"]),
     ("env", &["core", "files", "settings", "retrieval"]),
     ("text", &["files"]),
@@ -45,7 +46,19 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("remote", &["core", "files", "settings", "objective", "env", "text", "model", "policy", "train"]),
     (
         "eval",
-        &["core", "settings", "credit", "objective", "env", "text", "model", "decompose", "policy", "train"],
+        &[
+            "core",
+            "settings",
+            "credit",
+            "benchmark",
+            "objective",
+            "env",
+            "text",
+            "model",
+            "decompose",
+            "policy",
+            "train",
+        ],
     ),
     (
         "cli",
@@ -54,6 +67,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
             "files",
             "settings",
             "credit",
+            "benchmark",
             "objective",
             "methods",
             "trajectory-io",
@@ -72,13 +86,14 @@ const MAY_USE: [(&str, &[&str]); 19] = [
 ];
 
 /// Crates of this workspace that reach none of the libraries below, not even through others.
-const NUMBERS_AND_TEXT_ONLY: [&str; 10] = [
+const NUMBERS_AND_TEXT_ONLY: [&str; 11] = [
     "core",
     "files",
     "settings",
     "credit",
     "objective",
     "methods",
+    "benchmark",
     "trajectory-io",
     "retrieval",
     "env",

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use turnwise_benchmark::truth::{TurnTruth, mean_and_error, truth_of_turns};
 use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
 use turnwise_train::TrainError;
 use turnwise_train::rollout::branch::{Branch, branches};
@@ -23,7 +24,6 @@ use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty, run_with_resampling};
 use turnwise_train::setup;
 
-use super::truth::{TurnTruth, mean_and_error, truth_of_turns};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
