@@ -50,4 +50,5 @@ pub use record::observer::{EvaluationPoint, Event, NoopObserver, Observer, Round
 pub use record::tensorboard::EventWriter;
 pub use rollout::engines::{engines, sampling_lanes, sampling_params};
 pub use rollout::tasks::TaskOrder;
+pub use run::models::RunModels;
 pub use run::{Resume, Run, RunEnd, RunParts};

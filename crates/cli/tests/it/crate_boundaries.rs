@@ -16,9 +16,10 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("credit", &["core", "settings"]),
     ("objective", &["core", "settings"]),
     ("methods", &["core", "settings", "credit", "objective"]),
+    ("benchmark", &["core", "credit"]),
     ("trajectory-io", &["core", "files"]),
     // Without its feature it uses nothing.
-    ("python", &["core", "files", "credit", "objective", "methods", "trajectory-io", "cli"]),
+    ("python", &["core", "files", "credit", "objective", "methods", "benchmark", "trajectory-io", "cli"]),
     ("retrieval", &["core", "files", "settings"]),
     ("env", &["core", "files", "settings", "retrieval"]),
     ("text", &["files"]),
@@ -47,7 +48,19 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("remote", &["core", "files", "settings", "objective", "env", "text", "model", "policy", "train"]),
     (
         "eval",
-        &["core", "settings", "credit", "objective", "env", "text", "model", "decompose", "policy", "train"],
+        &[
+            "core",
+            "settings",
+            "credit",
+            "benchmark",
+            "objective",
+            "env",
+            "text",
+            "model",
+            "decompose",
+            "policy",
+            "train",
+        ],
     ),
     (
         "cli",
@@ -56,6 +69,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
             "files",
             "settings",
             "credit",
+            "benchmark",
             "objective",
             "methods",
             "trajectory-io",
@@ -75,13 +89,14 @@ const MAY_USE: [(&str, &[&str]); 20] = [
 ];
 
 /// Crates of this workspace that reach none of the libraries below, not even through others.
-const NUMBERS_AND_TEXT_ONLY: [&str; 10] = [
+const NUMBERS_AND_TEXT_ONLY: [&str; 11] = [
     "core",
     "files",
     "settings",
     "credit",
     "objective",
     "methods",
+    "benchmark",
     "trajectory-io",
     "retrieval",
     "env",

@@ -5,21 +5,26 @@
 //! reward and the discounted `V` of the next state, which has continuations of its own, so that each state is estimated once. The
 //! played trajectories themselves are in no estimate: a method sees their returns, and its errors must not be those of the truth.
 //!
-//! With a budget, what is left of a task's share after the first `K` goes to the states in proportion to `s_i sqrt(u_i)`, with `s_i` the
-//! standard deviation of a state's returns so far and `u_i` the number of turns that it is the state of (Neyman 1934: the allocation
-//! with the least summed variance). A state whose first returns are all equal gets no more.
+//! With a budget, `K/2` continuations of each state are sampled first and only decide where the rest goes: in proportion to `s_i sqrt(u_i)`,
+//! with `s_i` the standard deviation of a state's returns and `u_i` the number of turns that it is the state of (Neyman 1934: the
+//! allocation with the least summed variance). They are in no estimate. If they were, a state whose first returns were equal by chance
+//! would keep them alone, while one whose first returns differed would get more: values near 0 and 1 would come out too near to them.
+//! The variance is smoothed by that of all states, so that no state looks certain after a few returns.
 
 use std::time::Instant;
 
+use turnwise_benchmark::truth::{TurnTruth, mean_and_error, truth_of_turns};
 use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
 use turnwise_train::rollout::continuations::{Continued, ReturnSettings, State, States, continue_states};
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{Job, RolloutContext, is_faulty, run_with_resampling};
 use turnwise_train::setup;
 
-use super::truth::{TurnTruth, mean_and_error, truth_of_turns};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
+
+/// Returns that the variance of all states counts as, beside a state's own.
+const SMOOTHING: f64 = 2.0;
 
 /// How much is sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +33,7 @@ pub struct BranchingSettings {
     pub samples: usize,
     /// Continuations from each state, from 2.
     pub continuations: usize,
-    /// Continuations of each task at most, where more than the fixed number are to be sampled; 0: no more.
+    /// Continuations of each task at most, those that only decide where the others go included; 0: the fixed number from each state.
     pub budget: usize,
     /// Discount of the return.
     pub gamma: f64,
@@ -142,14 +147,22 @@ fn branch_task<'a, S: Sampler + Send>(
     let continuing = context(Purpose::Continuation, place as u64);
     let returns = ReturnSettings { gamma: settings.gamma, reward_scale };
     let mut sampling = Continuations { returns, context: &continuing, sampled: 0, failed: 0 };
-    let first = states.len() * settings.continuations;
-    let planned = first.max(settings.budget);
+    let (count, pilot) = (states.len(), pilot(settings));
+    let fixed = count * (settings.continuations + pilot);
+    let spends = pilot > 0 && settings.budget > fixed;
+    let planned = if spends { settings.budget } else { count * settings.continuations };
     let mut tick = |finished| tick([finished, planned]);
-    sampling.sample(&mut states, |_| settings.continuations, samplers, &mut tick)?;
-    let spread: Vec<(usize, &[f64])> =
-        states.iter().map(|state| (state.uses, state.returns.as_slice())).collect();
-    let more = allocation(&spread, settings.budget.saturating_sub(first));
-    sampling.sample(&mut states, |state| more[state], samplers, &mut tick)?;
+    let mut more = vec![0; count];
+    if spends {
+        sampling.sample(&mut states, |_| pilot, samplers, &mut tick)?;
+        let spread: Vec<(usize, &[f64])> =
+            states.iter().map(|state| (state.uses, state.returns.as_slice())).collect();
+        more = allocation(&spread, settings.continuations, settings.budget - fixed);
+        for state in &mut states {
+            state.returns.clear();
+        }
+    }
+    sampling.sample(&mut states, |state| settings.continuations + more[state], samplers, &mut tick)?;
 
     for trajectory in &mut trajectories {
         trajectory.scale_rewards(reward_scale);
@@ -212,24 +225,35 @@ impl Continuations<'_> {
     }
 }
 
-/// Further continuations of states, each with the number of turns that it is the state of and its returns so far, `rest` in all at
-/// most: see the module. Their numbers are even, so that both halves of a state's continuations are as large.
-fn allocation(states: &[(usize, &[f64])], rest: usize) -> Vec<usize> {
-    // The standard deviation is the error of the mean times the root of the number.
+/// Returns the number of continuations of each state that decide where a budget goes.
+fn pilot(settings: &BranchingSettings) -> usize {
+    if settings.budget == 0 { 0 } else { (settings.continuations / 2).max(2) }
+}
+
+/// Returns how many more continuations than `each` states get, `rest` in all at most: see the module. A state has the number of turns
+/// that it is the state of and the returns of its pilot. The numbers are even, so that both halves of a state's continuations are as large.
+fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {
+    let variance = |returns: &[f64]| mean_and_error(returns).1.powi(2) * returns.len() as f64;
+    let pooled =
+        states.iter().map(|(_, returns)| variance(returns)).sum::<f64>() / states.len().max(1) as f64;
     let weight = |&(uses, returns): &(usize, &[f64])| {
-        mean_and_error(returns).1 * ((returns.len() * uses) as f64).sqrt()
+        // The pilot's variance, and that of all states as if it had been seen in two returns more.
+        let n = returns.len() as f64;
+        ((n * variance(returns) + SMOOTHING * pooled) / (n + SMOOTHING) * uses as f64).sqrt()
     };
     let weights: Vec<f64> = states.iter().map(weight).collect();
-    let all = rest + states.iter().map(|(_, returns)| returns.len()).sum::<usize>();
+    let all = rest + each * states.len();
     let sum: f64 = weights.iter().sum();
     if rest == 0 || sum <= 0.0 {
         return vec![0; states.len()];
     }
-    let missing = states.iter().zip(&weights);
-    let missing: Vec<f64> = missing
-        .map(|((_, returns), weight)| (all as f64 * weight / sum - returns.len() as f64).max(0.0))
-        .collect();
-    let scale = (rest as f64 / missing.iter().sum::<f64>()).min(1.0);
+    let missing: Vec<f64> =
+        weights.iter().map(|weight| (all as f64 * weight / sum - each as f64).max(0.0)).collect();
+    let total: f64 = missing.iter().sum();
+    if total <= 0.0 {
+        return vec![0; states.len()];
+    }
+    let scale = (rest as f64 / total).min(1.0);
     // Rounding must not lose a whole number.
     missing.iter().map(|missing| (missing * scale + 1e-9) as usize & !1).collect()
 }

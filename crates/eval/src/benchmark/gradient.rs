@@ -12,16 +12,15 @@
 //!   saves as noise are both in it.
 
 use serde::Serialize;
+use turnwise_benchmark::difference::less;
+use turnwise_benchmark::{Estimate, ScoreSettings, ScoredTurns, estimate};
 use turnwise_core::{
     Learner as _, Objective, ObjectiveError, TokenGradients, TokenSequence, TokenStatistics,
 };
 use turnwise_model::NativeLearner;
 use turnwise_train::TrainError;
 
-use super::score::ScoreSettings;
-use super::turns::ScoredTurns;
 use crate::EvalError;
-use crate::compare::Estimate;
 
 /// A method's gradient against the true one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,22 +37,36 @@ pub struct GradientScore {
     pub ascent: Option<Estimate>,
 }
 
+/// A method's gradient less a baseline's, on the same turns of the same drawn tasks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GradientDifference {
+    /// The method's name.
+    pub name: String,
+    /// The baseline's name.
+    pub baseline: String,
+    /// Of the cosines.
+    pub cosine: Option<Estimate>,
+    /// Of the cosines without the noise of the truth.
+    pub corrected: Option<Estimate>,
+    /// Of the ascents.
+    pub ascent: Option<Estimate>,
+}
+
 /// Gradients of advantages by task, on the parameters of one policy.
-pub struct Gradients<'a> {
+pub struct Gradients {
     learner: NativeLearner,
-    turns: &'a ScoredTurns,
     /// Sequences of each task, with the scored turn of each of their spans.
     tasks: Vec<Vec<(TokenSequence, Vec<Option<usize>>)>>,
     /// Gradients of the two half estimates of the truth.
     halves: [Vec<Vec<f32>>; 2],
 }
 
-impl<'a> Gradients<'a> {
+impl Gradients {
     /// Computes the gradients of the truth.
     ///
     /// # Errors
     /// Trajectories have no tokens, or they are not those of this policy's tokenizer and size.
-    pub fn new(learner: NativeLearner, turns: &'a ScoredTurns) -> Result<Self, EvalError> {
+    pub fn new(learner: NativeLearner, turns: &ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();
         while let Some(&(_, first)) = scored.peek() {
@@ -72,7 +85,7 @@ impl<'a> Gradients<'a> {
                 tasks[first.task].push((sequence.clone(), of_spans.collect()));
             }
         }
-        let mut gradients = Self { learner, turns, tasks, halves: [Vec::new(), Vec::new()] };
+        let mut gradients = Self { learner, tasks, halves: [Vec::new(), Vec::new()] };
         for half in [0, 1] {
             let advantages: Vec<f64> = turns.turns.iter().map(|turn| turn.halves[half]).collect();
             gradients.halves[half] = gradients.of(&advantages)?;
@@ -106,21 +119,13 @@ impl<'a> Gradients<'a> {
         Ok(found)
     }
 
-    /// Scores the advantages of a method, one a turn in the order of the turns; `tasks_per_step` is the number of tasks in a step's
-    /// mean gradient.
+    /// Returns the products of a method's gradients with the truth's. Its advantages are one a turn, in the order of the turns.
     ///
     /// # Errors
     /// The learner's.
-    pub fn score(
-        &mut self,
-        name: &str,
-        advantages: &[f64],
-        tasks_per_step: usize,
-        settings: &ScoreSettings,
-    ) -> Result<GradientScore, EvalError> {
+    pub fn products(&mut self, advantages: &[f64]) -> Result<Products, EvalError> {
         let own = self.of(advantages)?;
-        let products = Products::new(&own, &self.halves);
-        Ok(products.score(name, self.turns.tasks, tasks_per_step, settings))
+        Ok(Products::new(&own, &self.halves))
     }
 }
 
@@ -153,8 +158,9 @@ fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
     first.iter().map(|a| second.iter().map(|b| product(a, b)).collect()).collect()
 }
 
-/// Products of a method's gradients with each other, with the truth, and of the truth's.
-struct Products {
+/// Products of a method's gradients of tasks with each other, with the truth's, and of the truth's: whatever is known of a method's
+/// gradient, for any draw of the tasks.
+pub struct Products {
     own: Matrix,
     with_truth: Matrix,
     truth: Matrix,
@@ -174,37 +180,67 @@ impl Products {
         }
     }
 
-    fn score(
-        &self,
-        name: &str,
-        tasks: usize,
-        tasks_per_step: usize,
-        settings: &ScoreSettings,
-    ) -> GradientScore {
+    /// Returns the cosine of drawn tasks.
+    fn cosine(&self, drawn: &[usize]) -> Option<f64> {
+        over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.truth, drawn))
+    }
+
+    /// Returns the cosine without the noise of the truth.
+    fn corrected(&self, drawn: &[usize]) -> Option<f64> {
+        over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.halves, drawn))
+    }
+
+    /// Returns the share of a task's gradient that the tasks have in common.
+    fn signal(&self, drawn: &[usize]) -> Option<f64> {
+        let (same, different) = means(&self.own, drawn)?;
+        (same > 0.0).then(|| different / same)
+    }
+
+    /// Returns the expected cosine of the mean gradient of `n` tasks with the true one.
+    fn ascent(&self, drawn: &[usize], n: f64) -> Option<f64> {
+        let (same, different) = means(&self.own, drawn)?;
+        let square = same / n + (1.0 - 1.0 / n) * different;
+        over(means(&self.with_truth, drawn)?.1, means(&self.truth, drawn)?.1 * square)
+    }
+
+    /// Scores the method; `tasks_per_step` is the number of tasks in a step's mean gradient.
+    pub fn score(&self, name: &str, tasks_per_step: usize, settings: &ScoreSettings) -> GradientScore {
         let of = |statistic: &dyn Fn(&[usize]) -> Option<f64>| {
-            super::score::estimate(settings, tasks, |drawn| statistic(drawn))
+            estimate(settings, self.own.len(), |drawn| statistic(drawn))
         };
-        let over = |product: f64, squares: f64| (squares > 0.0).then(|| product / squares.sqrt());
-        let n = tasks_per_step as f64;
         GradientScore {
             name: name.to_owned(),
-            cosine: of(&|drawn| {
-                over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.truth, drawn))
-            }),
-            corrected: of(&|drawn| {
-                over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.halves, drawn))
-            }),
-            signal: of(&|drawn| {
-                let (same, different) = means(&self.own, drawn)?;
-                (same > 0.0).then(|| different / same)
-            }),
-            ascent: of(&|drawn| {
-                let (same, different) = means(&self.own, drawn)?;
-                let square = same / n + (1.0 - 1.0 / n) * different;
-                over(means(&self.with_truth, drawn)?.1, means(&self.truth, drawn)?.1 * square)
-            }),
+            cosine: of(&|drawn| self.cosine(drawn)),
+            corrected: of(&|drawn| self.corrected(drawn)),
+            signal: of(&|drawn| self.signal(drawn)),
+            ascent: of(&|drawn| self.ascent(drawn, tasks_per_step as f64)),
         }
     }
+
+    /// Compares the method with a baseline, on the same drawn tasks.
+    pub fn difference(
+        &self,
+        name: &str,
+        (baseline, base): (&str, &Self),
+        tasks_per_step: usize,
+        settings: &ScoreSettings,
+    ) -> GradientDifference {
+        let of = |statistic: &dyn Fn(&Self, &[usize]) -> Option<f64>| {
+            estimate(settings, self.own.len(), |drawn| less(statistic(self, drawn), statistic(base, drawn)))
+        };
+        GradientDifference {
+            name: name.to_owned(),
+            baseline: baseline.to_owned(),
+            cosine: of(&Self::cosine),
+            corrected: of(&Self::corrected),
+            ascent: of(&|products, drawn| products.ascent(drawn, tasks_per_step as f64)),
+        }
+    }
+}
+
+/// Returns a product over the root of a product of squares.
+fn over(product: f64, squares: f64) -> Option<f64> {
+    (squares > 0.0).then(|| product / squares.sqrt())
 }
 
 /// The product of the sums over drawn tasks.
@@ -239,7 +275,7 @@ mod tests {
         // Two tasks with two parameters.
         let truth = [vec![vec![1.0, 0.0], vec![1.0, 2.0]], vec![vec![3.0, 0.0], vec![1.0, 0.0]]];
         let own = vec![vec![1.0, 1.0], vec![0.0, 1.0]];
-        let found = Products::new(&own, &truth).score("m", 2, 4, &ScoreSettings::default());
+        let found = Products::new(&own, &truth).score("m", 4, &ScoreSettings::default());
         // g = (1, 2), h = (2, 0) + (1, 1) = (3, 1): 5 / sqrt(5 * 10).
         assert!(close(found.cosine, 5.0 / 50.0_f64.sqrt()), "{found:?}");
         // h' = (2, 2), h'' = (4, 0): 8.
@@ -252,19 +288,32 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_is_of_the_same_drawn_tasks() {
+        let truth = [vec![vec![1.0, 0.0], vec![1.0, 2.0]], vec![vec![3.0, 0.0], vec![1.0, 0.0]]];
+        let of = |own: [[f32; 2]; 2]| Products::new(&own.map(Vec::from), &truth);
+        let (method, base) = (of([[1.0, 1.0], [0.0, 1.0]]), of([[1.0, -1.0], [0.0, 1.0]]));
+        let settings = ScoreSettings::default();
+        let found = method.difference("m", ("b", &base), 4, &settings);
+        let cosine = |products: &Products| products.score("x", 4, &settings).cosine.unwrap().value;
+        assert!(close(found.cosine, cosine(&method) - cosine(&base)), "{found:?}");
+        assert!(found.cosine.unwrap().value.abs() > 1e-3);
+        // The second tasks are equal: where it alone is drawn nothing differs.
+        assert!((method.cosine(&[1]).unwrap() - base.cosine(&[1]).unwrap()).abs() < 1e-12);
+        let itself = base.difference("b", ("b", &base), 4, &settings);
+        assert!(itself.cosine.unwrap().interval.unwrap().high.abs() < 1e-12);
+    }
+
+    #[test]
     fn the_truth_itself_has_a_cosine_of_one() {
         let half = vec![vec![1.0, -2.0, 0.5], vec![0.0, 1.0, 4.0], vec![1.0, 1.0, 1.0]];
         let truth = [half.clone(), half.clone()];
-        let found = Products::new(&half, &truth).score("m", 3, 8, &ScoreSettings::default());
+        let found = Products::new(&half, &truth).score("m", 8, &ScoreSettings::default());
         assert!(close(found.cosine, 1.0) && close(found.corrected, 1.0), "{found:?}");
         let against: Vec<Vec<f32>> =
             half.iter().map(|row| row.iter().map(|value| -value).collect()).collect();
-        assert!(close(
-            Products::new(&against, &truth).score("m", 3, 8, &ScoreSettings::default()).cosine,
-            -1.0
-        ));
+        assert!(close(Products::new(&against, &truth).score("m", 8, &ScoreSettings::default()).cosine, -1.0));
         let nothing = vec![vec![0.0; 3]; 3];
-        let found = Products::new(&nothing, &truth).score("m", 3, 8, &ScoreSettings::default());
+        let found = Products::new(&nothing, &truth).score("m", 8, &ScoreSettings::default());
         assert_eq!((found.cosine, found.signal, found.ascent), (None, None, None));
     }
 }

@@ -8,9 +8,8 @@
 
 use std::collections::HashMap;
 
+use turnwise_benchmark::truth::{TurnTruth, mean_and_error};
 use turnwise_core::{Trajectory, Turn};
-
-use super::truth::{TurnTruth, mean_and_error};
 
 /// How samples are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -23,8 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use thiserror::Error;
+pub use turnwise_benchmark::Estimate;
 
-use crate::statistics::{Bootstrap, Interval};
+use crate::statistics::Bootstrap;
 use crate::{Agent, Evaluation};
 use curves::Curve;
 use methods::MethodResult;
@@ -124,15 +125,6 @@ impl CompareSettings {
         let own = || self.baselines.get(method).map(String::as_str);
         self.baseline.as_deref().or_else(own).unwrap_or(first)
     }
-}
-
-/// A number with its interval, if there is one.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Estimate {
-    /// The number.
-    pub value: f64,
-    /// Its 95 % interval.
-    pub interval: Option<Interval>,
 }
 
 /// Everything that was found.

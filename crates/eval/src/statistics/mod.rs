@@ -3,7 +3,6 @@
 //! | file | subject |
 //! |---|---|
 //! | [`mod@iqm`] | interquartile mean and mean of scores |
-//! | [`bootstrap`] | stratified bootstrap, percentile intervals |
 //! | [`improvement`] | probability of improvement |
 //! | [`mod@pearson`] | Pearson's correlation of two lists |
 //! | [`mod@mcnemar`] | exact McNemar test of two runs |
@@ -15,7 +14,6 @@
 //! Learning at the Edge of the Statistical Precipice", arXiv 2108.13264), whose "tasks" are the
 //! strata here.
 
-pub mod bootstrap;
 pub mod improvement;
 pub mod iqm;
 pub mod mcnemar;
@@ -23,13 +21,15 @@ pub mod pearson;
 pub mod permutation;
 pub mod student;
 
-pub use bootstrap::{Bootstrap, Interval, Strata, percentile};
 pub use improvement::probability_of_improvement;
 pub use iqm::{iqm, mean, mean_of_strata};
 pub use mcnemar::{McNemar, mcnemar};
 pub use pearson::pearson;
 pub use permutation::{PairedTest, paired_permutation};
 pub use student::student;
+/// The stratified bootstrap and its percentile intervals.
+pub use turnwise_benchmark::bootstrap;
+pub use turnwise_benchmark::{Bootstrap, Interval, Strata, percentile};
 
 #[cfg(test)]
 mod golden;

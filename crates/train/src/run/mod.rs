@@ -8,9 +8,11 @@
 //! | `shared_warm_start` | a run that begins with the warm start of another one |
 //! | [`best`] | the checkpoint with the best evaluation |
 //! | [`export`] | a policy for other programs |
+//! | [`models`] | the models of a checkpoint as inputs of credit, read only |
 
 pub mod best;
 pub mod export;
+pub mod models;
 mod shared_warm_start;
 pub mod source;
 mod start;

@@ -311,7 +311,7 @@ fn check_begun(
 }
 
 /// Returns the critic of a checkpoint, if it has one.
-fn critic_of(
+pub(super) fn critic_of(
     config: &Config,
     directory: &RunDirectory,
     checkpoint: &Checkpoint,

@@ -6,14 +6,17 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use turnwise_eval::Agent;
-use turnwise_eval::benchmark::{GradientScore, Gradients, ScoreSettings, ScoredTurns, read_truth};
+use turnwise_eval::benchmark::gradient::Products;
+use turnwise_eval::benchmark::{
+    GradientDifference, GradientScore, Gradients, ScoreSettings, ScoredTurns, read_truth,
+};
 use turnwise_eval::statistics::Bootstrap;
 use turnwise_model::NativeLearner;
 use turnwise_policy::Policy;
 use turnwise_train::{Event, Observer as _, learner_config};
 
 use super::score::{Chosen, of_method};
-use super::tables::number;
+use super::tables::{number, signed};
 use crate::commands::eval::config_of;
 use crate::commands::table::Table;
 use crate::ui::{self, Ui};
@@ -47,6 +50,7 @@ pub(super) fn run(args: GradientArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let turns = ScoredTurns::new(lines);
+    let mut models = args.chosen.models()?;
     let learner = NativeLearner::new(policy.weights, learner_config(&config, config.rollout.temperature))?;
     let settings = ScoreSettings {
         bootstrap: Bootstrap { resamples: args.chosen.resamples as usize, seed: args.chosen.seed },
@@ -61,21 +65,31 @@ pub(super) fn run(args: GradientArgs) -> anyhow::Result<ExitCode> {
     let truth: Vec<f64> = turns.turns.iter().map(|turn| turn.truth).collect();
     ui.count("gradients", 1, total);
     for (index, (name, credit)) in methods.iter().enumerate() {
-        match of_method(&args.chosen, &turns, credit) {
-            Ok(values) => found.push(gradients.score(name, &values, per_step, &settings)?),
+        match of_method(&args.chosen, &turns, credit, models.as_mut()) {
+            Ok(values) => found.push((name.clone(), gradients.products(&values)?)),
             Err(error) if args.chosen.all => notes.push(format!("{name} is left out: {error:#}")),
             Err(error) => return Err(error.context(format!("--preset {name}"))),
         }
         ui.count("gradients", index + 2, total);
     }
-    found.push(gradients.score("a-star", &truth, per_step, &settings)?);
+    found.push(("a-star".to_owned(), gradients.products(&truth)?));
     ui.finish();
+    let differences = args.chosen.baseline_of(&found).and_then(|(baseline, base)| {
+        let others = found.iter().filter(|(name, _)| name != baseline);
+        let of = |(name, method): &(String, Products)| {
+            method.difference(name, (baseline, base), per_step, &settings)
+        };
+        differences(&others.map(of).collect::<Vec<GradientDifference>>())
+    });
+    let scores: Vec<GradientScore> =
+        found.iter().map(|(name, products)| products.score(name, per_step, &settings)).collect();
     let title = format!(
         "Gradient of the advantages against that of A*: {} tasks, {parameters} parameters; ascent for steps of {per_step} tasks",
         turns.tasks
     );
-    let table = table(title, &found);
-    ui::print(&if args.markdown { table.markdown() } else { table.text() });
+    for table in std::iter::once(table(title, &scores)).chain(differences) {
+        ui::print(&if args.markdown { table.markdown() } else { table.text() });
+    }
     if !args.markdown {
         ui::print(LEGEND);
     }
@@ -103,4 +117,23 @@ fn table(title: String, scores: &[GradientScore]) -> Table {
         ]
     };
     Table { title, header, rows: scores.iter().map(row).collect() }
+}
+
+/// Differences to the baseline.
+fn differences(differences: &[GradientDifference]) -> Option<Table> {
+    let baseline = &differences.first()?.baseline;
+    let header = [format!("less {baseline}"), "cosine".into(), "corrected".into(), "ascent".into()];
+    let row = |difference: &GradientDifference| {
+        vec![
+            difference.name.clone(),
+            signed(difference.cosine.as_ref(), 2),
+            signed(difference.corrected.as_ref(), 2),
+            signed(difference.ascent.as_ref(), 2),
+        ]
+    };
+    Some(Table {
+        title: format!("Differences to {baseline} on the same drawn tasks"),
+        header: header.to_vec(),
+        rows: differences.iter().map(row).collect(),
+    })
 }

@@ -3,6 +3,7 @@
 mod credit;
 mod gradient;
 mod parts;
+mod plot;
 mod score;
 mod tables;
 

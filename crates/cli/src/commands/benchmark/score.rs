@@ -6,17 +6,22 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use turnwise_credit::{CreditConfig, CreditError, Pipeline};
+use turnwise_credit::{CreditConfig, CreditError, Pipeline, Supplies};
 use turnwise_eval::benchmark::{
-    Against, MethodScore, ScoreSettings, ScoredTurns, TruthSource, TruthSummary, advantages, read_truth,
-    score, summarise,
+    Against, Compared, Difference, MethodScore, ScoreSettings, ScoredTurns, TruthSource, TruthSummary,
+    advantages, read_truth, score, summarise,
 };
 use turnwise_eval::statistics::Bootstrap;
+use turnwise_policy::policy_folder;
+use turnwise_policy::run_folder::enclosing_run;
+use turnwise_train::{Event, Observer as _, RunModels, TrainError};
 
-use super::tables;
+use super::{plot, tables};
 use crate::commands::credit::settings;
+use crate::commands::output::{check_ending, check_output, write_text};
 use crate::registries::methods;
-use crate::ui;
+use crate::ui::{self, Ui};
+use crate::worlds::load_resolved;
 
 #[derive(Args)]
 pub(crate) struct ScoreArgs {
@@ -30,6 +35,9 @@ pub(crate) struct ScoreArgs {
     /// Show errors by place of the turn and by outcome, too.
     #[arg(long)]
     parts: bool,
+    /// Draw the credit of every method within trajectories as SVG, from no credit to perfect credit.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// The methods that are scored, and the intervals.
@@ -44,9 +52,16 @@ pub(super) struct Chosen {
     /// A switch of the named methods, such as estimator.omega=0.5; may be given again.
     #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
     set: Vec<String>,
+    /// Method that the others are compared with, on the same drawn tasks [default: grpo if it is among them, or the first].
+    #[arg(long, value_name = "NAME")]
+    baseline: Option<String>,
     /// Model folder of a sentence encoder for methods that match states by embedding, in place of hashed character n-grams.
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
+    /// Run or checkpoint whose models give what methods need: the values of its critic, the credits of its TurnRD, numbers of its policy. It
+    /// should be the policy that played the trajectories.
+    #[arg(long, value_name = "RUN")]
+    models: Option<PathBuf>,
     /// Seed of the methods that draw.
     #[arg(long, default_value_t = 0)]
     method_seed: u64,
@@ -61,7 +76,34 @@ pub(super) struct Chosen {
 impl Chosen {
     /// The methods by name.
     pub(super) fn methods(&self) -> anyhow::Result<Vec<(String, CreditConfig)>> {
-        if self.all { all_methods() } else { named_methods(self) }
+        let mut methods = if self.all { all_methods()? } else { named_methods(self)? };
+        if let Some(baseline) = self.baseline.as_deref().filter(|baseline| !is_among(&methods, baseline)) {
+            let credit = settings::config(baseline, false, &[]).context("--baseline")?;
+            methods.push((baseline.to_owned(), credit));
+        }
+        Ok(methods)
+    }
+
+    /// Loads the models that give what methods need, if they are named.
+    pub(super) fn models(&self) -> anyhow::Result<Option<RunModels>> {
+        let Some(path) = &self.models else { return Ok(None) };
+        let load = || {
+            let mut ui = Ui::new();
+            let folder = policy_folder(path, &mut |note| ui.event(Event::Note(note)))?;
+            let run = enclosing_run(&folder)
+                .with_context(|| format!("{}: is no run and no checkpoint of one", path.display()))?;
+            anyhow::Ok(RunModels::load(&load_resolved(&run.join("config.toml"))?, &folder)?)
+        };
+        load().map(Some).context("--models")
+    }
+
+    /// Returns the baseline of scored methods, if there is another method to compare with it.
+    pub(super) fn baseline_of<'a, T>(&self, scored: &'a [(String, T)]) -> Option<&'a (String, T)> {
+        if scored.len() < 2 {
+            return None;
+        }
+        let name = self.baseline.as_deref().unwrap_or("grpo");
+        scored.iter().find(|(scored, _)| scored == name).or(scored.first())
     }
 }
 
@@ -88,10 +130,15 @@ struct Scores {
     source: TruthSource,
     truth: TruthSummary,
     methods: Vec<MethodScore>,
+    differences: Vec<Difference>,
     notes: Vec<String>,
 }
 
 pub(super) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.plot {
+        check_ending("--plot", path, "svg")?;
+        check_output("--plot", path)?;
+    }
     let methods = args.chosen.methods()?;
     let lines = read_truth(&args.truth)?;
     let Some(source) = lines.first().map(|line| line.benchmark.clone()) else {
@@ -101,14 +148,18 @@ pub(super) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
     if turns.turns.is_empty() {
         bail!("{}: no turn has a truth; measure with more --continuations", args.truth.display());
     }
+    let mut models = args.chosen.models()?;
     let settings = ScoreSettings {
         bootstrap: Bootstrap { resamples: args.chosen.resamples as usize, seed: args.chosen.seed },
         ..ScoreSettings::default()
     };
-    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    let (mut found, mut compared, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     for (name, credit) in &methods {
-        match of_method(&args.chosen, &turns, credit) {
-            Ok(values) => found.push(score(name, &turns, &values, Against::All, &settings)),
+        match of_method(&args.chosen, &turns, credit, models.as_mut()) {
+            Ok(values) => {
+                found.push(score(name, &turns, &values, Against::All, &settings));
+                compared.push((name.clone(), Compared::new(&turns, &values, Against::All, &settings)));
+            }
             Err(error) if args.chosen.all => notes.push(format!("{name} is left out: {error:#}")),
             Err(error) => return Err(error.context(format!("--preset {name}"))),
         }
@@ -119,8 +170,29 @@ pub(super) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let truth = summarise(&turns, &settings);
-    show(args, &Scores { source, truth, methods: found, notes })?;
+    let scores =
+        Scores { source, truth, methods: found, differences: differences(args, &compared, &settings), notes };
+    show(args, &scores)?;
+    if let Some(path) = &args.plot {
+        let title = format!("{}, {} tasks", scores.source.policy, scores.truth.tasks);
+        write_text("--plot", path, &plot::forest(&title, &scores.methods))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The methods less the baseline.
+fn differences(
+    args: &ScoreArgs,
+    compared: &[(String, Compared)],
+    settings: &ScoreSettings,
+) -> Vec<Difference> {
+    let Some((baseline, base)) = args.chosen.baseline_of(compared) else { return Vec::new() };
+    let others = compared.iter().filter(|(name, _)| name != baseline);
+    others.map(|(name, method)| Difference::new((name, method), (baseline, base), settings)).collect()
+}
+
+fn is_among<T>(methods: &[(String, T)], name: &str) -> bool {
+    methods.iter().any(|(method, _)| method == name)
 }
 
 /// Named presets with their switches.
@@ -151,6 +223,7 @@ pub(super) fn of_method(
     args: &Chosen,
     turns: &ScoredTurns,
     credit: &CreditConfig,
+    models: Option<&mut RunModels>,
 ) -> anyhow::Result<Vec<f64>> {
     let mut credit = credit.clone();
     if let Some(folder) = &args.encoder {
@@ -158,18 +231,29 @@ pub(super) fn of_method(
     }
     let pipeline = Pipeline::with_registry(&credit, &methods().credit)?;
     let needs = pipeline.needs();
-    let models = [
-        (needs.state_values.is_some(), "continuations of its own"),
+    if needs.state_values.is_some() {
+        bail!("it needs continuations of its own, which the truth itself is made of; leave it out");
+    }
+    let parts = [
         (needs.values, "a critic"),
         (needs.credits, "a decomposer"),
         (needs.scores || needs.hidden_states.is_some(), "the policy"),
     ];
-    let model = models.into_iter().find_map(|(needed, model)| needed.then_some(model));
-    if let Some(model) = model {
-        bail!("it needs {model}, and a file of trajectories has none");
-    }
+    let needed = parts.into_iter().find_map(|(needed, part)| needed.then_some(part));
+    let supplies = match (needed, models) {
+        (None, _) => Vec::new(),
+        (Some(part), None) => {
+            bail!(
+                "it needs {part}, and a file of trajectories has none; name a run that has one with --models"
+            )
+        }
+        (Some(_), Some(models)) => {
+            let supplied = turns.batches.iter().map(|(_, batch)| pipeline.supply(batch, &mut *models));
+            supplied.collect::<Result<Vec<Supplies>, TrainError>>()?
+        }
+    };
     let embedder = turnwise_train::embedder(&credit)?;
-    match advantages(turns, &pipeline, &*embedder, args.method_seed) {
+    match advantages(turns, &pipeline, &*embedder, &supplies, args.method_seed) {
         Ok(values) => Ok(values),
         Err(error @ CreditError::MissingField { .. }) => {
             Err(error).context("the world does not give what it needs")
@@ -181,7 +265,8 @@ pub(super) fn of_method(
 fn show(args: &ScoreArgs, scores: &Scores) -> anyhow::Result<()> {
     let tables = || {
         let errors = if args.parts { tables::errors(&scores.methods) } else { None };
-        [tables::scores(title(scores), &scores.methods)].into_iter().chain(errors)
+        let differences = tables::differences(&scores.differences);
+        [tables::scores(title(scores), &scores.methods)].into_iter().chain(differences).chain(errors)
     };
     match args.format {
         Format::Text => {
@@ -201,7 +286,7 @@ fn show(args: &ScoreArgs, scores: &Scores) -> anyhow::Result<()> {
                 ui::print(&format!("* {note}"));
             }
         }
-        Format::Csv => ui::print(tables::csv(&scores.truth, &scores.methods).trim_end()),
+        Format::Csv => ui::print(tables::csv(&scores.truth, &scores.methods, &scores.differences).trim_end()),
         Format::Json => ui::print(&serde_json::to_string_pretty(scores)?),
     }
     Ok(())

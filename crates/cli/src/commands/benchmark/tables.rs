@@ -1,6 +1,6 @@
 //! Scores as tables for the terminal and Markdown, and as lines of numbers.
 
-use turnwise_eval::benchmark::{MethodScore, TruthSummary};
+use turnwise_eval::benchmark::{Difference, MethodScore, TruthSummary};
 use turnwise_eval::compare::Estimate;
 
 use crate::commands::table::{Table, quoted};
@@ -52,6 +52,42 @@ pub(super) fn scores(title: String, scores: &[MethodScore]) -> Table {
     Table { title, header: header.map(str::to_owned).to_vec(), rows: scores.iter().map(row).collect() }
 }
 
+/// Differences to the baseline; none without another method.
+pub(super) fn differences(differences: &[Difference]) -> Option<Table> {
+    let baseline = &differences.first()?.baseline;
+    let first = format!("less {baseline}");
+    let header = [first.as_str(), "r", "corrected", "within", "corrected", "sign"];
+    let row = |difference: &Difference| {
+        let numbers = [
+            &difference.pearson,
+            &difference.pearson_corrected,
+            &difference.within,
+            &difference.within_corrected,
+            &difference.signs,
+        ];
+        let cells = numbers.into_iter().map(|estimate| signed(estimate.as_ref(), 2));
+        std::iter::once(difference.name.clone()).chain(cells).collect()
+    };
+    Some(Table {
+        title: format!(
+            "Differences to {baseline} on the same drawn tasks; credit that does not exist counts as 0"
+        ),
+        header: header.map(str::to_owned).to_vec(),
+        rows: differences.iter().map(row).collect(),
+    })
+}
+
+/// A difference with its interval, `-` where there is none.
+pub(super) fn signed(estimate: Option<&Estimate>, digits: usize) -> String {
+    let Some(Estimate { value, interval }) = estimate else { return "-".into() };
+    match interval {
+        Some(interval) => {
+            format!("{value:+.digits$} [{:+.digits$}, {:+.digits$}]", interval.low, interval.high)
+        }
+        None => format!("{value:+.digits$}"),
+    }
+}
+
 /// Errors by place of the turn and by outcome: a column a part, a row a method.
 pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     let first = scores.first()?;
@@ -71,8 +107,9 @@ pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     Some(Table { title, header, rows })
 }
 
-/// One number a line: the method, the measure, the part of the turns, the number, and its interval where it has one.
-pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore]) -> String {
+/// One number a line: the method, the measure, the part of the turns, the number, and its interval where it has one. The part of a
+/// difference is the method that was subtracted.
+pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore], differences: &[Difference]) -> String {
     let mut text = String::from("method,measure,part,value,low,high\n");
     let mut line = |method: &str, measure: &str, part: &str, estimate: Option<Estimate>| {
         let Some(Estimate { value, interval }) = estimate else { return };
@@ -100,9 +137,11 @@ pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore]) -> String {
             ("pearson", score.pearson),
             ("pearson_corrected", score.pearson_corrected),
             ("spearman", score.spearman),
+            ("spearman_corrected", score.spearman_corrected),
             ("within", score.within),
             ("within_corrected", score.within_corrected),
             ("within_spearman", score.within_spearman),
+            ("within_spearman_corrected", score.within_spearman_corrected),
             ("signs", score.signs),
             ("slope", score.slope),
             ("noise", score.noise.and_then(exactly)),
@@ -112,6 +151,18 @@ pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore]) -> String {
         }
         for part in &score.errors {
             line(&score.name, "error", &part.part, part.error.and_then(exactly));
+        }
+    }
+    for difference in differences {
+        let measures = [
+            ("pearson_difference", difference.pearson),
+            ("pearson_corrected_difference", difference.pearson_corrected),
+            ("within_difference", difference.within),
+            ("within_corrected_difference", difference.within_corrected),
+            ("signs_difference", difference.signs),
+        ];
+        for (measure, estimate) in measures {
+            line(&difference.name, measure, &difference.baseline, estimate);
         }
     }
     text

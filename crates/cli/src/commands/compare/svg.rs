@@ -6,6 +6,7 @@ use turnwise_eval::compare::Comparison;
 use turnwise_eval::compare::curves::{Curve, Point};
 
 use crate::commands::pages::html::escape;
+use crate::commands::svg::{COLOURS, begin, colour, ticks};
 
 /// Width and height of a panel's axes, and the room around them.
 const WIDTH: f64 = 380.0;
@@ -20,12 +21,6 @@ const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 const LETTER: f64 = 7.0;
 
-/// Maximum number of intervals between the ticks of an axis.
-const MOST_INTERVALS: f64 = 6.0;
-
-/// The colours of Okabe and Ito, which the colour-blind can tell apart.
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
-
 /// Dashes of the lines, a kind for each round of the colours.
 const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
 
@@ -33,26 +28,6 @@ const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
 fn stroke(index: usize) -> String {
     let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
     format!("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"", colour(index))
-}
-
-fn colour(index: usize) -> &'static str {
-    COLOURS[index % COLOURS.len()]
-}
-
-/// Ticks at multiples of 1, 2, 5, 10, 20, 50, ..., the first at or below `low` and the last at or above `high`.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
-    let powers = (0..).map(|power| 10_f64.powi(power));
-    let steps = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);
-    let bounds = |step: f64| ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
-    let fits = |step: &f64| {
-        let (first, last) = bounds(*step);
-        last - first <= MOST_INTERVALS
-    };
-    // Steps grow without end, so that one fits for any finite range.
-    let Some(step) = steps.take(60).find(fits) else { return vec![low, high] };
-    let (first, last) = bounds(step);
-    let count = (last - first).max(1.0) as u32;
-    (0..=count).map(|index| (first + f64::from(index)) * step).collect()
 }
 
 /// Returns all curves of a comparison.
@@ -78,10 +53,7 @@ pub(super) fn curves(comparison: &Comparison) -> String {
     let columns = ((width - LEFT) / entry).floor().max(1.0) as usize;
     let legend = ENTRY * names.len().div_ceil(columns) as f64;
     let height = TOP + HEIGHT + BOTTOM + legend;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
+    let mut svg = begin(width, height);
     for (index, (title, curves)) in panels.iter().enumerate() {
         panel(&mut svg, step * index as f64, title, curves, &names);
     }
@@ -233,15 +205,6 @@ mod tests {
         assert!(svg.contains(&line), "{svg}");
         assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (1, 2));
     }
-    #[test]
-    fn ticks_are_round_and_around_the_range() {
-        assert_eq!(ticks(51.3, 83.9), [50.0, 60.0, 70.0, 80.0, 90.0]);
-        assert_eq!(ticks(0.0, 90.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
-        assert_eq!(ticks(0.0, 60.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
-        assert_eq!(ticks(0.0, 3.0), [0.0, 1.0, 2.0, 3.0]);
-        assert_eq!(ticks(40.0, 40.0), [40.0, 41.0]);
-    }
-
     #[test]
     fn methods_beyond_the_colours_have_dashes() {
         assert_ne!(stroke(0), stroke(COLOURS.len()));

@@ -86,7 +86,7 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
     let diagnostics = report.diagnostics.clone();
     batch.groups.extend(left_out);
     let groups = with_report(batch, None, report, true);
-    Ok(Step { number, groups, method, explained, diagnostics })
+    Ok(Step { number, groups, method, explained, first: String::new(), diagnostics })
 }
 
 /// Removes and returns the groups at the end of a step that no method used: failed trajectories,
@@ -182,7 +182,7 @@ pub(super) fn by_method(
     batch.groups.extend(left_out);
     let groups = with_report(batch, dump, report, false);
     let explained = Explained::Preset(name.clone());
-    Ok(Step { number, groups, method: Some(in_words(config)), explained, diagnostics })
+    Ok(Step { number, groups, method: Some(in_words(config)), explained, first: name.clone(), diagnostics })
 }
 
 /// Returns a step of a file, with the file's metadata.
@@ -200,7 +200,7 @@ fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Expl
     let groups = shown(batch, dump, |_, _, trajectory| {
         (trajectory.advantages.take(), trajectory.explanation.take().unwrap_or_default())
     });
-    Step { number, groups, method: None, explained, diagnostics: BTreeMap::new() }
+    Step { number, groups, method: None, explained, first: String::new(), diagnostics: BTreeMap::new() }
 }
 
 /// Returns the trajectories with a report's explanations, and with its advantages unless their own
@@ -229,7 +229,7 @@ fn shown(
             let origin = dump.map(|dump| &dump.origins[number][index]);
             let (group, place) = origin_in_words(&trajectory, origin);
             let success = origin.map_or(Some(trajectory.success), |origin| origin.success);
-            Shown { trajectory, group, place, success, advantages, explanation }
+            Shown { trajectory, group, place, success, advantages, explanation, beside: Vec::new() }
         });
         groups.push(shown.collect());
     }

@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 use turnwise_core::{Part, StageRecord, Turn};
 use turnwise_credit::{fact_meaning, stage_rule};
 
+use super::beside::{difference, largest};
 use super::figure::figure;
 use super::messages;
-use super::step::{Shown, Step};
-use super::step_page::{self, colour, facts, largest, outcome, stop};
+use super::step::{Shown, Step, TRUTH};
+use super::step_page::{self, DIFFERENCE, colour, columns, facts, outcome, stop};
 use super::tokens::TokenTexts;
 use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
@@ -34,8 +35,8 @@ struct Page<'a> {
     shown: &'a [Shown],
     sharing: Sharing,
     tokens: Option<&'a TokenTexts>,
-    /// Largest absolute advantage.
-    most: f64,
+    /// Largest absolute number of each column.
+    most: Vec<f64>,
     /// True if every turn is open.
     open: bool,
 }
@@ -55,6 +56,7 @@ pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>, open
             escape(&one.place)
         );
         body.push_str(&messages::tools(&one.trajectory.tools));
+        body.push_str(&heads(step, one));
         for turn in 0..one.trajectory.turns.len() {
             body.push_str(&self::turn(&page, index, turn));
         }
@@ -93,18 +95,18 @@ fn sharing(shown: &[Shown]) -> Sharing {
 
 /// Returns a turn: a line that opens to all that is known of it.
 fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
-    let Page { group, shown, most, .. } = *page;
+    let Page { group, shown, .. } = *page;
     let one = &shown[trajectory];
     let of = &one.trajectory.turns[turn];
-    let advantage = one.advantage(turn);
-    let (class, strength) = colour(advantage, most);
-    let number = advantage.map_or_else(|| "-".into(), signed);
     let open = if page.open { " open" } else { "" };
     let mut body = format!(
-        "<details{open} class=\"turn\"><summary><span class=\"index\">{turn}</span><span class=\"bar\"><i class=\"{class}\" \
-         style=\"--a:{strength:.3}\"></i></span><span class=\"number\">{number}</span><span class=\"action\">{}</span>",
+        "<details{open} class=\"turn\"><summary><span class=\"index\">{turn}</span>{}<span class=\"action\">{}</span>",
+        bars(one, turn, &page.most),
         escape(&shortened(&of.action, ACTION))
     );
+    if one.decisive() == Some(turn) {
+        body.push_str("<span class=\"badge decisive\">decisive</span>");
+    }
     if !of.valid {
         body.push_str("<span class=\"badge\">invalid</span>");
     }
@@ -121,6 +123,55 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
         numbers(of),
         stages(page, trajectory, turn)
     );
+    body
+}
+
+/// Returns the names above the bars of the turns of a trajectory; nothing if there is one.
+fn heads(step: &Step, shown: &Shown) -> String {
+    if shown.beside.is_empty() {
+        return String::new();
+    }
+    let mut body = String::from("<div class=\"turn heads\"><span class=\"index\"></span>");
+    for name in columns(step, shown) {
+        let class = if name == TRUTH { "head wide" } else { "head" };
+        let _ = write!(body, "<span class=\"{class}\">{}</span>", escape(name));
+    }
+    if shown.beside.iter().any(|beside| beside.name != TRUTH) {
+        let _ = write!(body, "<span class=\"head small\">{DIFFERENCE}</span>");
+    }
+    body + "</div>"
+}
+
+/// Returns the numbers of a turn as bars: the advantage, those beside it, and the difference of two methods.
+fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
+    let bar = |value: Option<f64>, most: f64, error: Option<f64>| {
+        let (class, strength) = colour(value, most);
+        let number = value.map_or_else(|| "-".into(), signed);
+        let error = error.filter(|_| value.is_some());
+        let error = error.map_or_else(String::new, |error| format!(" <small>± {}</small>", figure(error)));
+        format!(
+            "<span class=\"bar\"><i class=\"{class}\" style=\"--a:{strength:.3}\"></i></span>\
+             <span class=\"number\">{number}{error}</span>"
+        )
+    };
+    let first = bar(shown.advantage(turn), most[0], None);
+    if shown.beside.is_empty() {
+        return first;
+    }
+    let mut body = format!("<span class=\"column\">{first}</span>");
+    for (beside, most) in shown.beside.iter().zip(&most[1..]) {
+        let bar = bar(beside.value(turn), *most, beside.error(turn));
+        let _ = write!(body, "<span class=\"column\">{bar}</span>");
+    }
+    if shown.beside.iter().any(|beside| beside.name != TRUTH) {
+        let found = difference(shown, turn, most);
+        let (class, strength) = colour(found, 1.0);
+        let title = found.map_or_else(String::new, signed);
+        let _ = write!(
+            body,
+            "<span class=\"cell {class}\" style=\"--a:{strength:.3}\" title=\"difference {title}\"></span>"
+        );
+    }
     body
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `source` | the run, file or folder behind the pages, and its steps |
 //! | `step` | the trajectories of a step with their credit |
+//! | `beside` | another method's advantages and the true ones beside those of a step |
 //! | `explain` | explanations, as the run recorded them or computed again and held against what it recorded |
 //! | `tokens` | the text of single tokens |
 //! | `run_page` | a run: settings, curves, steps |
@@ -12,6 +13,7 @@
 //! | `messages` | what was seen and said as messages: roles, calls of tools, results by id |
 //! | `chart`, `figure` | curves as SVG, and numbers as text |
 
+mod beside;
 mod chart;
 mod explain;
 mod figure;
@@ -33,7 +35,7 @@ use clap::Args;
 use self::source::{Method, Source, Stamp};
 use self::step::Step;
 use self::tokens::TokenTexts;
-use super::credit::{Reading, Switches};
+use super::credit::{Reading, Switches, settings};
 use super::output::{check_ending, check_output_of, write_text};
 use super::pages;
 use super::pages::html::{document, message};
@@ -59,6 +61,10 @@ pub(crate) struct ViewArgs {
     /// Show the advantages of this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
+    /// Show the advantages of this preset, too, on the same trajectories. A file of `turnwise
+    /// benchmark credit` shows grpo beside gigpo unless given, and the true advantages.
+    #[arg(long, value_name = "NAME")]
+    beside: Option<String>,
     #[command(flatten)]
     switches: Switches,
     #[command(flatten)]
@@ -87,7 +93,12 @@ pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
         Some(preset) => Some(Method::new(preset, args.switches.config(preset)?, args.switches.seed)?),
         None => None,
     };
-    let source = Source::open(&args.path, &args.reading, method)?;
+    let named = |preset: &str| Method::new(preset, settings::config(preset, false, &[])?, args.switches.seed);
+    let beside = args.beside.as_deref().map(named).transpose().context("--beside")?;
+    let mut source = Source::open(&args.path, &args.reading, method, beside)?;
+    if source.has_truth() {
+        source.fill_methods(|preset| named(preset))?;
+    }
     if let Some(number) = args.step
         && !source.steps().contains(&number)
     {

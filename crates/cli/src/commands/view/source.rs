@@ -7,12 +7,14 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use turnwise_core::{Batch, Group, Trajectory};
 use turnwise_credit::{CreditConfig, Pipeline};
+use turnwise_eval::benchmark::TruthLine;
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::earlier_configs;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Phase, Position, RunDirectory};
 use turnwise_trajectory_io::{Dump, DumpBatch, Origin, ReadOptions, read};
 
+use super::beside::{self, Truth};
 use super::explain;
 use super::step::Step;
 use super::tokens::TokenTexts;
@@ -41,7 +43,7 @@ impl Method {
 /// Origin of the trajectories.
 pub(super) enum Source {
     /// A run directory, whose steps are read on demand.
-    Run { directory: RunDirectory, method: Option<Method> },
+    Run { directory: RunDirectory, method: Option<Method>, beside: Option<Method> },
     /// Files that were read whole.
     Files(Files),
 }
@@ -51,6 +53,7 @@ pub(super) struct Files {
     path: PathBuf,
     steps: Vec<DumpStep>,
     method: Option<Method>,
+    beside: Option<Method>,
     notes: Vec<String>,
 }
 
@@ -60,6 +63,8 @@ struct DumpStep {
     batch: Batch,
     /// Parsed dump if the input is not a run directory (batch moved out).
     dump: Option<DumpBatch>,
+    /// The true advantages of a file of `turnwise benchmark credit`, in the order of the batch.
+    truth: Option<Truth>,
 }
 
 /// Length of a file and the time of its last change.
@@ -76,7 +81,12 @@ impl Source {
     ///
     /// # Errors
     /// Fails with the path and the problem, or if the files lack a field that the method needs.
-    pub(super) fn open(path: &Path, reading: &Reading, method: Option<Method>) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        path: &Path,
+        reading: &Reading,
+        method: Option<Method>,
+        beside: Option<Method>,
+    ) -> anyhow::Result<Self> {
         if path.join("config.toml").is_file() {
             if !reading.is_automatic() {
                 bail!(
@@ -84,9 +94,9 @@ impl Source {
                     path.display()
                 );
             }
-            return Ok(Self::Run { directory: RunDirectory::open(path)?, method });
+            return Ok(Self::Run { directory: RunDirectory::open(path)?, method, beside });
         }
-        let mut files = Files { path: path.to_owned(), steps: Vec::new(), method, notes: Vec::new() };
+        let mut files = Files { path: path.to_owned(), steps: Vec::new(), method, beside, notes: Vec::new() };
         if let Some(method) = &files.method {
             files.notes.extend(credit::settings::notes(
                 &method.name,
@@ -138,6 +148,29 @@ impl Source {
         }
     }
 
+    /// True of a file of `turnwise benchmark credit`.
+    pub(super) fn has_truth(&self) -> bool {
+        matches!(self, Self::Files(files) if files.steps.iter().any(|step| step.truth.is_some()))
+    }
+
+    /// Chooses methods for a file of `turnwise benchmark credit`, which has no advantages of its own: GRPO, with GiGPO beside it.
+    ///
+    /// # Errors
+    /// Those of `named`.
+    pub(super) fn fill_methods(
+        &mut self,
+        named: impl Fn(&str) -> anyhow::Result<Method>,
+    ) -> anyhow::Result<()> {
+        let Self::Files(files) = self else { return Ok(()) };
+        if files.method.is_none() {
+            files.method = Some(named("grpo")?);
+            if files.beside.is_none() {
+                files.beside = Some(named("gigpo")?);
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the steps that there are trajectories of, in order; those of a run that is under way grow.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
@@ -183,8 +216,43 @@ impl Source {
     /// Fails if a file cannot be read, or if the chosen method needs data that the trajectories
     /// lack.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
+        let mut step = self.of_first_method(number)?;
+        let (beside, truth) = match self {
+            Self::Run { beside, .. } => (beside.as_ref(), None),
+            Self::Files(files) => {
+                let of_step = files.steps.iter().find(|step| step.number == number);
+                (files.beside.as_ref(), of_step.and_then(|step| step.truth.as_ref()))
+            }
+        };
+        if let Some(method) = beside {
+            beside::add_method(&mut step, self.by_method(number, method)?, &method.name);
+        }
+        if let Some(truth) = truth {
+            beside::add_truth(&mut step, truth);
+        }
+        Ok(step)
+    }
+
+    /// Returns the trajectories of a step with the credit of another method.
+    fn by_method(&self, number: u64, method: &Method) -> anyhow::Result<Step> {
         match self {
-            Self::Run { directory, method } => {
+            Self::Run { directory, .. } => {
+                let path = trajectories_of(directory, number);
+                explain::by_method(number, grouped(read_trajectories(&path)?), None, method)
+                    .with_context(|| path.display().to_string())
+            }
+            Self::Files(files) => {
+                let step = files.step(number)?;
+                explain::by_method(number, step.batch.clone(), step.dump.as_ref(), method)
+                    .with_context(|| files.path.display().to_string())
+            }
+        }
+    }
+
+    /// Returns the trajectories of a step with the recorded credit, or that of the first named method.
+    fn of_first_method(&self, number: u64) -> anyhow::Result<Step> {
+        match self {
+            Self::Run { directory, method, .. } => {
                 let position = Position { phase: Phase::Rl, step: number };
                 let path = trajectories_of(directory, number);
                 let batch = grouped(read_trajectories(&path)?);
@@ -198,13 +266,10 @@ impl Source {
                 }
             }
             Self::Files(files) => {
-                let step = files.steps.iter().find(|step| step.number == number);
-                let step = step.with_context(|| format!("{}: has no step {number}", files.path.display()))?;
-                let batch = step.batch.clone();
+                let step = files.step(number)?;
                 match &files.method {
-                    Some(method) => explain::by_method(number, batch, step.dump.as_ref(), method)
-                        .with_context(|| files.path.display().to_string()),
-                    None => Ok(explain::of_file(number, batch, step.dump.as_ref())),
+                    Some(method) => self.by_method(number, method),
+                    None => Ok(explain::of_file(number, step.batch.clone(), step.dump.as_ref())),
                 }
             }
         }
@@ -212,8 +277,27 @@ impl Source {
 }
 
 impl Files {
+    fn step(&self, number: u64) -> anyhow::Result<&DumpStep> {
+        let step = self.steps.iter().find(|step| step.number == number);
+        step.with_context(|| format!("{}: has no step {number}", self.path.display()))
+    }
+
     /// Adds the steps of a file.
     fn add(&mut self, path: &Path, reading: &Reading) -> anyhow::Result<()> {
+        if reading.is_automatic()
+            && let Some(lines) = beside::truth_of(path)?
+        {
+            let mut steps: BTreeMap<u64, Vec<TruthLine>> = BTreeMap::new();
+            for line in lines {
+                steps.entry(line.trajectory.step).or_default().push(line);
+            }
+            for (step, lines) in steps {
+                let (batch, truth) = beside::grouped(lines);
+                check_explanations(&batch, path)?;
+                self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth: Some(truth) });
+            }
+            return Ok(());
+        }
         // A run's own file says more of a turn than the fields that all formats have.
         if reading.is_automatic()
             && let Ok(trajectories) = read_trajectories(path)
@@ -227,7 +311,7 @@ impl Files {
                 let batch = grouped(trajectories);
                 check_explanations(&batch, path)?;
                 // A run's files are named by the number of finished steps.
-                self.steps.push(DumpStep { number: step + 1, batch, dump: None });
+                self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth: None });
             }
             return Ok(());
         }
@@ -236,7 +320,7 @@ impl Files {
             .extend(dump.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect::<Vec<_>>());
         self.steps.extend(dump.batches.into_iter().map(|mut step| {
             let batch = std::mem::take(&mut step.batch);
-            DumpStep { number: step.step, batch, dump: Some(step) }
+            DumpStep { number: step.step, batch, dump: Some(step), truth: None }
         }));
         Ok(())
     }

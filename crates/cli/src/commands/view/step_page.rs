@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use turnwise_core::StopReason;
 
+use super::beside::{self, difference};
 use super::explain::Explained;
 use super::figure::figure;
 use super::source::Source;
-use super::step::{Shown, Step};
+use super::step::{Shown, Step, TRUTH};
 use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
 
@@ -82,7 +83,46 @@ pub(super) fn about(source: &Source, step: &Step) -> String {
          <i class=\"cell neg\" style=\"--a:.8\"></i> below 0, the paler the nearer to 0 beside the largest of its group; \
          <i class=\"cell invalid\">x</i> an invalid response, <i class=\"cell\">o</i> an outlier.</p>",
     );
+    body.push_str(&legend(step));
     body
+}
+
+/// Returns the meaning of the rows of cells below each other; nothing if there is one.
+fn legend(step: &Step) -> String {
+    let Some(shown) = step.groups.iter().flatten().next().filter(|shown| !shown.beside.is_empty()) else {
+        return String::new();
+    };
+    let mut body = String::from(
+        "<p class=\"legend\">Rows of a trajectory, each coloured by its own largest number of the group: ",
+    );
+    let names = columns(step, shown);
+    body.push_str(
+        &names.iter().map(|name| format!("<b>{}</b>", escape(name))).collect::<Vec<_>>().join(", "),
+    );
+    if shown.beside.iter().any(|beside| beside.name != TRUTH) {
+        let _ = write!(
+            body,
+            "; <b>{}</b>: how much more the second credits a turn than the first, as shares of their largest",
+            DIFFERENCE
+        );
+    }
+    body.push('.');
+    if shown.beside.iter().any(|beside| beside.name == TRUTH) {
+        body.push_str(
+            " A* is the true advantage, measured by continuations; <i class=\"cell decisive\"></i> the decisive turn of a trajectory: its A* is the \
+             largest either way, and above twice its standard error.",
+        );
+    }
+    body + "</p>"
+}
+
+/// Name of the row of differences.
+pub(super) const DIFFERENCE: &str = "difference";
+
+/// Returns the names of the columns of numbers: the first method, and what is beside it.
+pub(super) fn columns<'a>(step: &'a Step, shown: &'a Shown) -> Vec<&'a str> {
+    let first = if step.first.is_empty() { "recorded" } else { &step.first };
+    std::iter::once(first).chain(shown.beside.iter().map(|beside| beside.name.as_str())).collect()
 }
 
 /// Returns the metrics of a run's step, folded. Trajectories that were sampled and left out are
@@ -157,34 +197,68 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
         let _ = write!(body, ", {solved} of {known} solved");
     }
     body.push_str("</p><table class=\"strips\">");
-    let most = largest(shown);
+    let most = beside::largest(shown);
     for (index, one) in shown.iter().enumerate() {
         let _ = write!(
             body,
             "<tr><th><a href=\"{page}#g{group}t{index}\">{index}</a></th><td>{}</td><td class=\"cells\">",
             outcome(one)
         );
-        for turn in 0..one.trajectory.turns.len() {
-            body.push_str(&cell(one, turn, most, &format!("{page}#g{group}t{index}u{turn}")));
+        let to = |turn: usize| format!("{page}#g{group}t{index}u{turn}");
+        if one.beside.is_empty() {
+            for turn in 0..one.trajectory.turns.len() {
+                body.push_str(&cell(one, turn, (one.advantage(turn), most[0]), &to(turn)));
+            }
+        } else {
+            body.push_str(&rows(step, one, &most, &to));
         }
         body.push_str("</td></tr>");
     }
     body + "</table></section>"
 }
 
-/// Returns the largest absolute advantage of a group.
-pub(super) fn largest(shown: &[Shown]) -> f64 {
-    shown
-        .iter()
-        .flat_map(|shown| shown.advantages.iter().flatten())
-        .fold(0.0, |most, value| value.abs().max(most))
+/// Returns the rows of cells of a trajectory: the first method's, those beside it, and the difference of two methods.
+fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) -> String {
+    let mut body = String::new();
+    let mut row = |name: &str, value: &dyn Fn(usize) -> (Option<f64>, f64)| {
+        let _ = write!(body, "<div class=\"row\"><span class=\"of\">{}</span>", escape(name));
+        for turn in 0..shown.trajectory.turns.len() {
+            body.push_str(&cell(shown, turn, value(turn), &to(turn)));
+        }
+        body.push_str("</div>");
+    };
+    for (column, name) in columns(step, shown).into_iter().enumerate() {
+        // The difference stands between the methods and the truth.
+        if name == TRUTH {
+            difference_row(shown, most, &mut row);
+        }
+        match column.checked_sub(1) {
+            None => row(name, &|turn| (shown.advantage(turn), most[0])),
+            Some(beside) => row(name, &|turn| (shown.beside[beside].value(turn), most[column])),
+        }
+    }
+    if shown.beside.iter().all(|beside| beside.name != TRUTH) {
+        difference_row(shown, most, &mut row);
+    }
+    body
+}
+
+fn difference_row(
+    shown: &Shown,
+    most: &[f64],
+    row: &mut dyn FnMut(&str, &dyn Fn(usize) -> (Option<f64>, f64)),
+) {
+    if shown.beside.iter().any(|beside| beside.name != TRUTH) {
+        // Shares of two methods differ by 2 at most; half of that is as dark as it gets.
+        row(DIFFERENCE, &|turn| (difference(shown, turn, most), 1.0));
+    }
 }
 
 /// Returns the classes and the strength of the colour of an advantage, as attributes.
 pub(super) fn colour(advantage: Option<f64>, most: f64) -> (&'static str, f64) {
     match advantage {
         Some(value) if value != 0.0 && most > 0.0 => {
-            (if value > 0.0 { "pos" } else { "neg" }, value.abs() / most)
+            (if value > 0.0 { "pos" } else { "neg" }, (value.abs() / most).min(1.0))
         }
         _ => ("", 0.0),
     }
@@ -213,24 +287,31 @@ pub(super) fn stop(reason: &StopReason) -> String {
     }
 }
 
-/// Returns a turn as a coloured cell that leads to it.
-fn cell(shown: &Shown, turn: usize, most: f64, to: &str) -> String {
-    let (class, strength) = colour(shown.advantage(turn), most);
+/// Returns a turn as a cell that leads to it, coloured by a number of which `most` is the largest.
+fn cell(shown: &Shown, turn: usize, (value, most): (Option<f64>, f64), to: &str) -> String {
+    let (class, strength) = colour(value, most);
     let one = &shown.trajectory.turns[turn];
     let mut title = format!("turn {turn}: {}", shortened(&one.action, ACTION));
     if let Some(advantage) = shown.advantage(turn) {
         let _ = write!(title, "\nadvantage {}", signed(advantage));
     }
+    for beside in &shown.beside {
+        if let Some(value) = beside.value(turn) {
+            let error = beside.error(turn).map_or_else(String::new, |error| format!(" ± {}", figure(error)));
+            let _ = write!(title, "\n{} {}{error}", beside.name, signed(value));
+        }
+    }
     if one.reward != 0.0 {
         let _ = write!(title, "\nreward {}", figure(one.reward));
     }
+    let decisive = if shown.decisive() == Some(turn) { " decisive" } else { "" };
     let (mark, invalid) = match (one.valid, shown.is_outlier(turn)) {
         (false, _) => ("x", " invalid"),
         (true, true) => ("o", ""),
         (true, false) => ("", ""),
     };
     format!(
-        "<a class=\"cell {class}{invalid}\" style=\"--a:{strength:.3}\" href=\"{to}\" title=\"{}\">{mark}</a>",
+        "<a class=\"cell {class}{invalid}{decisive}\" style=\"--a:{strength:.3}\" href=\"{to}\" title=\"{}\">{mark}</a>",
         escape(&title)
     )
 }

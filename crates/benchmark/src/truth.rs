@@ -3,12 +3,8 @@
 //! A line is a trajectory in the project's own form ([`Trajectory`]) with two keys more, so that whatever reads trajectories reads
 //! these too: `truth`, one entry a turn, and `benchmark`, what was measured.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use turnwise_core::Trajectory;
-use turnwise_train::TrainError;
-use turnwise_train::record::directory::{read_lines, write_lines};
 
 /// The true advantage of a turn, estimated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,35 +69,19 @@ pub struct TruthLine {
     pub benchmark: TruthSource,
 }
 
-/// Writes a data set as JSON lines, compressed with zstd where the name ends in `.zst`.
-///
-/// # Errors
-/// The file or its folder cannot be written.
-pub fn write_truth(path: &Path, lines: &[TruthLine]) -> Result<(), TrainError> {
-    write_lines(path, lines.iter())
-}
-
-/// Reads a data set.
-///
-/// # Errors
-/// The file cannot be read, is empty, or has a line that is no trajectory with truth; the error names the line.
-pub fn read_truth(path: &Path) -> Result<Vec<TruthLine>, TrainError> {
-    let lines = read_lines(path, |line: &TruthLine| line.trajectory.schema_version)?;
-    if lines.is_empty() {
-        return Err(TrainError::file(path, "has no trajectory; make one with `turnwise benchmark credit`"));
+impl TruthLine {
+    /// Checks that there is one entry of `truth` a turn.
+    ///
+    /// # Errors
+    /// Returns both numbers, for a message that names the line.
+    pub fn check(&self) -> Result<(), String> {
+        let (turns, truth) = (self.trajectory.turns.len(), self.truth.len());
+        if turns == truth { Ok(()) } else { Err(format!("{turns} turns have {truth} entries of `truth`")) }
     }
-    for (index, line) in lines.iter().enumerate() {
-        let (turns, truth) = (line.trajectory.turns.len(), line.truth.len());
-        if turns != truth {
-            let reason = format!("line {}: {turns} turns have {truth} entries of `truth`", index + 1);
-            return Err(TrainError::file(path, reason));
-        }
-    }
-    Ok(lines)
 }
 
 /// Mean and standard error of the mean of independent values, and their number; the error of fewer than two is 0.
-pub(super) fn mean_and_error(values: &[f64]) -> (f64, f64) {
+pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     if values.is_empty() {
         return (0.0, 0.0);
@@ -113,13 +93,13 @@ pub(super) fn mean_and_error(values: &[f64]) -> (f64, f64) {
 }
 
 /// The values at even places, and those at odd places.
-pub(super) fn halves(values: &[f64]) -> [Vec<f64>; 2] {
+pub fn halves(values: &[f64]) -> [Vec<f64>; 2] {
     [0, 1].map(|first| values.iter().skip(first).step_by(2).copied().collect())
 }
 
 /// The truth of every turn of a trajectory from the returns of continuations: `returns[t]` has those from the state before turn `t`,
 /// `rewards[t]` is the reward of the turn. The state after the last turn has no return.
-pub(super) fn truth_of_turns(rewards: &[f64], returns: &[&[f64]], gamma: f64) -> Vec<TurnTruth> {
+pub fn truth_of_turns(rewards: &[f64], returns: &[&[f64]], gamma: f64) -> Vec<TurnTruth> {
     let of_half = |values: &[f64], half: usize| mean_and_error(&halves(values)[half]).0;
     (0..rewards.len())
         .map(|turn| {
@@ -146,12 +126,10 @@ pub(super) fn truth_of_turns(rewards: &[f64], returns: &[&[f64]], gamma: f64) ->
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use turnwise_core::{Task, Turn};
-
+pub(crate) mod tests {
     use super::*;
 
-    pub(in crate::benchmark) fn source() -> TruthSource {
+    pub(crate) fn source() -> TruthSource {
         TruthSource {
             method: "branching".into(),
             policy: "run".into(),
@@ -189,27 +167,5 @@ pub(super) mod tests {
         assert_eq!((found[1].k, found[1].returns.as_slice()), (4, second.as_slice()));
         // The halves' mean is the whole where both have as many.
         close(f64::midpoint(found[0].halves[0], found[0].halves[1]), found[0].a_star);
-    }
-
-    #[test]
-    fn a_data_set_is_read_as_it_was_written_and_by_whoever_reads_trajectories() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("truth.jsonl.zst");
-        let turn =
-            Turn { entropies: vec![0.1], old_logprobs: vec![-0.1], reward: 1.0 / 3.0, ..Turn::default() };
-        let trajectory = Trajectory::new(Task::new("t", "k", "g"), vec![turn]);
-        let truth = truth_of_turns(&[1.0 / 3.0], &[&[0.1, 0.7]], 1.0).into_iter().map(Some).collect();
-        let mut lines = vec![TruthLine { trajectory, truth, benchmark: source() }];
-        write_truth(&path, &lines).unwrap();
-        assert_eq!(read_truth(&path).unwrap(), lines);
-        let plain = turnwise_train::record::directory::read_trajectories(&path).unwrap();
-        assert_eq!(plain, [lines[0].trajectory.clone()]);
-        lines[0].truth.clear();
-        write_truth(&path, &lines).unwrap();
-        assert!(read_truth(&path).unwrap_err().to_string().contains("line 1: 1 turns have 0 entries"));
-        write_truth(&path, &[]).unwrap();
-        assert!(read_truth(&path).unwrap_err().to_string().contains("has no trajectory"));
-        std::fs::write(&path, "{}").unwrap();
-        assert!(read_truth(&path).unwrap_err().to_string().contains("line 1"));
     }
 }

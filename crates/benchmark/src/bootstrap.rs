@@ -18,6 +18,15 @@ pub struct Interval {
     pub high: f64,
 }
 
+/// A number with its interval, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The number.
+    pub value: f64,
+    /// Its 95 % interval.
+    pub interval: Option<Interval>,
+}
+
 /// Bootstrap of a statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bootstrap {
@@ -111,7 +120,10 @@ pub fn percentile(sorted: &[f64], share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::{iqm, mean};
+
+    fn mean(values: &[f64]) -> f64 {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
 
     fn of_all(samples: &[Vec<Vec<f64>>]) -> f64 {
         mean(&samples[0].concat())
@@ -165,7 +177,7 @@ mod tests {
         let scores = [vec![0.1, 0.5, 0.7], vec![0.2, 0.4, 0.9, 0.3]];
         let at = |seed| {
             let bootstrap = Bootstrap { resamples: 200, seed };
-            bootstrap.interval(&[&scores], |drawn| iqm(&drawn[0].concat())).unwrap()
+            bootstrap.interval(&[&scores], |drawn| mean(&drawn[0].concat())).unwrap()
         };
         assert_eq!(at(1), at(1));
         assert_ne!(at(1), at(2));

@@ -5,7 +5,8 @@
 //! * Pearson's and Spearman's correlation over all turns, and **within trajectories**: of `x` and `y` less their means over the
 //!   turns of a trajectory. What is the same for all turns of a trajectory (GRPO, RLOO) has no correlation there.
 //! * The noise of the truth makes every correlation smaller by the root of its reliability. That is estimated from the correlation `r` of the
-//!   two half estimates, as `2 r / (1 + r)` (Spearman 1910, Brown 1910); corrected correlations are divided by its root.
+//!   two half estimates, as `2 r / (1 + r)` (Spearman 1910, Brown 1910); corrected correlations are divided by its root, those of ranks by
+//!   the root of the ranks' reliability.
 //! * Signs: of the turns with `|y|` above twice its standard error, the share whose `x` has the sign of `y`; an `x` of 0 counts half.
 //! * The slope of `y` on `x`: the true advantage that one unit of the method's stands for. Noise of the truth does not change it.
 //! * Noise: `1 - r_c^2` with the corrected correlation, the share of the variance of `x` that does not go with `A*`.
@@ -16,10 +17,9 @@
 
 use serde::Serialize;
 
-use super::correlation::{Ranking, Sums, spearman};
-use super::turns::{ScoredTurn, ScoredTurns};
-use crate::compare::Estimate;
-use crate::statistics::Bootstrap;
+use crate::bootstrap::{Bootstrap, Estimate};
+use crate::correlation::{Ranking, Sums, spearman};
+use crate::turns::{ScoredTurn, ScoredTurns};
 
 /// How methods are scored.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,12 +69,16 @@ pub struct MethodScore {
     pub pearson_corrected: Option<Estimate>,
     /// Spearman's correlation over all turns.
     pub spearman: Option<Estimate>,
+    /// The same without the noise of the truth.
+    pub spearman_corrected: Option<Estimate>,
     /// Pearson's correlation within trajectories.
     pub within: Option<Estimate>,
     /// The same without the noise of the truth.
     pub within_corrected: Option<Estimate>,
     /// Spearman's correlation within trajectories.
     pub within_spearman: Option<Estimate>,
+    /// The same without the noise of the truth.
+    pub within_spearman_corrected: Option<Estimate>,
     /// Share of right signs.
     pub signs: Option<Estimate>,
     /// Turns whose sign counts.
@@ -145,22 +149,22 @@ fn within(turns: &[ScoredTurn], values: &[f64]) -> Vec<f64> {
     centred
 }
 
-/// Reliability of the estimates from sums over pairs of half estimates.
-fn reliability(halves: &Sums, against: Against) -> Option<f64> {
-    let r = halves.pearson()?;
+/// Reliability of the estimates from the correlation of the two half estimates.
+fn reliability(r: f64, against: Against) -> Option<f64> {
     match against {
         Against::All => (r > -1.0).then(|| 2.0 * r / (1.0 + r)),
         Against::SecondHalf => Some(r),
     }
 }
 
-fn corrected(pairs: &Sums, halves: &Sums, against: Against) -> Option<f64> {
-    let reliability = reliability(halves, against).filter(|reliability| *reliability > 0.0)?;
-    Some(pairs.pearson()? / reliability.sqrt())
+/// Returns a correlation with the estimates, over the root of their reliability; `halves` is the correlation of the half estimates.
+fn without_noise(r: Option<f64>, halves: Option<f64>, against: Against) -> Option<f64> {
+    let reliability = reliability(halves?, against).filter(|reliability| *reliability > 0.0)?;
+    Some(r? / reliability.sqrt())
 }
 
-/// A statistic of all tasks, with the interval over drawn ones. A resample in which it does not exist counts as 0.
-pub(super) fn estimate(
+/// Returns a statistic of all tasks, with the interval over drawn ones. A resample in which it does not exist counts as 0.
+pub fn estimate(
     settings: &ScoreSettings,
     tasks: usize,
     statistic: impl Fn(&[usize]) -> Option<f64>,
@@ -173,16 +177,124 @@ pub(super) fn estimate(
     Some(Estimate { value, interval })
 }
 
-/// Spearman's correlation, with the interval over drawn tasks.
-fn rank_correlation(settings: &ScoreSettings, turns: &ScoredTurns, x: &[f64], y: &[f64]) -> Option<Estimate> {
-    let (x, y) = (Ranking::new(x), Ranking::new(y));
-    estimate(settings, turns.tasks, |drawn| {
-        let mut count = vec![0.0; turns.tasks];
-        for &task in drawn {
-            count[task] += 1.0;
+/// Ranks of the advantages, of the truth and of both half estimates.
+struct Ranks([Ranking; 4]);
+
+impl Ranks {
+    fn new(lists: [&[f64]; 4]) -> Self {
+        Self(lists.map(Ranking::new))
+    }
+
+    /// Spearman's correlation of the advantages with the truth, as it is and without the noise of the truth.
+    fn correlations(
+        &self,
+        settings: &ScoreSettings,
+        turns: &ScoredTurns,
+        against: Against,
+    ) -> [Option<Estimate>; 2] {
+        let [x, y, first, second] = &self.0;
+        let of = |drawn: &[usize], a: &Ranking, b: &Ranking| {
+            let mut count = vec![0.0; turns.tasks];
+            for &task in drawn {
+                count[task] += 1.0;
+            }
+            spearman(a, b, |index| count[turns.turns[index].task])
+        };
+        [
+            estimate(settings, turns.tasks, |drawn| of(drawn, x, y)),
+            estimate(settings, turns.tasks, |drawn| {
+                without_noise(of(drawn, x, y), of(drawn, first, second), against)
+            }),
+        ]
+    }
+}
+
+/// Sums by task that a method's correlations and signs come from, for any draw of the tasks.
+pub struct Compared {
+    against: Against,
+    tasks: usize,
+    pairs: ByTask,
+    pairs_within: ByTask,
+    halves: ByTask,
+    halves_within: ByTask,
+    signs: ByTask,
+    signed_turns: usize,
+}
+
+impl Compared {
+    /// Compares the advantages of a method with the truth. They are one a turn, in the order of the turns.
+    pub fn new(turns: &ScoredTurns, advantages: &[f64], against: Against, settings: &ScoreSettings) -> Self {
+        let Truth { values, errors, halves: [first, second] } = Truth::of(turns, against);
+        let inside = |values: &[f64]| within(&turns.turns, values);
+        let (signs, signed_turns) = signs(turns, advantages, &values, &errors, settings.sign_errors);
+        Self {
+            against,
+            tasks: turns.tasks,
+            pairs: sums_by_task(turns, advantages, &values),
+            pairs_within: sums_by_task(turns, &inside(advantages), &inside(&values)),
+            halves: sums_by_task(turns, &first, &second),
+            halves_within: sums_by_task(turns, &inside(&first), &inside(&second)),
+            signs,
+            signed_turns,
         }
-        spearman(&x, &y, |index| count[turns.turns[index].task])
-    })
+    }
+
+    /// Returns the number of tasks.
+    pub fn tasks(&self) -> usize {
+        self.tasks
+    }
+
+    /// Returns Pearson's correlation of drawn tasks.
+    pub fn pearson(&self, tasks: &[usize]) -> Option<f64> {
+        drawn(&self.pairs, tasks).pearson()
+    }
+
+    /// Returns the same without the noise of the truth.
+    pub fn pearson_corrected(&self, tasks: &[usize]) -> Option<f64> {
+        without_noise(self.pearson(tasks), drawn(&self.halves, tasks).pearson(), self.against)
+    }
+
+    /// Returns Pearson's correlation within trajectories of drawn tasks.
+    pub fn within(&self, tasks: &[usize]) -> Option<f64> {
+        drawn(&self.pairs_within, tasks).pearson()
+    }
+
+    /// Returns the same without the noise of the truth.
+    pub fn within_corrected(&self, tasks: &[usize]) -> Option<f64> {
+        without_noise(self.within(tasks), drawn(&self.halves_within, tasks).pearson(), self.against)
+    }
+
+    /// Returns the share of right signs of drawn tasks.
+    pub fn signs(&self, tasks: &[usize]) -> Option<f64> {
+        let sums = drawn(&self.signs, tasks);
+        (sums.n > 0.0).then(|| sums.x / sums.n)
+    }
+
+    /// Returns the slope of the truth on the advantage.
+    fn slope(&self, tasks: &[usize]) -> Option<f64> {
+        drawn(&self.pairs, tasks).slope()
+    }
+}
+
+/// The estimates that advantages are compared with.
+struct Truth {
+    values: Vec<f64>,
+    errors: Vec<f64>,
+    halves: [Vec<f64>; 2],
+}
+
+impl Truth {
+    fn of(turns: &ScoredTurns, against: Against) -> Self {
+        let (values, errors) = match against {
+            Against::All => turns.turns.iter().map(|turn| (turn.truth, turn.error)).unzip(),
+            // Half as many continuations.
+            Against::SecondHalf => {
+                turns.turns.iter().map(|turn| (turn.halves[1], turn.error * 2.0_f64.sqrt())).unzip()
+            }
+        };
+        let halves = [0, 1].map(|half| turns.turns.iter().map(|turn| turn.halves[half]).collect());
+        Self { values, errors, halves }
+    }
 }
 
 /// Scores the advantages of a method. They are one a turn, in the order of the turns.
@@ -193,42 +305,33 @@ pub fn score(
     against: Against,
     settings: &ScoreSettings,
 ) -> MethodScore {
-    let half = |half: usize| turns.turns.iter().map(|turn| turn.halves[half]).collect::<Vec<f64>>();
-    let (first, second) = (half(0), half(1));
-    let (truth, errors): (Vec<f64>, Vec<f64>) = match against {
-        Against::All => turns.turns.iter().map(|turn| (turn.truth, turn.error)).unzip(),
-        // Half as many continuations.
-        Against::SecondHalf => {
-            turns.turns.iter().map(|turn| (turn.halves[1], turn.error * 2.0_f64.sqrt())).unzip()
-        }
-    };
+    let compared = Compared::new(turns, advantages, against, settings);
+    let Truth { values, errors, halves: [first, second] } = Truth::of(turns, against);
     let inside = |values: &[f64]| within(&turns.turns, values);
-    let (x_within, y_within) = (inside(advantages), inside(&truth));
-    let pairs = sums_by_task(turns, advantages, &truth);
-    let pairs_within = sums_by_task(turns, &x_within, &y_within);
-    let halves = sums_by_task(turns, &first, &second);
-    let halves_within = sums_by_task(turns, &inside(&first), &inside(&second));
-    let (signs, signed_turns) = signs(turns, advantages, &truth, &errors, settings.sign_errors);
-    let of = |statistic: &dyn Fn(&[usize]) -> Option<f64>| estimate(settings, turns.tasks, statistic);
-    let pearson_corrected = of(&|tasks| corrected(&drawn(&pairs, tasks), &drawn(&halves, tasks), against));
+    let ranks = Ranks::new([advantages, &values, &first, &second]);
+    let ranks_within = [advantages, &values, &first, &second].map(inside);
+    let ranks_within = Ranks::new(ranks_within.each_ref().map(Vec::as_slice));
+    let [spearman, spearman_corrected] = ranks.correlations(settings, turns, against);
+    let [within_spearman, within_spearman_corrected] = ranks_within.correlations(settings, turns, against);
+    let of = |statistic: fn(&Compared, &[usize]) -> Option<f64>| {
+        estimate(settings, turns.tasks, |tasks| statistic(&compared, tasks))
+    };
+    let pearson_corrected = of(Compared::pearson_corrected);
     MethodScore {
         name: name.to_owned(),
-        pearson: of(&|tasks| drawn(&pairs, tasks).pearson()),
+        pearson: of(Compared::pearson),
         noise: pearson_corrected.map(|r| (1.0 - r.value * r.value).max(0.0)),
         pearson_corrected,
-        spearman: rank_correlation(settings, turns, advantages, &truth),
-        within: of(&|tasks| drawn(&pairs_within, tasks).pearson()),
-        within_corrected: of(&|tasks| {
-            corrected(&drawn(&pairs_within, tasks), &drawn(&halves_within, tasks), against)
-        }),
-        within_spearman: rank_correlation(settings, turns, &x_within, &y_within),
-        signs: of(&|tasks| {
-            let sums = drawn(&signs, tasks);
-            (sums.n > 0.0).then(|| sums.x / sums.n)
-        }),
-        signed_turns,
-        slope: of(&|tasks| drawn(&pairs, tasks).slope()),
-        errors: part_errors(turns, advantages, &truth, &errors),
+        spearman,
+        spearman_corrected,
+        within: of(Compared::within),
+        within_corrected: of(Compared::within_corrected),
+        within_spearman,
+        within_spearman_corrected,
+        signs: of(Compared::signs),
+        signed_turns: compared.signed_turns,
+        slope: of(Compared::slope),
+        errors: part_errors(turns, advantages, &values, &errors),
     }
 }
 
@@ -308,7 +411,7 @@ pub fn summarise(turns: &ScoredTurns, settings: &ScoreSettings) -> TruthSummary 
     let inside = |values: &[f64]| within(&turns.turns, values);
     let halves_within = sums_by_task(turns, &inside(&first), &inside(&second));
     let reliability_of = |halves: &ByTask| {
-        estimate(settings, turns.tasks, |tasks| reliability(&drawn(halves, tasks), Against::All))
+        estimate(settings, turns.tasks, |tasks| reliability(drawn(halves, tasks).pearson()?, Against::All))
     };
     TruthSummary {
         tasks: turns.tasks,

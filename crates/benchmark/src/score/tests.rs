@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::super::turns::tests::line;
 use super::*;
+use crate::turns::tests::line;
 
 /// Made by `tests/golden/golden_benchmark.py`.
 #[derive(Deserialize)]
@@ -13,6 +13,8 @@ struct Golden {
     within: f64,
     within_corrected: f64,
     within_spearman: f64,
+    spearman_corrected: f64,
+    within_spearman_corrected: f64,
     signs: f64,
     signed_turns: usize,
     slope: f64,
@@ -43,7 +45,7 @@ struct Second {
 }
 
 fn golden() -> (Golden, ScoredTurns, Vec<f64>) {
-    let golden: Golden = serde_json::from_str(include_str!("../../../tests/golden/benchmark.json")).unwrap();
+    let golden: Golden = serde_json::from_str(include_str!("../../tests/golden/benchmark.json")).unwrap();
     let turn = |turn: &GoldenTurn| ScoredTurn {
         place: [0, turn.task, turn.trajectory, turn.place],
         task: turn.task,
@@ -79,6 +81,8 @@ fn numbers_are_those_of_their_definitions() {
     assert!(close(found.within, golden.within));
     assert!(close(found.within_corrected, golden.within_corrected));
     assert!(close(found.within_spearman, golden.within_spearman));
+    assert!(close(found.spearman_corrected, golden.spearman_corrected));
+    assert!(close(found.within_spearman_corrected, golden.within_spearman_corrected));
     assert!(close(found.signs, golden.signs));
     assert_eq!(found.signed_turns, golden.signed_turns);
     assert!(close(found.slope, golden.slope));

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use turnwise_core::{Batch, Group, Turn};
-use turnwise_credit::{CreditError, Embedder, Inputs, Pipeline};
+use turnwise_credit::{CreditError, Embedder, Inputs, Pipeline, Supplies};
 
-use super::truth::{TruthLine, halves, mean_and_error};
+use crate::truth::{TruthLine, halves, mean_and_error};
 
 /// A method's advantage of every turn that has a truth, in the order of [`ScoredTurns`].
 pub type Advantages = Vec<f64>;
@@ -34,6 +34,8 @@ pub struct ScoredTurn {
     pub task: usize,
     /// The trajectory, numbered over all batches.
     pub trajectory: usize,
+    /// The index of the trajectory in the data set.
+    pub line: usize,
     /// True if the trajectory solved its task.
     pub success: bool,
     /// `A*`.
@@ -45,24 +47,25 @@ pub struct ScoredTurn {
     /// Continuations from the state before the turn.
     pub k: usize,
     /// The returns of these continuations, where they were kept.
-    pub(super) returns: Vec<f64>,
+    pub(crate) returns: Vec<f64>,
     /// The reward of the turn, and the discount of what follows.
-    pub(super) reward: f64,
-    pub(super) gamma: f64,
+    pub(crate) reward: f64,
+    pub(crate) gamma: f64,
     /// True of the last turn of its trajectory.
-    pub(super) last: bool,
+    pub(crate) last: bool,
 }
 
 impl ScoredTurns {
     /// The turns of a data set, batch by batch.
     pub fn new(lines: Vec<TruthLine>) -> Self {
         // Groups by step and number, in order of their first lines.
-        let mut steps: BTreeMap<u64, Vec<(usize, Vec<TruthLine>)>> = BTreeMap::new();
-        for line in lines {
+        type Members = Vec<(usize, TruthLine)>;
+        let mut steps: BTreeMap<u64, Vec<(usize, Members)>> = BTreeMap::new();
+        for (index, line) in lines.into_iter().enumerate() {
             let groups = steps.entry(line.trajectory.step).or_default();
             match groups.iter_mut().find(|(group, _)| *group == line.trajectory.group) {
-                Some((_, members)) => members.push(line),
-                None => groups.push((line.trajectory.group, vec![line])),
+                Some((_, members)) => members.push((index, line)),
+                None => groups.push((line.trajectory.group, vec![(index, line)])),
             }
         }
         let mut found = Self::default();
@@ -71,10 +74,10 @@ impl ScoredTurns {
             let mut made = Batch::default();
             for (group, (_, members)) in groups.into_iter().enumerate() {
                 let mut trajectories = Vec::with_capacity(members.len());
-                for (member, line) in members.into_iter().enumerate() {
+                for (member, (index, line)) in members.into_iter().enumerate() {
                     let number = tasks.len();
                     let task = *tasks.entry(line.trajectory.task.id.clone()).or_insert(number);
-                    found.add(&line, [batch, group, member], task);
+                    found.add((index, &line), [batch, group, member], task);
                     trajectories.push(line.trajectory);
                 }
                 made.groups.push(Group { trajectories });
@@ -85,7 +88,7 @@ impl ScoredTurns {
         found
     }
 
-    fn add(&mut self, line: &TruthLine, [batch, group, member]: [usize; 3], task: usize) {
+    fn add(&mut self, (index, line): (usize, &TruthLine), [batch, group, member]: [usize; 3], task: usize) {
         let count = line.trajectory.turns.len();
         for (turn, truth) in line.truth.iter().enumerate() {
             let Some(truth) = truth else { continue };
@@ -93,6 +96,7 @@ impl ScoredTurns {
                 place: [batch, group, member, turn],
                 task,
                 trajectory: self.trajectories,
+                line: index,
                 success: line.trajectory.success,
                 truth: truth.a_star,
                 error: truth.a_star_error,
@@ -106,6 +110,12 @@ impl ScoredTurns {
         }
         self.trajectories += 1;
         self.solved += usize::from(line.trajectory.success);
+    }
+
+    /// Returns the advantages of the turns, from those of all turns of every trajectory in the order of the data set. `None` if a trajectory or a
+    /// turn has none.
+    pub fn in_order(&self, by_line: &[Vec<f64>]) -> Option<Advantages> {
+        self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
 
     /// `A*` as an estimator would have it that samples `k` continuations from each state: from the first `k` of the first half of
@@ -129,7 +139,8 @@ impl ScoredTurns {
     }
 }
 
-/// The advantages that a method gives the turns, each batch by itself as in training. `seed` is that of methods that draw.
+/// Returns the advantages that a method gives the turns, each batch by itself as in training. `supplies` has what models gave for each batch;
+/// it is empty if the method needs none. `seed` is that of methods that draw.
 ///
 /// # Errors
 /// A field that the method needs and a turn does not have, or a number that is not finite.
@@ -137,11 +148,15 @@ pub fn advantages(
     turns: &ScoredTurns,
     pipeline: &Pipeline,
     embedder: &dyn Embedder,
+    supplies: &[Supplies],
     seed: u64,
 ) -> Result<Advantages, CreditError> {
     let mut tables = Vec::with_capacity(turns.batches.len());
-    for (step, batch) in &turns.batches {
-        let inputs = Inputs::new(batch).at(seed, *step).with_embedder(embedder);
+    for (index, (step, batch)) in turns.batches.iter().enumerate() {
+        let mut inputs = Inputs::new(batch).at(seed, *step).with_embedder(embedder);
+        if let Some(supplies) = supplies.get(index) {
+            inputs = inputs.with_supplies(supplies);
+        }
         tables.push(pipeline.report(&inputs, false)?.advantages);
     }
     Ok(turns
@@ -155,16 +170,16 @@ pub fn advantages(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use turnwise_core::{Task, Trajectory};
     use turnwise_credit::CreditConfig;
     use turnwise_credit::embedding::HashedNgrams;
 
-    use super::super::truth::{tests::source, truth_of_turns};
     use super::*;
+    use crate::truth::{tests::source, truth_of_turns};
 
     /// A trajectory of one reward at its end, with the returns of continuations from each of its states.
-    pub(in crate::benchmark) fn line(
+    pub(crate) fn line(
         (task, group, sample): (&str, usize, usize),
         reward: f64,
         returns: &[&[f64]],
@@ -208,11 +223,16 @@ pub(super) mod tests {
         assert_eq!(places, [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [1, 0, 0, 0]]);
         assert_eq!(turns.turns.iter().map(|turn| turn.task).collect::<Vec<_>>(), [0, 0, 0, 0]);
         assert_eq!(turns.turns.iter().map(|turn| turn.trajectory).collect::<Vec<_>>(), [0, 0, 1, 3]);
+        // The second trajectory of the first group is the third line.
+        assert_eq!(turns.turns.iter().map(|turn| turn.line).collect::<Vec<_>>(), [0, 0, 2, 3]);
         let grpo = Pipeline::from_config(&CreditConfig::default()).unwrap();
-        let found = advantages(&turns, &grpo, &HashedNgrams::default(), 0).unwrap();
+        let found = advantages(&turns, &grpo, &HashedNgrams::default(), &[], 0).unwrap();
         // Returns 1 and 0: half the root of two each way; a group of one has nothing to compare with.
         assert!((found[0] - 0.5_f64.sqrt()).abs() < 1e-5 && found[0] == found[1], "{found:?}");
         assert_eq!((found[2], found[3]), (-found[0], 0.0));
+        let by_line = [vec![1.0, 2.0], vec![3.0], vec![4.0], vec![5.0]];
+        assert_eq!(turns.in_order(&by_line), Some(vec![1.0, 2.0, 4.0, 5.0]));
+        assert_eq!(turns.in_order(&by_line[..3]), None);
     }
 
     #[test]

@@ -131,7 +131,7 @@ mod tests {
         let ranking = (Ranking::new(&X), Ranking::new(&Y));
         let rho = |weights: [f64; 6]| spearman(&ranking.0, &ranking.1, |index| weights[index]).unwrap();
         let [plain, repeated] = [[1.0; 6], [2.0, 0.0, 1.0, 3.0, 1.0, 1.0]];
-        let golden: Value = serde_json::from_str(include_str!("../../tests/golden/benchmark.json")).unwrap();
+        let golden: Value = serde_json::from_str(include_str!("../tests/golden/benchmark.json")).unwrap();
         let golden: Vec<f64> = serde_json::from_value(golden["correlations"].clone()).unwrap();
         close(sums(plain).pearson().unwrap(), golden[0]);
         close(rho(plain), golden[1]);

@@ -42,6 +42,11 @@ def reliability(first, second):
     return 2 * r / (1 + r)
 
 
+def rank_reliability(first, second):
+    r = stats.spearmanr(first, second).statistic
+    return 2 * r / (1 + r)
+
+
 rel = reliability(h[:, 0], h[:, 1])
 rel_within = reliability(within(h[:, 0]), within(h[:, 1]))
 r, r_within = np.corrcoef(x, y)[0, 1], np.corrcoef(within(x), within(y))[0, 1]
@@ -71,6 +76,9 @@ golden = dict(
     within=r_within,
     within_corrected=r_within / np.sqrt(rel_within),
     within_spearman=stats.spearmanr(within(x), within(y)).statistic,
+    spearman_corrected=stats.spearmanr(x, y).statistic / np.sqrt(rank_reliability(h[:, 0], h[:, 1])),
+    within_spearman_corrected=stats.spearmanr(within(x), within(y)).statistic
+    / np.sqrt(rank_reliability(within(h[:, 0]), within(h[:, 1]))),
     signs=right[clear].mean(),
     signed_turns=int(clear.sum()),
     slope=stats.linregress(x, y).slope,

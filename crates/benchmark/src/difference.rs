@@ -1,0 +1,133 @@
+//! One method's score less another's on the same turns.
+//!
+//! All methods are scored on the same tasks, so that what makes a task hard for one makes it hard for the other. Tasks are drawn for both
+//! at once, and the interval of the difference is often far narrower than those of the two scores. A correlation that does not exist counts
+//! as 0: advantages that are the same for all turns of a trajectory (GRPO) have no credit within trajectories.
+
+use serde::Serialize;
+
+use crate::bootstrap::Estimate;
+use crate::score::{Compared, ScoreSettings, estimate};
+
+/// A method's scores less a baseline's. None where a number exists for neither.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// The method's name.
+    pub name: String,
+    /// The baseline's name.
+    pub baseline: String,
+    /// Of Pearson's correlation over all turns.
+    pub pearson: Option<Estimate>,
+    /// The same without the noise of the truth.
+    pub pearson_corrected: Option<Estimate>,
+    /// Of Pearson's correlation within trajectories.
+    pub within: Option<Estimate>,
+    /// The same without the noise of the truth.
+    pub within_corrected: Option<Estimate>,
+    /// Of the share of right signs.
+    pub signs: Option<Estimate>,
+}
+
+impl Difference {
+    /// Computes the differences of two methods on the same turns.
+    pub fn new(
+        (name, method): (&str, &Compared),
+        (baseline, base): (&str, &Compared),
+        settings: &ScoreSettings,
+    ) -> Self {
+        let of = |statistic: fn(&Compared, &[usize]) -> Option<f64>| {
+            estimate(settings, method.tasks(), |tasks| less(statistic(method, tasks), statistic(base, tasks)))
+        };
+        Self {
+            name: name.to_owned(),
+            baseline: baseline.to_owned(),
+            pearson: of(Compared::pearson),
+            pearson_corrected: of(Compared::pearson_corrected),
+            within: of(Compared::within),
+            within_corrected: of(Compared::within_corrected),
+            signs: of(Compared::signs),
+        }
+    }
+}
+
+/// Returns the difference of two numbers of which one that does not exist counts as 0; `None` if neither exists.
+pub fn less(number: Option<f64>, baseline: Option<f64>) -> Option<f64> {
+    match (number, baseline) {
+        (None, None) => None,
+        (number, baseline) => Some(number.unwrap_or(0.0) - baseline.unwrap_or(0.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::score::Against;
+    use crate::turns::{ScoredTurn, ScoredTurns};
+
+    /// Tasks of four turns whose credit is harder to see from task to task, with two methods that are both worse where it is.
+    fn turns() -> (ScoredTurns, Vec<f64>, Vec<f64>) {
+        let mut turns = ScoredTurns { tasks: 8, trajectories: 8, ..ScoredTurns::default() };
+        let (mut better, mut worse) = (Vec::new(), Vec::new());
+        for task in 0..8 {
+            for (place, truth) in [-0.3, 0.1, 0.4, -0.2].into_iter().enumerate() {
+                let disturbance = [0.5, -0.5, 0.5, -0.5][place] * f64::from(task) * 0.2;
+                turns.turns.push(ScoredTurn {
+                    place: [0, task as usize, 0, place],
+                    task: task as usize,
+                    trajectory: task as usize,
+                    truth,
+                    error: 0.05,
+                    halves: [truth + 0.02, truth - 0.02],
+                    ..ScoredTurn::default()
+                });
+                better.push(truth + disturbance);
+                worse.push(truth + 1.4 * disturbance);
+            }
+        }
+        (turns, better, worse)
+    }
+
+    #[test]
+    fn a_paired_difference_is_surer_than_the_two_scores() {
+        let (turns, better, worse) = turns();
+        let settings = ScoreSettings::default();
+        let of = |advantages: &[f64]| Compared::new(&turns, advantages, Against::All, &settings);
+        let (better, worse) = (of(&better), of(&worse));
+        let found = Difference::new(("better", &better), ("worse", &worse), &settings);
+        let width = |estimate: Option<Estimate>| {
+            let interval = estimate.unwrap().interval.unwrap();
+            interval.high - interval.low
+        };
+        let all: Vec<usize> = (0..8).collect();
+        let expected = better.pearson(&all).unwrap() - worse.pearson(&all).unwrap();
+        let difference = found.pearson.unwrap();
+        assert!((difference.value - expected).abs() < 1e-12 && expected > 0.0);
+        assert!(difference.interval.unwrap().low > 0.0, "{difference:?}");
+        let alone = |compared: &Compared| estimate(&settings, 8, |tasks| compared.pearson(tasks));
+        let unpaired = width(alone(&better)) + width(alone(&worse));
+        assert!(width(found.pearson) < 0.5 * unpaired, "{difference:?} {unpaired}");
+        // The other way round the sign is the other one; of itself a method differs in nothing.
+        let back = Difference::new(("worse", &worse), ("better", &better), &settings);
+        assert!((back.pearson.unwrap().value + expected).abs() < 1e-12);
+        let itself = Difference::new(("worse", &worse), ("worse", &worse), &settings);
+        let nothing = itself.within_corrected.unwrap();
+        assert_eq!(
+            (nothing.value, nothing.interval.unwrap().low, nothing.interval.unwrap().high),
+            (0.0, 0.0, 0.0)
+        );
+    }
+
+    #[test]
+    fn credit_that_does_not_exist_counts_as_none() {
+        let (turns, better, _) = turns();
+        let settings = ScoreSettings::default();
+        let outcome: Vec<f64> = turns.turns.iter().map(|turn| turn.task as f64).collect();
+        let of = |advantages: &[f64]| Compared::new(&turns, advantages, Against::All, &settings);
+        let (method, flat) = (of(&better), of(&outcome));
+        let found = Difference::new(("m", &method), ("outcome", &flat), &settings);
+        let all: Vec<usize> = (0..8).collect();
+        assert_eq!(flat.within(&all), None);
+        assert_eq!(found.within.map(|estimate| estimate.value), method.within(&all));
+        assert_eq!(Difference::new(("outcome", &flat), ("outcome", &flat), &settings).within, None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Another method's advantages and the true ones, beside those of a step.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use turnwise_core::{Batch, Group, Trajectory};
+use turnwise_eval::benchmark::{TruthLine, TurnTruth, read_truth};
+
+use super::step::{Beside, Shown, Step, TRUTH};
+
+/// The true advantages of a step, `[group][trajectory][turn]`.
+pub(super) type Truth = Vec<Vec<Vec<Option<TurnTruth>>>>;
+
+/// Returns the lines of a file of `turnwise benchmark credit`; `None` of any other file.
+///
+/// # Errors
+/// The first line has a truth, and a later one cannot be read.
+pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
+    // Whoever reads this file next says why it cannot be read.
+    let Ok(file) = turnwise_files::open(path) else { return Ok(None) };
+    let Some(Ok(first)) = turnwise_files::lines(file).next() else { return Ok(None) };
+    if serde_json::from_str::<TruthLine>(&first).is_err() {
+        return Ok(None);
+    }
+    Ok(Some(read_truth(path)?))
+}
+
+/// Returns the trajectories of a step by group, in order of the groups' indices, and their truth.
+pub(super) fn grouped(lines: Vec<TruthLine>) -> (Batch, Truth) {
+    let mut groups: BTreeMap<usize, (Vec<Trajectory>, Vec<Vec<Option<TurnTruth>>>)> = BTreeMap::new();
+    for line in lines {
+        let (trajectories, truth) = groups.entry(line.trajectory.group).or_default();
+        trajectories.push(line.trajectory);
+        truth.push(line.truth);
+    }
+    let (trajectories, truth): (Vec<_>, Vec<_>) = groups.into_values().unzip();
+    let groups = trajectories.into_iter().map(|trajectories| Group { trajectories }).collect();
+    (Batch { groups }, truth)
+}
+
+/// Shows the advantages of another step, which has the same trajectories.
+pub(super) fn add_method(step: &mut Step, other: Step, name: &str) {
+    let others = other.groups.into_iter().flatten();
+    for (shown, other) in step.groups.iter_mut().flatten().zip(others) {
+        let turns = shown.trajectory.turns.len();
+        let values = (0..turns).map(|turn| other.advantage(turn)).collect();
+        shown.beside.push(Beside { name: name.to_owned(), values, errors: None });
+    }
+}
+
+/// Shows the true advantages.
+pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
+    for (shown, turns) in step.groups.iter_mut().flatten().zip(truth.iter().flatten()) {
+        let of = |number: fn(&TurnTruth) -> f64| turns.iter().map(move |turn| turn.as_ref().map(number));
+        shown.beside.push(Beside {
+            name: TRUTH.into(),
+            values: of(|turn| turn.a_star).collect(),
+            errors: Some(of(|turn| turn.a_star_error).map(Option::unwrap_or_default).collect()),
+        });
+    }
+}
+
+/// Largest absolute number of each column of a group: the advantages, then those beside them.
+pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
+    let columns = shown.first().map_or(0, |shown| shown.beside.len());
+    let most = |of: &dyn Fn(&Shown) -> Vec<f64>| {
+        shown.iter().flat_map(of).fold(0.0_f64, |most, value| value.abs().max(most))
+    };
+    let first = most(&|shown| shown.advantages.iter().flatten().copied().collect());
+    let others = (0..columns)
+        .map(|column| most(&|shown| shown.beside[column].values.iter().flatten().copied().collect()));
+    std::iter::once(first).chain(others).collect()
+}
+
+/// Returns how much more credit the method beside the first one gives a turn, each over its largest number of the group; `None` without
+/// another method.
+pub(super) fn difference(shown: &Shown, turn: usize, most: &[f64]) -> Option<f64> {
+    let (column, other) = shown.beside.iter().enumerate().find(|(_, beside)| beside.name != TRUTH)?;
+    let share = |value: f64, most: f64| if most > 0.0 { value / most } else { 0.0 };
+    let (first, second) = (most.first()?, most.get(column + 1)?);
+    Some(share(other.value(turn)?, *second) - share(shown.advantage(turn)?, *first))
+}

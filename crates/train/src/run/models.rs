@@ -1,0 +1,106 @@
+//! The models of a checkpoint, read only: inputs of credit for trajectories that are there already.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use turnwise_core::{Batch, PerToken, PerTurn};
+use turnwise_credit::{Provider, ScoreRequest};
+use turnwise_decompose::turnrd::TurnRd;
+use turnwise_policy::Policy;
+use turnwise_policy::run_folder::enclosing_run;
+use turnwise_text::Tokenizer;
+
+use crate::TrainError;
+use crate::config::{Config, DecomposerConfig};
+use crate::learners::critic::RunCritic;
+use crate::learners::decomposer::{hidden_states, round_folder, turnrd_credits};
+use crate::learners::policy::{NativePolicy, PolicyLearner as _};
+use crate::learners::provider::ModelProvider;
+use crate::record::checkpoint::Checkpoint;
+use crate::record::directory::{Phase, Position, RunDirectory};
+use crate::record::observer::NoopObserver;
+use crate::run::start::critic_of;
+
+/// The policy of a checkpoint, and its critic and TurnRD if the run trained them. Nothing of the run is changed.
+pub struct RunModels {
+    policy: NativePolicy,
+    tokenizer: Arc<Tokenizer>,
+    critic: Option<RunCritic>,
+    turnrd: Option<(TurnRd, usize)>,
+    checkpoint: String,
+}
+
+impl RunModels {
+    /// Loads the models of a checkpoint of a run with this config; `folder` is its policy (`checkpoints/step-000012/policy`).
+    ///
+    /// # Errors
+    /// Fails if the folder is in no run, or on files that do not fit the config.
+    pub fn load(config: &Config, folder: &Path) -> Result<Self, TrainError> {
+        let place = folder.parent().and_then(|path| {
+            let position: Position = path.file_name()?.to_str()?.parse().ok()?;
+            Some(Checkpoint { path: path.to_owned(), position })
+        });
+        let (Some(run), Some(checkpoint)) = (enclosing_run(folder), place) else {
+            let reason = "is no checkpoint of a run, and only runs have critics and decomposers";
+            return Err(TrainError::Config { origin: folder.display().to_string(), reason: reason.into() });
+        };
+        let directory = RunDirectory::open(&run)?;
+        let Policy { weights, tokenizer } = Policy::load(folder)?;
+        let policy = NativePolicy::new(config, Phase::Rl, weights, Arc::clone(&tokenizer), None)?;
+        let critic = critic_of(config, &directory, &checkpoint, policy.weights())?;
+        let turnrd = match &config.decomposer {
+            DecomposerConfig::Turnrd(settings) => {
+                let round = settings.round_of(checkpoint.position.rl_step());
+                let network = || TurnRd::load(&round_folder(&directory.root().join("turnrd"), round));
+                // Before the end of the first round the network is as it was made.
+                (round > 0).then(network).transpose()?.map(|network| (network, settings.pool_tokens))
+            }
+            _ => None,
+        };
+        let checkpoint = checkpoint.path.display().to_string();
+        Ok(Self { policy, tokenizer, critic, turnrd, checkpoint })
+    }
+
+    fn missing(&self, what: &str) -> TrainError {
+        TrainError::Config {
+            origin: self.checkpoint.clone(),
+            reason: format!("has no {what}, and the method needs it"),
+        }
+    }
+}
+
+impl Provider for RunModels {
+    type Error = TrainError;
+
+    fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {
+        match &mut self.critic {
+            Some(critic) => critic.values(batch),
+            None => Err(self.missing("critic")),
+        }
+    }
+
+    fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, TrainError> {
+        match &self.turnrd {
+            Some((network, tokens)) => {
+                turnrd_credits(batch, network, *tokens, &mut self.policy, &self.tokenizer)
+            }
+            None => Err(self.missing("trained TurnRD")),
+        }
+    }
+
+    fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, TrainError> {
+        hidden_states(batch, most_tokens, &mut self.policy, &self.tokenizer)
+    }
+
+    fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, TrainError> {
+        let mut provider = ModelProvider {
+            critic: None,
+            decomposer: None,
+            policy: &mut self.policy,
+            tokenizer: &self.tokenizer,
+            observer: &mut NoopObserver,
+            step: 0,
+        };
+        provider.scores(batch, requests)
+    }
+}
