@@ -19,7 +19,7 @@ pub(crate) fn registry() -> Registry {
     registries().worlds
 }
 
-/// Returns the environments of this project; with the feature `remote` those of servers, too.
+/// Returns the environments of this project; with the feature `remote` those of servers, with `serve` agents, too.
 pub(crate) fn builtin() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
         turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())
@@ -27,6 +27,8 @@ pub(crate) fn builtin() -> Registry {
     let worlds = Registry::builtin().with(search.with_retrievers(Arc::new(retriever)));
     #[cfg(feature = "remote")]
     let worlds = turnwise_remote::environments::with_environments(worlds);
+    #[cfg(feature = "serve")]
+    let worlds = turnwise_agent::with_agents(worlds);
     worlds
 }
 
@@ -104,6 +106,20 @@ mod tests {
         let error =
             load(&ConfigSource { overrides: wrong, ..ConfigSource::default() }).unwrap_err().to_string();
         assert!(error.contains("env.urls"), "{error}");
+    }
+
+    #[cfg(feature = "serve")]
+    #[test]
+    fn configs_of_agents_are_sound() {
+        for name in ["goods", "guess"] {
+            let file = format!("{}/../../examples/agents/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+            let config = load(&ConfigSource { files: vec![file.into()], ..ConfigSource::default() }).unwrap();
+            assert_eq!(config.env.kind, "agent");
+        }
+        let wrong = vec!["env.kind=\"agent\"".to_owned(), "env.reuse=true".to_owned()];
+        let error =
+            load(&ConfigSource { overrides: wrong, ..ConfigSource::default() }).unwrap_err().to_string();
+        assert!(error.contains("env.command") && error.contains("env.tasks"), "{error}");
     }
 
     #[test]

@@ -73,9 +73,10 @@ impl Registry {
     /// Fails if there is no such kind; the error has the nearest name.
     pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
         self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
-            if REMOTE.contains(&name) {
+            let feature = REMOTE.contains(&name).then_some("remote").or((name == "agent").then_some("serve"));
+            if let Some(feature) = feature {
                 let reason = format!(
-                    "the world `{name}` needs a program with servers: cargo build --release --features remote"
+                    "the world `{name}` needs a program with the feature: cargo build --release --features {feature}"
                 );
                 return SettingsError(vec![Problem::new("kind", reason)]);
             }
@@ -293,6 +294,7 @@ mod tests {
             ("alfworld", "expert.search_order = \"lightly\"", "expert.search_order"),
             ("webship", "", "did you mean `webshop`?"),
             ("openenv", "", "--features remote"),
+            ("agent", "", "--features serve"),
         ] {
             let error = resolve(kind, text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates of the workspace that a crate may depend on.
-const MAY_USE: [(&str, &[&str]); 20] = [
+const MAY_USE: [(&str, &[&str]); 21] = [
     ("core", &[]),
     ("files", &[]),
     ("settings", &[]),
@@ -28,6 +28,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("retrieval-service", &["core", "settings", "retrieval", "text", "model"]),
     ("policy", &["text", "model"]),
     ("serve", &["core", "env", "text", "model", "policy"]),
+    ("agent", &["core", "settings", "env", "serve"]),
     (
         "train",
         &[
@@ -84,6 +85,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
             "remote",
             "eval",
             "serve",
+            "agent",
         ],
     ),
 ];

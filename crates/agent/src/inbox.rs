@@ -1,0 +1,399 @@
+//! One episode between its agent and the policy: requests that wait, their answers, retries and reports.
+//!
+//! Requests that come at once (threads, sub-agents) wait in a queue and are answered one after the other, in the order in which they
+//! came. A client repeats a request if its connection broke or it waited too long. Such a retry gets the answer of the first, without
+//! another turn. A retry is known by the same `Idempotency-Key`, or by the same body and a retry count above 0
+//! (`x-stainless-retry-count`, which OpenAI's clients send); for a client that sends neither, by the same body. So an agent that asks
+//! the same question several times for several answers gets them from OpenAI's clients.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use turnwise_core::{ChatMessage, Conversation, Reply, Tool};
+
+use crate::joining::{Answered, continued};
+use crate::rewards::{Report, Rewards, report_of_line};
+
+/// A request for the next message of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// All messages.
+    pub messages: Vec<ChatMessage>,
+    /// Functions that the answer may call.
+    pub tools: Vec<Tool>,
+    /// Name of the agent that asks.
+    pub agent: String,
+    /// Maximum tokens of the answer.
+    pub max_tokens: Option<usize>,
+    /// Strings that end the answer.
+    pub stop: Vec<String>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Id of the completion, by which a reward can name it.
+    pub id: String,
+    /// The reply.
+    pub reply: Reply,
+}
+
+/// Whoever waits for an answer.
+pub trait Client: Send {
+    /// True if nobody waits any more.
+    fn is_gone(&self) -> bool;
+
+    /// Takes the answer; `None` if the episode ended without one.
+    fn finish(self: Box<Self>, answer: Option<&Answer>);
+}
+
+/// Identifies requests of which one repeats the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryMark {
+    /// The idempotency key, or the digest of the body.
+    pub digest: String,
+    /// True if an equal digest makes it a retry.
+    pub may_repeat: bool,
+}
+
+struct Pending {
+    asked: Asked,
+    mark: RetryMark,
+    clients: Vec<Box<dyn Client>>,
+}
+
+impl Pending {
+    /// True if somebody still waits for the answer.
+    fn is_wanted(&self) -> bool {
+        self.clients.iter().any(|client| !client.is_gone())
+    }
+}
+
+/// What an episode waits for.
+#[derive(Debug)]
+pub enum Event {
+    /// The agent asks.
+    Request(Box<Conversation>),
+    /// The agent wrote its last line.
+    Finished,
+    /// The agent's output ended.
+    Exited,
+    /// Nothing in time.
+    Timeout,
+}
+
+#[derive(Default)]
+struct State {
+    open: bool,
+    pending: VecDeque<Pending>,
+    current: Option<Pending>,
+    answered: Vec<Answered>,
+    /// Marks and answers, by turn.
+    answers: Vec<(RetryMark, Answer)>,
+    rewards: Rewards,
+    finished: bool,
+    exited: bool,
+    last_line: String,
+    /// The report that the last line is, or the one that ended the episode.
+    last_report: Option<Report>,
+}
+
+/// The requests and reports of one program, an episode at a time.
+pub struct Inbox {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The last line ends an episode, and the program goes on with another.
+    reused: bool,
+}
+
+/// Start of the ids of completions.
+const ID: &str = "chatcmpl-";
+
+impl Inbox {
+    /// Creates an inbox without an episode. `reused`: a report on a line of its own ends an episode, and not the program's end.
+    pub fn new(reused: bool) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), reused }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts an episode.
+    pub fn begin(&self) {
+        *self.lock() = State { open: true, ..State::default() };
+    }
+
+    /// Ends the episode; requests that wait are told so.
+    pub fn end(&self) {
+        let mut state = self.lock();
+        let ended = std::mem::take(&mut *state);
+        state.exited = ended.exited;
+        drop(state);
+        for client in ended.current.into_iter().chain(ended.pending).flat_map(|pending| pending.clients) {
+            client.finish(None);
+        }
+    }
+
+    /// Takes a request, whose client gets the answer.
+    pub fn submit(&self, asked: Asked, mark: RetryMark, client: Box<dyn Client>) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if !state.open {
+            return client.finish(None);
+        }
+        let repeats = |earlier: &RetryMark| mark.may_repeat && earlier.digest == mark.digest;
+        let mut waiting = state.current.iter_mut().chain(&mut state.pending);
+        if let Some(first) = waiting.find(|pending| repeats(&pending.mark)) {
+            first.clients.push(client);
+        } else if let Some((_, answer)) = state.answers.iter().rev().find(|(earlier, _)| repeats(earlier)) {
+            client.finish(Some(answer));
+        } else {
+            state.pending.push_back(Pending { asked, mark, clients: vec![client] });
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes a report of the agent.
+    ///
+    /// # Errors
+    /// The episode has ended, or the report cannot be used.
+    pub fn report(&self, report: Report, source: &'static str) -> Result<(), String> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if !state.open {
+            return Err("the episode has ended".into());
+        }
+        let answers = &state.answers;
+        let turn_of = |id: &str| answers.iter().position(|(_, answer)| answer.id == id);
+        state.rewards.add(report, source, turn_of)
+    }
+
+    /// Takes a line of the program's output.
+    pub fn line(&self, line: &str) {
+        let line = line.trim();
+        let mut state = self.lock();
+        // What a program prints between episodes belongs to none.
+        if line.is_empty() || !state.open || state.finished {
+            return;
+        }
+        line.clone_into(&mut state.last_line);
+        state.last_report = report_of_line(line);
+        if self.reused && state.last_report.is_some() {
+            state.finished = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Says that the program's output has ended.
+    pub fn exited(&self) {
+        self.lock().exited = true;
+        self.changed.notify_all();
+    }
+
+    /// Gives the reply to the current request.
+    pub fn answer(&self, reply: &Reply) {
+        let mut state = self.lock();
+        let Some(current) = state.current.take() else { return };
+        let answer = Answer { id: format!("{ID}{}", state.answers.len()), reply: reply.clone() };
+        for client in current.clients {
+            client.finish(Some(&answer));
+        }
+        state.answers.push((current.mark, answer));
+        let Asked { messages, tools, agent, .. } = current.asked;
+        let given = ChatMessage {
+            calls: reply.calls.clone(),
+            ..ChatMessage::new("assistant", reply.content.clone())
+        };
+        state.answered.push(Answered { messages, tools, reply: given, agent });
+    }
+
+    /// Waits for the agent, until `deadline` at the latest. `has_ended` is asked now and then: a program that has ended may have left
+    /// its output open.
+    pub fn wait(&self, deadline: Instant, mut has_ended: impl FnMut() -> bool) -> Event {
+        const LOOK: Duration = Duration::from_millis(200);
+        // For what a program wrote just before its end.
+        const GRACE: Duration = Duration::from_secs(1);
+        let mut ended: Option<Instant> = None;
+        let mut state = self.lock();
+        loop {
+            if state.finished {
+                return Event::Finished;
+            }
+            while let Some(next) = state.pending.pop_front() {
+                // One whose client has gone is not worth a turn; a client that repeats it asks anew.
+                if next.is_wanted() {
+                    let asked = conversation(&state.answered, &next.asked);
+                    state.current = Some(next);
+                    return Event::Request(Box::new(asked));
+                }
+            }
+            if state.exited {
+                return Event::Exited;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Event::Timeout;
+            }
+            state =
+                self.changed.wait_timeout(state, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+            if !state.exited {
+                drop(state);
+                if ended.is_none() && has_ended() {
+                    ended = Some(Instant::now());
+                }
+                state = self.lock();
+                state.exited |= ended.is_some_and(|ended| ended.elapsed() >= GRACE);
+            }
+        }
+    }
+
+    /// Returns the reports of the episode, that of the last line among them, and the last line itself.
+    ///
+    /// # Errors
+    /// The last line's report cannot be used.
+    pub fn outcome(&self) -> Result<(Rewards, String), String> {
+        let mut state = self.lock();
+        if let Some(report) = state.last_report.take() {
+            let answers: Vec<String> = state.answers.iter().map(|(_, answer)| answer.id.clone()).collect();
+            state
+                .rewards
+                .add(report, "last line", |id| answers.iter().position(|known| known == id))
+                .map_err(|reason| format!("its last line: {reason}"))?;
+        }
+        Ok((state.rewards.clone(), state.last_line.clone()))
+    }
+
+    /// Returns the names of the agents that were answered, by turn.
+    pub fn agents(&self) -> Vec<String> {
+        self.lock().answered.iter().map(|answered| answered.agent.clone()).collect()
+    }
+}
+
+fn conversation(answered: &[Answered], asked: &Asked) -> Conversation {
+    let Asked { messages, tools, agent, max_tokens, stop } = asked.clone();
+    let continues = continued(answered, &messages, &tools);
+    Conversation { messages, tools, continues, agent, max_tokens, stop }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use turnwise_core::FinishReason;
+
+    use super::*;
+
+    fn ask(text: &str) -> Asked {
+        Asked { messages: vec![ChatMessage::new("user", text)], ..Asked::default() }
+    }
+
+    /// The answers that a client got, and whether it is still there.
+    #[derive(Clone, Default)]
+    struct Waiting(Arc<Mutex<Option<Option<Answer>>>>, Arc<AtomicBool>);
+
+    impl Client for Waiting {
+        fn is_gone(&self) -> bool {
+            self.1.load(Ordering::Relaxed)
+        }
+
+        fn finish(self: Box<Self>, answer: Option<&Answer>) {
+            *self.0.lock().unwrap() = Some(answer.cloned());
+        }
+    }
+
+    impl Waiting {
+        /// The answer; `None` where it was told that the episode has ended.
+        fn answer(&self) -> Option<String> {
+            self.0.lock().unwrap().clone().expect("it waits").map(|answer| answer.reply.content)
+        }
+    }
+
+    fn submit(inbox: &Inbox, text: &str, mark: RetryMark) -> Waiting {
+        let waiting = Waiting::default();
+        inbox.submit(ask(text), mark, Box::new(waiting.clone()));
+        waiting
+    }
+
+    fn mark(digest: &str, may_repeat: bool) -> RetryMark {
+        RetryMark { digest: digest.into(), may_repeat }
+    }
+
+    fn reply(text: &str) -> Reply {
+        Reply {
+            content: text.into(),
+            calls: Vec::new(),
+            finish: FinishReason::Stop,
+            prompt_tokens: 1,
+            response_tokens: 1,
+        }
+    }
+
+    fn next(inbox: &Inbox) -> Option<String> {
+        match inbox.wait(Instant::now() + Duration::from_millis(20), || false) {
+            Event::Request(asked) => Some(asked.messages.last().unwrap().content.clone()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_retry_gets_the_answer_of_the_first_and_no_turn() {
+        let inbox = Inbox::new(false);
+        inbox.begin();
+        let first = submit(&inbox, "a", mark("x", false));
+        // While it waits, while it is answered, and afterwards.
+        let waiting = submit(&inbox, "a", mark("x", true));
+        assert_eq!(next(&inbox).as_deref(), Some("a"));
+        let running = submit(&inbox, "a", mark("x", true));
+        inbox.answer(&reply("b"));
+        let late = submit(&inbox, "a", mark("x", true));
+        for answer in [first, waiting, running, late] {
+            assert_eq!(answer.answer().as_deref(), Some("b"));
+        }
+        assert_eq!((next(&inbox), inbox.agents().len()), (None, 1));
+        // The same question that is no retry is a turn of its own.
+        let again = submit(&inbox, "a", mark("x", false));
+        assert_eq!(next(&inbox).as_deref(), Some("a"));
+        inbox.answer(&reply("c"));
+        assert_eq!(again.answer().as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn requests_that_come_at_once_are_answered_in_turn_and_those_of_nobody_are_left_out() {
+        let inbox = Inbox::new(false);
+        inbox.begin();
+        let one = submit(&inbox, "one", mark("1", true));
+        submit(&inbox, "gone", mark("g", true)).1.store(true, Ordering::Relaxed);
+        let two = submit(&inbox, "two", mark("2", true));
+        assert_eq!(next(&inbox).as_deref(), Some("one"));
+        inbox.answer(&reply("1"));
+        assert_eq!(next(&inbox).as_deref(), Some("two"));
+        inbox.end();
+        assert_eq!(one.answer().as_deref(), Some("1"));
+        assert_eq!(two.answer(), None);
+        assert_eq!(submit(&inbox, "late", mark("3", true)).answer(), None);
+        assert!(inbox.report(Report::default(), "posted").is_err());
+    }
+
+    #[test]
+    fn an_episode_ends_with_a_report_or_with_the_output() {
+        let inbox = Inbox::new(true);
+        inbox.begin();
+        inbox.line("loading");
+        assert_eq!(next(&inbox), None);
+        inbox.line(r#"{"reward": 1}"#);
+        let soon = || Instant::now() + Duration::from_millis(20);
+        assert!(matches!(inbox.wait(soon(), || false), Event::Finished));
+        assert_eq!(inbox.outcome().unwrap().0.total(), 1.0);
+        // The next episode starts without it. A number among a program's words ends an episode only if the program ends with it.
+        let inbox = Inbox::new(false);
+        inbox.begin();
+        inbox.line("0.25");
+        assert!(matches!(inbox.wait(soon(), || false), Event::Timeout));
+        inbox.exited();
+        assert!(matches!(inbox.wait(soon(), || false), Event::Exited));
+        assert_eq!(inbox.outcome().unwrap().0.total(), 0.25);
+    }
+}

@@ -1,0 +1,38 @@
+//! Agents of the user's own as an environment: `env.kind = "agent"`.
+//!
+//! An agent is any program that uses an OpenAI-compatible endpoint. For each episode it gets a task, a base URL and an API key that
+//! names the episode. Each of its requests for a chat completion is a turn: the observation is the request, the action the reply.
+//! A task's reward is what the program reports at its end, or posts to `/v1/reward`.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`joining`] | the earlier turn whose response a request goes on from |
+//! | [`rewards`] | reports of an agent, and the turns that get their rewards |
+//! | [`inbox`] | one episode: its requests, answers, retries and reports |
+//! | [`gateway`] | the endpoint in front of all episodes |
+//! | [`program`] | the agent's process |
+//! | [`world`] | the environment and its settings |
+
+pub mod gateway;
+pub mod inbox;
+pub mod joining;
+pub mod program;
+pub mod rewards;
+pub mod world;
+
+use turnwise_env::registry::Registry;
+
+/// Returns the same registry with the kind `agent`.
+///
+/// ```
+/// use turnwise_agent::with_agents;
+/// use turnwise_env::registry::Registry;
+///
+/// let worlds = with_agents(Registry::builtin());
+/// assert!(worlds.kind("agent")?.summary().contains("OpenAI"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn with_agents(registry: Registry) -> Registry {
+    registry.with(world::AgentKind)
+}

@@ -1,0 +1,140 @@
+//! The agent's process: its start, what it writes, and its end with everything that it started.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use turnwise_env::process::group::Group;
+
+use crate::inbox::Inbox;
+
+/// Characters of stderr that are kept.
+const STDERR: usize = 4096;
+
+/// How an agent is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramSettings {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The folder it runs in.
+    pub directory: Option<PathBuf>,
+    /// It plays one episode after the other.
+    pub reused: bool,
+}
+
+/// A running agent.
+pub struct Program {
+    group: Group,
+    stdin: Option<ChildStdin>,
+    stderr: Arc<Mutex<VecDeque<u8>>>,
+    /// Its requests and reports.
+    pub inbox: Arc<Inbox>,
+}
+
+impl Program {
+    /// Starts an agent with these environment variables.
+    ///
+    /// # Errors
+    /// Returns the reason, with the command.
+    pub fn start(
+        settings: &ProgramSettings,
+        inbox: Arc<Inbox>,
+        variables: &[(&str, &str)],
+    ) -> Result<Self, String> {
+        let line = settings.command.join(" ");
+        let failed = |reason: &dyn std::fmt::Display| format!("env.command: cannot start `{line}`: {reason}");
+        let Some((name, arguments)) = settings.command.split_first() else {
+            return Err(failed(&"the command is empty; give the program and its arguments"));
+        };
+        let mut command = Command::new(name);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(variables.iter().copied());
+        if let Some(directory) = &settings.directory {
+            command.current_dir(directory);
+        }
+        let mut group = Group::spawn(&mut command).map_err(|error| failed(&error))?;
+        let (stdin, Some(stdout), Some(mut errors)) = group.take_pipes() else {
+            return Err(failed(&"its output is not connected"));
+        };
+        let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        let read_lines = {
+            let inbox = Arc::clone(&inbox);
+            move || {
+                let mut stdout = BufReader::new(stdout);
+                let mut line = Vec::new();
+                // A line that is no text is read all the same: it may be what a library prints.
+                while matches!(stdout.read_until(b'\n', &mut line), Ok(1..)) {
+                    inbox.line(&String::from_utf8_lossy(&line));
+                    line.clear();
+                }
+                inbox.exited();
+            }
+        };
+        let keep_errors = {
+            let stderr = Arc::clone(&stderr);
+            move || {
+                let mut piece = [0; 1024];
+                while let Ok(length @ 1..) = errors.read(&mut piece) {
+                    let mut kept = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+                    kept.extend(&piece[..length]);
+                    let surplus = kept.len().saturating_sub(STDERR);
+                    kept.drain(..surplus);
+                }
+            }
+        };
+        let threads: [Box<dyn FnOnce() + Send>; 2] = [Box::new(read_lines), Box::new(keep_errors)];
+        for thread in threads {
+            std::thread::Builder::new()
+                .name("agent".to_owned())
+                .spawn(thread)
+                .map_err(|error| failed(&error))?;
+        }
+        Ok(Self { group, stdin, stderr, inbox })
+    }
+
+    /// Sends the program an episode, as a line. One that plays a single episode gets the end of its input after it.
+    pub fn send(&mut self, episode: &str, last: bool) {
+        if let Some(stdin) = &mut self.stdin {
+            // A program that does not read its input has the same in its environment.
+            let _ = writeln!(stdin, "{episode}").and_then(|()| stdin.flush());
+        }
+        if last {
+            self.stdin = None;
+        }
+    }
+
+    /// Returns true if the program has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.group.has_ended()
+    }
+
+    /// Waits a moment for the exit of a program whose output has ended; one that goes on is killed. `None` if its exit is not known.
+    pub fn exit(&mut self) -> Option<ExitStatus> {
+        const GRACE: Duration = Duration::from_secs(2);
+        let until = Instant::now() + GRACE;
+        while !self.group.has_ended() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.group.kill();
+        self.group.status()
+    }
+
+    /// Returns the last lines of stderr, to append to a message.
+    pub fn stderr(&self) -> String {
+        // What the program wrote just before its end may not have been read yet.
+        std::thread::sleep(Duration::from_millis(50));
+        let kept: Vec<u8> =
+            self.stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let text = String::from_utf8_lossy(&kept).trim().to_owned();
+        if text.is_empty() { text } else { format!("; the end of its stderr:\n{text}") }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.group.kill();
+    }
+}

@@ -1,0 +1,314 @@
+//! Requests of an agent: how their tokens join, what a trajectory keeps of them, and rewards for earlier turns.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use turnwise_core::{
+    Action, ChatMessage, Completion, Continued, Conversation, EnvError, Environment, FinishReason,
+    MessageCall, Observation, Purpose, RequestId, SampleError, SampleRequest, Sampler, SamplingParams, Seed,
+    Step, Task, TaskSet, Tool, Trajectory, TurnReward,
+};
+use turnwise_env::parse::ActionParser;
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_text::chat::{ChatFormat, ChatSettings, ChatTemplate};
+use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::config::{Layout, Validity};
+use turnwise_train::rollout::pool::EnvCalls;
+use turnwise_train::rollout::{self, Job, RolloutContext};
+
+const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja");
+/// A template that knows no tools.
+const PLAIN: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+const ADD: &str =
+    r#"{"name": "add", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}"#;
+
+/// Makes these requests one after the other.
+struct Agent {
+    requests: Vec<Conversation>,
+    next: usize,
+    replies: Vec<Action>,
+}
+
+impl Agent {
+    fn observation(&mut self) -> Observation {
+        let asked = self.requests[self.next].clone();
+        self.next += 1;
+        let text = asked.messages.last().unwrap().content.clone();
+        Observation { conversation: Some(Box::new(asked)), ..Observation::new(text) }
+    }
+}
+
+impl Environment for Agent {
+    fn reset(&mut self, _: &Task, _: Seed) -> Result<Observation, EnvError> {
+        Ok(self.observation())
+    }
+
+    fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        self.replies.push(action.clone());
+        let Action::Reply(_) = action else { return Err(EnvError::Other("no reply".into())) };
+        if self.next < self.requests.len() {
+            return Ok(Step { observation: self.observation(), understood: true, ..Step::default() });
+        }
+        let given = |turn, reward| TurnReward { turn, reward, rule: format!("rule {turn}") };
+        let rewards = vec![given(0, 0.5), given(self.next - 1, 1.0)];
+        let text = self.replies.iter().map(|reply| format!("{reply:?}")).collect::<Vec<_>>().join("\n");
+        let observation = Observation::new(text);
+        Ok(Step {
+            observation,
+            terminated: true,
+            success: true,
+            understood: true,
+            rewards,
+            ..Step::default()
+        })
+    }
+}
+
+struct Agents(Vec<Conversation>);
+
+impl TaskSet for Agents {
+    fn name(&self) -> &'static str {
+        "agent"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn tasks(&self, _: &str) -> Result<Vec<Task>, EnvError> {
+        Ok(Vec::new())
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(Agent { requests: self.0.clone(), next: 0, replies: Vec::new() }))
+    }
+
+    fn is_instant(&self) -> bool {
+        true
+    }
+}
+
+/// Gives its replies in turn, and keeps the parameters.
+struct Replies<'a>(&'a Tokenizer, Vec<&'a str>, Vec<SampleRequest>, bool);
+
+impl Sampler for Replies<'_> {
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
+        self.2.push(request);
+        self.3 = true;
+        Ok(self.2.len() as RequestId)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        if !std::mem::take(&mut self.3) {
+            return Ok(Vec::new());
+        }
+        let tokens = self.0.encode(self.1.remove(0));
+        let (logprobs, entropies) = (vec![-1.0; tokens.len()], vec![1.0; tokens.len()]);
+        let (request, finish) = (self.2.len() as RequestId, FinishReason::Stop);
+        Ok(vec![Completion { request, tokens, logprobs, entropies, finish, weights_version: 0 }])
+    }
+
+    fn end_session(&mut self, _session: u64) {}
+
+    fn weights_version(&self) -> u64 {
+        0
+    }
+}
+
+fn tokenizer(template: &str) -> Tokenizer {
+    let special = ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec();
+    let config = TokenizerConfig { special_tokens: special, ..TokenizerConfig::default() };
+    let tokenizer = Tokenizer::train(std::iter::empty(), &config).unwrap();
+    let end = vec![tokenizer.token_id("<|im_end|>").unwrap()];
+    tokenizer.with_chat(ChatTemplate::from_source(template).unwrap(), end)
+}
+
+fn play(
+    tokenizer: &Tokenizer,
+    layout: Layout,
+    requests: Vec<Conversation>,
+    replies: Vec<&str>,
+) -> (Trajectory, Vec<SampleRequest>) {
+    let mut template = PromptTemplate::named("tools").unwrap().rules().clone();
+    template.text_answer = true;
+    let parser = ActionParser::new(template, false);
+    let template = PromptTemplate::named("tools").unwrap();
+    let chat = ChatFormat::new(tokenizer, ChatSettings::default()).unwrap();
+    let stop = AtomicBool::new(false);
+    let context = RolloutContext {
+        task_set: Arc::new(Agents(requests)),
+        env_calls: EnvCalls::default(),
+        tokenizer,
+        template: &template,
+        chat: Some(&chat),
+        parser: &parser,
+        valid: Validity::Format,
+        layout,
+        history: 2,
+        params: SamplingParams::default(),
+        max_context: 8192,
+        slots: 1,
+        run_seed: 7,
+        purpose: Purpose::Rollout,
+        step: 0,
+        stop: &stop,
+    };
+    let job = Job::new(Task::new("t", "k", "g"), 0, 0);
+    let mut samplers = [Replies(tokenizer, replies, Vec::new(), false)];
+    let played = rollout::run(&context, &[job], &mut samplers, |_| {}).unwrap().unwrap().remove(0);
+    let [Replies(_, _, requests, _)] = samplers;
+    (played, requests)
+}
+
+fn user(text: &str) -> ChatMessage {
+    ChatMessage::new("user", text)
+}
+
+fn assistant(text: &str) -> ChatMessage {
+    ChatMessage::new("assistant", text)
+}
+
+fn request(messages: Vec<ChatMessage>, continues: Option<(usize, usize)>) -> Conversation {
+    let continues = continues.map(|(turn, messages)| Continued { turn, messages });
+    Conversation { messages, continues, agent: "solver".into(), ..Conversation::default() }
+}
+
+#[test]
+fn prompts_go_on_from_sampled_tokens_and_branches_begin_sequences() {
+    let tokenizer = tokenizer(PLAIN);
+    let requests = vec![
+        Conversation { max_tokens: Some(5), stop: vec!["END".into()], ..request(vec![user("a")], None) },
+        request(vec![user("a"), assistant("b"), user("c")], Some((0, 2))),
+        // Another conversation, and a branch of the first.
+        request(vec![ChatMessage::new("system", "s"), user("x")], None),
+        request(vec![user("a"), assistant("b"), user("other")], Some((0, 2))),
+        request(vec![user("a"), assistant("b"), user("c"), assistant("d"), user("e")], Some((1, 4))),
+    ];
+    // The first reply ends at a stop string and without the template's end: the tokens stay as they were sampled.
+    let replies = vec!["b END", "d<|im_end|>", "y<|im_end|>", "z<|im_end|>", "f<|im_end|>"];
+    let (played, asked) = play(&tokenizer, Layout::Concatenated, requests.clone(), replies.clone());
+    assert!(played.success, "{:?}", played.stop);
+    let texts: Vec<String> =
+        played.sequences.iter().map(|sequence| tokenizer.decode(&sequence.tokens)).collect();
+    let head = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb END<|im_end|>\n<|im_start|>user\n";
+    assert_eq!(
+        texts,
+        [
+            format!(
+                "{head}c<|im_end|>\n<|im_start|>assistant\nd<|im_end|>\n<|im_start|>user\ne<|im_end|>\n<|im_start|>assistant\nf<|im_end|>"
+            ),
+            "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\ny<|im_end|>".into(),
+            format!("{head}other<|im_end|>\n<|im_start|>assistant\nz<|im_end|>"),
+        ]
+    );
+    // Each turn is trained once, on the tokens that were sampled after exactly this prompt.
+    let spans: Vec<Vec<usize>> = played
+        .sequences
+        .iter()
+        .map(|sequence| sequence.spans.iter().map(|span| span.turn).collect())
+        .collect();
+    assert_eq!(spans, [vec![0, 1, 4], vec![2], vec![3]]);
+    for sequence in &played.sequences {
+        sequence.check().unwrap();
+        for span in &sequence.spans {
+            assert_eq!(sequence.tokens[..span.start], asked[span.turn].prompt);
+            assert_eq!(sequence.tokens[span.start..span.end], played.turns[span.turn].response_ids);
+        }
+    }
+    assert_eq!((asked[0].params.max_tokens, asked[1].params.max_tokens), (5, 512));
+    assert_eq!(asked[0].params.stop_strings, ["END"]);
+    // The agent gets the text before the stop string.
+    assert!(
+        played.final_observation.starts_with("Reply(Reply { content: \"b\", "),
+        "{}",
+        played.final_observation
+    );
+    let kept: Vec<Option<usize>> =
+        played.turns.iter().map(|turn| turn.agent.as_ref().unwrap().continues).collect();
+    assert_eq!(kept, [None, Some(0), None, Some(0), Some(1)]);
+    // Rewards of earlier turns come with their rules.
+    let rewards: Vec<f64> = played.turns.iter().map(|turn| turn.reward).collect();
+    assert_eq!(rewards, [0.5, 0.0, 0.0, 0.0, 1.0]);
+    let agent = played.turns[0].agent.as_ref().unwrap();
+    assert_eq!(
+        (agent.name.as_str(), agent.rewards.as_slice()),
+        ("solver", [("rule 0".to_owned(), 0.5)].as_slice())
+    );
+    assert!(played.turns.iter().all(|turn| turn.valid));
+    // One sequence a turn in the windowed layout, with the same tokens before each response.
+    let (windowed, again) = play(&tokenizer, Layout::Windowed, requests, replies);
+    assert_eq!(windowed.sequences.len(), 5);
+    let prompts =
+        |asked: &[SampleRequest]| asked.iter().map(|asked| asked.prompt.clone()).collect::<Vec<_>>();
+    assert_eq!(prompts(&asked), prompts(&again));
+}
+
+#[test]
+fn calls_are_replies_with_ids_and_their_results_are_the_templates() {
+    for (template, shown) in [(HERMES, true), (PLAIN, false)] {
+        let tokenizer = tokenizer(template);
+        let call = MessageCall { id: "call_0_0".into(), name: "add".into(), arguments: "{\"n\":1}".into() };
+        let made = ChatMessage { calls: vec![call], ..assistant("") };
+        let result = ChatMessage { call_id: Some("call_0_0".into()), ..ChatMessage::new("tool", "sum 1") };
+        let with_tools =
+            |asked: Conversation| Conversation { tools: vec![Tool::from_json(ADD).unwrap()], ..asked };
+        let requests = vec![
+            with_tools(request(vec![user("a")], None)),
+            with_tools(request(vec![user("a"), made.clone(), result.clone()], Some((0, 2)))),
+            // The same history, edited: rendered from its messages.
+            with_tools(request(vec![user("A"), made, result], None)),
+        ];
+        let replies = vec![
+            "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"n\": 1}}\n</tool_call><|im_end|>",
+            "one<|im_end|>",
+            "<tool_call>{</tool_call><|im_end|>",
+        ];
+        let (played, _) = play(&tokenizer, Layout::Concatenated, requests, replies);
+        assert!(played.success, "{:?}", played.stop);
+        let texts: Vec<String> =
+            played.sequences.iter().map(|sequence| tokenizer.decode(&sequence.tokens)).collect();
+        let result = if shown {
+            "<tool_response>\nsum 1\n</tool_response>"
+        } else {
+            "<|im_start|>user\nsum 1<|im_end|>"
+        };
+        for text in &texts {
+            assert!(text.contains(result) && text.contains("\"name\": \"add\""), "{text}");
+        }
+        assert_eq!(played.turns[0].calls[0].id, "call_0_0");
+        assert_eq!(played.turns[0].action, "add({\"n\":1})");
+        // A call that cannot be read is the agent's to deal with, as text, and counts as invalid.
+        let valid: Vec<bool> = played.turns.iter().map(|turn| turn.valid).collect();
+        assert_eq!(valid, [true, true, false]);
+        assert!(
+            played.final_observation.contains("content: \"<tool_call>{</tool_call>\""),
+            "{}",
+            played.final_observation
+        );
+    }
+}
+
+#[test]
+fn without_a_chat_template_the_error_says_what_is_missing() {
+    let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
+    let template = PromptTemplate::named("tools").unwrap();
+    let prompter = turnwise_train::rollout::prompting::Prompter {
+        template: &template,
+        tokenizer: &tokenizer,
+        chat: None,
+    };
+    let parser = ActionParser::new(template.rules().clone(), false);
+    let stop = AtomicBool::new(false);
+    let context = RolloutContext::new(
+        &turnwise_train::config::Config::default(),
+        Arc::new(Agents(vec![request(vec![user("a")], None)])),
+        prompter,
+        &parser,
+        1.0,
+        &stop,
+    );
+    let mut samplers = [Replies(&tokenizer, Vec::new(), Vec::new(), false)];
+    let job = Job::new(Task::new("t", "k", "g"), 0, 0);
+    let played = rollout::run(&context, &[job], &mut samplers, |_| {}).unwrap().unwrap().remove(0);
+    assert!(format!("{:?}", played.stop).contains("prompt.chat"), "{:?}", played.stop);
+}
