@@ -19,12 +19,14 @@
 //! | `ppo`, `aggregation`, `kl`, `entropy` | clipped surrogate and ratios, means over tokens, KL penalty, entropy bonus |
 //! | `selective`, `normalization` | terms with keys of their own in the configuration |
 //! | `term`, `registry` | what a term is, and terms by name, open for those of other crates |
+//! | `correction` | weights of tokens that another policy sampled |
 //! | `value`, `supervised` | the critic's loss, the warm start's loss |
 //! | `batch`, `gradient`, `config` | numbers in, numbers out, settings |
 
 mod aggregation;
 mod batch;
 mod config;
+mod correction;
 mod entropy;
 mod gradient;
 mod kl;
@@ -40,6 +42,7 @@ mod value;
 pub use aggregation::{Aggregation, token_weights};
 pub use batch::{Advantages, LeftOut, ObjectiveBatch, ObjectiveSequence};
 pub use config::{Clip, KlConfig, ObjectiveConfig, RatioKind};
+pub use correction::{CorrectionLevel, CorrectionMode, CorrectionSums, RolloutCorrection};
 pub use entropy::entropy_bonus;
 pub use gradient::Gradient;
 pub use kl::{AdaptiveKl, KlEstimator, KlPlace, kl_estimate, reward_kl};

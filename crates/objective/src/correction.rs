@@ -1,0 +1,185 @@
+//! Rollout correction: importance weights for tokens that another policy sampled.
+//!
+//! Servers compute in 16 bits, and with staleness they sample older weights, so the policy `mu`
+//! that sampled is not the policy `pi_old` at which the updates of a step begin. Each token's part of
+//! the surrogate is multiplied by a constant weight
+//!
+//! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
+//!
+//! truncated, `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked, `c` within `[floor,
+//! cap]` and else 0 (MIS, IcePop). The ratio of the clipped surrogate is then `pi / pi_old`, so that
+//! clipping measures the update alone (decoupled PPO, Hilton et al. 2022). TRL's
+//! `vllm_importance_sampling_mode` and verl's `rollout_correction` are the same weights.
+//!
+//! The surrogate is linear in the advantage and its branches depend on the advantage's sign, so the
+//! weight is a factor of the advantage. KL penalty and entropy bonus keep weight 1, as in TRL and verl.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::ObjectiveError;
+
+use crate::{Advantages, ObjectiveSequence};
+
+/// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
+const LOG_RATIO_LIMIT: f64 = 20.0;
+
+/// Which tokens share a weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CorrectionLevel {
+    /// Each token has its own. Biased by the states that the other policy visits, with little
+    /// variance.
+    #[default]
+    Token,
+    /// The product over all response tokens of a sequence. Unbiased before it is cut, and soon
+    /// very large or small for long responses.
+    Sequence,
+}
+
+/// What happens to weights outside the bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CorrectionMode {
+    /// Weights above `cap` become `cap`.
+    #[default]
+    Truncate,
+    /// Weights outside `[floor, cap]` become 0.
+    Mask,
+}
+
+/// Importance weights for tokens that another policy sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RolloutCorrection {
+    /// Which tokens share a weight.
+    pub level: CorrectionLevel,
+    /// What happens to weights outside the bounds.
+    pub mode: CorrectionMode,
+    /// Upper bound of a weight.
+    #[schemars(range(min = 1.0, max = 1e6))]
+    pub cap: f64,
+    /// Lower bound of a weight; only for `mode = "mask"`.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub floor: f64,
+}
+
+impl Default for RolloutCorrection {
+    fn default() -> Self {
+        Self { level: CorrectionLevel::Token, mode: CorrectionMode::Truncate, cap: 2.0, floor: 0.0 }
+    }
+}
+
+/// Sums over the tokens that count, for the metrics of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CorrectionSums {
+    /// Number of tokens.
+    pub tokens: f64,
+    /// Of `log mu - log pi_old`: the k1 estimate of `KL[mu || pi_old]`.
+    pub kl: f64,
+    /// Of the k3 estimate.
+    pub k3: f64,
+    /// Of the weights.
+    pub weight: f64,
+    /// Of the squared weights.
+    pub square: f64,
+    /// Largest weight before truncation or mask.
+    pub largest: f64,
+    /// Tokens whose weight was truncated or masked.
+    pub cut: f64,
+}
+
+impl CorrectionSums {
+    /// Adds the sums of another sequence.
+    pub fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.kl += other.kl;
+        self.k3 += other.k3;
+        self.weight += other.weight;
+        self.square += other.square;
+        self.largest = self.largest.max(other.largest);
+        self.cut += other.cut;
+    }
+
+    /// Returns the mean of a sum over the tokens; 0 without tokens.
+    pub fn mean(&self, sum: f64) -> f64 {
+        if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
+    }
+
+    /// Returns the effective sample size as a share of the tokens, `(sum c)^2 / (n sum c^2)`: 1 for
+    /// equal weights.
+    pub fn effective_share(&self) -> f64 {
+        if self.square > 0.0 { self.weight * self.weight / (self.tokens * self.square) } else { 0.0 }
+    }
+}
+
+impl RolloutCorrection {
+    /// Returns the weight of each response token from its log-probs under the policy that sampled it
+    /// and under `pi_old` (`sequence.old_logprobs`), and the sums of the tokens that count.
+    ///
+    /// # Errors
+    /// Fails on a wrong number of log-probs, and on NaN or infinity at a token that counts.
+    pub fn weights(
+        &self,
+        index: usize,
+        sequence: &ObjectiveSequence,
+        sampled: &[f32],
+    ) -> Result<(Vec<f64>, CorrectionSums), ObjectiveError> {
+        let (expected, found) = (sequence.response_tokens(), sampled.len());
+        if found != expected {
+            let what = "log-probs of the sampler";
+            return Err(ObjectiveError::Length { sequence: index, what, found, expected });
+        }
+        let counting: Vec<usize> = (0..expected).filter(|&token| sequence.counts(token)).collect();
+        let mut logs = vec![0.0; expected];
+        let mut sums = CorrectionSums { tokens: counting.len() as f64, ..CorrectionSums::default() };
+        for &token in &counting {
+            let log_ratio = f64::from(sequence.old_logprobs[token]) - f64::from(sampled[token]);
+            if !log_ratio.is_finite() {
+                let what = "log-ratio of learner and sampler";
+                return Err(ObjectiveError::NotFinite { sequence: index, token, what, value: log_ratio });
+            }
+            sums.kl -= log_ratio;
+            sums.k3 += log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp_m1() - log_ratio;
+            logs[token] = log_ratio;
+        }
+        if self.level == CorrectionLevel::Sequence {
+            let sum: f64 = counting.iter().map(|&token| logs[token]).sum();
+            logs.fill(sum);
+        }
+        let mut weights = vec![0.0; expected];
+        for &token in &counting {
+            let ratio = logs[token].clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp();
+            let weight = match self.mode {
+                CorrectionMode::Truncate => ratio.min(self.cap),
+                CorrectionMode::Mask if (self.floor..=self.cap).contains(&ratio) => ratio,
+                CorrectionMode::Mask => 0.0,
+            };
+            weights[token] = weight;
+            sums.weight += weight;
+            sums.square += weight * weight;
+            sums.largest = sums.largest.max(ratio);
+            sums.cut += f64::from(u8::from(weight != ratio));
+        }
+        Ok((weights, sums))
+    }
+
+    /// Multiplies the advantages of a sequence by its weights, and returns the sums.
+    ///
+    /// # Errors
+    /// Fails like [`RolloutCorrection::weights`].
+    pub fn apply(
+        &self,
+        index: usize,
+        sequence: &mut ObjectiveSequence,
+        sampled: &[f32],
+    ) -> Result<CorrectionSums, ObjectiveError> {
+        let (weights, sums) = self.weights(index, sequence, sampled)?;
+        let mut advantages = sequence.token_advantages();
+        if advantages.len() != weights.len() {
+            let (what, found, expected) = ("advantages", advantages.len(), weights.len());
+            return Err(ObjectiveError::Length { sequence: index, what, found, expected });
+        }
+        advantages.iter_mut().zip(&weights).for_each(|(advantage, weight)| *advantage *= weight);
+        sequence.advantages = Advantages::PerToken(advantages);
+        Ok(sums)
+    }
+}
