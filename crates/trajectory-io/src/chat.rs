@@ -140,19 +140,19 @@ pub(crate) fn record(
 ) -> Record {
     let mut turns: Vec<Turn> = Vec::new();
     let mut observation = String::new();
-    let mut parts: Vec<&Message> = Vec::new();
-    for message in &messages {
+    let mut parts: Vec<Message> = Vec::new();
+    for message in messages {
         if message.sampled {
             turns.push(Turn {
                 observation: std::mem::take(&mut observation),
                 parts: parts_of(&std::mem::take(&mut parts)),
-                response: message.text.clone(),
-                action: message.action.clone(),
-                calls: message.calls.clone(),
+                response: message.text,
+                action: message.action,
+                calls: message.calls,
                 valid: true,
-                entropies: message.entropies.clone(),
-                response_ids: message.ids.clone(),
-                old_logprobs: message.logprobs.clone(),
+                entropies: message.entropies,
+                response_ids: message.ids,
+                old_logprobs: message.logprobs,
                 ..Turn::default()
             });
         } else {
@@ -186,12 +186,12 @@ pub(crate) fn record(
 }
 
 /// Returns the parts of an observation; none of a single message of the user, whose text is all there is.
-fn parts_of(messages: &[&Message]) -> Vec<Part> {
-    let plain = |message: &&Message| message.role.is_empty();
+fn parts_of(messages: &[Message]) -> Vec<Part> {
+    let plain = |message: &Message| message.role.is_empty();
     match messages {
         [only] if only.call_id.is_none() && matches!(only.role.as_str(), "" | "user") => Vec::new(),
         _ if messages.iter().all(plain) => Vec::new(),
-        _ => messages.iter().map(|message| message.part()).collect(),
+        _ => messages.iter().map(Message::part).collect(),
     }
 }
 

@@ -111,15 +111,16 @@ fn trial_of(path: &Path, notes: &mut Vec<String>) -> Result<Option<Trial>, DumpE
     let reward = match rewards.map(|rewards| rewards.iter().collect::<Vec<_>>()).as_deref() {
         None | Some([]) => None,
         Some([(_, only)]) => only.as_f64(),
-        Some(several) => match several.iter().find(|(key, _)| *key == "reward") {
-            Some((_, reward)) => reward.as_f64(),
-            None => {
+        Some(several) => {
+            if let Some((_, reward)) = several.iter().find(|(key, _)| *key == "reward") {
+                reward.as_f64()
+            } else {
                 let keys: Vec<&str> = several.iter().map(|(key, _)| key.as_str()).collect();
                 let words = format!("reward = {} (the trials name none `reward`)", keys.join(" + "));
                 note(notes, &words);
                 Some(several.iter().filter_map(|(_, value)| value.as_f64()).sum())
             }
-        },
+        }
     };
     Ok(Some(Trial { task: value["task_name"].as_str().map(str::to_owned), reward }))
 }
@@ -129,7 +130,7 @@ fn conversation(line: usize, text: &str, left_out: &mut LeftOut) -> Result<Conve
     let version =
         fields.text("schema_version")?.ok_or_else(|| fields.missing("schema_version", "\"ATIF-v1.8\""))?;
     let minor = version.strip_prefix("ATIF-v1.").and_then(|minor| minor.parse::<u32>().ok());
-    if !minor.is_some_and(|minor| minor <= 8) {
+    if minor.is_none_or(|minor| minor > 8) {
         return Err(format!("`schema_version` is {version:?}; this program reads ATIF-v1.0 to ATIF-v1.8"));
     }
     let Some(steps) = fields.objects("steps")? else {

@@ -50,8 +50,7 @@ pub(crate) fn each(
     for item in items {
         // An item is a part of the text.
         let start = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-        line +=
-            text.as_bytes().get(at..start).unwrap_or_default().iter().filter(|&&byte| byte == b'\n').count();
+        line += text.get(at..start).unwrap_or_default().matches('\n').count();
         at = start;
         take(line, item.get())?;
     }
@@ -102,15 +101,12 @@ pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
     let mut found: Option<(usize, String)> = None;
     let mut open = false;
     lines::each(path, |line, text| {
-        match &mut found {
-            Some((_, whole)) => {
-                whole.push('\n');
-                whole.push_str(text);
-            }
-            None => {
-                open = is_open(text);
-                found = Some((line, text.to_owned()));
-            }
+        if let Some((_, whole)) = &mut found {
+            whole.push('\n');
+            whole.push_str(text);
+        } else {
+            open = is_open(text);
+            found = Some((line, text.to_owned()));
         }
         Ok(open)
     })?;

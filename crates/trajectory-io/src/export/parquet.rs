@@ -120,7 +120,9 @@ fn message_columns(rows: &mut Rows<'_, '_>, all: &[&[ChatMessage]]) -> Result<()
         let (values, mut defined, repeated) = of_messages(text);
         if required {
             // A message without the level of an optional text.
-            defined.iter_mut().for_each(|level| *level = (*level).min(1));
+            for level in &mut defined {
+                *level = (*level).min(1);
+            }
         }
         column::<ByteArrayType>(rows, &values, Some(&defined), Some(&repeated))
     };

@@ -10,8 +10,10 @@ pub(super) fn sample(one: &Exported, index: usize) -> Value {
     let messages = &one.conversation.messages;
     let first = messages.iter().position(|message| message.sampled).unwrap_or(messages.len());
     let (before, after) = messages.split_at(first);
-    let mut input: String =
-        before.iter().map(|message| format!("{}\n{}\n", message.role, words(message))).collect();
+    let mut input = String::new();
+    for message in before {
+        input.push_str(&format!("{}\n{}\n", message.role, words(message)));
+    }
     input.push_str("assistant\n");
     let mut output = String::new();
     for (place, message) in after.iter().enumerate() {
