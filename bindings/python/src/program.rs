@@ -45,7 +45,7 @@ pub(crate) fn train(
         let mut root = OsString::new();
         let mut observer = Reporter { events, stop: Arc::clone(&stop), last: None };
         let end = library::train(registries(), &arguments, &mut observer, &stop, &mut |run| {
-            root = run.directory().root().as_os_str().to_owned();
+            run.directory().root().as_os_str().clone_into(&mut root);
         })?;
         Ok((root, end == RunEnd::Finished))
     };
@@ -220,7 +220,7 @@ impl Observer for Reporter {
             &stop,
             &mut |split, finished, total, solved| self.tasks(split, finished, total, solved),
             &mut |label, result| {
-                drop(events.send(json!({ "event": "evaluation", "at": label, "result": result })))
+                drop(events.send(json!({ "event": "evaluation", "at": label, "result": result })));
             },
         )?;
         Ok(match outcome {

@@ -291,12 +291,18 @@ impl Rules<'_> {
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;
-        if *max_staleness > 0 && train.recompute_old_logprobs {
+        if train.rollout_correction.is_some() && !train.recompute_old_logprobs {
+            self.fail(
+                "train.rollout_correction",
+                "weighs the learner's old log-probabilities against the sampler's; set train.recompute_old_logprobs = true",
+            );
+        }
+        if *max_staleness > 0 && train.recompute_old_logprobs && train.rollout_correction.is_none() {
             self.fail(
                 "train.recompute_old_logprobs",
                 format!(
                     "is true and rollout.max_staleness is {max_staleness}: the loss's ratios must be to the weights that \
-                     sampled, which are older; set one of the two off"
+                     sampled, which are older; set one of the two off, or correct for it with train.rollout_correction"
                 ),
             );
         }

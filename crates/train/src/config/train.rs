@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use turnwise_model::ScheduleKind;
+use turnwise_objective::RolloutCorrection;
 
 /// What is shuffled before a pass over a rollout is split into minibatches of nearly equal numbers
 /// of trajectories.
@@ -48,6 +49,10 @@ pub struct TrainConfig {
     pub skip_equal_groups: bool,
     /// Recompute old log-probs with the learner instead of using the sampler's.
     pub recompute_old_logprobs: bool,
+    /// Importance weights for what servers or older weights sampled; needs
+    /// `recompute_old_logprobs`. Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout_correction: Option<RolloutCorrection>,
     /// Tokens per forward pass in each lane.
     #[schemars(range(min = 1, max = 100000000))]
     pub micro_batch_tokens: usize,
@@ -87,6 +92,7 @@ impl Default for TrainConfig {
             skip_zero_advantage: true,
             skip_equal_groups: false,
             recompute_old_logprobs: false,
+            rollout_correction: None,
             micro_batch_tokens: 4096,
             lanes: 2,
             recompute_layers: false,

@@ -28,7 +28,7 @@ use turnwise_policy::base;
 
 /// Tables and keys that only reinforcement learning and evaluation read. What is not listed counts as read by the warm
 /// start, so that a key that is new shares too little, never too much.
-const RL_ONLY: [&str; 45] = [
+const RL_ONLY: [&str; 46] = [
     "name",
     "preset",
     "credit",
@@ -66,6 +66,7 @@ const RL_ONLY: [&str; 45] = [
     "train.skip_zero_advantage",
     "train.skip_equal_groups",
     "train.recompute_old_logprobs",
+    "train.rollout_correction",
     "train.checkpoint_every",
     "train.keep_last",
     "train.keep_best",

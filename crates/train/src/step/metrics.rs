@@ -79,6 +79,18 @@ impl StepMetrics {
         if let Some(turns) = set.masked_too_long {
             self.metrics.set("outliers/masked_too_long", turns as f64);
         }
+        if let Some(sums) = &set.corrected {
+            for (tag, value) in [
+                ("correction/kl", sums.mean(sums.kl)),
+                ("correction/k3", sums.mean(sums.k3)),
+                ("correction/weight/mean", sums.mean(sums.weight)),
+                ("correction/weight/max", sums.largest),
+                ("correction/cut_frac", sums.mean(sums.cut)),
+                ("correction/effective_share", sums.effective_share()),
+            ] {
+                self.metrics.set(tag, value);
+            }
+        }
         if let Some(filtered) = set.filtered {
             let share = filtered as f64 / batch.trajectories().count().max(1) as f64;
             self.metrics.set("rollout/compact_filtered", share);

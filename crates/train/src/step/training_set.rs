@@ -3,7 +3,9 @@
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::compact::CompactFilterConfig;
 use turnwise_credit::gae::TokenAdvantages;
-use turnwise_objective::{Advantages, Loss, ObjectiveSequence, ValueSequence};
+use turnwise_objective::{
+    Advantages, CorrectionSums, Loss, ObjectiveSequence, RolloutCorrection, ValueSequence,
+};
 
 use crate::TrainError;
 use crate::config::Config;
@@ -22,6 +24,8 @@ pub(crate) struct TrainingSet {
     pub(crate) masked_too_long: Option<usize>,
     /// Trajectories that compact filtering keeps out of the loss; nothing where it is off.
     pub(crate) filtered: Option<usize>,
+    /// Sums of the rollout correction, if it is on.
+    pub(crate) corrected: Option<CorrectionSums>,
 }
 
 /// Returns the training set of a step, with the passes that the loss asks for.
@@ -57,13 +61,17 @@ pub(crate) fn training_set(
         config.rollout.compact_filter.as_ref().map(|filter| {
             batch.trajectories().filter(|trajectory| filter.reason(trajectory).is_some()).count()
         });
+    let mut corrected = None;
     if config.train.recompute_old_logprobs {
-        recompute_old_logprobs(learners.policy.as_mut(), &mut trajectories)?;
+        let sampled = recompute_old_logprobs(learners.policy.as_mut(), &mut trajectories)?;
+        if let Some(correction) = &config.train.rollout_correction {
+            corrected = Some(correct(correction, &mut trajectories, &sampled)?);
+        }
     }
     if loss.passes().reference_logprobs {
         reference_logprobs(learners.policy.as_mut(), &mut trajectories)?;
     }
-    Ok(TrainingSet { trajectories, masked_too_long, filtered })
+    Ok(TrainingSet { trajectories, masked_too_long, filtered, corrected })
 }
 
 /// Returns true if a trajectory whose advantages are all zero has no part in the loss.
@@ -205,16 +213,29 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
     set
 }
 
-/// Replaces the sampler's log-probs by the learner's own.
+/// Replaces the sampler's log-probs by the learner's own, and returns the sampler's.
 fn recompute_old_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
-) -> Result<(), TrainError> {
+) -> Result<Vec<Vec<f32>>, TrainError> {
     let logprobs = policy.logprobs(&all_tokens(set))?;
-    for (sequence, logprobs) in with_gradient(set).zip(logprobs) {
-        sequence.objective.old_logprobs = logprobs;
+    let replaced = with_gradient(set)
+        .zip(logprobs)
+        .map(|(sequence, logprobs)| std::mem::replace(&mut sequence.objective.old_logprobs, logprobs));
+    Ok(replaced.collect())
+}
+
+/// Weighs the advantages of what another policy sampled.
+fn correct(
+    correction: &RolloutCorrection,
+    set: &mut [TrainingTrajectory],
+    sampled: &[Vec<f32>],
+) -> Result<CorrectionSums, TrainError> {
+    let mut sums = CorrectionSums::default();
+    for (index, (sequence, sampled)) in with_gradient(set).zip(sampled).enumerate() {
+        sums.add(&correction.apply(index, &mut sequence.objective, sampled)?);
     }
-    Ok(())
+    Ok(sums)
 }
 
 /// Fills in the log-probs of the reference policy.
@@ -278,6 +299,38 @@ mod tests {
         };
         // The zero alone has no gradient, and stays in the set that the loss is a mean over.
         assert_eq!((size(false, false), size(true, false), size(false, true)), ((4, 4), (4, 3), (2, 2)));
+    }
+
+    #[test]
+    fn a_correction_weighs_the_trajectories_that_have_a_gradient() {
+        let batch = batch();
+        let advantages = PerTurn::from_fn(&batch, |group, _, _| if group == 0 { 0.0 } else { 1.0 });
+        let mut set = paired(
+            &batch,
+            &SetInputs {
+                advantages: &advantages,
+                tokens: None,
+                values: None,
+                masked: &[],
+                skip_zero: true,
+                skip_equal_groups: false,
+                filter: None,
+            },
+        );
+        for sequence in with_gradient(&mut set) {
+            sequence.objective.old_logprobs = vec![-0.5];
+        }
+        let sampled = vec![vec![-1.0], vec![-4.0]];
+        let sums = correct(&RolloutCorrection::default(), &mut set, &sampled).unwrap();
+        let found: Vec<f64> = set
+            .iter()
+            .flatten()
+            .flat_map(|sequence| match &sequence.objective.advantages {
+                Advantages::PerSpan(values) | Advantages::PerToken(values) => values.clone(),
+            })
+            .collect();
+        assert_eq!(found, [0.0, 0.0, 0.5_f64.exp(), 2.0]);
+        assert_eq!((sums.tokens, sums.cut), (2.0, 1.0));
     }
 
     #[test]
