@@ -6,6 +6,7 @@
 #![cfg(feature = "python")]
 #![expect(clippy::needless_pass_by_value, reason = "arguments come from Python by value")]
 
+mod benchmark;
 mod credit;
 mod files;
 mod numbers;
@@ -24,6 +25,8 @@ fn refused(reason: impl Display) -> PyErr {
 
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::benchmark::score_truth;
     #[pymodule_export]
     use super::credit::{credit, fields, presets};
     #[pymodule_export]
