@@ -1,9 +1,9 @@
 //! Files of run directories and of other frameworks.
 
-use std::io::Read as _;
-use std::path::PathBuf;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError};
 use pyo3::prelude::*;
 use serde_json::{Map, Value, json};
 use turnwise_core::Trajectory;
@@ -15,18 +15,21 @@ use crate::refused;
 #[pyfunction]
 pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
-        let fail = |error: std::io::Error| {
-            let text = format!("{}: {error}", path.display());
-            match error.kind() {
-                std::io::ErrorKind::InvalidData => refused(text),
-                std::io::ErrorKind::NotFound => pyo3::exceptions::PyFileNotFoundError::new_err(text),
-                _ => PyOSError::new_err(text),
-            }
-        };
+        let fail = |error: io::Error| failed(&path, &error);
         let mut text = String::new();
         turnwise_files::open(&path).map_err(fail)?.read_to_string(&mut text).map_err(fail)?;
         Ok(text)
     })
+}
+
+/// Returns an error of reading a file as Python's.
+pub(crate) fn failed(path: &Path, error: &io::Error) -> PyErr {
+    let text = format!("{}: {error}", path.display());
+    match error.kind() {
+        io::ErrorKind::InvalidData => refused(text),
+        io::ErrorKind::NotFound => PyFileNotFoundError::new_err(text),
+        _ => PyOSError::new_err(text),
+    }
 }
 
 /// Returns a TOML text as JSON. Dates become texts.

@@ -6,6 +6,7 @@
 #![cfg(feature = "python")]
 #![expect(clippy::needless_pass_by_value, reason = "arguments come from Python by value")]
 
+mod benchmark;
 mod credit;
 mod files;
 mod methods;
@@ -30,6 +31,8 @@ mod _native {
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python expects")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
+    use super::benchmark::score_truth;
     #[pymodule_export]
     use super::credit::{credit, fields, presets};
     #[pymodule_export]

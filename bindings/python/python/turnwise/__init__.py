@@ -15,10 +15,11 @@
 * :mod:`turnwise.objective`: losses and their derivatives with respect to log-probabilities.
 * :func:`train`, :func:`evaluate`: what ``turnwise train`` and ``turnwise eval`` do, in this process.
 * :class:`Run`: what a run of ``turnwise train`` wrote; :func:`read_dump`: trajectories of other frameworks.
+* :mod:`turnwise.benchmark`: a method of yours, or a preset, against the true advantage of every turn.
 * :mod:`turnwise.plugins`: verl, slime, SkyRL and TRL with Turnwise's advantages.
 """
 
-from turnwise import _native, objective
+from turnwise import _native, benchmark, objective
 from turnwise._credit import Credit, Preset, credit, presets
 from turnwise._methods import Method, TurnBatch, estimator, refinement
 from turnwise._runs import Run, read_dump
@@ -32,6 +33,7 @@ __all__ = [
     "Preset",
     "Run",
     "TurnBatch",
+    "benchmark",
     "credit",
     "estimator",
     "evaluate",

@@ -31,6 +31,13 @@ def toml_to_json(text: str) -> str: ...
 def read_dump(
     path: _Path, format: str | None = None, rewards: list[tuple[str, float]] = []
 ) -> tuple[str, list[str]]: ...
+def score_truth(
+    path: _Path,
+    method: tuple[str, list[bytes]],
+    baseline: tuple[str, list[bytes]] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> str: ...
 def policy_loss(sequences: list[dict[str, Any]], preset: str, switches: _Switches) -> dict[str, Any]: ...
 def value_loss(
     values: list[bytes],

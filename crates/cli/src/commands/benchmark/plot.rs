@@ -104,31 +104,25 @@ fn row(svg: &mut String, axis: &Axis, y: f64, score: &MethodScore) {
         y + 4.0,
         escape(&score.name)
     );
-    let number = match score.within_corrected {
-        Some(Estimate { value, interval }) => {
-            if let Some(interval) = interval {
-                let _ = write!(
-                    svg,
-                    "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-                    axis.x(interval.low),
-                    axis.x(interval.high)
-                );
-            }
+    let number = if let Some(Estimate { value, interval }) = score.within_corrected {
+        if let Some(interval) = interval {
             let _ = write!(
                 svg,
-                "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"{colour}\"/>",
-                axis.x(value)
+                "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+                axis.x(interval.low),
+                axis.x(interval.high)
             );
-            format!("{value:.2}")
         }
-        None => {
-            let _ = write!(
-                svg,
-                "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"white\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
-                axis.x(0.0)
-            );
-            "one a trajectory".to_owned()
-        }
+        let _ =
+            write!(svg, "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"{colour}\"/>", axis.x(value));
+        format!("{value:.2}")
+    } else {
+        let _ = write!(
+            svg,
+            "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"white\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
+            axis.x(0.0)
+        );
+        "one a trajectory".to_owned()
     };
     let _ = writeln!(
         svg,

@@ -9,7 +9,10 @@ use turnwise_eval::benchmark::{TruthLine, TurnTruth, read_truth};
 use super::step::{Beside, Shown, Step, TRUTH};
 
 /// The true advantages of a step, `[group][trajectory][turn]`.
-pub(super) type Truth = Vec<Vec<Vec<Option<TurnTruth>>>>;
+pub(super) type Truth = Vec<OfGroup>;
+
+/// The true advantages of a group, `[trajectory][turn]`.
+type OfGroup = Vec<Vec<Option<TurnTruth>>>;
 
 /// Returns the lines of a file of `turnwise benchmark credit`; `None` of any other file.
 ///
@@ -27,7 +30,7 @@ pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
 
 /// Returns the trajectories of a step by group, in order of the groups' indices, and their truth.
 pub(super) fn grouped(lines: Vec<TruthLine>) -> (Batch, Truth) {
-    let mut groups: BTreeMap<usize, (Vec<Trajectory>, Vec<Vec<Option<TurnTruth>>>)> = BTreeMap::new();
+    let mut groups: BTreeMap<usize, (Vec<Trajectory>, OfGroup)> = BTreeMap::new();
     for line in lines {
         let (trajectories, truth) = groups.entry(line.trajectory.group).or_default();
         trajectories.push(line.trajectory);

@@ -97,7 +97,7 @@ pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     let beside = args.beside.as_deref().map(named).transpose().context("--beside")?;
     let mut source = Source::open(&args.path, &args.reading, method, beside)?;
     if source.has_truth() {
-        source.fill_methods(|preset| named(preset))?;
+        source.fill_methods(named)?;
     }
     if let Some(number) = args.step
         && !source.steps().contains(&number)

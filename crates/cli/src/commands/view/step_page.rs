@@ -102,8 +102,7 @@ fn legend(step: &Step) -> String {
     if shown.beside.iter().any(|beside| beside.name != TRUTH) {
         let _ = write!(
             body,
-            "; <b>{}</b>: how much more the second credits a turn than the first, as shares of their largest",
-            DIFFERENCE
+            "; <b>{DIFFERENCE}</b>: how much more the second credits a turn than the first, as shares of their largest"
         );
     }
     body.push('.');
@@ -243,11 +242,10 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
     body
 }
 
-fn difference_row(
-    shown: &Shown,
-    most: &[f64],
-    row: &mut dyn FnMut(&str, &dyn Fn(usize) -> (Option<f64>, f64)),
-) {
+/// Writes a row of cells: its name, and the number of every turn with the largest of its kind.
+type Row<'a> = dyn FnMut(&str, &dyn Fn(usize) -> (Option<f64>, f64)) + 'a;
+
+fn difference_row(shown: &Shown, most: &[f64], row: &mut Row<'_>) {
     if shown.beside.iter().any(|beside| beside.name != TRUTH) {
         // Shares of two methods differ by 2 at most; half of that is as dark as it gets.
         row(DIFFERENCE, &|turn| (difference(shown, turn, most), 1.0));
