@@ -19,6 +19,7 @@ pub(crate) mod play;
 pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod search;
+pub(crate) mod serve;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod train;
