@@ -93,6 +93,8 @@ enum Command {
     Export(commands::export::ExportArgs),
     /// Talk to a model in the terminal.
     Chat(commands::chat::ChatArgs),
+    /// Serve a policy to OpenAI clients: chat and text completions, streams, tools, log-probs.
+    Serve(commands::serve::ServeArgs),
     /// Compute advantages for trajectories you already have.
     Credit(commands::credit::CreditArgs),
     /// View trajectories in a browser: each turn, its advantage, and how it was computed.
@@ -140,6 +142,7 @@ pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsS
         Command::Rollout(args) => commands::rollout::run(args),
         Command::Export(args) => commands::export::run(&args),
         Command::Chat(args) => commands::chat::run(args),
+        Command::Serve(args) => commands::serve::run(&args),
         Command::Credit(args) => commands::credit::run(&args),
         Command::View(args) => commands::view::run(&args),
         Command::Turnrd(args) => commands::turnrd::run(args),

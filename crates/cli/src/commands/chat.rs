@@ -65,7 +65,7 @@ pub(crate) struct ChatArgs {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum DeviceName {
+pub(super) enum DeviceName {
     #[default]
     Cpu,
     Cuda,

@@ -20,6 +20,7 @@ pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod search;
 mod svg;
+pub(crate) mod serve;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod train;
