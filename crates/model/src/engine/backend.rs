@@ -135,12 +135,12 @@ impl Backend {
         count: usize,
     ) -> Vec<(u32, f32)> {
         match self {
-            Self::Host(host) if count > 0 => {
+            Self::Host(_) if count == 0 => Vec::new(),
+            Self::Host(host) => {
                 let stride = host.forward.logits_stride();
                 let logits = &host.forward.logits[place * stride..][..host.forward.weights.vocab];
                 best(logits, params, chosen, count)
             }
-            Self::Host(_) => Vec::new(),
             #[cfg(feature = "cuda")]
             Self::Cuda { .. } => Vec::new(),
         }

@@ -93,7 +93,7 @@ impl Answer for TextAnswer {
     fn add(&mut self, index: usize, piece: Piece) {
         self.completion_tokens += piece.count;
         let prompt = index / self.sampling.n;
-        if piece.count > 0 && index % self.sampling.n == 0 {
+        if piece.count > 0 && index.is_multiple_of(self.sampling.n) {
             self.cached[prompt].get_or_insert(piece.cached);
         }
         let finish = piece.finish;

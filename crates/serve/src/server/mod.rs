@@ -54,7 +54,7 @@ impl Default for Limits {
             body_bytes: 8 << 20,
             head: Duration::from_secs(30),
             body: Duration::from_secs(30),
-            answer: Duration::from_secs(600),
+            answer: Duration::from_mins(10),
             write: Duration::from_secs(30),
             loopback_hosts_only: false,
         }

@@ -179,13 +179,11 @@ async fn model<C: Completions>(
 ) -> Result<Response, Rejected> {
     shared.admit(&headers)?;
     let models = shared.completions.models();
-    match models.iter().find(|model| model.id == name) {
-        Some(model) => json_of(model),
-        None => {
-            let served: Vec<String> = models.into_iter().map(|model| model.id).collect();
-            Err(ApiError::no_model(&name, &served).into())
-        }
+    if let Some(model) = models.iter().find(|model| model.id == name) {
+        return json_of(model);
     }
+    let served: Vec<String> = models.into_iter().map(|model| model.id).collect();
+    Err(ApiError::no_model(&name, &served).into())
 }
 
 async fn other<C: Completions>(
@@ -316,13 +314,10 @@ fn streamed<W: Whole>(first: String, parts: UnboundedReceiver<Part<W, W::Chunk>>
             return Some((first, (None, Some(parts))));
         }
         let mut events = String::new();
-        let mut part = match timeout_at(deadline, parts.recv()).await {
-            Ok(part) => part,
-            Err(_) => {
-                let late = ApiError::new(504, "the answer took longer than the server allows");
-                Some(Part::Whole(Err(late)))
-            }
-        };
+        let mut part = timeout_at(deadline, parts.recv()).await.unwrap_or_else(|_| {
+            let late = ApiError::new(504, "the answer took longer than the server allows");
+            Some(Part::Whole(Err(late)))
+        });
         // What has come meanwhile is sent together.
         loop {
             match part {

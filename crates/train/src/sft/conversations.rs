@@ -237,7 +237,9 @@ fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     let TokenSequence { tokens, spans } = &mut sequence.tokens;
     tokens.truncate(longest);
     spans.retain(|span| span.start > 0 && span.start < longest);
-    spans.iter_mut().for_each(|span| span.end = span.end.min(longest));
+    for span in spans.iter_mut() {
+        span.end = span.end.min(longest);
+    }
     let trained = sequence.tokens.response_tokens();
     sequence.action.truncate(trained);
     sequence.kept.truncate(trained);

@@ -20,7 +20,6 @@ const KEY_VARIABLE: &str = "TURNWISE_API_KEY";
 /// of a run are models of their own (NAME@step-000012), loaded when they are first asked for.
 /// Needs a program that was built with --features serve.
 #[derive(Args)]
-#[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "options of a server that was not built"))]
 pub(crate) struct ServeArgs {
     /// A model folder, an adapter, a run directory (its newest checkpoint), a checkpoint, or a
     /// model of the hub.
