@@ -15,6 +15,7 @@
 //! | `turns[].state_key` | the name of the state that methods compare turns by; the observation if not said |
 //! | `turns[].valid` | whether the action was well-formed; `true` if not said |
 //! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one a token |
+//! | `turns[].agent` | the agent whose request the turn answered, an object of a run |
 //! | `turns[].progress` | the environment's progress signal after the turn |
 //! | `turns[].values` | the critic's values, one a response token, or one number for the whole turn |
 //! | `turns[].credit` | the turn's credit from an outside decomposer |
@@ -37,7 +38,7 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use turnwise_core::{SCHEMA_VERSION, StopReason, Task, TokenSequence, Trajectory, Turn};
+use turnwise_core::{AgentTurn, SCHEMA_VERSION, StopReason, Task, TokenSequence, Trajectory, Turn};
 
 use crate::dump::{Dump, Record, TurnExtras, assemble};
 use crate::{DumpError, Format, lines};
@@ -89,6 +90,7 @@ struct TurnLine {
     response: String,
     #[serde(default, deserialize_with = "logprobs")]
     old_logprobs: Vec<f32>,
+    agent: Option<AgentTurn>,
 }
 
 #[derive(Deserialize)]
@@ -124,7 +126,7 @@ const LINE_KEYS: [(&str, Kind); 9] = [
     ("stop", Kind::Stop),
     ("turns", Kind::List),
 ];
-const TURN_KEYS: [(&str, Kind); 14] = [
+const TURN_KEYS: [(&str, Kind); 15] = [
     ("observation", Kind::Text),
     ("state_key", Kind::Text),
     ("action", Kind::Text),
@@ -139,6 +141,7 @@ const TURN_KEYS: [(&str, Kind); 14] = [
     ("credit", Kind::Number),
     ("response", Kind::Text),
     ("old_logprobs", Kind::Logprobs),
+    ("agent", Kind::Agent),
 ];
 
 /// Kind of value that a key has.
@@ -160,6 +163,8 @@ enum Kind {
     Task,
     Stop,
     Sequences,
+    /// What a run keeps of an agent's request.
+    Agent,
 }
 
 impl Kind {
@@ -182,6 +187,7 @@ impl Kind {
             Self::Task => TaskLine::deserialize(value).is_ok(),
             Self::Stop => StopReason::deserialize(value).is_ok(),
             Self::Sequences => Vec::<TokenSequence>::deserialize(value).is_ok(),
+            Self::Agent => AgentTurn::deserialize(value).is_ok(),
         }
     }
 
@@ -202,6 +208,7 @@ impl Kind {
                  environment_error or sample_error"
             }
             Self::Sequences => "a list of sequences as a run writes them",
+            Self::Agent => "an object as a run writes it, with the number of `messages`",
         }
     }
 }
@@ -402,6 +409,7 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
         progress: read.progress,
         response_ids,
         entropies,
+        agent: read.agent,
         ..Turn::default()
     };
     Ok((turn, extras))

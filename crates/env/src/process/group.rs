@@ -22,6 +22,9 @@ pub struct Group {
 
 impl Group {
     /// Starts a process in its own group, so that it does not receive the terminal's Ctrl-C.
+    ///
+    /// # Errors
+    /// The program cannot be started.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(command, 0);

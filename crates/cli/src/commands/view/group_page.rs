@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use turnwise_core::{Part, StageRecord, Turn};
+use turnwise_core::{AgentTurn, Part, StageRecord, Turn};
 use turnwise_credit::{fact_meaning, stage_rule};
 
 use super::figure::figure;
@@ -125,6 +125,9 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
 /// Observation, response and the actions that were offered.
 fn seen_and_said(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     let mut body = String::from("<p class=\"label\">observation</p>");
+    if let Some(agent) = &turn.agent {
+        let _ = write!(body, "<p class=\"note\">{}</p>", escape(&request(agent)));
+    }
     let _ = write!(body, "<pre>{}</pre>", escape(&turn.observation));
     for part in &turn.parts {
         if let Part::Image(image) = part {
@@ -153,6 +156,19 @@ fn seen_and_said(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
         body.push_str("</ul></details>");
     }
     body
+}
+
+/// Describes an agent's request, and the rules that gave rewards for its reply.
+fn request(agent: &AgentTurn) -> String {
+    let start = match agent.continues {
+        Some(turn) => format!("goes on from turn {turn}"),
+        None => "a new sequence".to_owned(),
+    };
+    let mut text = format!("request of {}, {} messages, {start}", agent.name, agent.messages);
+    for (rule, reward) in &agent.rewards {
+        let _ = write!(text, "; reward {} ({rule})", figure(*reward));
+    }
+    text
 }
 
 /// Returns the response token by token, darker for less likely tokens; as text without tokens.
