@@ -30,12 +30,11 @@ def example(question, name, thing, found):
     ]
 
 
-# How calls are written. That there is another tool, and when to use it, is what training teaches.
 START = [
     {"role": "system", "content": "Look things up with a tool. Then answer in one word."},
     *example("What colour is the hat?", "colour", "hat", "green"),
+    *example("What does the pen cost?", "price", "pen", "12"),
     *example("What colour is the door?", "colour", "door", "white"),
-    *example("What colour is the pen?", "colour", "pen", "orange"),
 ]
 
 

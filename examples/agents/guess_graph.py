@@ -13,7 +13,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 GUESSES = 3
-RULES = "Find a number from 1 to 7 in three guesses. Reply with a number only."
+RULES = "Find a number from 1 to 5 in three guesses. Reply with a number only."
 
 # A game, played to its end.
 EXAMPLE = [
@@ -21,7 +21,7 @@ EXAMPLE = [
     HumanMessage("Guess."),
     AIMessage("1"),
     HumanMessage("Higher. Guess."),
-    AIMessage("6"),
+    AIMessage("4"),
     HumanMessage("Right. Guess the next number."),
 ]
 

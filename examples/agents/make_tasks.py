@@ -32,8 +32,8 @@ def questions(rng, things, count):
 
 
 def numbers(split, repeats):
-    for number in range(7 * repeats):
-        secret = number % 7 + 1
+    for number in range(5 * repeats):
+        secret = number % 5 + 1
         yield {"id": f"{split}/{number}", "kind": "guess", "goal": "Find the number.", "secret": secret, "game": f"{split} {number}"}
 
 
@@ -46,5 +46,5 @@ folder.mkdir(parents=True, exist_ok=True)
 rng = random.Random(0)
 write(folder / "goods-train.jsonl", questions(rng, TRAIN, 200))
 write(folder / "goods-test.jsonl", questions(rng, TEST, 40))
-write(folder / "guess-train.jsonl", numbers("train", 20))
-write(folder / "guess-test.jsonl", numbers("test", 6))
+write(folder / "guess-train.jsonl", numbers("train", 28))
+write(folder / "guess-test.jsonl", numbers("test", 8))

@@ -15,6 +15,7 @@
 //! | `turns[].state_key` | the name of the state that methods compare turns by; the observation if not said |
 //! | `turns[].valid` | whether the action was well-formed; `true` if not said |
 //! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one a token |
+//! | `turns[].agent` | the agent whose request the turn answered, an object of a run |
 //! | `turns[].progress` | the environment's progress signal after the turn |
 //! | `turns[].state_value` | the mean return of continuations from the state before the turn |
 //! | `turns[].values` | the critic's values, one a response token, or one number for the whole turn |
@@ -40,7 +41,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use turnwise_core::{
-    Part, SCHEMA_VERSION, StopReason, Task, TokenSequence, Tool, ToolCall, Trajectory, Turn,
+    AgentTurn, Part, SCHEMA_VERSION, StopReason, Task, TokenSequence, Tool, ToolCall, Trajectory, Turn,
 };
 
 use crate::conversation::messages;
@@ -101,6 +102,7 @@ struct TurnLine {
     response: String,
     #[serde(default, deserialize_with = "logprobs")]
     old_logprobs: Vec<f32>,
+    agent: Option<AgentTurn>,
 }
 
 #[derive(Deserialize)]
@@ -137,7 +139,7 @@ const LINE_KEYS: [(&str, Kind); 10] = [
     ("tools", Kind::Tools),
     ("turns", Kind::List),
 ];
-const TURN_KEYS: [(&str, Kind); 17] = [
+const TURN_KEYS: [(&str, Kind); 18] = [
     ("observation", Kind::Text),
     ("state_key", Kind::Text),
     ("action", Kind::Text),
@@ -155,6 +157,7 @@ const TURN_KEYS: [(&str, Kind); 17] = [
     ("calls", Kind::Calls),
     ("response", Kind::Text),
     ("old_logprobs", Kind::Logprobs),
+    ("agent", Kind::Agent),
 ];
 
 /// Kind of value that a key has.
@@ -179,6 +182,8 @@ enum Kind {
     Tools,
     Parts,
     Calls,
+    /// What a run keeps of an agent's request.
+    Agent,
 }
 
 impl Kind {
@@ -205,6 +210,7 @@ impl Kind {
             Self::Tools => serde_json::from_str::<Vec<Tool>>(&value.to_string()).is_ok(),
             Self::Parts => Vec::<Part>::deserialize(value).is_ok(),
             Self::Calls => Vec::<ToolCall>::deserialize(value).is_ok(),
+            Self::Agent => AgentTurn::deserialize(value).is_ok(),
         }
     }
 
@@ -228,6 +234,7 @@ impl Kind {
             Self::Tools => "a list of tools: objects with `name` and `parameters`",
             Self::Parts => "a list of parts of an observation as a run writes them",
             Self::Calls => "a list of calls: objects with `id`, `name` and `arguments`",
+            Self::Agent => "an object as a run writes it, with the number of `messages`",
         }
     }
 }
@@ -445,6 +452,7 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
         state_value: read.state_value,
         response_ids,
         entropies,
+        agent: read.agent,
         ..Turn::default()
     };
     Ok((turn, extras))

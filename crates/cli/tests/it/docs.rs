@@ -314,7 +314,9 @@ fn the_commands_of_the_documentation_are_commands() {
             }
             if let Some(check) = config_check(&given) {
                 checked += 1;
-                problems.extend(run(&check));
+                // A program without a feature cannot check the settings of what it brings.
+                let without = |problem: &String| problem.contains("needs a program with the feature");
+                problems.extend(run(&check).filter(|problem| !without(problem)));
             }
             found.extend(problems.iter().map(|problem| format!("{}: {line}: {problem}", file.display())));
         }

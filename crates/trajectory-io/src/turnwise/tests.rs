@@ -144,3 +144,16 @@ fn what_a_run_did_not_train_on_is_left_out() {
     let error = read(&[line(0, "a", false, "sample_error")]).unwrap_err().to_string();
     assert!(error.contains("all of its trajectories failed"), "{error}");
 }
+
+#[test]
+fn what_a_run_keeps_of_an_agents_request_is_read() {
+    let mut line = json!({"group": "a", "turns": [turn()]});
+    line["turns"][0]["agent"] =
+        json!({"name": "solver", "messages": 3, "continues": 0, "rewards": [["episode, last line", 1.0]]});
+    let read = read_line(&line).unwrap();
+    let agent = read.turns[0].agent.as_ref().unwrap();
+    assert_eq!((agent.name.as_str(), agent.messages, agent.continues), ("solver", 3, Some(0)));
+    assert_eq!(agent.rewards, [("episode, last line".to_owned(), 1.0)]);
+    line["turns"][0]["agent"] = json!({"name": "solver"});
+    assert!(read_line(&line).unwrap_err().contains("`agent`"));
+}

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use turnwise_core::{Part, StageRecord, Turn};
+use turnwise_core::{AgentTurn, Part, StageRecord, Turn};
 use turnwise_credit::{fact_meaning, stage_rule};
 
 use super::beside::{difference, largest};
@@ -177,7 +177,11 @@ fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
 
 /// Observation, response and the actions that were offered; `before` is the turn before.
 fn seen_and_said(turn: &Turn, before: Option<&Turn>, tokens: Option<&TokenTexts>) -> String {
-    let mut body = messages::observed(turn, before);
+    let mut body = String::new();
+    if let Some(agent) = &turn.agent {
+        let _ = write!(body, "<p class=\"note\">{}</p>", escape(&request(agent)));
+    }
+    body.push_str(&messages::observed(turn, before));
     for part in &turn.parts {
         if let Part::Image(image) = part {
             let _ = write!(
@@ -206,6 +210,19 @@ fn seen_and_said(turn: &Turn, before: Option<&Turn>, tokens: Option<&TokenTexts>
         body.push_str("</ul></details>");
     }
     body
+}
+
+/// Describes an agent's request, and the rules that gave rewards for its reply.
+fn request(agent: &AgentTurn) -> String {
+    let start = match agent.continues {
+        Some(turn) => format!("goes on from turn {turn}"),
+        None => "a new sequence".to_owned(),
+    };
+    let mut text = format!("request of {}, {} messages, {start}", agent.name, agent.messages);
+    for (rule, reward) in &agent.rewards {
+        let _ = write!(text, "; reward {} ({rule})", figure(*reward));
+    }
+    text
 }
 
 /// Returns the response token by token, darker for less likely tokens; as text without tokens.
