@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
-use turnwise_core::{ChatMessage, FinishReason, MessageCall};
+use turnwise_core::{ChatMessage, FinishReason, MessageCall, digest};
 use turnwise_serve::openai::{
     self, ApiError, ChatRequest, ChatResponse, Choice, ModelCard, ResponseMessage, ToolChoice, Usage,
 };
@@ -177,9 +176,9 @@ fn mark(call: &Call, request: &ChatRequest) -> RetryMark {
     if let Some(key) = call.headers.get("idempotency-key") {
         return RetryMark { digest: format!("key {key}"), may_repeat: true };
     }
-    let digest = Sha256::digest(format!("{request:?}"));
+    let digest = digest([format!("{request:?}").as_bytes()]);
     let first = call.headers.get("x-stainless-retry-count").is_some_and(|count| count.trim() == "0");
-    RetryMark { digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(), may_repeat: !first }
+    RetryMark { digest, may_repeat: !first }
 }
 
 /// A running endpoint. It ends when this is dropped.

@@ -156,7 +156,7 @@ impl Episode {
             Event::Finished => self.finished(None),
             Event::Exited => {
                 let how = self.exit();
-                self.finished(Some(how))
+                self.finished(Some(&how))
             }
             Event::Timeout => {
                 let limit = self.shared.config.timeout_s;
@@ -168,7 +168,7 @@ impl Episode {
     }
 
     /// The end of an episode; `exit` says how the program ended, if it did.
-    fn finished(&mut self, exit: Option<Exit>) -> Result<Step, EnvError> {
+    fn finished(&mut self, exit: Option<&Exit>) -> Result<Step, EnvError> {
         let config = &self.shared.config;
         let (observation, rewards) = match self.rewards() {
             Ok(found) => found,
@@ -180,7 +180,7 @@ impl Episode {
         let by_code = config.reward == RewardRule::ExitCode;
         let mut given = self.given(&rewards);
         let mut total = rewards.total();
-        match &exit {
+        match exit {
             // A signal is no verdict on the task.
             Some(Exit { code: Some(code), .. }) if by_code => {
                 let reward = if *code == 0 { 1.0 } else { 0.0 };
