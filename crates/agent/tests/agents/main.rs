@@ -1,5 +1,9 @@
 //! Agents that are real programs, played without a policy: the test gives the replies.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail loudly, and says what it skips")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may fail loudly, and says what it skips"
+)]
 
 mod failures;
 mod playing;
