@@ -77,7 +77,7 @@ pub(crate) fn checked(
     let split = |error| of_split(config, error);
     let world = World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))
         .map_err(split)?;
-    world.check(config)?;
+    world.check(config).map_err(split)?;
     let panels = panels::pin(config, world.task_set()).map_err(split)?;
     if panels.train_tasks == 0 {
         let known = world.task_set().splits().join(", ");

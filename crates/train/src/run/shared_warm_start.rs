@@ -253,6 +253,7 @@ mod tests {
         config.rollout.overlong = Some(crate::config::OverlongSettings::default());
         config.rollout.compact_filter = Some(turnwise_credit::compact::CompactFilterConfig::default());
         config.train.keep_best = Some("test".into());
+        config.train.rollout_correction = Some(turnwise_objective::RolloutCorrection::default());
         config.rollout.engine = Some(crate::config::ServersConfig::default());
         let table = Table::try_from(&config).unwrap();
         for key in RL_ONLY {

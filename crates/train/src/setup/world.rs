@@ -87,8 +87,11 @@ impl World {
     /// Rejects an estimator that continues episodes from their states in a world that cannot save them.
     fn check_saved_states(&self, config: &Config) -> Result<(), TrainError> {
         let pipeline = config.pipeline()?;
+        if config.train.steps == 0 || pipeline.needs().state_values.is_none() {
+            return Ok(());
+        }
         let tasks = Tasks::of(self.0.task_set(), &config.env.split)?;
-        if config.train.steps == 0 || pipeline.needs().state_values.is_none() || tasks.is_empty() {
+        if tasks.is_empty() {
             return Ok(());
         }
         let mut environment = self.0.task_set().environment()?;
