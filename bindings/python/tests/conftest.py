@@ -64,6 +64,7 @@ def batch(seed: int, groups: int = 4, samples: int = 5) -> list[dict]:
                         "valid": draw.random() < 0.9,
                         "entropies": [(0.5 + draw.random()) * scale for _ in range(tokens)],
                         "progress": draw.random(),
+                        "state_value": index / 7,
                         "values": [draw.gauss(0, 1) for _ in range(tokens)],
                         "credit": draw.random(),
                     }

@@ -162,7 +162,7 @@ def credit(
                     "action": "...",
                     "valid": True,          # whether the action was well-formed
                     "entropy": 0.4,         # mean over the response's tokens, or "entropies": [tokens]
-                    "progress": 0.5, "values": 0.1, "credit": 0.2}, ...]}
+                    "progress": 0.5, "values": 0.1, "credit": 0.2, "state_value": 0.3}, ...]}
 
     or a conversation of OpenAI messages, of which every assistant message is a turn::
 
