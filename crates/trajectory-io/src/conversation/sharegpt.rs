@@ -10,7 +10,7 @@
 //! | `system` | system |
 //!
 //! Entries may also have `role` and `content` instead of `from` and `value`. `reward`, `turn_rewards`, `group` and the
-//! other keys beside the conversation are those of [messages](super::messages).
+//! other keys beside the conversation are those of [`super::messages`].
 
 use std::path::Path;
 

@@ -140,7 +140,7 @@ impl Exported {
     }
 }
 
-/// Rejects a name that [`write`] would reject.
+/// Rejects a name that [`write()`] would reject.
 ///
 /// # Errors
 /// Fails on an ending that the format is not written with.
