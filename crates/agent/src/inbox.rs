@@ -292,7 +292,7 @@ mod tests {
 
     /// The answers that a client got, and whether it is still there.
     #[derive(Clone, Default)]
-    struct Waiting(Arc<Mutex<Option<Option<Answer>>>>, Arc<AtomicBool>);
+    struct Waiting(Arc<Mutex<Vec<Option<Answer>>>>, Arc<AtomicBool>);
 
     impl Client for Waiting {
         fn is_gone(&self) -> bool {
@@ -300,14 +300,14 @@ mod tests {
         }
 
         fn finish(self: Box<Self>, answer: Option<&Answer>) {
-            *self.0.lock().unwrap() = Some(answer.cloned());
+            self.0.lock().unwrap().push(answer.cloned());
         }
     }
 
     impl Waiting {
         /// The answer; `None` where it was told that the episode has ended.
         fn answer(&self) -> Option<String> {
-            self.0.lock().unwrap().clone().expect("it waits").map(|answer| answer.reply.content)
+            self.0.lock().unwrap().last().cloned().expect("it waits").map(|answer| answer.reply.content)
         }
     }
 
