@@ -112,9 +112,7 @@ impl Dump {
         }
         Ok(())
     }
-}
 
-impl Dump {
     /// Checks that every trajectory has a reward.
     ///
     /// # Errors

@@ -82,22 +82,36 @@ pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
 /// Fails on another extension, or what the system or the Parquet writer said.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
     let form = form_of(path)?;
-    let bytes = if form == Form::Parquet {
-        table(rows).map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?
-    } else {
-        let mut lines = Vec::new();
-        for row in rows {
-            serde_json::to_writer(&mut lines, row)
-                .map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?;
-            lines.push(b'\n');
-        }
-        if form == Form::Zstd {
-            zstd::encode_all(lines.as_slice(), 3).map_err(|error| DumpError::io(path, error))?
-        } else {
-            lines
-        }
-    };
-    turnwise_files::write_shared(path, |file| file.write_all(&bytes))
+    if form == Form::Parquet {
+        return save_table(path, table(SCHEMA, |columns| row_columns(columns, rows)));
+    }
+    let mut lines = Vec::new();
+    for row in rows {
+        serde_json::to_writer(&mut lines, row)
+            .map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?;
+        lines.push(b'\n');
+    }
+    save_lines(path, form, &lines)
+}
+
+/// Writes a Parquet file.
+pub(crate) fn save_table(path: &Path, table: Result<Vec<u8>, ParquetError>) -> Result<(), DumpError> {
+    let bytes = table.map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?;
+    save(path, &bytes)
+}
+
+/// Writes lines, compressed if the form says so.
+pub(crate) fn save_lines(path: &Path, form: Form, lines: &[u8]) -> Result<(), DumpError> {
+    if form == Form::Zstd {
+        let bytes = zstd::encode_all(lines, 3).map_err(|error| DumpError::io(path, error))?;
+        return save(path, &bytes);
+    }
+    save(path, lines)
+}
+
+/// Writes a file aside and renames it when whole.
+pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), DumpError> {
+    turnwise_files::write_shared(path, |file| file.write_all(bytes))
         .map_err(|error| DumpError::io(path, error))
 }
 
@@ -114,47 +128,56 @@ const SCHEMA: &str = "message trajectories {
     optional binary explanation (utf8);
 }";
 
-fn table(rows: &[Row]) -> Result<Vec<u8>, ParquetError> {
-    let schema = Arc::new(parse_message_type(SCHEMA)?);
+/// Columns of a table that is being written.
+pub(crate) type Columns<'a, 'b> = SerializedRowGroupWriter<'a, &'b mut Vec<u8>>;
+
+/// Returns a Parquet file whose columns `fill` writes in the schema's order.
+pub(crate) fn table(
+    schema: &str,
+    fill: impl FnOnce(&mut Columns<'_, '_>) -> Result<(), ParquetError>,
+) -> Result<Vec<u8>, ParquetError> {
+    let schema = Arc::new(parse_message_type(schema)?);
     let properties =
         WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?)).build();
     let mut bytes = Vec::new();
     let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
-
-    let integers = |of: &dyn Fn(&Row) -> u64| rows.iter().map(|row| of(row) as i64).collect::<Vec<_>>();
-    let texts = |of: &dyn Fn(&Row) -> String| {
-        rows.iter().map(|row| ByteArray::from(of(row).as_str())).collect::<Vec<ByteArray>>()
-    };
-    let name = |row: &Row| row.group.as_str().map_or_else(|| row.group.to_string(), str::to_owned);
-    column::<Int64Type>(&mut group, &integers(&|row| row.line as u64), None, None)?;
-    column::<Int64Type>(&mut group, &integers(&|row| row.step), None, None)?;
-    column::<ByteArrayType>(&mut group, &texts(&name), None, None)?;
-    column::<Int64Type>(&mut group, &integers(&|row| row.sample as u64), None, None)?;
-    column::<ByteArrayType>(&mut group, &texts(&|row| row.task.clone()), None, None)?;
-    let returns: Vec<f64> = rows.iter().map(|row| row.outcome).collect();
-    column::<DoubleType>(&mut group, &returns, None, None)?;
-    let (solved, defined): (Vec<bool>, Vec<i16>) = optional(rows.iter().map(|row| row.success));
-    column::<BoolType>(&mut group, &solved, Some(&defined), None)?;
-    let (values, defined, repeated) = list(rows.iter().map(|row| Some(row.advantages.as_slice())), 0);
-    column::<DoubleType>(&mut group, &values, Some(&defined), Some(&repeated))?;
-    let (values, defined, repeated) = list(rows.iter().map(|row| row.outliers.as_deref()), 1);
-    column::<BoolType>(&mut group, &values, Some(&defined), Some(&repeated))?;
-    let explanations = rows.iter().map(|row| row.explanation.as_ref().map(serde_json::to_string).transpose());
-    let explanations: Vec<Option<String>> =
-        explanations.collect::<Result<_, _>>().map_err(|error| ParquetError::External(Box::new(error)))?;
-    let (values, defined) =
-        optional(explanations.into_iter().map(|explanation| Some(ByteArray::from(explanation?.as_str()))));
-    column::<ByteArrayType>(&mut group, &values, Some(&defined), None)?;
-
+    fill(&mut group)?;
     group.close()?;
     writer.close()?;
     Ok(bytes)
 }
 
+fn row_columns(group: &mut Columns<'_, '_>, rows: &[Row]) -> Result<(), ParquetError> {
+    let integers = |of: &dyn Fn(&Row) -> u64| rows.iter().map(|row| of(row) as i64).collect::<Vec<_>>();
+    let texts = |of: &dyn Fn(&Row) -> String| {
+        rows.iter().map(|row| ByteArray::from(of(row).as_str())).collect::<Vec<ByteArray>>()
+    };
+    let name = |row: &Row| row.group.as_str().map_or_else(|| row.group.to_string(), str::to_owned);
+    column::<Int64Type>(group, &integers(&|row| row.line as u64), None, None)?;
+    column::<Int64Type>(group, &integers(&|row| row.step), None, None)?;
+    column::<ByteArrayType>(group, &texts(&name), None, None)?;
+    column::<Int64Type>(group, &integers(&|row| row.sample as u64), None, None)?;
+    column::<ByteArrayType>(group, &texts(&|row| row.task.clone()), None, None)?;
+    let returns: Vec<f64> = rows.iter().map(|row| row.outcome).collect();
+    column::<DoubleType>(group, &returns, None, None)?;
+    let (solved, defined): (Vec<bool>, Vec<i16>) = optional(rows.iter().map(|row| row.success));
+    column::<BoolType>(group, &solved, Some(&defined), None)?;
+    let (values, defined, repeated) = list(rows.iter().map(|row| Some(row.advantages.as_slice())), 0);
+    column::<DoubleType>(group, &values, Some(&defined), Some(&repeated))?;
+    let (values, defined, repeated) = list(rows.iter().map(|row| row.outliers.as_deref()), 1);
+    column::<BoolType>(group, &values, Some(&defined), Some(&repeated))?;
+    let explanations = rows.iter().map(|row| row.explanation.as_ref().map(serde_json::to_string).transpose());
+    let explanations: Vec<Option<String>> =
+        explanations.collect::<Result<_, _>>().map_err(|error| ParquetError::External(Box::new(error)))?;
+    let (values, defined) =
+        optional(explanations.into_iter().map(|explanation| Some(ByteArray::from(explanation?.as_str()))));
+    column::<ByteArrayType>(group, &values, Some(&defined), None)
+}
+
 /// Writes the next column of the schema.
 pub(crate) fn column<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
+    group: &mut Columns<'_, '_>,
     values: &[T::T],
     defined: Option<&[i16]>,
     repeated: Option<&[i16]>,

@@ -262,12 +262,10 @@ fn without_tools(mut conversation: Conversation) -> Conversation {
             };
         }
         for call in std::mem::take(&mut message.calls) {
-            let name = serde_json::Value::from(call.name);
-            let line = if message.content.is_empty() { "" } else { "\n" };
-            message.content.push_str(&format!(
-                "{line}<tool_call>\n{{\"name\": {name}, \"arguments\": {}}}\n</tool_call>",
-                call.arguments
-            ));
+            if !message.content.is_empty() {
+                message.content.push('\n');
+            }
+            message.content.push_str(&call.to_tagged());
         }
     }
     conversation

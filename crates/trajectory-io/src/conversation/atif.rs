@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use turnwise_core::Tool;
 
-use super::fields::{Fields, shown};
+use super::fields::Fields;
 use super::messages::{header, set_rewards};
 use super::{ChatCall, ChatMessage, Conversation, documents};
-use crate::{DumpError, chat};
+use crate::DumpError;
 
 /// What was left out of the trajectories of a file.
 #[derive(Default)]
@@ -52,15 +52,11 @@ pub(crate) fn conversations(path: &Path, notes: &mut Vec<String>) -> Result<Vec<
 }
 
 fn of_file(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Conversation>, DumpError> {
-    let (mut read, mut left_out) = (Vec::new(), LeftOut::default());
+    let mut left_out = LeftOut::default();
     let used = |keys: &[&str]| {
         matches!(keys, ["extra", ..] | ["steps", "metrics", "logprobs" | "completion_token_ids"])
     };
-    documents::each(path, used, |line, text| {
-        let found = conversation(line, text, &mut left_out);
-        read.push(found.map_err(|reason| DumpError::line(path, line, reason))?);
-        Ok(())
-    })?;
+    let mut read = documents::parsed(path, used, |line, text| conversation(line, text, &mut left_out))?;
     if let (Some(trial), [only]) = (trial_of(path, notes)?, read.as_mut_slice()) {
         only.group = only.group.take().or(trial.task.map(Value::from));
         if only.rewards.is_none() {
@@ -170,7 +166,7 @@ fn add_step(conversation: &mut Conversation, step: &Fields<'_>) -> Result<(), St
             return Err(format!("`{}` is {other:?}; it must be system, user or agent", step.path("source")));
         }
     };
-    let mut message = ChatMessage::new(role, content(step, "message")?);
+    let mut message = ChatMessage::new(role, step.content("message")?);
     message.reasoning = step.text("reasoning_content")?.filter(|text| !text.is_empty());
     for call in step.objects("tool_calls")?.into_iter().flatten() {
         let needed = |key: &str| call.text(key)?.ok_or_else(|| call.missing(key, "a text"));
@@ -195,19 +191,10 @@ fn add_step(conversation: &mut Conversation, step: &Fields<'_>) -> Result<(), St
     for result in observation.objects("results")?.into_iter().flatten() {
         let call_id = result.text("source_call_id")?;
         let role = if call_id.is_some() { "tool" } else { "user" };
-        let text = content(&result, "content")?;
+        let text = result.content("content")?;
         conversation.messages.push(ChatMessage { call_id, ..ChatMessage::new(role, text) });
     }
     Ok(())
-}
-
-/// Returns a text, or the texts of a list of parts.
-fn content(fields: &Fields<'_>, key: &str) -> Result<String, String> {
-    let Some(value) = fields.value(key) else { return Ok(String::new()) };
-    chat::content(&value).ok_or_else(|| {
-        let given = shown(&value.to_string());
-        format!("`{}` is {given}; it must be a text or a list of parts", fields.path(key))
-    })
 }
 
 #[cfg(test)]

@@ -9,11 +9,25 @@ use serde_json::{Map, Value};
 
 use crate::{DumpError, lines, not_finite, parquet_rows};
 
+/// Returns the objects of a file, each parsed with the number of the line on which it begins ([`each`]).
+pub(crate) fn parsed<T>(
+    path: &Path,
+    used: impl Fn(&[&str]) -> bool + Copy,
+    mut parse: impl FnMut(usize, &str) -> Result<T, String>,
+) -> Result<Vec<T>, DumpError> {
+    let mut read = Vec::new();
+    each(path, used, |line, text| {
+        read.push(parse(line, text).map_err(|reason| DumpError::line(path, line, reason))?);
+        Ok(())
+    })?;
+    Ok(read)
+}
+
 /// Calls `take` with the number of the line on which each object begins (in a Parquet file of its row) and its text.
 ///
 /// Numbers of Python that JSON does not have (NaN and the infinities) are null in the text, unless they stand under a key
 /// that is `used`. Keys of Parquet columns without a value are left out.
-pub(crate) fn each(
+fn each(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
     mut take: impl FnMut(usize, &str) -> Result<(), DumpError>,

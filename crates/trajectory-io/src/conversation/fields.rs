@@ -6,6 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::chat;
+
 /// An object of a file, and its place there.
 pub(crate) struct Fields<'a> {
     /// Path of the object, such as `messages[2]`; empty for the whole.
@@ -77,7 +79,16 @@ impl<'a> Fields<'a> {
         self.raw(key).and_then(|text| serde_json::from_str(text).ok())
     }
 
-    /// Reason that a key is missing.
+    /// Returns a text, or the texts of a list of parts; empty if the key is missing.
+    pub(crate) fn content(&self, key: &str) -> Result<String, String> {
+        let Some(value) = self.value(key) else { return Ok(String::new()) };
+        chat::content(&value).ok_or_else(|| {
+            let given = shown(&value.to_string());
+            format!("`{}` is {given}; it must be a text or a list of parts", self.path(key))
+        })
+    }
+
+    /// Returns the reason that a key is missing.
     pub(crate) fn missing(&self, key: &str, what: &str) -> String {
         format!("`{}` is missing; it must be {what}", self.path(key))
     }

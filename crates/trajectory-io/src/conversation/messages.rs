@@ -40,18 +40,13 @@ use turnwise_core::{Task, Tool};
 
 use super::fields::{Fields, shown};
 use super::{ChatCall, ChatMessage, Conversation, arguments, documents};
-use crate::{DumpError, chat};
+use crate::DumpError;
 
 /// Roles of a message.
 const ROLES: &str = "system, developer, user, assistant or tool";
 
 pub(crate) fn conversations(path: &Path) -> Result<Vec<Conversation>, DumpError> {
-    let mut read = Vec::new();
-    documents::each(path, is_used, |line, text| {
-        read.push(conversation(line, text).map_err(|reason| DumpError::line(path, line, reason))?);
-        Ok(())
-    })?;
-    Ok(read)
+    documents::parsed(path, is_used, conversation)
 }
 
 /// Returns true if the value that these keys lead to is a number that counts.
@@ -171,14 +166,7 @@ pub(super) fn message(fields: &Fields<'_>) -> Result<ChatMessage, String> {
         "function" | "ipython" => "tool".into(),
         other => return Err(format!("`{}` is {other:?}; it must be {ROLES}", fields.path("role"))),
     };
-    let content = match fields.value("content") {
-        None => String::new(),
-        Some(value) => chat::content(&value).ok_or_else(|| {
-            let given = shown(&value.to_string());
-            format!("`{}` is {given}; it must be a text or a list of parts", fields.path("content"))
-        })?,
-    };
-    let mut message = ChatMessage::new(&role, content);
+    let mut message = ChatMessage::new(&role, fields.content("content")?);
     for key in ["reasoning_content", "reasoning", "thinking"] {
         if message.reasoning.is_none() {
             message.reasoning = fields.text(key)?.filter(|text| !text.is_empty());

@@ -17,7 +17,7 @@ pub mod messages;
 pub mod sharegpt;
 
 pub(crate) mod documents;
-mod fields;
+pub(crate) mod fields;
 mod of_trajectory;
 
 use std::path::Path;
@@ -27,6 +27,10 @@ use turnwise_core::{Task, Tool, ToolCall};
 
 use crate::dump::Record;
 use crate::{DumpError, Format, ReadOptions, chat, read};
+
+/// Tags of calls in a response, as Qwen's and Hermes' templates write them.
+const OPEN: &str = "<tool_call>";
+const CLOSE: &str = "</tool_call>";
 
 /// A call of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,6 +131,12 @@ impl ChatCall {
         serde_json::from_str::<String>(&self.arguments).unwrap_or_else(|_| self.arguments.clone())
     }
 
+    /// Returns the call in `<tool_call>` tags, as Qwen's and Hermes' templates write it.
+    pub fn to_tagged(&self) -> String {
+        let name = Value::from(self.name.as_str());
+        format!("{OPEN}\n{{\"name\": {name}, \"arguments\": {}}}\n{CLOSE}", self.arguments)
+    }
+
     /// Returns the call as trajectories have it.
     fn to_tool_call(&self) -> ToolCall {
         let arguments = serde_json::from_str(&self.arguments).unwrap_or_default();
@@ -215,19 +225,24 @@ impl Conversation {
         Ok(())
     }
 
+    /// Returns the messages before the first turn, and the rest.
+    pub fn split_prompt(&self) -> (&[ChatMessage], &[ChatMessage]) {
+        let first = self.messages.iter().position(|message| message.sampled);
+        self.messages.split_at(first.unwrap_or(self.messages.len()))
+    }
+
     /// Returns the text of what was asked: the last message before the first turn.
     pub fn goal(&self) -> &str {
-        let before = self.messages.iter().take_while(|message| !message.sampled);
-        before.last().map_or("", |message| &message.content)
+        self.split_prompt().0.last().map_or("", |message| &message.content)
     }
 
     /// Returns the conversation as a trajectory of a dump.
     pub(crate) fn record(self) -> Record {
-        let prompt = self.messages.iter().take_while(|message| !message.sampled);
-        let prompt: Vec<String> = prompt.map(ChatMessage::to_json).collect();
-        let (key, group) = match &self.group {
-            Some(group) => (group.to_string(), group.clone()),
-            None => (prompt.join("\n"), Value::Null),
+        let (key, group) = if let Some(group) = &self.group {
+            (group.to_string(), group.clone())
+        } else {
+            let prompt: Vec<String> = self.split_prompt().0.iter().map(ChatMessage::to_json).collect();
+            (prompt.join("\n"), Value::Null)
         };
         let goal = self.goal().to_owned();
         let messages = self.messages.iter().map(|message| {
@@ -299,7 +314,7 @@ pub fn read_conversations(path: &Path, options: &ReadOptions) -> Result<Conversa
         }
     };
     if conversations.is_empty() {
-        return Err(DumpError::file(path, "there is no conversation in it"));
+        return Err(DumpError::file(path, "the file has no conversations"));
     }
     Ok(Conversations { conversations, notes })
 }

@@ -2,12 +2,8 @@
 
 use turnwise_core::{Part, Reasoning, Trajectory, Turn};
 
-use super::{ChatCall, ChatMessage, Conversation};
+use super::{CLOSE, ChatCall, ChatMessage, Conversation, OPEN};
 use crate::chat;
-
-/// Tags of calls in a response, as Qwen's and Hermes' templates write them.
-const OPEN: &str = "<tool_call>";
-const CLOSE: &str = "</tool_call>";
 
 impl Conversation {
     /// Returns the conversation of a trajectory with the rewards of the environment.

@@ -20,12 +20,7 @@ use super::{ChatCall, ChatMessage, Conversation, arguments, documents, messages}
 use crate::DumpError;
 
 pub(crate) fn conversations(path: &Path) -> Result<Vec<Conversation>, DumpError> {
-    let mut read = Vec::new();
-    documents::each(path, is_used, |line, text| {
-        read.push(conversation(line, text).map_err(|reason| DumpError::line(path, line, reason))?);
-        Ok(())
-    })?;
-    Ok(read)
+    documents::parsed(path, is_used, conversation)
 }
 
 fn conversation(line: usize, text: &str) -> Result<Conversation, String> {

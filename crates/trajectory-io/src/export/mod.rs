@@ -14,14 +14,13 @@ mod atif;
 mod parquet;
 mod text;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::str::FromStr;
 
 use serde_json::{Value, json};
 use turnwise_core::Trajectory;
 
-use crate::write::{Form, form_of};
+use crate::write::{Form, form_of, save, save_lines, save_table};
 use crate::{Conversation, DumpError};
 
 /// Format of an export.
@@ -186,8 +185,7 @@ pub fn write(path: &Path, format: ExportFormat, trajectories: &[Exported]) -> Re
             ExportFormat::Trl => parquet::completions(trajectories),
             _ => parquet::messages(trajectories),
         };
-        let bytes = table.map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?;
-        return save(path, &bytes);
+        return save_table(path, table);
     }
     let mut lines = String::new();
     for (index, one) in trajectories.iter().enumerate() {
@@ -198,14 +196,5 @@ pub fn write(path: &Path, format: ExportFormat, trajectories: &[Exported]) -> Re
         });
         lines.push('\n');
     }
-    if form == Form::Zstd {
-        let bytes = zstd::encode_all(lines.as_bytes(), 3).map_err(|error| DumpError::io(path, error))?;
-        return save(path, &bytes);
-    }
-    save(path, lines.as_bytes())
-}
-
-fn save(path: &Path, bytes: &[u8]) -> Result<(), DumpError> {
-    turnwise_files::write_shared(path, |file| file.write_all(bytes))
-        .map_err(|error| DumpError::io(path, error))
+    save_lines(path, form, lines.as_bytes())
 }

@@ -1,17 +1,11 @@
 //! Parquet with messages as lists of structs, as Hugging Face's `datasets` has them.
 
-use std::sync::Arc;
-
-use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::parser::parse_message_type;
 
 use super::Exported;
 use crate::ChatMessage;
-use crate::write::{column, list, optional};
+use crate::write::{Columns, column, list, optional, table};
 
 /// A column of messages. Arguments and tools are texts: structs of a column must all have the same keys.
 const MESSAGES: &str = "required group NAME (list) { repeated group list { required group element {
@@ -28,8 +22,6 @@ const MESSAGES: &str = "required group NAME (list) { repeated group list { requi
 } } }";
 
 const NUMBERS: &str = "optional group NAME (list) { repeated group list { required double element; } }";
-
-type Rows<'a, 'b> = SerializedRowGroupWriter<'a, &'b mut Vec<u8>>;
 
 /// Returns the table of a data set of messages.
 pub(super) fn messages(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetError> {
@@ -67,12 +59,8 @@ pub(super) fn completions(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetE
     );
     table(&schema, |rows| {
         integers(rows, trajectories.iter().map(|one| one.conversation.step))?;
-        let split = trajectories.iter().map(|one| {
-            let messages = &one.conversation.messages;
-            let first = messages.iter().position(|message| message.sampled).unwrap_or(messages.len());
-            messages.split_at(first)
-        });
-        let (prompts, completions): (Vec<_>, Vec<_>) = split.unzip();
+        let (prompts, completions): (Vec<_>, Vec<_>) =
+            trajectories.iter().map(|one| one.conversation.split_prompt()).unzip();
         message_columns(rows, &prompts)?;
         message_columns(rows, &completions)?;
         texts(rows, trajectories.iter().map(Exported::tools))?;
@@ -80,24 +68,8 @@ pub(super) fn completions(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetE
     })
 }
 
-fn table(
-    schema: &str,
-    fill: impl FnOnce(&mut Rows<'_, '_>) -> Result<(), ParquetError>,
-) -> Result<Vec<u8>, ParquetError> {
-    let schema = Arc::new(parse_message_type(schema)?);
-    let properties =
-        WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?)).build();
-    let mut bytes = Vec::new();
-    let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties))?;
-    let mut group = writer.next_row_group()?;
-    fill(&mut group)?;
-    group.close()?;
-    writer.close()?;
-    Ok(bytes)
-}
-
 /// Writes the columns of a list of messages.
-fn message_columns(rows: &mut Rows<'_, '_>, all: &[&[ChatMessage]]) -> Result<(), ParquetError> {
+fn message_columns(rows: &mut Columns<'_, '_>, all: &[&[ChatMessage]]) -> Result<(), ParquetError> {
     /// A text of a message that has it or not.
     type Text<'a> = &'a dyn Fn(&ChatMessage) -> Option<String>;
     let of_messages = |text: Text<'_>| {
@@ -116,7 +88,7 @@ fn message_columns(rows: &mut Rows<'_, '_>, all: &[&[ChatMessage]]) -> Result<()
         }
         (values, defined, repeated)
     };
-    let write = |rows: &mut Rows<'_, '_>, text: Text<'_>, required: bool| {
+    let write = |rows: &mut Columns<'_, '_>, text: Text<'_>, required: bool| {
         let (values, mut defined, repeated) = of_messages(text);
         if required {
             // A message without the level of an optional text.
@@ -139,7 +111,7 @@ fn message_columns(rows: &mut Rows<'_, '_>, all: &[&[ChatMessage]]) -> Result<()
 
 /// Writes a column of the calls of messages.
 fn call_column(
-    rows: &mut Rows<'_, '_>,
+    rows: &mut Columns<'_, '_>,
     all: &[&[ChatMessage]],
     text: impl Fn(&crate::ChatCall) -> String,
 ) -> Result<(), ParquetError> {
@@ -165,28 +137,34 @@ fn call_column(
     column::<ByteArrayType>(rows, &values, Some(&defined), Some(&repeated))
 }
 
-fn texts(rows: &mut Rows<'_, '_>, texts: impl Iterator<Item = Option<String>>) -> Result<(), ParquetError> {
+fn texts(
+    rows: &mut Columns<'_, '_>,
+    texts: impl Iterator<Item = Option<String>>,
+) -> Result<(), ParquetError> {
     let (values, defined) = optional(texts.map(|text| Some(ByteArray::from(text?.as_str()))));
     column::<ByteArrayType>(rows, &values, Some(&defined), None)
 }
 
-fn required(rows: &mut Rows<'_, '_>, texts: impl Iterator<Item = String>) -> Result<(), ParquetError> {
+fn required(rows: &mut Columns<'_, '_>, texts: impl Iterator<Item = String>) -> Result<(), ParquetError> {
     let values: Vec<ByteArray> = texts.map(|text| ByteArray::from(text.as_str())).collect();
     column::<ByteArrayType>(rows, &values, None, None)
 }
 
-fn integers(rows: &mut Rows<'_, '_>, numbers: impl Iterator<Item = u64>) -> Result<(), ParquetError> {
+fn integers(rows: &mut Columns<'_, '_>, numbers: impl Iterator<Item = u64>) -> Result<(), ParquetError> {
     let values: Vec<i64> = numbers.map(|number| number as i64).collect();
     column::<Int64Type>(rows, &values, None, None)
 }
 
-fn numbers(rows: &mut Rows<'_, '_>, numbers: impl Iterator<Item = Option<f64>>) -> Result<(), ParquetError> {
+fn numbers(
+    rows: &mut Columns<'_, '_>,
+    numbers: impl Iterator<Item = Option<f64>>,
+) -> Result<(), ParquetError> {
     let (values, defined) = optional(numbers);
     column::<DoubleType>(rows, &values, Some(&defined), None)
 }
 
 fn number_lists<'a>(
-    rows: &mut Rows<'_, '_>,
+    rows: &mut Columns<'_, '_>,
     lists: impl Iterator<Item = Option<&'a [f64]>>,
 ) -> Result<(), ParquetError> {
     let (values, defined, repeated) = list(lists, 1);

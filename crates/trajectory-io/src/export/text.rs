@@ -7,9 +7,7 @@ use crate::ChatMessage;
 
 /// Returns a trajectory as a sample of verl's `rollout_data_dir`; `index` names its group if it has none.
 pub(super) fn sample(one: &Exported, index: usize) -> Value {
-    let messages = &one.conversation.messages;
-    let first = messages.iter().position(|message| message.sampled).unwrap_or(messages.len());
-    let (before, after) = messages.split_at(first);
+    let (before, after) = one.conversation.split_prompt();
     let mut input = String::new();
     for message in before {
         input.push_str(&format!("{}\n{}\n", message.role, words(message)));
@@ -39,12 +37,10 @@ fn words(message: &ChatMessage) -> String {
     }
     text.push_str(&message.content);
     for call in &message.calls {
-        let line = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        let name = Value::from(call.name.as_str());
-        let arguments = &call.arguments;
-        text.push_str(&format!(
-            "{line}<tool_call>\n{{\"name\": {name}, \"arguments\": {arguments}}}\n</tool_call>"
-        ));
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&call.to_tagged());
     }
     text
 }
