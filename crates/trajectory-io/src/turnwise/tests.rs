@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::keys::{LINE_KEYS, RUN_KEYS, TURN_KEYS};
 use super::*;
 
 fn turn() -> Value {
