@@ -60,13 +60,13 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Rejects, before long work, a warm start without an expert and a limit of the world's calls that
-    /// the environments' own ends before.
+    /// Rejects, before long work, a warm start without an expert, an estimator without saved states, and
+    /// a world's timeout above that of the environments.
     ///
     /// # Errors
-    /// Name the key.
+    /// Names the key.
     pub(crate) fn check(&self, config: &Config) -> Result<(), TrainError> {
-        if config.sft.steps > 0 && !self.0.has_expert() {
+        if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));
         }
         self.check_saved_states(config)?;

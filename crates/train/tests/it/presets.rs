@@ -394,6 +394,22 @@ fn a_world_without_saved_states_is_rejected_before_the_run_starts() {
 }
 
 #[test]
+fn conversations_need_no_expert() {
+    let folder = tempfile::tempdir().unwrap();
+    let talks = folder.path().join("talks.jsonl");
+    std::fs::write(&talks, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"on\"}]}").unwrap();
+    let start = |more: &[String]| {
+        let root = folder.path().join("run");
+        Run::start(config_in(true, "grpo", more), &root, &mut NoopObserver).err().unwrap().to_string()
+    };
+    let steps = "sft.steps=2".to_owned();
+    let error = start(std::slice::from_ref(&steps));
+    assert!(error.contains("the world `lamp` has no expert"), "{error}");
+    let error = start(&[steps, format!("sft.data.path={}", talks.display())]);
+    assert!(error.contains("the model's chat template, and it has none"), "{error}");
+}
+
+#[test]
 fn measured_values_are_written_with_the_turns_and_do_not_depend_on_the_slots() {
     let folder = tempfile::tempdir().unwrap();
     let values = |name: &str, more: &[&str]| -> Vec<Vec<f64>> {
