@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use turnwise_model::WeightType;
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::run::export::{ExportOptions, Exported, export};
+use turnwise_train::{Phase, Position, RunDirectory};
 use turnwise_trajectory_io::{ExportFormat, ReadOptions, export as trajectories, read_conversations};
 
 use super::output::check_output_of;
@@ -113,16 +114,10 @@ fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result
 
 /// Returns the trajectories of a run's steps, all if none is named.
 fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exported>> {
-    let folder = run.join("trajectories");
-    let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-    let number = |path: &Path| -> Option<u64> {
-        path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".jsonl.zst")?.parse().ok()
-    };
-    let files = entries.flatten().map(|entry| entry.path());
-    let mut files: Vec<(u64, PathBuf)> = files.filter_map(|path| Some((number(&path)?, path))).collect();
-    files.sort();
-    if let Some(missing) = steps.iter().find(|step| !files.iter().any(|(number, _)| number == *step)) {
-        let known: Vec<String> = files.iter().map(|(number, _)| number.to_string()).collect();
+    let directory = RunDirectory::open(run)?;
+    let known = directory.trajectory_steps()?;
+    if let Some(missing) = steps.iter().find(|step| !known.contains(step)) {
+        let known: Vec<String> = known.iter().map(u64::to_string).collect();
         bail!(
             "--step {missing}: {} has no trajectories of it; there are those of {}",
             run.display(),
@@ -130,10 +125,9 @@ fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exporte
         );
     }
     let mut found = Vec::new();
-    for (number, path) in files {
-        if steps.is_empty() || steps.contains(&number) {
-            found.extend(read_trajectories(&path)?.iter().map(trajectories::Exported::from));
-        }
+    for step in known.into_iter().filter(|step| steps.is_empty() || steps.contains(step)) {
+        let path = directory.trajectories(Position { phase: Phase::Rl, step });
+        found.extend(read_trajectories(&path)?.iter().map(trajectories::Exported::from));
     }
     Ok(found)
 }

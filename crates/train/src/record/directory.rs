@@ -203,9 +203,29 @@ impl RunDirectory {
         position: Position,
         trajectories: impl Iterator<Item = &'a Trajectory>,
     ) -> Result<PathBuf, TrainError> {
-        let path = self.root.join("trajectories").join(format!("{}.jsonl.zst", position.label()));
+        let path = self.trajectories(position);
         write_trajectories(&path, trajectories)?;
         Ok(path)
+    }
+
+    /// Returns the path of the trajectories of one step.
+    pub fn trajectories(&self, position: Position) -> PathBuf {
+        self.root.join("trajectories").join(format!("{}.jsonl.zst", position.label()))
+    }
+
+    /// Returns the steps of reinforcement learning that have trajectories, in order.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn trajectory_steps(&self) -> Result<Vec<u64>, TrainError> {
+        let folder = self.root.join("trajectories");
+        let entries = fs::read_dir(&folder).map_err(|error| TrainError::io(&folder, error))?;
+        let position = |name: &str| name.strip_suffix(".jsonl.zst")?.parse::<Position>().ok();
+        let found = entries.flatten().filter_map(|entry| position(entry.file_name().to_str()?));
+        let mut steps: Vec<u64> =
+            found.filter(|found| found.phase == Phase::Rl).map(|found| found.step).collect();
+        steps.sort_unstable();
+        Ok(steps)
     }
 }
 

@@ -72,8 +72,7 @@ pub(super) type Stamp = (u64, SystemTime);
 
 /// Returns the file of a run's step.
 fn trajectories_of(run: &RunDirectory, number: u64) -> PathBuf {
-    let position = Position { phase: Phase::Rl, step: number };
-    run.path("trajectories").join(format!("{}.jsonl.zst", position.label()))
+    run.trajectories(Position { phase: Phase::Rl, step: number })
 }
 
 impl Source {
@@ -174,7 +173,7 @@ impl Source {
     /// Returns the steps that there are trajectories of, in order; those of a run that is under way grow.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
-            Self::Run { directory, .. } => run_steps(&directory.path("trajectories")),
+            Self::Run { directory, .. } => directory.trajectory_steps().unwrap_or_default(),
             Self::Files(files) => files.steps.iter().map(|step| step.number).collect(),
         }
     }
@@ -383,17 +382,6 @@ fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns the steps whose trajectories a run has, in order.
-fn run_steps(folder: &Path) -> Vec<u64> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let label = |name: &str| name.strip_suffix(".jsonl.zst")?.parse::<Position>().ok();
-    let found = entries.filter_map(|entry| label(entry.file_name().to_str()?));
-    let mut steps: Vec<u64> =
-        found.filter(|found| found.phase == Phase::Rl).map(|found| found.step).collect();
-    steps.sort_unstable();
-    steps
 }
 
 /// Trajectories by group, in order of the groups' indices.
