@@ -80,7 +80,7 @@ impl TruthLine {
     }
 }
 
-/// Mean and standard error of the mean of independent values, and their number; the error of fewer than two is 0.
+/// Returns the mean of independent values and its standard error. The error of fewer than two is 0.
 pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     if values.is_empty() {
@@ -92,7 +92,7 @@ pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     (mean, error)
 }
 
-/// The values at even places, and those at odd places.
+/// Returns the values at even places, and those at odd places.
 pub fn halves(values: &[f64]) -> [Vec<f64>; 2] {
     [0, 1].map(|first| values.iter().skip(first).step_by(2).copied().collect())
 }

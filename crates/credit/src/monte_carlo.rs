@@ -3,8 +3,8 @@
 //! section 4).
 //!
 //! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuation k. The state after the last
-//! turn has the value 0, so that the last turn's `r_t` is the known outcome. The trajectory itself is in no
-//! estimate of its own values.
+//! turn has the value 0, so that the last turn's `r_t` is the known outcome. The trajectory itself is not
+//! among the continuations.
 //!
 //! The estimate is unbiased for any `K`: what a larger `K` buys is less noise. With `K` to infinity this is
 //! the true advantage of every turn, so that it is the ceiling of what credit assignment can give. It costs
@@ -83,10 +83,10 @@ struct Change {
 }
 
 impl MonteCarlo {
-    /// Monte-Carlo advantages with these settings.
+    /// Creates the estimator.
     ///
     /// # Errors
-    /// A setting that cannot work.
+    /// Fails if a setting is out of range.
     pub fn new(config: MonteCarloConfig) -> Result<Self, CreditError> {
         check_common(NAME, 0, 0.0, config.invalid_penalty)?;
         check_gamma(NAME, config.gamma)?;
@@ -97,7 +97,7 @@ impl MonteCarlo {
         Ok(Self { config })
     }
 
-    /// The changes of value over the turns of a trajectory.
+    /// Returns the change of value at each turn of a trajectory.
     fn changes(
         &self,
         data: &Trajectory,
