@@ -28,7 +28,7 @@ use crate::rewards::Report;
 /// The name of the model in the list of models.
 pub const MODEL: &str = "policy";
 
-/// Header that names the agent of a request, where a program has several. Without it the model that the request names does.
+/// Header that names the agent of a request, if a program has several. Without it, the agent has the name of the request's model.
 pub const AGENT_HEADER: &str = "x-turnwise-agent";
 
 /// Ended episodes that are remembered, to tell late requests from wrong keys.
@@ -41,7 +41,7 @@ struct Episodes {
     next: u64,
 }
 
-/// The episodes that can be asked about.
+/// The episodes by API key.
 #[derive(Default)]
 struct Table(Mutex<Episodes>);
 
@@ -90,7 +90,7 @@ impl Completions for Table {
 
     fn post(&self, call: &Call, path: &str, body: &[u8]) -> Result<Value, ApiError> {
         if path != "/v1/reward" {
-            return Err(ApiError::new(404, format!("nothing is served at {path}")));
+            return Err(ApiError::no_path(path));
         }
         let inbox = self.find(call.key.as_deref())?;
         let report = Report::from_json(body).map_err(|reason| ApiError::new(400, reason))?;
@@ -137,18 +137,18 @@ fn response(answer: &Answer, model: &str) -> ChatResponse {
     response
 }
 
-/// Returns what a request asks the policy for.
+/// Converts a request for the policy.
 fn asked(call: &Call, request: ChatRequest) -> Result<Asked, ApiError> {
     let ChatRequest { model, messages, tools, tool_choice, sampling, .. } = request;
     if sampling.n != 1 {
         return Err(ApiError::field(
             "n",
-            "`n` must be 1: each answer is a turn of its own; send several requests",
+            "`n` must be 1: each answer is a separate turn; send several requests",
         ));
     }
     Ok(Asked {
         messages: messages.into_iter().map(message).collect(),
-        // Whether the policy calls a tool that it must call is what the reward teaches it.
+        // `required` is not enforced: the reward teaches the policy to call tools.
         tools: if tool_choice == ToolChoice::None { Vec::new() } else { tools },
         agent: call.headers.get(AGENT_HEADER).cloned().unwrap_or(model),
         max_tokens: sampling.max_tokens,
@@ -171,7 +171,7 @@ fn message(message: openai::ChatMessage) -> ChatMessage {
     }
 }
 
-/// How a request can be known as a retry.
+/// Returns the mark by which a request is recognised as a retry.
 fn mark(call: &Call, request: &ChatRequest) -> RetryMark {
     if let Some(key) = call.headers.get("idempotency-key") {
         return RetryMark { digest: format!("key {key}"), may_repeat: true };
@@ -192,7 +192,7 @@ impl Gateway {
     /// Starts the endpoint on an address; port 0 takes a free one.
     ///
     /// # Errors
-    /// The address cannot be listened on, or no thread be started.
+    /// Fails if the address cannot be listened on or a thread cannot be started.
     pub fn start(listen: SocketAddr) -> Result<Self, ServeError> {
         let table = Arc::new(Table::default());
         let limits = Limits {
@@ -217,7 +217,7 @@ impl Gateway {
         let mut episodes = self.table.lock();
         let number = episodes.next;
         episodes.next += 1;
-        // Keys of the operating system's randomness: whoever knows one may give rewards.
+        // Keys must not be guessable, because whoever knows one can give rewards.
         let random = [0_u8, 1].map(|part| self.random.hash_one((number, part)));
         let key = format!("turnwise-{number}-{:016x}{:016x}", random[0], random[1]);
         episodes.open.insert(key.clone(), inbox);

@@ -41,7 +41,7 @@ pub struct Answer {
 
 /// Whoever waits for an answer.
 pub trait Client: Send {
-    /// True if nobody waits any more.
+    /// Returns true if nobody waits any more.
     fn is_gone(&self) -> bool;
 
     /// Takes the answer; `None` if the episode ended without one.
@@ -64,7 +64,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// True if somebody still waits for the answer.
+    /// Returns true if somebody still waits for the answer.
     fn is_wanted(&self) -> bool {
         self.clients.iter().any(|client| !client.is_gone())
     }
@@ -99,11 +99,18 @@ struct State {
     last_report: Option<Report>,
 }
 
+impl State {
+    fn add(&mut self, report: Report, source: &'static str) -> Result<(), String> {
+        let Self { answers, rewards, .. } = self;
+        rewards.add(report, source, |id| answers.iter().position(|(_, answer)| answer.id == id))
+    }
+}
+
 /// The requests and reports of one program, an episode at a time.
 pub struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
-    /// The last line ends an episode, and the program goes on with another.
+    /// A report ends an episode, and the program goes on with another.
     reused: bool,
 }
 
@@ -111,7 +118,8 @@ pub struct Inbox {
 const ID: &str = "chatcmpl-";
 
 impl Inbox {
-    /// Creates an inbox without an episode. `reused`: a report on a line of its own ends an episode, and not the program's end.
+    /// Creates an inbox without an episode. With `reused`, a line that is a report ends the episode; otherwise the program's
+    /// end does.
     pub fn new(reused: bool) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), reused }
     }
@@ -125,7 +133,7 @@ impl Inbox {
         *self.lock() = State { open: true, ..State::default() };
     }
 
-    /// Ends the episode; requests that wait are told so.
+    /// Ends the episode and rejects the requests that wait.
     pub fn end(&self) {
         let mut state = self.lock();
         let ended = std::mem::take(&mut *state);
@@ -160,14 +168,11 @@ impl Inbox {
     /// # Errors
     /// The episode has ended, or the report cannot be used.
     pub fn report(&self, report: Report, source: &'static str) -> Result<(), String> {
-        let mut guard = self.lock();
-        let state = &mut *guard;
+        let mut state = self.lock();
         if !state.open {
             return Err("the episode has ended".into());
         }
-        let answers = &state.answers;
-        let turn_of = |id: &str| answers.iter().position(|(_, answer)| answer.id == id);
-        state.rewards.add(report, source, turn_of)
+        state.add(report, source)
     }
 
     /// Takes a line of the program's output.
@@ -186,7 +191,7 @@ impl Inbox {
         }
     }
 
-    /// Says that the program's output has ended.
+    /// Records that the program's output has ended.
     pub fn exited(&self) {
         self.lock().exited = true;
         self.changed.notify_all();
@@ -209,7 +214,7 @@ impl Inbox {
         state.answered.push(Answered { messages, tools, reply: given, agent });
     }
 
-    /// Waits for the agent, until `deadline` at the latest. `has_ended` is asked now and then: a program that has ended may have left
+    /// Waits for the agent, until `deadline` at the latest. Polls `has_ended` too, because a child of an ended program may keep
     /// its output open.
     pub fn wait(&self, deadline: Instant, mut has_ended: impl FnMut() -> bool) -> Event {
         const LOOK: Duration = Duration::from_millis(200);
@@ -222,7 +227,7 @@ impl Inbox {
                 return Event::Finished;
             }
             while let Some(next) = state.pending.pop_front() {
-                // One whose client has gone is not worth a turn; a client that repeats it asks anew.
+                // A request without a client gets no turn. If a client repeats it, it is a new request.
                 if next.is_wanted() {
                     let asked = conversation(&state.answered, &next.asked);
                     state.current = Some(next);
@@ -249,18 +254,14 @@ impl Inbox {
         }
     }
 
-    /// Returns the reports of the episode, that of the last line among them, and the last line itself.
+    /// Returns the reports of the episode, including the last line's, and the last line itself.
     ///
     /// # Errors
     /// The last line's report cannot be used.
     pub fn outcome(&self) -> Result<(Rewards, String), String> {
         let mut state = self.lock();
         if let Some(report) = state.last_report.take() {
-            let answers: Vec<String> = state.answers.iter().map(|(_, answer)| answer.id.clone()).collect();
-            state
-                .rewards
-                .add(report, "last line", |id| answers.iter().position(|known| known == id))
-                .map_err(|reason| format!("its last line: {reason}"))?;
+            state.add(report, "last line").map_err(|reason| format!("its last line: {reason}"))?;
         }
         Ok((state.rewards.clone(), state.last_line.clone()))
     }
@@ -305,7 +306,7 @@ mod tests {
     }
 
     impl Waiting {
-        /// The answer; `None` where it was told that the episode has ended.
+        /// Returns the last answer; `None` if the episode had ended.
         fn answer(&self) -> Option<String> {
             self.0.lock().unwrap().last().cloned().expect("it waits").map(|answer| answer.reply.content)
         }
@@ -353,7 +354,7 @@ mod tests {
             assert_eq!(answer.answer().as_deref(), Some("b"));
         }
         assert_eq!((next(&inbox), inbox.agents().len()), (None, 1));
-        // The same question that is no retry is a turn of its own.
+        // The same question is a separate turn if it is not a retry.
         let again = submit(&inbox, "a", mark("x", false));
         assert_eq!(next(&inbox).as_deref(), Some("a"));
         inbox.answer(&reply("c"));

@@ -2,7 +2,7 @@
 //!
 //! A request goes on from a turn if its messages begin with those of that turn's request and the reply to it, and more follow. The
 //! tools must be the same. Several turns may fit (branches of one conversation); the one with the most messages counts. What does
-//! not fit begins a sequence: another sub-agent, a summary in place of the history, edited messages.
+//! not fit begins a sequence: another sub-agent, a summary instead of the history, edited messages.
 
 use serde_json::Value;
 use turnwise_core::{ChatMessage, Continued, Tool};
@@ -14,7 +14,7 @@ pub struct Answered {
     pub messages: Vec<ChatMessage>,
     /// Its tools.
     pub tools: Vec<Tool>,
-    /// The reply, as the agent was given it.
+    /// The reply, as the agent received it.
     pub reply: ChatMessage,
     /// Name of the agent that asked.
     pub agent: String,
@@ -35,7 +35,7 @@ pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]
     Some(Continued { turn, messages: earlier.messages.len() + 1 })
 }
 
-/// True if a client that was given one message would send the other in its place: frameworks trim texts and write JSON anew.
+/// Returns true if a framework may have rewritten one message as the other: they trim texts and format JSON differently.
 fn same(a: &ChatMessage, b: &ChatMessage) -> bool {
     let content = |message: &ChatMessage| match message.role.as_str() {
         "assistant" => message.content.trim().to_owned(),
@@ -85,7 +85,7 @@ mod tests {
         // A branch: the second user message is another one.
         let branch = [user("a"), assistant("b"), user("other")];
         assert_eq!(find(&branch), Some(Continued { turn: 0, messages: 2 }));
-        // The same question again, edited history, and a conversation of its own are new.
+        // The same question again, edited history and another conversation are new.
         for new in [
             vec![user("a")],
             vec![user("a"), assistant("B"), user("c")],

@@ -6,7 +6,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`joining`] | the earlier turn whose response a request goes on from |
+//! | [`joining`] | the earlier turn that a request continues |
 //! | [`rewards`] | reports of an agent, and the turns that get their rewards |
 //! | [`inbox`] | one episode: its requests, answers, retries and reports |
 //! | [`gateway`] | the endpoint in front of all episodes |

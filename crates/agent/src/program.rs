@@ -65,7 +65,7 @@ impl Program {
             move || {
                 let mut stdout = BufReader::new(stdout);
                 let mut line = Vec::new();
-                // A line that is no text is read all the same: it may be what a library prints.
+                // Libraries may print bytes that are not UTF-8.
                 while matches!(stdout.read_until(b'\n', &mut line), Ok(1..)) {
                     inbox.line(&String::from_utf8_lossy(&line));
                     line.clear();
@@ -95,10 +95,10 @@ impl Program {
         Ok(Self { group, stdin, stderr, inbox })
     }
 
-    /// Sends the program an episode, as a line. One that plays a single episode gets the end of its input after it.
+    /// Sends the program an episode as a line, and closes its input if the episode is its `last`.
     pub fn send(&mut self, episode: &str, last: bool) {
         if let Some(stdin) = &mut self.stdin {
-            // A program that does not read its input has the same in its environment.
+            // The write fails if the program does not read its input; its environment has the same.
             let _ = writeln!(stdin, "{episode}").and_then(|()| stdin.flush());
         }
         if last {
@@ -111,7 +111,7 @@ impl Program {
         self.group.has_ended()
     }
 
-    /// Waits a moment for the exit of a program whose output has ended; one that goes on is killed. `None` if its exit is not known.
+    /// Waits up to 2 s for the exit of a program whose output has ended, then kills it. Returns `None` if its exit is unknown.
     pub fn exit(&mut self) -> Option<ExitStatus> {
         const GRACE: Duration = Duration::from_secs(2);
         let until = Instant::now() + GRACE;
@@ -124,7 +124,7 @@ impl Program {
 
     /// Returns the last lines of stderr, to append to a message.
     pub fn stderr(&self) -> String {
-        // What the program wrote just before its end may not have been read yet.
+        // Its last output may not have been read yet.
         std::thread::sleep(Duration::from_millis(50));
         let kept: Vec<u8> =
             self.stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();

@@ -6,8 +6,8 @@
 //! | `{"reward": 1, "call": "chatcmpl-.."}` | the turn of that completion |
 //! | `{"reward": 1, "agent": "solver"}` | the last turn of that agent |
 //!
-//! A later report about the same replaces an earlier one, so a report that is sent twice counts once. All of them are given out at
-//! the end of the episode.
+//! A later report with the same target replaces an earlier one, so a report that is sent twice counts once. Turns get their rewards
+//! at the end of the episode.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use turnwise_core::TurnReward;
 
-/// What an agent says about its episode: the body of `POST /v1/reward`, or its last line.
+/// An agent's report on its episode: the body of `POST /v1/reward`, or its last line.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Report {
@@ -37,7 +37,7 @@ impl Report {
     /// Reads a report.
     ///
     /// # Errors
-    /// The text is not a JSON object of this form.
+    /// Fails if the text is not a JSON object of this form.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
         let object: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
@@ -65,10 +65,10 @@ pub struct Rewards {
 }
 
 impl Rewards {
-    /// Adds a report. `source` says where it came from, and `turn_of` finds the turn of a completion.
+    /// Adds a report. `source` becomes part of the reward's rule, and `turn_of` finds the turn of a completion.
     ///
     /// # Errors
-    /// It names a completion that there is not, both a completion and an agent, or a reward that is not a number.
+    /// Fails if the report names an unknown completion, both a completion and an agent, or a reward that is not finite.
     pub fn add(
         &mut self,
         report: Report,
@@ -95,18 +95,18 @@ impl Rewards {
         Ok(())
     }
 
-    /// True if no reward was reported.
+    /// Returns true if no reward was reported.
     pub fn is_empty(&self) -> bool {
         self.given.is_empty()
     }
 
-    /// The sum of all rewards.
+    /// Returns the sum of all rewards.
     pub fn total(&self) -> f64 {
         self.given.values().map(|(reward, _)| reward).sum()
     }
 
-    /// Returns the rewards by turn, with the rule that gave each. `agents` are the names of the agents that asked, by turn. An agent
-    /// that never asked has no turn, so its reward goes to the last one.
+    /// Returns the rewards by turn, each with its rule. `agents` has the name of each turn's agent. The reward of an agent
+    /// without a turn goes to the last turn.
     pub fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {
@@ -124,7 +124,7 @@ impl Rewards {
     }
 }
 
-/// Reads the line with which a program ends an episode: a report as JSON, or a number. `None` for any other line.
+/// Parses the last line of an episode: a report as JSON, or a number. Returns `None` for any other line.
 pub fn report_of_line(line: &str) -> Option<Report> {
     let line = line.trim();
     if let Ok(reward) = line.parse::<f64>() {

@@ -1,7 +1,7 @@
 //! Requests of agents: conversations that the policy continues, and the replies to them.
 //!
-//! An agent is a program that asks for a conversation's next message, as often as it likes and about as many conversations as it
-//! likes. Each request is a turn.
+//! An agent is a program that requests the next message of a conversation. It may have several conversations. Each request is a
+//! turn.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,18 +34,18 @@ pub struct ChatMessage {
 }
 
 impl ChatMessage {
-    /// Creates a message that is a text.
+    /// Creates a message of text.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: content.into(), ..Self::default() }
     }
 }
 
-/// The earlier turn whose response a request goes on from.
+/// The earlier turn that a request continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continued {
     /// Index of the turn.
     pub turn: usize,
-    /// Number of the request's messages up to that response, which is the last of them.
+    /// Number of the request's messages up to and including that turn's response.
     pub messages: usize,
 }
 
@@ -56,9 +56,9 @@ pub struct Conversation {
     pub messages: Vec<ChatMessage>,
     /// Functions that the reply may call.
     pub tools: Vec<Tool>,
-    /// The turn that it goes on from. Without one its prompt is a new sequence.
+    /// The turn that it continues. Without one its prompt begins a new sequence.
     pub continues: Option<Continued>,
-    /// Name of the agent that asks, where a program has several.
+    /// Name of the agent that sent the request, if a program has several.
     pub agent: String,
     /// Maximum tokens of the reply; the run's limit applies if smaller.
     pub max_tokens: Option<usize>,
@@ -92,7 +92,7 @@ pub struct TurnReward {
     pub rule: String,
 }
 
-/// What a trajectory keeps of the request that a turn answered.
+/// A trajectory's record of the request that a turn answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentTurn {
     /// Name of the agent that asked.
@@ -100,7 +100,7 @@ pub struct AgentTurn {
     pub name: String,
     /// Number of messages of the request.
     pub messages: usize,
-    /// The earlier turn whose tokens the prompt goes on from.
+    /// The earlier turn whose tokens the prompt continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<usize>,
     /// Rewards that the turn got, each with its rule. Their sum is in the turn's reward.

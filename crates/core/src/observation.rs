@@ -33,7 +33,7 @@ pub enum Part {
         /// The result.
         text: String,
     },
-    /// A message of a conversation that has several, or one that is not the user's.
+    /// A message of a prompt with several, or of another role than `user`.
     Message {
         /// Who says it: `system`, `user` or another role.
         role: String,
@@ -65,8 +65,8 @@ pub struct Observation {
     /// Environments set it if two observations of one state differ (a clock, a greeting), or if
     /// different states look alike.
     pub state_key: Option<String>,
-    /// The request of an agent that the policy answers, if the environment is one. The prompt is then made of its messages,
-    /// and the action is an [`crate::Action::Reply`].
+    /// The request that the policy answers, if the environment is an agent. The prompt is then made of its messages, and the
+    /// action is an [`crate::Action::Reply`].
     pub conversation: Option<Box<Conversation>>,
 }
 

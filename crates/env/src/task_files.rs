@@ -11,7 +11,7 @@ use turnwise_core::{EnvError, Task};
 pub struct Splits(Vec<(String, Vec<Task>)>);
 
 impl Splits {
-    /// These splits, the one called `train` first and the others as they come.
+    /// Creates splits, with `train` first and the others in their order.
     ///
     /// # Errors
     /// Fails if a split is empty, or two tasks have the same name.

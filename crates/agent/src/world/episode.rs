@@ -34,7 +34,7 @@ pub(super) struct Episode {
 impl Drop for Episode {
     fn drop(&mut self) {
         self.shared.gateway.close(&self.key);
-        // Killed where it was not kept.
+        // Kills the program unless it was kept.
         self.program = None;
         self.shared.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -85,7 +85,7 @@ impl Episode {
         }
     }
 
-    /// Sends the task to the program, which is started if there is none.
+    /// Sends the task to the program, and starts one first if none was idle.
     fn send(&mut self, task: &Task, seed: Seed) -> Result<(), EnvError> {
         let mut shown: Map<String, Value> = task.metadata.clone();
         for (key, value) in [("id", &task.id), ("kind", &task.kind), ("goal", &task.goal)] {
@@ -167,7 +167,7 @@ impl Episode {
         }
     }
 
-    /// The end of an episode; `exit` says how the program ended, if it did.
+    /// Ends an episode with its rewards; `exit` is how the program ended, if it did.
     fn finished(&mut self, exit: Option<&Exit>) -> Result<Step, EnvError> {
         let config = &self.shared.config;
         let (observation, rewards) = match self.rewards() {
@@ -181,7 +181,7 @@ impl Episode {
         let mut given = self.given(&rewards);
         let mut total = rewards.total();
         match exit {
-            // A signal is no verdict on the task.
+            // Only an exit code says whether the task was solved; a signal does not.
             Some(Exit { code: Some(code), .. }) if by_code => {
                 let reward = if *code == 0 { 1.0 } else { 0.0 };
                 total += reward;
@@ -218,7 +218,7 @@ impl Episode {
         })
     }
 
-    /// An episode whose agent failed: an error, or a reward of its own.
+    /// Ends an episode whose agent failed: with `env.failure_reward`, or as an error without it.
     fn failed(&mut self, reason: &str) -> Result<Step, EnvError> {
         let error = self.error(reason);
         let Some(reward) = self.shared.config.failure_reward else { return Err(error) };
@@ -278,7 +278,7 @@ fn metrics(rewards: &Rewards) -> Vec<Metric> {
     rewards.metrics.iter().map(|(name, value)| Metric::last(name.clone(), *value)).collect()
 }
 
-/// Returns a request as an observation: what is new in it as parts, and all of it for the prompt.
+/// Returns a request as an observation: its new messages as parts, and the whole request for the prompt.
 fn observation(asked: Conversation) -> Observation {
     let new = &asked.messages[asked.continues.map_or(0, |earlier| earlier.messages)..];
     let part = |message: &ChatMessage| match (message.role.as_str(), &message.call_id) {

@@ -60,7 +60,7 @@ impl AgentSet {
     /// Reads the tasks and starts the endpoint. Episodes end at the request after `max_turns` (0: no limit).
     ///
     /// # Errors
-    /// The tasks cannot be read, or the address not be bound.
+    /// Fails if the tasks cannot be read or the address cannot be bound.
     pub fn open(config: &AgentConfig, max_turns: usize) -> Result<Self, EnvError> {
         let splits = read_splits(&config.tasks, |line: Line| {
             let Line { id, kind, goal, limits, metadata } = line;
@@ -157,7 +157,7 @@ impl TaskSet for AgentSet {
     }
 }
 
-/// Plays one episode at a time with a program of its own.
+/// Plays one episode at a time.
 struct AgentEnvironment {
     shared: Arc<Shared>,
     episode: Option<Episode>,

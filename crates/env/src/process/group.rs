@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use super::strays;
 use super::watchdog::Watchdog;
 
-/// A process that leads a group of its own; on Unix, whatever it starts is in that group unless it leaves it.
+/// A process that leads its own group. On Unix, whatever it starts is in that group unless it leaves it.
 ///
 /// The group is killed when its leader has ended and before that is reaped: until then nothing else can have its number. On Linux
 /// so is what has left the group. Elsewhere the leader alone is killed.
@@ -24,7 +24,7 @@ impl Group {
     /// Starts a process in its own group, so that it does not receive the terminal's Ctrl-C.
     ///
     /// # Errors
-    /// The program cannot be started.
+    /// Fails if the program cannot be started.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(command, 0);
@@ -34,7 +34,7 @@ impl Group {
         Ok(Self { leader, mark, watchdog, ended: false, status: None })
     }
 
-    /// Its input and output, the first time.
+    /// Takes its standard streams; they are absent from the second call on.
     pub fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }

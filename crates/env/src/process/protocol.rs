@@ -62,12 +62,12 @@ pub enum Request<'a> {
         /// The episode's number.
         episode: u64,
     },
-    /// Asks for the state of an episode, which stays as it is. Only sent to a program with the capability `save`.
+    /// Requests the state of an episode without changing it. Only sent to a program with the capability `save`.
     Save {
         /// The episode's number.
         episode: u64,
     },
-    /// Starts an episode in a saved state, in place of `reset`.
+    /// Starts an episode in a saved state, instead of `reset`.
     Restore {
         /// The episode's number, chosen by the trainer.
         episode: u64,
@@ -328,7 +328,7 @@ fn yes() -> bool {
 /// The answer to `save`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
-    /// Whatever the program needs to go on from here: any JSON value, sent back as it was written.
+    /// The program's state: any JSON value, sent back unchanged.
     pub state: Box<RawValue>,
 }
 

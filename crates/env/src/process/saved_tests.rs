@@ -1,34 +1,20 @@
 //! Episodes that are saved and continued, by programs in the shell's language and by Python's helper.
 
-use turnwise_core::{Action, Environment, Purpose, Seed, Snapshot, Task, TaskSet as _};
+use turnwise_core::{Action, Snapshot, TaskSet as _};
 
+use super::tests::{RESET, TASKS, begin, config, has_python, seed};
 use super::{ProcessConfig, ProcessSet};
-
-const TASKS: &str = r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"win","metadata":{"n":1}}]}}';"#;
-const RESET: &str = r#"read l; echo '{"id":2,"ok":{"observation":"start"}}';"#;
 
 fn shell(capabilities: &str, script: &str) -> ProcessSet {
     let hello = format!(
         r#"read l; echo '{{"id":0,"ok":{{"protocol":1,"name":"shell","splits":["train"],"capabilities":{capabilities}}}}}';"#
     );
-    let config = ProcessConfig {
-        command: ["sh", "-c", &format!("{hello}{TASKS}{RESET}{script}")].map(str::to_owned).to_vec(),
-        timeout_s: 5.0,
-        start_timeout_s: 5.0,
-        ..ProcessConfig::default()
-    };
-    ProcessSet::open(&config, 3).unwrap()
-}
-
-fn begin(set: &ProcessSet) -> Box<dyn Environment> {
-    let mut environment = set.environment().unwrap();
-    environment.reset(&Task::new("a", "task", "win"), Seed::derive(0, Purpose::Environment, &[])).unwrap();
-    environment
+    ProcessSet::open(&config(&format!("{hello}{TASKS}{RESET}{script}")), 3).unwrap()
 }
 
 #[test]
 fn a_state_comes_back_as_the_program_wrote_it() {
-    // The state has keys in an order of their own, and the second episode is told both task and state.
+    // The state's keys are not sorted, and `restore` sends both the task and the state.
     let set = shell(
         r#"{"save":true}"#,
         r#"read l; case "$l" in *'"op":"save","episode":0'*) ;; *) exit 3;; esac
@@ -56,9 +42,7 @@ fn a_program_without_the_capability_is_not_asked() {
 
 #[test]
 fn an_episode_of_pythons_helper_goes_on_from_its_state() {
-    let python = std::process::Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        println!("skipped: python3 not found");
+    if !has_python() {
         return;
     }
     let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python_environment");
@@ -72,10 +56,10 @@ fn an_episode_of_pythons_helper_goes_on_from_its_state() {
     let tasks = set.tasks("train").unwrap();
     let seven = tasks.iter().find(|task| task.id == "guess/7-of-9").unwrap();
     let mut environment = set.environment().unwrap();
-    environment.reset(seven, Seed::derive(0, Purpose::Environment, &[])).unwrap();
+    environment.reset(seven, seed()).unwrap();
     environment.step(&Action::from("5")).unwrap();
     let snapshot = environment.snapshot().unwrap().unwrap();
-    // The other process continues it, twice and in different ways; the first episode is where it was.
+    // The other process continues it twice, in different ways; the first episode does not change.
     let mut other = set.environment().unwrap();
     for action in ["8", "6"] {
         other.restore(&snapshot).unwrap();

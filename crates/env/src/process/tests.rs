@@ -10,10 +10,21 @@ use super::{ProcessConfig, ProcessSet};
 use crate::world::WorldTasks;
 
 const HELLO: &str = r#"read l; echo '{"id":0,"ok":{"protocol":1,"name":"shell","splits":["train"]}}';"#;
-const TASKS: &str = r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"win","metadata":{"n":1}}]}}';"#;
-const RESET: &str = r#"read l; echo '{"id":2,"ok":{"observation":"start"}}';"#;
+pub(super) const TASKS: &str =
+    r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"win","metadata":{"n":1}}]}}';"#;
+pub(super) const RESET: &str = r#"read l; echo '{"id":2,"ok":{"observation":"start"}}';"#;
 
-fn config(script: &str) -> ProcessConfig {
+/// Returns true if Python can be run; prints that a test is skipped otherwise.
+pub(super) fn has_python() -> bool {
+    let python = std::process::Command::new("python3").arg("--version").output();
+    let found = python.is_ok_and(|output| output.status.success());
+    if !found {
+        println!("skipped: python3 not found");
+    }
+    found
+}
+
+pub(super) fn config(script: &str) -> ProcessConfig {
     ProcessConfig {
         command: ["sh", "-c", script].map(str::to_owned).to_vec(),
         timeout_s: 5.0,
@@ -34,11 +45,11 @@ fn task() -> Task {
     Task::new("a", "task", "win")
 }
 
-fn seed() -> Seed {
+pub(super) fn seed() -> Seed {
     Seed::derive(0, Purpose::Environment, &[])
 }
 
-fn begin(set: &ProcessSet) -> Box<dyn Environment> {
+pub(super) fn begin(set: &ProcessSet) -> Box<dyn Environment> {
     let mut environment = set.environment().unwrap();
     assert_eq!(environment.reset(&task(), seed()).unwrap().text(), "start");
     environment
@@ -244,9 +255,7 @@ fn the_program_is_asked_to_end() {
 
 #[test]
 fn the_python_helper_serves_a_class() {
-    let python = std::process::Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        println!("skipped: python3 not found");
+    if !has_python() {
         return;
     }
     let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python_environment");
@@ -324,9 +333,7 @@ serve(Odd, tasks={"train": tasks}, expert=expert, workers=int(sys.argv[1]))
 
 #[test]
 fn the_python_helper_answers_whatever_the_class_does_and_closes_what_it_began() {
-    let python = std::process::Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        println!("skipped: python3 not found");
+    if !has_python() {
         return;
     }
     let helper = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python_environment");

@@ -1,24 +1,12 @@
 //! Tools of programs, and what the Python helper makes of exceptions and of a reset that returns a text alone.
 
-use turnwise_core::{Action, PendingStep, Purpose, Seed, Task, TaskSet as _, Tool, ToolCall};
+use turnwise_core::{Action, PendingStep, Task, TaskSet as _, Tool, ToolCall};
 
+use super::tests::{config, has_python, seed};
 use super::{ProcessConfig, ProcessSet};
 
 const HELLO: &str = r#"read l; echo '{"id":0,"ok":{"protocol":1,"name":"shell","splits":["train"],"tools":[{"name":"add","parameters":{"type":"object","b":1,"a":2}}]}}';"#;
 const TASKS: &str = r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"win"}]}}';"#;
-
-fn config(script: &str) -> ProcessConfig {
-    ProcessConfig {
-        command: ["sh", "-c", script].map(str::to_owned).to_vec(),
-        timeout_s: 5.0,
-        start_timeout_s: 5.0,
-        ..ProcessConfig::default()
-    }
-}
-
-fn seed() -> Seed {
-    Seed::derive(0, Purpose::Environment, &[])
-}
 
 fn names(tools: &[Tool]) -> Vec<&str> {
     tools.iter().map(Tool::name).collect()
@@ -105,9 +93,7 @@ serve(World, tasks={"train": [{"id": goal, "goal": goal} for goal in goals]}, to
 
 #[test]
 fn the_python_helper_passes_tools_on_and_says_where_an_exception_was_raised() {
-    let python = std::process::Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        println!("skipped: python3 not found");
+    if !has_python() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

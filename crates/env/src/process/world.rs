@@ -363,7 +363,7 @@ struct Episode {
     max_turns: usize,
 }
 
-/// A saved episode, as JSON in a [`Snapshot`]: the program's state, and what is counted here.
+/// A saved episode, as JSON in a [`Snapshot`]: the program's state, and the trainer's side of the episode.
 #[derive(Serialize, Deserialize)]
 struct SavedEpisode {
     task: Value,

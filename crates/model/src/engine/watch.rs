@@ -1,4 +1,4 @@
-//! Tokens of a request while it is in work, and its end before time: what a server needs to stream.
+//! Tokens of a request while it is sampled, and its cancellation, for servers that stream.
 
 use turnwise_core::{RequestId, SampleError, SampleRequest, Sampler as _};
 
@@ -42,22 +42,22 @@ impl Sampled {
 }
 
 impl NativeEngine {
-    /// Queues a request whose tokens [`NativeEngine::take_sampled`] reports one by one, with this many alternatives each.
-    /// Its completion is returned as well.
+    /// Queues a request whose tokens [`NativeEngine::take_sampled`] returns one by one, with this many alternatives each.
+    /// `poll` returns its completion as usual.
     ///
     /// # Errors
-    /// Fails like [`turnwise_core::Sampler::submit`], and on a device if alternatives are wanted.
+    /// Fails like [`turnwise_core::Sampler::submit`], and on a device if `alternatives` is not 0.
     pub fn submit_watched(
         &mut self,
         request: SampleRequest,
         alternatives: usize,
     ) -> Result<RequestId, SampleError> {
         if alternatives > 0 && !self.backend.knows_best() {
-            let reason = "a device does not report the alternatives of a token: ask for none".to_owned();
+            let reason = "a device does not report the alternatives of a token: request 0 of them".to_owned();
             return Err(SampleError::Request { request: self.next_request, reason });
         }
         let id = self.submit(request)?;
-        // A request for no token is done.
+        // A request for 0 tokens is done already.
         if self.queue.back().is_some_and(|(queued, _)| *queued == id) {
             self.watched.insert(id, alternatives);
         }
@@ -69,8 +69,7 @@ impl NativeEngine {
         std::mem::take(&mut self.sampled)
     }
 
-    /// Ends a request without a completion; false if it is done or unknown. What it computed stays in the cache as after
-    /// its end.
+    /// Ends a request without a completion; returns false if it is done or unknown. Its keys and values stay in the cache.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         self.watched.remove(&request);
         if let Some(place) = self.queue.iter().position(|(queued, _)| *queued == request) {
@@ -107,7 +106,7 @@ mod tests {
         NativeEngine::new(Arc::new(random(config(), 5)), 1, sizes, None).unwrap()
     }
 
-    /// Works step by step until nothing is left; the completions, and every token as it was reported.
+    /// Runs 400 steps; returns the completions and every reported token.
     fn run(engine: &mut NativeEngine) -> (Vec<Completion>, Vec<Sampled>) {
         let (mut done, mut sampled) = (Vec::new(), Vec::new());
         for _ in 0..400 {

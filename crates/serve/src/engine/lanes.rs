@@ -13,8 +13,7 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Cached tokens for which a prompt goes to a lane with one sequence more: about what decoding beside another sequence
-/// costs.
+/// Cached tokens that outweigh one more sequence in a lane: about the cost of decoding beside it.
 const TOKENS_OF_LOAD: usize = 256;
 
 /// The lanes of a model.
@@ -25,10 +24,10 @@ pub(super) struct Lanes {
 }
 
 struct Lane {
-    /// `None` when it is to end.
+    /// `None` once the lane must end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
-    /// Prompts that it may have in its cache.
+    /// Prompts that may be in its cache.
     recent: Mutex<VecDeque<Vec<u32>>>,
     slots: usize,
     thread: Option<JoinHandle<()>>,
@@ -53,10 +52,10 @@ impl Lanes {
         self.lanes.iter().map(|lane| lane.load.load(Ordering::Relaxed)).sum()
     }
 
-    /// Rejects a request with this many sequences if more would wait than may.
+    /// Rejects a request whose sequences would exceed the queue's limit.
     ///
     /// # Errors
-    /// Returns 429.
+    /// Returns an error with status 429.
     pub(super) fn check_room(&self, count: usize) -> Result<(), ApiError> {
         let load = self.load();
         if load.saturating_add(count) <= self.most {
@@ -72,7 +71,7 @@ impl Lanes {
     /// Queues the sequences of a request.
     ///
     /// # Errors
-    /// The thread of an engine is gone.
+    /// Fails if the thread of an engine has panicked.
     pub(super) fn submit(&self, jobs: Vec<Job>) -> Result<(), ApiError> {
         for job in jobs {
             let cost = |lane: &Lane| {
@@ -106,7 +105,7 @@ impl Lane {
         Ok(Self { jobs: Some(jobs), load, recent, slots: sizes.max_num_seqs, thread: Some(thread) })
     }
 
-    /// Returns the longest beginning of a prompt that a recent one had, too.
+    /// Returns the length of the longest prefix that a prompt shares with a recent one.
     fn cached(&self, prompt: &[u32]) -> usize {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = |other: &Vec<u32>| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();
@@ -126,7 +125,7 @@ impl Lane {
         if sent {
             return Ok(());
         }
-        // Its thread has panicked; what it printed says why.
+        // The thread has panicked and printed why.
         self.load.fetch_sub(1, Ordering::Relaxed);
         Err(ApiError::internal("the engine has stopped; start the server again"))
     }
@@ -139,7 +138,7 @@ impl Drop for Lanes {
         }
         for lane in &mut self.lanes {
             if let Some(thread) = lane.thread.take() {
-                // A panic in there has been printed.
+                // A panic of the thread was printed when it happened.
                 let _ = thread.join();
             }
         }

@@ -1,20 +1,22 @@
-//! Whoever answers on the native sampling engine: models by name, continuous batching, streams.
+//! Answers on the native sampling engine: models by name, continuous batching, streams.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `chat.rs`, `text.rs` | answers of the two kinds of requests |
+//! | `answer.rs` | common parts of the answers to both kinds of requests |
+//! | `chat.rs`, `text.rs` | answers to chat and text requests |
 //! | `lanes.rs` | engines on several threads that share a model's weights |
 //! | `models.rs` | the models, loaded when they are first asked for |
 //! | `sequence.rs` | a sequence on its way from an engine to a client |
 //! | `visible.rs` | the text that a client sees: no stop strings, no calls |
 //! | `worker.rs` | the thread of an engine |
 //!
-//! Requests of all clients share the batch of an engine. On the CPU the bits of a response do not depend on the others, so the
-//! same request with a seed gets the same response whatever else runs.
+//! Requests of all clients share the batch of an engine. On the CPU the bits of a response do not depend on the other
+//! requests. The same request with the same seed gets the same response.
 //!
 //! Keys and values of a conversation stay in the cache until their slot is needed, so that its next turn computes
 //! only what is new.
 
+mod answer;
 mod chat;
 mod lanes;
 mod models;
@@ -26,9 +28,10 @@ mod worker;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 
+use answer::Answer;
 pub use models::ServedModel;
 use models::{Chat, Loaded, Models};
-use sequence::{Answer, Piece, Sequence, Wanted};
+use sequence::{Piece, Sequence, Wanted};
 use turnwise_core::{Purpose, SamplingParams, Seed};
 use turnwise_env::parse::CallFormat;
 use turnwise_model::{Compute, Device, ModelError};
@@ -48,16 +51,16 @@ const TEXT_TOKENS: usize = 16;
 /// Error of opening a model.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It cannot be read.
+    /// The model cannot be read.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// It cannot be sampled from.
+    /// The model cannot be sampled from.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// Its chat template cannot be used.
+    /// The model's chat template cannot be used.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// There are no models, or two of one name.
+    /// No model was given, or two have the same name.
     #[error("{0}")]
     Names(String),
     /// A thread cannot be started.
@@ -68,15 +71,15 @@ pub enum OpenError {
 /// Settings of a server on the native engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
-    /// Sequences of a model in one batch, over all lanes; more wait.
+    /// Maximum sequences of a model in one batch, over all lanes; more wait.
     pub max_num_seqs: usize,
-    /// Sequences of a model that wait or are in work; more are rejected with 429.
+    /// Maximum sequences of a model that wait or are in work; more are rejected with 429.
     pub max_queued: usize,
-    /// Longest prompt and response together, in tokens; `None`: the model's own limit, at most 8192.
+    /// Maximum length of a prompt and its response together, in tokens; `None`: the model's limit, at most 8192.
     pub max_context: Option<usize>,
     /// Threads of a model, each with an engine.
     pub lanes: usize,
-    /// Models in memory; those asked for longest ago make room.
+    /// Maximum models in memory; the least recently used are dropped for others.
     pub max_loaded: usize,
     /// Device of all models.
     pub device: Device,
@@ -113,13 +116,13 @@ pub struct EngineServer {
 }
 
 impl EngineServer {
-    /// Opens models, of which only the first is loaded now.
+    /// Opens models and loads the first. The others are loaded when a request names them.
     ///
     /// # Errors
-    /// The first model cannot be loaded, there is none, or two have the same name.
+    /// Fails if no model is given, two have the same name, or the first cannot be loaded.
     pub fn open(models: Vec<ServedModel>, mut settings: EngineSettings) -> Result<Self, OpenError> {
         if models.is_empty() {
-            return Err(OpenError::Names("there is no model to serve".to_owned()));
+            return Err(OpenError::Names("no model to serve: give at least one".to_owned()));
         }
         for (index, model) in models.iter().enumerate() {
             if models[..index].iter().any(|other| other.name == model.name) {
@@ -152,8 +155,9 @@ impl EngineServer {
             return Err(ApiError::field("model", message));
         };
         model.lanes.check_room(request.sampling.n)?;
-        let calls = call_reader(chat, &request)?;
+        check_choice(&request.tool_choice)?;
         let text = prompt_text(&chat.template, &request)?;
+        let calls = call_format(chat, &request, &text)?;
         let opening = chat.format.opening();
         let opening = if text.ends_with(opening) { opening } else { "" };
         let calls = calls.map(|format| CallReader::new(format, opening));
@@ -266,20 +270,24 @@ impl Prepared {
     }
 }
 
-/// Returns how the calls of a response are read; `None` if there are no tools to call.
-fn call_reader(chat: &Chat, request: &ChatRequest) -> Result<Option<CallFormat>, ApiError> {
-    match &request.tool_choice {
-        ToolChoice::Auto | ToolChoice::None => {}
+/// Rejects a choice that a model cannot be made to follow.
+fn check_choice(choice: &ToolChoice) -> Result<(), ApiError> {
+    match choice {
+        ToolChoice::Auto | ToolChoice::None => Ok(()),
         ToolChoice::Required | ToolChoice::Function(_) => {
-            let message = "`tool_choice`: a model cannot be made to call a tool here; give auto or none";
-            return Err(ApiError::unsupported("tool_choice", message));
+            let message = "`tool_choice`: this server cannot force a call; give auto or none";
+            Err(ApiError::unsupported("tool_choice", message))
         }
     }
+}
+
+/// Returns the format of a response's calls; `None` if it must not make any. `text` is the request's prompt.
+fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<CallFormat>, ApiError> {
     if request.tools.is_empty() {
         return Ok(None);
     }
     let without = ChatRequest { tools: Vec::new(), ..request.clone() };
-    if prompt_text(&chat.template, request)? == prompt_text(&chat.template, &without)? {
+    if text == prompt_text(&chat.template, &without)? {
         let message =
             "`tools`: the chat template of this model does not show tools; describe them in a message";
         return Err(ApiError::unsupported("tools", message));
@@ -287,7 +295,7 @@ fn call_reader(chat: &Chat, request: &ChatRequest) -> Result<Option<CallFormat>,
     Ok((request.tool_choice == ToolChoice::Auto).then_some(chat.calls))
 }
 
-/// Returns the most tokens of a response: those asked for, or else `default`, or else what the context has room for.
+/// Returns the maximum tokens of a response: the requested number, else `default`, else the room left in the context.
 fn most_tokens(
     model: &Loaded,
     param: &str,
@@ -344,9 +352,9 @@ impl Completions for EngineServer {
         match self.start_chat(call, request) {
             Err(error) => reply.finish(Err(error)),
             Ok(prepared) => {
-                let (id, name, prompt) =
-                    (prepared.id.clone(), prepared.name.clone(), prepared.prompts.concat());
-                let answer = chat::ChatAnswer::new(reply, id, name, prepared.sampling.clone(), prompt);
+                let (id, name, prompts) =
+                    (prepared.id.clone(), prepared.name.clone(), prepared.prompts.clone());
+                let answer = chat::ChatAnswer::new(reply, id, name, prepared.sampling.clone(), prompts);
                 start(&prepared, answer);
             }
         }

@@ -1,4 +1,4 @@
-//! The models that are served, by name. Each is loaded when it is first asked for.
+//! The models that are served, by name. Each is loaded when a request first names it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ const CONTEXT: usize = 8_192;
 /// A model to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedModel {
-    /// Name that clients ask for.
+    /// Name for clients.
     pub name: String,
     /// A model's folder, an adapter's, a run, a checkpoint, or a name on the hub.
     pub path: PathBuf,
@@ -34,7 +34,7 @@ pub(super) struct Loaded {
     pub(super) lanes: Lanes,
 }
 
-/// What a model's chat needs.
+/// A model's chat template and formats.
 pub(super) struct Chat {
     pub(super) template: Arc<ChatTemplate>,
     pub(super) format: ChatFormat,
@@ -75,7 +75,7 @@ fn call_format(template: &ChatTemplate) -> CallFormat {
 struct Entry {
     model: ServedModel,
     loaded: Mutex<Option<Arc<Loaded>>>,
-    /// Clock when it was last asked for.
+    /// Clock of its last request.
     used: AtomicU64,
 }
 
@@ -107,7 +107,7 @@ impl Models {
         Some(entry.peek()?.context)
     }
 
-    /// Returns a model by name, which may load it.
+    /// Returns a model by name; loads it if necessary.
     pub(super) fn get(&self, name: &str) -> Result<Arc<Loaded>, ApiError> {
         let Some(entry) = self.entries.iter().find(|entry| entry.model.name == name) else {
             return Err(ApiError::no_model(name, &self.names()));
@@ -132,7 +132,7 @@ impl Models {
         Ok(loaded)
     }
 
-    /// Drops idle models, those asked for longest ago first, until one more may be loaded. Models in use stay.
+    /// Drops idle models, least recently used first, until one more may be loaded. Models in use stay.
     fn make_room(&self, wanted: &Entry) {
         let others = || self.entries.iter().filter(|entry| !std::ptr::eq(*entry, wanted));
         let mut idle: Vec<(u64, &Entry)> = others()

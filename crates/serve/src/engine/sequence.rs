@@ -6,6 +6,7 @@ use turnwise_core::{FinishReason, Seed};
 use turnwise_model::engine::Sampled;
 use turnwise_text::Tokenizer;
 
+use super::answer::Answer;
 use super::visible::Visible;
 use super::worker::Sink;
 use crate::openai::{ApiError, MessageCall, TokenLogprob, TopLogprob};
@@ -27,14 +28,7 @@ pub(super) struct Piece {
     pub(super) cached: usize,
 }
 
-/// Takes the pieces of all responses to a request.
-pub(super) trait Answer: Send {
-    fn add(&mut self, index: usize, piece: Piece);
-    fn fail(&mut self, error: ApiError);
-    fn is_closed(&self) -> bool;
-}
-
-/// What a client wants to see of a sequence.
+/// Parts of a sequence that a client wants to see.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) stream: bool,
@@ -55,7 +49,7 @@ pub(super) struct Sequence<A> {
     pub(super) parallel_calls: bool,
     /// Draws the ids of calls.
     pub(super) ids: Seed,
-    /// What was not sent yet.
+    /// The piece that was not sent yet.
     pub(super) piece: Piece,
 }
 

@@ -2,26 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::sequence::{Answer, Piece};
+use super::answer::{Answer, Progress};
+use super::sequence::Piece;
 use crate::TextReply;
-use crate::openai::{
-    ApiError, SamplingFields, TextChoice, TextLogprobs, TextResponse, TokenLogprob, Usage, unix_time,
-};
+use crate::openai::{SamplingFields, TextChoice, TextLogprobs, TextResponse, TokenLogprob, unix_time};
 
 /// The answer to a text request.
 pub(super) struct TextAnswer {
-    /// `None` once it is answered.
-    reply: Option<TextReply>,
+    progress: Progress<TextResponse, TextResponse>,
     head: TextResponse,
-    sampling: SamplingFields,
-    prompts: Vec<Vec<u32>>,
     choices: Vec<Option<TextChoice>>,
     /// Characters of each response's tokens so far.
     offsets: Vec<usize>,
-    begun: Vec<bool>,
-    left: usize,
-    completion_tokens: usize,
-    cached: Vec<Option<usize>>,
 }
 
 impl TextAnswer {
@@ -35,23 +27,17 @@ impl TextAnswer {
         let count = prompts.len() * sampling.n;
         let object = "text_completion".to_owned();
         Self {
-            reply: Some(reply),
             head: TextResponse { id, object, created: unix_time(), model, choices: Vec::new(), usage: None },
-            cached: vec![None; prompts.len()],
-            sampling,
-            prompts,
+            progress: Progress::new(reply, sampling, prompts),
             choices: vec![None; count],
             offsets: vec![0; count],
-            begun: vec![false; count],
-            left: count,
-            completion_tokens: 0,
         }
     }
 
     /// Returns log-probs in the form of text completions.
     fn logprobs(&mut self, index: usize, tokens: Vec<TokenLogprob>) -> Option<TextLogprobs> {
-        if !self.sampling.logprobs || tokens.is_empty() {
-            return self.sampling.logprobs.then(TextLogprobs::default);
+        if !self.progress.sampling.logprobs || tokens.is_empty() {
+            return self.progress.sampling.logprobs.then(TextLogprobs::default);
         }
         let mut found = TextLogprobs::default();
         let mut top = Vec::new();
@@ -67,18 +53,16 @@ impl TextAnswer {
             found.tokens.push(entry.token);
             found.token_logprobs.push(entry.logprob);
         }
-        found.top_logprobs = (self.sampling.top_logprobs > 0).then_some(top);
+        found.top_logprobs = (self.progress.sampling.top_logprobs > 0).then_some(top);
         Some(found)
     }
 
     fn end(&mut self) {
-        let prompt = self.prompts.iter().map(Vec::len).sum();
-        let cached = self.cached.iter().flatten().sum();
-        let usage = Usage::new(prompt, self.completion_tokens, cached);
-        let Some(reply) = self.reply.take() else { return };
+        let usage = self.progress.usage();
+        let Some(reply) = self.progress.reply.take() else { return };
         let mut answer = TextResponse { usage: Some(usage), ..self.head.clone() };
-        if self.sampling.stream {
-            if self.sampling.include_usage {
+        if self.progress.sampling.stream {
+            if self.progress.sampling.include_usage {
                 reply.chunk(answer);
             }
             reply.end();
@@ -90,43 +74,34 @@ impl TextAnswer {
 }
 
 impl Answer for TextAnswer {
+    type Whole = TextResponse;
+    type Chunk = TextResponse;
+
+    fn progress(&mut self) -> &mut Progress<TextResponse, TextResponse> {
+        &mut self.progress
+    }
+
     fn add(&mut self, index: usize, piece: Piece) {
-        self.completion_tokens += piece.count;
-        let prompt = index / self.sampling.n;
-        if piece.count > 0 && index.is_multiple_of(self.sampling.n) {
-            self.cached[prompt].get_or_insert(piece.cached);
-        }
+        let first = self.progress.count(index, &piece);
         let finish = piece.finish;
-        let first = !std::mem::replace(&mut self.begun[index], true);
-        let ids = self.sampling.return_token_ids;
+        let logprobs = self.logprobs(index, piece.logprobs);
+        let Progress { sampling, prompts, reply, .. } = &self.progress;
+        let ids = sampling.return_token_ids;
         let choice = TextChoice {
             index,
             text: piece.text,
-            logprobs: self.logprobs(index, piece.logprobs),
+            logprobs,
             finish_reason: finish.map(str::to_owned),
             token_ids: ids.then_some(piece.token_ids),
-            prompt_token_ids: (ids && first).then(|| self.prompts[prompt].clone()),
+            prompt_token_ids: (ids && first).then(|| prompts[index / sampling.n].clone()),
         };
-        if !self.sampling.stream {
+        if !sampling.stream {
             self.choices[index] = Some(choice);
-        } else if let Some(reply) = &self.reply {
+        } else if let Some(reply) = reply {
             reply.chunk(TextResponse { choices: vec![choice], ..self.head.clone() });
         }
-        if finish.is_some() {
-            self.left -= 1;
-            if self.left == 0 {
-                self.end();
-            }
+        if finish.is_some() && self.progress.is_done() {
+            self.end();
         }
-    }
-
-    fn fail(&mut self, error: ApiError) {
-        if let Some(reply) = self.reply.take() {
-            reply.finish(Err(error));
-        }
-    }
-
-    fn is_closed(&self) -> bool {
-        self.reply.as_ref().is_none_or(TextReply::is_closed)
     }
 }

@@ -1,4 +1,4 @@
-//! The part of a response's text that a client sees: without stop strings, and without calls of tools as the model writes them.
+//! The part of a response's text that a client sees: without stop strings and without the text of tool calls.
 
 use turnwise_core::ToolCall;
 use turnwise_env::parse::{ActionParser, CallFormat, ResponseRules, Style};
@@ -17,7 +17,7 @@ const THOUGHT: &str = "<think>";
 pub(super) struct CallReader {
     format: CallFormat,
     parser: ActionParser,
-    /// Text that the prompt began the response with: an opened thought, or nothing.
+    /// Text with which the prompt begins the response: an opening `<think>`, or nothing.
     opening: String,
 }
 
@@ -30,13 +30,13 @@ impl CallReader {
         Self { format, parser: ActionParser::new(rules, false), opening: opening.to_owned() }
     }
 
-    /// Returns the calls of a whole response; none if it cannot be read as calls.
+    /// Returns the calls of a whole response; empty if it cannot be parsed as calls.
     fn read(&self, text: &str) -> Vec<ToolCall> {
         let parsed = self.parser.parse(&format!("{}{text}", self.opening), &[]);
         if parsed.valid { parsed.calls } else { Vec::new() }
     }
 
-    /// Returns the place where the calls of a text begin, if they may.
+    /// Returns the position from which a text may be calls, if any.
     fn begin(&self, text: &str) -> Option<usize> {
         if self.format != CallFormat::Hermes {
             return Some(0);
@@ -78,7 +78,7 @@ impl Visible {
         Self { stream: DecodeStream::new(), stops, calls, text: String::new(), shown: 0, stopped: false }
     }
 
-    /// Adds a token; returns the text that is certain to be seen.
+    /// Adds a token; returns the new text that the client will see in any case.
     pub(super) fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         let more = self.stream.push(tokenizer, token);
         self.add(&more);
@@ -142,7 +142,7 @@ impl Visible {
     }
 }
 
-/// Returns the bytes at the end of a text with which another may begin.
+/// Returns the length of the longest proper prefix of `other` that `text` ends with.
 fn begun(text: &str, other: &str) -> usize {
     let most = text.len().min(other.len().saturating_sub(1));
     (1..=most).rev().find(|&length| text.as_bytes().ends_with(&other.as_bytes()[..length])).unwrap_or(0)
@@ -198,13 +198,13 @@ mod tests {
         let (pieces, rest) = shown(both, &[], hermes());
         assert_eq!(pieces.concat(), "I look.");
         assert_eq!(rest.calls, [call("f", r#"{"n":1}"#), call("g", "{}")]);
-        // What is no call is text in the end.
+        // Text that cannot be parsed as a call is shown at the end.
         for broken in ["<tool_call>{\"name\": \"f\"", "<tool_call>f</tool_call>", "a <tool b", "a <tool"] {
             let (pieces, rest) = shown(broken, &[], hermes());
             assert_eq!(pieces.concat() + &rest.text, broken);
             assert!(rest.calls.is_empty());
         }
-        // A thought is no place for calls.
+        // Calls inside a thought are not read.
         let thought = "<think>\n<tool_call>{\"name\": \"f\"}</tool_call>\n</think>\n\nNo.";
         let (pieces, rest) = shown(thought, &[], hermes());
         assert_eq!((pieces.concat() + &rest.text, rest.calls.len()), (thought.to_owned(), 0));

@@ -25,7 +25,7 @@ pub(super) trait Sink: Send {
     /// Takes an error instead of the end.
     fn fail(self: Box<Self>, error: ApiError);
 
-    /// Returns true if nobody wants the sequence any more.
+    /// Returns true if the client is gone.
     fn is_closed(&self) -> bool;
 }
 
@@ -62,7 +62,7 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         Ok(Self { make, engine, in_work: BTreeMap::new(), next_session: 0, load })
     }
 
-    /// Works until there are no more jobs and nobody can send one.
+    /// Works until all jobs are done and all senders are dropped.
     pub(super) fn work(mut self, jobs: &Receiver<Job>) {
         loop {
             if self.in_work.is_empty() {
@@ -75,7 +75,7 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
                 self.submit(job);
             }
             self.drop_closed();
-            // One step: jobs that come meanwhile join the next one.
+            // Run one step, so that new jobs can join the next one.
             let done = self.engine.poll_until(Instant::now());
             for sampled in self.engine.take_sampled() {
                 if let Some(in_work) = self.in_work.get_mut(&sampled.request) {
@@ -117,8 +117,8 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         }
     }
 
-    /// Ends the sequences that nobody wants any more. What they computed is kept as long as there is room, for
-    /// conversations that begin alike.
+    /// Cancels the sequences whose clients are gone. Their keys and values stay in the cache for conversations with the
+    /// same prefix.
     fn drop_closed(&mut self) {
         let closed = self.in_work.iter().filter(|(_, in_work)| in_work.sink.is_closed());
         let closed: Vec<RequestId> = closed.map(|(&request, _)| request).collect();
@@ -136,13 +136,13 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         Some(sink)
     }
 
-    /// Ends everything in work after an error of the engine, and begins again with a new one.
+    /// Fails all sequences in work after an error of the engine, and replaces the engine.
     fn fail_all(&mut self, error: &SampleError) {
         for (_, in_work) in std::mem::take(&mut self.in_work) {
             self.load.fetch_sub(1, Ordering::Relaxed);
             in_work.sink.fail(ApiError::internal(error.to_string()));
         }
-        // It could be made before, so that only a lack of memory is in the way; then the old one goes on.
+        // Only a lack of memory can make this fail; then the old engine stays.
         if let Ok(engine) = (self.make)() {
             self.engine = engine;
         }

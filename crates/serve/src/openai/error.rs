@@ -49,6 +49,11 @@ impl ApiError {
         Self::new(404, message).with_param("model").with_code("model_not_found")
     }
 
+    /// Creates the error of a path that is not served (404).
+    pub fn no_path(path: &str) -> Self {
+        Self::new(404, format!("nothing is served at {path}: the base URL of this server ends with /v1"))
+    }
+
     /// Creates an error of the server itself (500).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message)

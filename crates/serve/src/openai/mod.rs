@@ -1,4 +1,4 @@
-//! OpenAI's interface as types: what a client sends, and what it gets.
+//! OpenAI's interface as types: requests, responses and errors.
 //!
 //! | file | subject |
 //! |---|---|
@@ -9,11 +9,10 @@
 //! | `message.rs` | messages of a conversation |
 //! | `prompt.rs` | the prompt of a conversation, by the model's chat template |
 //! | `response.rs` | whole responses |
-//! | `sampling.rs` | what both kinds of requests say about sampling |
+//! | `sampling.rs` | the sampling fields of both kinds of requests |
 //! | `text.rs` | requests of `/v1/completions` |
 //!
-//! A field that the server does not know, or knows and cannot honour, is an error that names it
-//! ([`ApiError::param`]). Fields that change nothing (`user`, `metadata`, a penalty of 0) are accepted.
+//! A field that the server does not know or does not support is rejected with its name ([`ApiError::param`]). Fields that change nothing (`user`, `metadata`, a penalty of 0) are accepted.
 
 mod chat;
 mod chunk;

@@ -5,11 +5,11 @@ use turnwise_text::chat::{ChatTemplate, Message, RenderOptions, Tool};
 
 use super::{ApiError, ChatMessage, ChatRequest};
 
-/// Returns the text that the chat template makes of a request, up to the start of the reply.
+/// Renders a request with the chat template, up to the start of the reply.
 ///
 /// # Errors
-/// Returns an error of `messages` or `tools` (400): the template refuses them or cannot be rendered with them, or the
-/// arguments of a call are not JSON.
+/// Returns an error of `messages` or `tools` (400) if the template cannot be rendered with them, or the arguments of a
+/// call are not JSON.
 pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<String, ApiError> {
     let options = RenderOptions {
         add_generation_prompt: true,
@@ -20,18 +20,17 @@ pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<Str
     template.render(&messages, &options).map_err(|error| ApiError::field("messages", error.to_string()))
 }
 
-/// Returns the tools of a request as the chat template reads them.
+/// Converts the tools of a request for the chat template.
 ///
 /// # Errors
-/// Returns an error of `tools` (400) if one is no JSON.
+/// Returns an error of `tools` (400) if one is not JSON.
 pub fn template_tools(request: &ChatRequest) -> Result<Vec<Tool>, ApiError> {
     let read = |tool: &turnwise_core::Tool| Tool::from_json(tool.json());
     let tools: Result<Vec<_>, _> = request.tools.iter().map(read).collect();
     tools.map_err(|error| ApiError::field("tools", error.to_string()))
 }
 
-/// Returns messages as the chat template reads them: arguments of calls are objects, and a developer's message is the
-/// system's.
+/// Converts messages for the chat template. Arguments of calls become objects, and the role `developer` becomes `system`.
 ///
 /// # Errors
 /// Returns an error of the message (400) if the arguments of a call are not JSON.

@@ -1,4 +1,4 @@
-//! What both kinds of requests say about sampling.
+//! The sampling fields of both kinds of requests.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -18,9 +18,9 @@ const MOST_STOPS: usize = 32;
 /// Sampling of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingFields {
-    /// Temperature; without one the server's default counts.
+    /// Temperature; `None`: the server's default.
     pub temperature: Option<f32>,
-    /// Nucleus sampling; without one the server's default counts.
+    /// Nucleus sampling; `None`: the server's default.
     pub top_p: Option<f32>,
     /// Most probable tokens to sample from (an extension; 0 or missing: all).
     pub top_k: usize,

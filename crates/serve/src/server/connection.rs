@@ -26,7 +26,7 @@ const HEAD_BYTES: usize = 32 << 10;
 /// Pause after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections and serves them until told to stop.
+/// Accepts connections and serves them until `stop` changes.
 pub(super) async fn accept(
     listener: std::net::TcpListener,
     router: Router,
@@ -81,7 +81,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
     let mut connection = pin!(builder.serve_connection(io, TowerToHyperService::new(router)));
     loop {
         tokio::select! {
-            // What ends a connection early is the client's doing.
+            // If a connection ends early, the client ended it.
             _ = connection.as_mut() => return,
             changed = stop.changed() => match *stop.borrow() {
                 Stop::Not if changed.is_ok() => {}
@@ -92,11 +92,11 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
     }
 }
 
-/// A connection on which every write must get on within a time.
+/// A connection that fails if a write makes no progress for `limit`.
 struct Deadlined {
     stream: TcpStream,
     limit: Duration,
-    /// Since a write waits.
+    /// The deadline of a write that waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 

@@ -3,11 +3,11 @@
 //! | file | subject |
 //! |---|---|
 //! | `connection.rs` | connections with deadlines for reading and writing |
-//! | `reply.rs` | the way back of an answer, which states whether the client still waits |
+//! | `reply.rs` | sends answers, and reports whether the client still waits |
 //! | `routes.rs` | `/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health` and the routes of whoever answers |
 //!
-//! A client that is slow to send or to read loses its connection at a deadline. One that goes away drops its reply
-//! ([`Reply::is_closed`]), so whoever answers can stop.
+//! A client that is slow to send or to read loses its connection at a deadline. If a client disconnects,
+//! [`Reply::is_closed`] returns true, so whoever answers can stop.
 
 mod connection;
 mod reply;
@@ -41,8 +41,8 @@ pub struct Limits {
     pub answer: Duration,
     /// Time in which a client must read something of what is sent.
     pub write: Duration,
-    /// Accept requests only if their `Host` is this machine's loopback address or `localhost`. Web pages that reach a
-    /// server through a name of their own are rejected so.
+    /// Accept requests only if their `Host` is a loopback address or `localhost`. This rejects web pages that point their
+    /// own host name at this server (DNS rebinding).
     pub loopback_hosts_only: bool,
 }
 
@@ -61,7 +61,7 @@ impl Default for Limits {
     }
 }
 
-/// What is known of a request besides its body.
+/// A request's key, number and headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The API key: `Authorization: Bearer KEY`.
@@ -74,7 +74,7 @@ pub struct Call {
 
 /// Whoever answers requests. Methods run on threads that may block, one for each request.
 pub trait Completions: Send + Sync + 'static {
-    /// Checks the API key of a request before its body is read. All keys are accepted unless this is implemented.
+    /// Checks the API key of a request before its body is read. By default every key is accepted.
     ///
     /// # Errors
     /// Returns the error for the client, such as [`ApiError::unauthorized`].
@@ -90,24 +90,20 @@ pub trait Completions: Send + Sync + 'static {
     /// may be answered in chunks or as a whole, which the server then sends as chunks.
     fn chat(&self, call: &Call, request: ChatRequest, reply: ChatReply);
 
-    /// Answers a text request. None are supported unless this is implemented.
+    /// Answers a text request. By default the answer is a 404.
     fn text(&self, call: &Call, request: TextRequest, reply: TextReply) {
         let _ = (call, request);
         reply.finish(Err(ApiError::new(404, "/v1/completions is not served here: use /v1/chat/completions")));
     }
 
-    /// Answers a `POST` to another path with JSON. There are no other paths unless this is implemented.
+    /// Answers a `POST` to another path with JSON. By default every other path is a 404.
     ///
     /// # Errors
     /// Returns the error for the client.
     fn post(&self, call: &Call, path: &str, body: &[u8]) -> Result<Value, ApiError> {
         let _ = (call, body);
-        Err(no_path(path))
+        Err(ApiError::no_path(path))
     }
-}
-
-pub(crate) fn no_path(path: &str) -> ApiError {
-    ApiError::new(404, format!("nothing is served at {path}: the base URL of this server ends with /v1"))
 }
 
 /// Error of starting a server.
@@ -200,7 +196,7 @@ impl Server {
     fn end(&mut self) {
         self.stop.send_replace(Stop::Now);
         if let Some(thread) = self.thread.take() {
-            // A panic in there has been printed; nobody is left to answer it.
+            // A panic of the thread was printed when it happened.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The way back of an answer.
+//! Sends answers to clients.
 
 use tokio::sync::mpsc;
 
@@ -15,19 +15,19 @@ pub(super) enum Part<W, C> {
     End,
 }
 
-/// The way back of an answer: as a whole, or in chunks if the request has `stream`. Dropped without an end it is an error
-/// for the client.
+/// Sends an answer to the client: as a whole, or in chunks if the request has `stream`. If it is dropped without an
+/// end, the client gets an error.
 ///
-/// Sending never blocks. What a slow client has not read yet is kept, at most the chunks of one response.
+/// Sending never blocks. Chunks that a slow client has not read yet are kept in memory.
 #[derive(Debug)]
 pub struct Reply<W, C> {
     to: mpsc::UnboundedSender<Part<W, C>>,
 }
 
-/// The way back of a chat's answer.
+/// Sends the answer of a chat.
 pub type ChatReply = Reply<ChatResponse, ChatChunk>;
 
-/// The way back of a text completion. Chunks have the form of the whole.
+/// Sends a text completion. Chunks have the form of the whole.
 pub type TextReply = Reply<TextResponse, TextResponse>;
 
 impl<W, C> Reply<W, C> {
@@ -38,11 +38,11 @@ impl<W, C> Reply<W, C> {
 
     /// Sends the whole answer, or the error that ends it.
     pub fn finish(self, answer: Result<W, ApiError>) {
-        // Nobody waits for the answer of a client that is gone.
+        // Fails if the client is gone.
         let _ = self.to.send(Part::Whole(answer));
     }
 
-    /// Sends a chunk; false if nobody waits for it any more.
+    /// Sends a chunk; returns false if the client is gone or the deadline is over.
     pub fn chunk(&self, chunk: C) -> bool {
         self.to.send(Part::Chunk(chunk)).is_ok()
     }

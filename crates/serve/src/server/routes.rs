@@ -17,8 +17,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::reply::{Part, Reply};
-use super::{Call, Completions, Limits, no_path};
-use crate::openai::{ApiError, ChatChunk, ChatRequest, ChatResponse, TextRequest, TextResponse};
+use super::{Call, Completions, Limits};
+use crate::openai::{
+    ApiError, ChatChunk, ChatRequest, ChatResponse, SamplingFields, TextRequest, TextResponse,
+};
 
 /// What the routes share.
 struct Shared<C> {
@@ -80,9 +82,8 @@ async fn wrong_method(request: Request) -> Rejected {
 impl<C: Completions> Shared<C> {
     /// Checks the headers of a request.
     fn admit(&self, headers: &HeaderMap) -> Result<Call, Rejected> {
-        let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         if self.limits.loopback_hosts_only {
-            let host = text(header::HOST).unwrap_or_default();
+            let host = header_text(headers, &header::HOST).unwrap_or_default();
             if !is_loopback(host) {
                 let message = format!(
                     "the host {host:?} is not this machine: ask for http://localhost, or start the server with an API key"
@@ -90,7 +91,7 @@ impl<C: Completions> Shared<C> {
                 return Err(ApiError::new(403, message).into());
             }
         }
-        let key = text(header::AUTHORIZATION).and_then(|value| {
+        let key = header_text(headers, &header::AUTHORIZATION).and_then(|value| {
             let (scheme, key) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
         });
@@ -103,7 +104,7 @@ impl<C: Completions> Shared<C> {
         Ok(Call { key, number: self.next.fetch_add(1, Ordering::Relaxed), headers })
     }
 
-    /// Admits a request and reads it, on a thread of its own: a long conversation would hold up other connections.
+    /// Admits a request and parses it on another thread, because a long conversation would hold up other connections.
     async fn read<T: Send + 'static>(
         &self,
         request: Request,
@@ -121,14 +122,14 @@ impl<C: Completions> Shared<C> {
 
     /// Rejects bodies of another type or of a known length that is too long.
     fn check_body(&self, headers: &HeaderMap) -> Result<(), Rejected> {
-        let of = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         // A web page may send other types without asking its browser first.
-        let kind = of(header::CONTENT_TYPE).unwrap_or_default();
+        let kind = header_text(headers, &header::CONTENT_TYPE).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
             return Err(ApiError::new(415, "send JSON, with Content-Type: application/json").into());
         }
-        let length = of(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+        let length =
+            header_text(headers, &header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
         if length.is_some_and(|length| length > self.limits.body_bytes as u64) {
             return Err(self.too_long().into());
         }
@@ -141,7 +142,7 @@ impl<C: Completions> Shared<C> {
         let most = self.limits.body_bytes;
         match timeout(self.limits.body, to_bytes(request.into_body(), most)).await {
             Ok(Ok(bytes)) => Ok(bytes),
-            // One that was cut off has nobody to read this.
+            // If the connection broke instead, nobody reads this.
             Ok(Err(_)) => Err(self.too_long().into()),
             Err(_) => {
                 let seconds = self.limits.body.as_secs_f64();
@@ -151,7 +152,12 @@ impl<C: Completions> Shared<C> {
     }
 }
 
-/// Returns true for the names and addresses of this machine alone, with or without a port.
+/// Returns the value of a header if it is text.
+fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Returns true for `localhost` and loopback addresses, with or without a port.
 fn is_loopback(host: &str) -> bool {
     if let Ok(address) = host.parse::<std::net::SocketAddr>() {
         return address.ip().is_loopback();
@@ -193,7 +199,7 @@ async fn other<C: Completions>(
     let call = shared.admit(request.headers())?;
     let path = request.uri().path().to_owned();
     if request.method() != axum::http::Method::POST {
-        return Err(no_path(&path).into());
+        return Err(ApiError::no_path(&path).into());
     }
     let body = shared.body(request).await?;
     let completions = Arc::clone(&shared.completions);
@@ -205,16 +211,18 @@ fn died() -> ApiError {
     ApiError::internal("the request ended without an answer")
 }
 
+fn late() -> ApiError {
+    ApiError::new(504, "the answer took longer than the server allows")
+}
+
 async fn chat<C: Completions>(
     State(shared): State<Arc<Shared<C>>>,
     request: Request,
 ) -> Result<Response, Rejected> {
     let (call, request) = shared.read(request, ChatRequest::read).await?;
     let wanted = Wanted::of(&request.sampling);
-    let (reply, parts) = Reply::channel();
     let deadline = Instant::now() + shared.limits.answer;
-    tokio::task::spawn_blocking(move || shared.completions.chat(&call, request, reply));
-    answer(wanted, parts, deadline).await
+    answer(wanted, deadline, move |reply| shared.completions.chat(&call, request, reply)).await
 }
 
 async fn text<C: Completions>(
@@ -223,13 +231,11 @@ async fn text<C: Completions>(
 ) -> Result<Response, Rejected> {
     let (call, request) = shared.read(request, TextRequest::read).await?;
     let wanted = Wanted::of(&request.sampling);
-    let (reply, parts) = Reply::channel();
     let deadline = Instant::now() + shared.limits.answer;
-    tokio::task::spawn_blocking(move || shared.completions.text(&call, request, reply));
-    answer(wanted, parts, deadline).await
+    answer(wanted, deadline, move |reply| shared.completions.text(&call, request, reply)).await
 }
 
-/// What a request says of how its answer is sent.
+/// How a request wants its answer sent.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     stream: bool,
@@ -237,7 +243,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(sampling: &crate::openai::SamplingFields) -> Self {
+    fn of(sampling: &SamplingFields) -> Self {
         Self { stream: sampling.stream, usage: sampling.include_usage }
     }
 }
@@ -264,13 +270,14 @@ impl Whole for TextResponse {
     }
 }
 
-/// Waits for the first part of an answer, and makes a response of it and of what follows.
+/// Starts `work` on a thread that may block, and returns a response of the parts that it sends.
 async fn answer<W: Whole>(
     wanted: Wanted,
-    mut parts: UnboundedReceiver<Part<W, W::Chunk>>,
     deadline: Instant,
+    work: impl FnOnce(Reply<W, W::Chunk>) + Send + 'static,
 ) -> Result<Response, Rejected> {
-    let late = || ApiError::new(504, "the answer took longer than the server allows");
+    let (reply, mut parts) = Reply::channel();
+    tokio::task::spawn_blocking(move || work(reply));
     let first = timeout_at(deadline, parts.recv()).await.map_err(|_| late())?;
     match first {
         None => Err(died().into()),
@@ -305,7 +312,7 @@ fn event_stream(body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// Returns the body of a stream: its first event, then what comes of the others until the end or an error.
+/// Returns the body of a stream: its first event, then the events of the other parts until the end or an error.
 fn streamed<W: Whole>(first: String, parts: UnboundedReceiver<Part<W, W::Chunk>>, deadline: Instant) -> Body {
     let state = (Some(first), Some(parts));
     let stream = stream::unfold(state, move |(first, parts)| async move {
@@ -314,11 +321,9 @@ fn streamed<W: Whole>(first: String, parts: UnboundedReceiver<Part<W, W::Chunk>>
             return Some((first, (None, Some(parts))));
         }
         let mut events = String::new();
-        let mut part = timeout_at(deadline, parts.recv()).await.unwrap_or_else(|_| {
-            let late = ApiError::new(504, "the answer took longer than the server allows");
-            Some(Part::Whole(Err(late)))
-        });
-        // What has come meanwhile is sent together.
+        let next = timeout_at(deadline, parts.recv()).await;
+        let mut part = next.unwrap_or_else(|_| Some(Part::Whole(Err(late()))));
+        // Send everything that has arrived meanwhile at once.
         loop {
             match part {
                 Some(Part::Chunk(chunk)) => events.push_str(&event(&chunk)),

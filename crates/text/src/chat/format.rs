@@ -158,8 +158,22 @@ impl ChatFormat {
     /// rendered with them, or closes this reply otherwise than others.
     pub fn next(&self, tokenizer: &Tokenizer, user: &str, last: Option<u32>) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;
-        let mut ids = tokenizer.encode(&self.after_reply(&[(QUESTION, REPLY)], user)?);
-        // The words may change what the template writes after a reply; then the check at the start was not for them.
+        self.after_close(tokenizer, &self.after_reply(&[(QUESTION, REPLY)], user)?, last)
+    }
+
+    /// Returns the tokens of a text that closes a reply and goes on. The first is left out if `last`, the reply's last
+    /// sampled token, has closed it.
+    ///
+    /// # Errors
+    /// The text does not begin with the token that closes replies.
+    fn after_close(
+        &self,
+        tokenizer: &Tokenizer,
+        text: &str,
+        last: Option<u32>,
+    ) -> Result<Vec<u32>, TextError> {
+        let mut ids = tokenizer.encode(text);
+        // The new messages may change what the template writes after a reply, which was checked for others.
         if ids.first().copied() != self.close {
             return Err(TextError::Chat("the chat template closes this reply otherwise than others".into()));
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `clock.rs` | dates for `strftime_now` |
 //! | `format.rs` | conversations as tokens that grow and are never tokenised twice |
+//! | `format/messages.rs` | conversations that a client keeps |
 //! | `format/tools.rs` | replies that call tools, and the results of calls |
 //! | `format/training.rs` | whole conversations as tokens for supervised training |
 //! | `python.rs` | values as Python writes them: `str`, `repr` and `json.dumps` |

@@ -24,14 +24,14 @@ pub struct State {
     branch: Arc<Branch>,
     /// Turns that it is the state of.
     pub uses: usize,
-    /// Continuations that were asked for.
+    /// Continuations that were requested.
     asked: usize,
     /// Returns of those that did not fail, in the order of their numbers.
     pub returns: Vec<f64>,
 }
 
 impl State {
-    /// Mean of the returns and the standard error of it; `None` without a return. The error of one return is 0.
+    /// Returns the mean of the returns and its standard error, which is 0 for one return; `None` without returns.
     pub fn value(&self) -> Option<(f64, f64)> {
         let n = self.returns.len() as f64;
         if self.returns.is_empty() {
@@ -89,7 +89,7 @@ pub struct ReturnSettings {
     pub reward_scale: f64,
 }
 
-/// What was sampled.
+/// Counts of the sampled continuations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Continued {
     /// Continuations.
@@ -104,8 +104,8 @@ pub struct Continued {
     pub failure: Option<String>,
 }
 
-/// Samples `more(state)` further continuations of every state and adds their returns. `None` if it was stopped
-/// from outside. `tick` is given the finished ones, all of them and the tokens so far.
+/// Samples `more(state)` further continuations of every state and adds their returns. Returns `None` if it was
+/// stopped. `tick` gets the finished continuations, their total and the tokens so far.
 ///
 /// # Errors
 /// Fails like [`run_each`].
@@ -134,7 +134,7 @@ pub fn continue_states<S: Sampler + Send>(
     let keep = |job: usize, mut trajectory: Trajectory| {
         let before = jobs[job].branch.as_ref().map_or(0, |branch| branch.turn());
         let Ok(mut found) = found.lock() else { return };
-        // Turns of before have no tokens here.
+        // Turns before the state have no tokens here.
         found.turns += trajectory.turns.len() - before;
         found.tokens += trajectory.response_tokens();
         if is_faulty(&trajectory) {
@@ -145,7 +145,7 @@ pub fn continue_states<S: Sampler + Send>(
             return;
         }
         trajectory.scale_rewards(settings.reward_scale);
-        // A continuation that no response fits into has no turn and no return.
+        // A continuation without room for a response has no turn, so its return is 0.
         let earned = trajectory.step_returns(settings.gamma).get(before).copied().unwrap_or(0.0);
         if let Ok(mut returns) = returns.lock() {
             returns[job] = Some(earned);
@@ -172,7 +172,7 @@ pub(crate) struct ValueSettings {
     pub(crate) reward_scale: f64,
 }
 
-/// What came of it.
+/// The outcome of estimating values.
 pub(crate) struct Estimated {
     /// States that were continued.
     pub(crate) states: usize,
@@ -181,8 +181,9 @@ pub(crate) struct Estimated {
     pub(crate) continued: Continued,
 }
 
-/// Estimates the value of the state before every turn of groups that were played in the first context, by
-/// continuations in the second, and writes it into the turn. Groups are numbered as they were sampled. `None` if it was stopped from outside.
+/// Estimates the value of the state before each turn and writes it into the turn. The groups were played in the
+/// context `playing`; continuations are sampled in `continuing`. Groups keep the numbers that they were sampled with.
+/// Returns `None` if it was stopped.
 ///
 /// # Errors
 /// Fails like [`branches`] and [`run_each`], and if all continuations of a state failed.

@@ -1,7 +1,7 @@
 //! Requests of agents as tokens, and responses as replies to them.
 //!
-//! The prompt of a request that goes on from an earlier turn is that turn's prompt, its response as it was sampled, and what the
-//! chat template writes of the messages after it. Any other prompt is rendered from its messages.
+//! If a request continues an earlier turn, its prompt is that turn's prompt, the sampled response, and the chat template's text
+//! of the new messages. Any other prompt is rendered from its messages.
 
 use std::borrow::Cow;
 
@@ -28,8 +28,8 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
 
 /// Adds a turn's prompt and response to the sequences of its trajectory.
 ///
-/// It becomes a part of the sequence that it goes on from if nothing else did before. On a branch, the earlier turns' tokens are there
-/// a second time without their spans, so that each turn is trained once.
+/// The turn extends the sequence whose last turn it continues. A branch begins a sequence: it repeats the earlier turns' tokens
+/// without their spans, so that each turn is trained once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),
@@ -63,7 +63,7 @@ pub(super) fn calls_of(action: &Action) -> Vec<ToolCall> {
     }
 }
 
-/// Returns what the trajectory keeps of a request.
+/// Returns the trajectory's record of a request.
 pub(super) fn agent_turn(asked: &Conversation) -> AgentTurn {
     AgentTurn {
         name: asked.agent.clone(),
@@ -74,10 +74,10 @@ pub(super) fn agent_turn(asked: &Conversation) -> AgentTurn {
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of a request. `before` are the tokens up to the response that it goes on from, if it does.
+    /// Returns the prompt of a request. `before` has the tokens of the turn that it continues, if it does.
     ///
     /// # Errors
-    /// There is no chat format, or the template refuses the messages.
+    /// Fails without a chat format, or if the template rejects the messages.
     pub(super) fn request(
         &self,
         asked: &Conversation,
@@ -111,12 +111,12 @@ impl Prompter<'_> {
         chat.conversation(self.tokenizer, &tools, &messages, own_system)
     }
 
-    /// True if the chat template is given the request's tools; otherwise they are words.
+    /// Returns true if the chat template renders the request's tools; otherwise they are listed as text.
     fn shows_tools(&self, chat: &ChatFormat, asked: &Conversation) -> bool {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Returns messages as the chat template gets them. Tools and calls of a template that does not know them are words.
+    /// Converts messages for the chat template. If it takes no tools, tools and calls become text.
     fn messages(
         &self,
         chat: &ChatFormat,
@@ -162,14 +162,14 @@ impl Prompter<'_> {
         Ok(made)
     }
 
-    /// A call in the words in which the prompt template reads calls.
+    /// Returns a call in the format that the prompt template parses.
     fn call_as_words(&self, call: &Call<'_>) -> String {
         let [open, close] = &self.template.rules().action_tags;
         let name = serde_json::Value::from(call.name);
         format!("{open}\n{{\"name\": {name}, \"arguments\": {}}}\n{close}", call.arguments)
     }
 
-    /// Returns the reply that a response is, and whether it is well formed. `turn` numbers the calls.
+    /// Returns a response as a reply, and whether it is well formed. `turn` numbers the calls.
     pub(super) fn reply(
         &self,
         asked: &Conversation,

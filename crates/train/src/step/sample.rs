@@ -232,9 +232,8 @@ impl SamplingJob {
         Ok(trajectories.map(|(trajectories, again)| (groups(trajectories), again)))
     }
 
-    /// Estimates the value of the state before every turn of the chosen groups by continuations of
-    /// the policy that played them, and writes it into the turn. Returns the numbers of it; `None` if
-    /// it was stopped.
+    /// Estimates the value of the state before each turn of the chosen groups, by continuations of the
+    /// policy that played them. Returns the metrics; `None` if it was stopped.
     fn estimate(
         &mut self,
         wanted: StateValues,

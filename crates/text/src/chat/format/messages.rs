@@ -1,12 +1,12 @@
-//! Conversations that somebody else keeps: prompts of their messages, and the text between a reply and the messages after it.
+//! Conversations that a client keeps: prompts of their messages, and the text between a reply and the next one.
 
 use super::{Call, ChatFormat, REPLY};
 use crate::chat::{Message, Tool};
 use crate::{TextError, Tokenizer};
 
 impl ChatFormat {
-    /// Returns the prompt of a conversation with these messages. The format's instructions come before them unless the first message
-    /// has the role `system`, which `own_system` says.
+    /// Returns the prompt of a conversation with these messages. With `own_system` the first message has the role
+    /// `system`. Without it the format's instructions come first.
     ///
     /// # Errors
     /// The template refuses these messages or cannot be rendered; the error has the line.
@@ -25,8 +25,8 @@ impl ChatFormat {
         Ok(tokenizer.encode(&text))
     }
 
-    /// Returns the tokens between a reply that made these calls and the next one, with these messages between them. `last` is the
-    /// last token of the reply that was sampled.
+    /// Returns the tokens between a reply that made these calls and the next reply, with the messages `following` between
+    /// them. `last` is the last sampled token of the reply.
     ///
     /// # Errors
     /// Those of [`ChatFormat::next`].
@@ -40,13 +40,6 @@ impl ChatFormat {
     ) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;
         let reply = if calls.is_empty() { Message::assistant(REPLY) } else { Message::calling("", calls)? };
-        let mut ids = tokenizer.encode(&self.after_message(tools, reply, following)?);
-        if ids.first().copied() != self.close {
-            return Err(TextError::Chat("the chat template closes this reply otherwise than others".into()));
-        }
-        if last == self.close {
-            ids.remove(0);
-        }
-        Ok(ids)
+        self.after_close(tokenizer, &self.after_message(tools, reply, following)?, last)
     }
 }

@@ -112,14 +112,7 @@ impl ChatFormat {
         last: Option<u32>,
     ) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;
-        let mut ids = tokenizer.encode(&self.after_calls(tools, answered, user)?);
-        if ids.first().copied() != self.close {
-            return Err(TextError::Chat("the chat template closes this reply otherwise than others".into()));
-        }
-        if last == self.close {
-            ids.remove(0);
-        }
-        Ok(ids)
+        self.after_close(tokenizer, &self.after_calls(tools, answered, user)?, last)
     }
 
     /// The text from the end of a reply on that made these calls.
@@ -151,7 +144,7 @@ impl ChatFormat {
         self.after_message(tools, Message::calling("", &made)?, messages)
     }
 
-    /// The text from the end of a reply on that is this message, with these messages after it and the start of the next reply.
+    /// Returns the text from the end of this reply on: what closes it, these messages, and the start of the next reply.
     pub(super) fn after_message(
         &self,
         tools: &[Tool],

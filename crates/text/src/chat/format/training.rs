@@ -1,9 +1,9 @@
-//! Whole conversations as tokens for supervised training: which of them are replies, as the model would have sampled them.
+//! Whole conversations as tokens for supervised training, with the replies marked.
 //!
-//! A reply is what the template writes of a message of the assistant behind the prompt for it, up to the token that closes it.
-//! Prompts and replies are tokenized apart, as in sampling. Templates that write an earlier reply otherwise than it was asked for
-//! (Qwen3's, which drops its reasoning) give several sequences of a conversation: each reply stands once behind the text that
-//! the model would see before it.
+//! A reply is the template's text of an assistant's message after the prompt for it, up to the token that closes it.
+//! Prompts and replies are tokenized apart, as in sampling. Some templates change an earlier reply when they render it
+//! again: Qwen3's drops its reasoning. A conversation then gives several sequences. Each reply appears once, after the
+//! text that the model would see before it.
 
 use super::ChatFormat;
 use crate::chat::{Message, RenderOptions, Tool};
@@ -64,7 +64,7 @@ impl ChatFormat {
         Ok(sequences)
     }
 
-    /// The text of a reply with the token that closes it, without what the template writes behind it.
+    /// Returns a reply's text up to the token that closes it, without what the template writes after it.
     fn up_to_close<'t>(&self, reply: &'t str) -> &'t str {
         let close = self.close_text.as_str();
         if close.is_empty() {

@@ -1,0 +1,78 @@
+//! Common parts of the answers to both kinds of requests.
+
+use super::sequence::Piece;
+use crate::openai::{ApiError, SamplingFields, Usage};
+use crate::server::Reply;
+
+/// Takes the pieces of all responses to a request.
+pub(super) trait Answer: Send {
+    /// The whole answer.
+    type Whole: Send;
+    /// A chunk of a streamed answer.
+    type Chunk: Send;
+
+    fn progress(&mut self) -> &mut Progress<Self::Whole, Self::Chunk>;
+
+    fn add(&mut self, index: usize, piece: Piece);
+
+    fn fail(&mut self, error: ApiError) {
+        if let Some(reply) = self.progress().reply.take() {
+            reply.finish(Err(error));
+        }
+    }
+
+    fn is_closed(&mut self) -> bool {
+        self.progress().reply.as_ref().is_none_or(Reply::is_closed)
+    }
+}
+
+/// How far the responses to a request are.
+pub(super) struct Progress<W, C> {
+    /// `None` once the request is answered.
+    pub(super) reply: Option<Reply<W, C>>,
+    pub(super) sampling: SamplingFields,
+    pub(super) prompts: Vec<Vec<u32>>,
+    /// Responses that have a piece.
+    begun: Vec<bool>,
+    /// Responses that have not ended.
+    left: usize,
+    completion_tokens: usize,
+    /// Cached tokens of each prompt, once they are known.
+    cached: Vec<Option<usize>>,
+}
+
+impl<W, C> Progress<W, C> {
+    pub(super) fn new(reply: Reply<W, C>, sampling: SamplingFields, prompts: Vec<Vec<u32>>) -> Self {
+        let left = prompts.len() * sampling.n;
+        Self {
+            reply: Some(reply),
+            begun: vec![false; left],
+            left,
+            completion_tokens: 0,
+            cached: vec![None; prompts.len()],
+            sampling,
+            prompts,
+        }
+    }
+
+    /// Counts a piece; returns true for the first one of its response.
+    pub(super) fn count(&mut self, index: usize, piece: &Piece) -> bool {
+        self.completion_tokens += piece.count;
+        if piece.count > 0 && index.is_multiple_of(self.sampling.n) {
+            self.cached[index / self.sampling.n].get_or_insert(piece.cached);
+        }
+        self.left -= usize::from(piece.finish.is_some());
+        !std::mem::replace(&mut self.begun[index], true)
+    }
+
+    /// Returns true once all responses have ended.
+    pub(super) fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        let prompt = self.prompts.iter().map(Vec::len).sum();
+        let cached = self.cached.iter().flatten().sum();
+        Usage::new(prompt, self.completion_tokens, cached)
+    }
+}
