@@ -11,7 +11,7 @@ use crate::dump::{Record, TurnExtras};
 pub(crate) struct Message {
     /// True if the policy wrote it.
     pub(crate) sampled: bool,
-    /// Its role; empty where the file has a text only.
+    /// Its role; empty if the file has only a text.
     pub(crate) role: String,
     /// All of it.
     pub(crate) text: String,
@@ -67,7 +67,7 @@ impl Message {
     }
 }
 
-/// Returns calls as text, `name(arguments)`, one a line.
+/// Returns calls as text, one `name(arguments)` per line.
 pub(crate) fn words_of(calls: &[ToolCall]) -> String {
     let words = |call: &ToolCall| match &call.arguments {
         Value::String(text) => format!("{}({text})", call.name),
@@ -103,7 +103,7 @@ pub(crate) fn content(value: &Value) -> Option<String> {
         Value::Null => Some(String::new()),
         Value::String(text) => Some(text.clone()),
         Value::Array(parts) => {
-            // Parts that are no text (images) count as what they are written as.
+            // Parts without a text (images) are written as their JSON.
             let text = |part: &Value| {
                 part["text"].as_str().map_or_else(|| part.to_string(), std::borrow::ToOwned::to_owned)
             };
@@ -185,7 +185,7 @@ pub(crate) fn record(
     }
 }
 
-/// Returns the parts of an observation; none of a single message of the user, whose text is all there is.
+/// Returns the parts of an observation. A single message of the user has none: its text is the observation.
 fn parts_of(messages: &[Message]) -> Vec<Part> {
     let plain = |message: &Message| message.role.is_empty();
     match messages {

@@ -113,7 +113,7 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
     }
     let batches = assemble(records);
     if batches.is_empty() {
-        return Err(DumpError::file(path, "there is no trajectory in it"));
+        return Err(DumpError::file(path, "has no trajectories"));
     }
     Ok(Dump { path: path.to_owned(), format, batches, notes })
 }
@@ -121,7 +121,7 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
 /// Finds the format from the file's first bytes or its first object.
 pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
     if !lines::is_file(path)? {
-        let reason = "this is no file but a pipe or a device, which can be read only once, and the format is found by reading its \
+        let reason = "this is a pipe or a device, not a file: it can be read only once, and the format is found by reading its \
                       beginning; name the format (turnwise, verl, verifiers, messages, sharegpt or atif), or write it to a file first";
         return Err(DumpError::file(path, reason));
     }
@@ -138,7 +138,7 @@ pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
         });
     }
     let Some((line, value)) = documents::first(path)? else {
-        return Err(DumpError::file(path, "there is no trajectory in it"));
+        return Err(DumpError::file(path, "has no trajectories"));
     };
     let has = |keys: &[&str]| keys.iter().all(|key| value.get(key).is_some());
     let is_atif = value["schema_version"].as_str().is_some_and(|version| version.starts_with("ATIF"));
@@ -157,7 +157,7 @@ pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
     } else {
         let keys: Vec<&str> = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
         let reason = format!(
-            "this is no trajectory in a known format (its keys: {}). Turnwise's own and hand-written lines have `turns`, \
+            "this is not a trajectory in a known format (its keys: {}). Turnwise's own and hand-written lines have `turns`, \
              conversations `messages`, ShareGPT's `conversations`, ATIF's `schema_version` and `steps`, verl's `input`, \
              `output` and `score`, verifiers' `traces` or `completion` and `reward`; name the format if you know better",
             if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }
@@ -188,7 +188,8 @@ mod tests {
         assert_eq!(dump.batches[0].batch.groups[0].trajectories.len(), 2);
         let error = read_as(None).unwrap_err().to_string();
         assert!(
-            error.contains("pipe: this is no file but a pipe") && error.contains("name the format"),
+            error.contains("pipe: this is a pipe or a device, not a file")
+                && error.contains("name the format"),
             "{error}"
         );
         let error = read_as(Some(Format::Trl)).unwrap_err().to_string();

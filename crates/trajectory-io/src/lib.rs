@@ -1,4 +1,4 @@
-//! Trajectories of other frameworks and of one's own hand, read; advantages, written.
+//! Reads trajectories of other frameworks, and hand-written ones; writes advantages.
 //!
 //! [`read`] turns a file into batches that credit can be computed on, whatever wrote the file, and
 //! keeps what a batch has no place for: where each trajectory came from, a critic's values, per-turn

@@ -18,7 +18,7 @@ pub(crate) fn each(
     for (index, line) in turnwise_files::lines(turnwise_files::open(path).map_err(fail)?).enumerate() {
         let line = line.map_err(|error| match error.kind() {
             std::io::ErrorKind::InvalidData => {
-                DumpError::line(path, index + 1, "this is not text in UTF-8, so it is no JSON line")
+                DumpError::line(path, index + 1, "this is not text in UTF-8, so it is not a JSON line")
             }
             std::io::ErrorKind::FileTooLarge => DumpError::line(path, index + 1, error.to_string()),
             _ => DumpError::io(path, error),
@@ -61,7 +61,7 @@ pub(crate) fn is_file(path: &Path) -> Result<bool, DumpError> {
 /// Returns true if the file is a Parquet file.
 pub(crate) fn is_parquet(path: &Path) -> Result<bool, DumpError> {
     if !is_file(path)? {
-        let reason = "this is no file but a pipe or a device, and Parquet is read from its end; write it to a file first";
+        let reason = "this is a pipe or a device, not a file, and Parquet is read from its end; write it to a file first";
         return Err(DumpError::file(path, reason));
     }
     begins_with(path, *b"PAR1")

@@ -128,8 +128,8 @@ fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::E
     Ok(read.unwrap_or_default().into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())
 }
 
-/// Trajectories, or conversations with `messages`, that are in memory instead of lines of a file; `name` stands for the
-/// file in errors, and the line counts from 1. All of them are kept.
+/// Reads trajectories, or conversations with `messages`, from memory instead of a file. Errors give `name` instead of the
+/// file's path and count lines from 1. All trajectories are kept.
 ///
 /// ```
 /// use serde_json::json;
@@ -167,7 +167,7 @@ pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
     chat::name_groups(&mut records);
     let batches = assemble(records);
     if batches.is_empty() {
-        return Err(DumpError::file(path, "there is no trajectory in it"));
+        return Err(DumpError::file(path, "has no trajectories"));
     }
     let dump = Dump { path: path.to_owned(), format: Format::Turnwise, batches, notes: Vec::new() };
     dump.require_rewards()?;

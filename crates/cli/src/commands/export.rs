@@ -83,7 +83,7 @@ fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result
         of_run(&args.policy, &args.step)?
     } else {
         if !args.step.is_empty() {
-            bail!("--step: {} is no run directory; leave it out", args.policy.display());
+            bail!("--step: {} is not a run directory; leave it out", args.policy.display());
         }
         of_file(&args.policy)?
     };
@@ -105,7 +105,7 @@ fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result
     };
     if summed && found.iter().any(early) {
         ui::print(&format!(
-            "note: {} has one reward a trajectory; those of its turns are summed",
+            "note: {} has one reward per trajectory; those of its turns are summed",
             format.name()
         ));
     }
@@ -119,7 +119,7 @@ fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exporte
     if let Some(missing) = steps.iter().find(|step| !known.contains(step)) {
         let known: Vec<String> = known.iter().map(u64::to_string).collect();
         bail!(
-            "--step {missing}: {} has no trajectories of it; there are those of {}",
+            "--step {missing}: {} has no trajectories of it; it has those of {}",
             run.display(),
             known.join(", ")
         );
@@ -134,7 +134,7 @@ fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exporte
 
 /// Returns the trajectories of a file.
 fn of_file(path: &Path) -> anyhow::Result<Vec<trajectories::Exported>> {
-    // A run's own file says more of a turn than the fields that all formats have.
+    // A run's file has more about a turn than other formats do.
     if let Ok(own) = read_trajectories(path)
         && !own.is_empty()
     {

@@ -166,7 +166,7 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
     };
     let mut config = load(&ConfigSource { preset: args.preset, files, overrides })?;
     if !config.has_sft() {
-        anyhow::bail!("sft.steps is 0, so there is no warm start to do; set sft.steps=N, or give MODEL DATA");
+        anyhow::bail!("sft.steps is 0, so nothing would be trained; set sft.steps=N, or give MODEL DATA");
     }
     config.train.steps = 0;
     let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
@@ -174,7 +174,7 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
     train(|observer| Ok(Run::start_with(&parts, config, &root, observer)?))
 }
 
-/// Returns the settings of supervised training on conversations, with those of the command line behind the defaults.
+/// Returns the settings of supervised training on conversations: defaults, then those of the command line, which win.
 fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<String> {
     let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref()).to_string();
     let name = data.file_stem().map(|stem| stem.to_string_lossy().replace(['.', ' '], "-"));
@@ -188,7 +188,7 @@ fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<S
         format!("sft.learning_rate={rate}"),
         "sft.warmup=5".into(),
         "sft.batch_tokens=8000".into(),
-        // Each conversation stands in the template alone; prompts of an environment play no part.
+        // Conversations use the chat template alone, not the prompts of an environment.
         "prompt.layout=windowed".into(),
         "rollout.max_context=2048".into(),
     ];
@@ -229,7 +229,7 @@ pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
                 ui::print(&format!("  look at turns    turnwise view {root}"));
             } else {
                 ui::print(&format!("  talk to it       turnwise chat {root}"));
-                ui::print(&format!("  go on with RL    turnwise train CONFIG policy.model={root}"));
+                ui::print(&format!("  continue with RL turnwise train CONFIG policy.model={root}"));
                 ui::print(&format!("  its curves       turnwise view {root}"));
             }
         }

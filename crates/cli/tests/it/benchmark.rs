@@ -124,7 +124,7 @@ fn the_truth_is_measured_resumed_and_scored() {
     let table = scored(&["--preset", "gigpo", "--baseline", "grpo", "--plot", &plot]);
     assert!(table.contains("less grpo") && table.contains("Differences to grpo"), "{table}");
     let plot = fs::read_to_string(plot).unwrap();
-    for words in ["perfect credit", ">gigpo<", ">grpo<", "one a trajectory", ">a-star K=4<"] {
+    for words in ["perfect credit", ">gigpo<", ">grpo<", "one per trajectory", ">a-star K=4<"] {
         assert!(plot.contains(words), "{words}: {plot}");
     }
     let refused = turnwise(&["benchmark", "score", &truth, "--all", "--plot", &at("plot.png")]);

@@ -376,7 +376,7 @@ fn wrong_lines_are_named() {
     let (_folder, file) = lines("odd.jsonl", &[json!({"question": "?"})]);
     assert!(refused(&file, &["--preset", "grpo"]).contains("its keys: question"));
     let (_folder, file) = lines("empty.jsonl", &[]);
-    assert!(refused(&file, &["--preset", "grpo"]).contains("there is no trajectory in it"));
+    assert!(refused(&file, &["--preset", "grpo"]).contains("has no trajectories"));
     assert!(refused("no-such-file.jsonl", &["--preset", "grpo"]).contains("no-such-file.jsonl"));
     assert!(refused(EXAMPLE, &["--preset", "gipgo"]).contains("did you mean `gigpo`"));
     assert!(

@@ -193,8 +193,7 @@ pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
 /// Loads the resolved config of a run directory.
 ///
 /// # Errors
-/// Fails on unreadable files and invalid settings, with line, key and
-/// valid range.
+/// Fails on unreadable files and invalid settings, with line, key and valid range.
 pub fn load_resolved(path: &Path) -> Result<Config, TrainError> {
     load_resolved_with(path, &Registry::builtin(), &Methods::builtin())
 }

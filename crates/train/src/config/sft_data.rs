@@ -1,4 +1,4 @@
-//! Conversations of one's own for supervised training.
+//! Your own conversations for supervised training.
 
 use std::path::PathBuf;
 

@@ -58,7 +58,7 @@ pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
     let mut found = Vec::new();
     for rule in SWITCHED {
         for (place, table) in tables(sources, rule.table) {
-            // Conversations of one's own switch SFT on, too.
+            // Conversations turn SFT on, too.
             if table.contains_key(rule.switch) || (rule.table == "sft" && table.contains_key("data")) {
                 continue;
             }

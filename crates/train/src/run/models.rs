@@ -1,4 +1,4 @@
-//! The models of a checkpoint, read only: inputs of credit for trajectories that are there already.
+//! The models of a checkpoint, read only, as inputs of credit for existing trajectories.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::record::directory::{Phase, Position, RunDirectory};
 use crate::record::observer::NoopObserver;
 use crate::run::start::critic_of;
 
-/// The policy of a checkpoint, and its critic and TurnRD if the run trained them. Nothing of the run is changed.
+/// The policy of a checkpoint, and its critic and TurnRD if the run trained them. The run is not changed.
 pub struct RunModels {
     policy: NativePolicy,
     tokenizer: Arc<Tokenizer>,
@@ -41,7 +41,7 @@ impl RunModels {
             Some(Checkpoint { path: path.to_owned(), position })
         });
         let (Some(run), Some(checkpoint)) = (enclosing_run(folder), place) else {
-            let reason = "is no checkpoint of a run, and only runs have critics and decomposers";
+            let reason = "is not a checkpoint of a run, and only runs have critics and decomposers";
             return Err(TrainError::Config { origin: folder.display().to_string(), reason: reason.into() });
         };
         let directory = RunDirectory::open(&run)?;
@@ -52,7 +52,7 @@ impl RunModels {
             DecomposerConfig::Turnrd(settings) => {
                 let round = settings.round_of(checkpoint.position.rl_step());
                 let network = || TurnRd::load(&round_folder(&directory.root().join("turnrd"), round));
-                // Before the end of the first round the network is as it was made.
+                // Before the end of the first round the network is untrained.
                 (round > 0).then(network).transpose()?.map(|network| (network, settings.pool_tokens))
             }
             _ => None,

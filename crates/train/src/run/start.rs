@@ -209,7 +209,7 @@ impl Run {
         }
         if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
             check_same(&directory, &found.summary)?;
-            // Other epochs have other updates, unless these were set, too.
+            // A changed number of epochs changes the updates, unless `sft.steps` was changed, too.
             let same = began.sft.data.as_ref().is_some_and(|data| data.epochs == settings.epochs);
             if !same && config.sft.steps == began.sft.steps {
                 config.sft.steps = 0;
@@ -248,7 +248,7 @@ impl Run {
     }
 }
 
-/// Returns the actor of a run in a world, if it has one, whose first prompts are checked.
+/// Returns the actor of a run with a world, after a check of its first prompts.
 fn actor_of(
     config: &Config,
     world: Option<World>,
@@ -270,7 +270,7 @@ fn conversations_of(
     SftData::load(config, settings, tokenizer, observer).map(Some)
 }
 
-/// Rejects conversations that are not those that the run began with.
+/// Rejects conversations that changed since the run began.
 fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainError> {
     let began: SftSummary = directory.read_json(conversations::SUMMARY)?;
     if began.digest == found.digest {

@@ -1,4 +1,4 @@
-//! Conversations of one's own as token sequences.
+//! Your own conversations as token sequences.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::sft::{BatchPlan, SftSequence};
 /// File in the run directory that describes the conversations.
 pub(crate) const SUMMARY: &str = "sft-data.json";
 
-/// The conversations of a run, and what they are.
+/// The conversations of a run as token sequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SftData {
     /// Sequences that are trained on.
@@ -29,7 +29,7 @@ pub struct SftData {
     pub summary: SftSummary,
 }
 
-/// What the conversations of a run are, as its directory has it.
+/// Summary of the conversations of a run, stored in its directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SftSummary {
     /// The file.
@@ -38,21 +38,21 @@ pub struct SftSummary {
     pub conversations: usize,
     /// Conversations that are held out.
     pub held_out: usize,
-    /// Sequences that are trained on: one a conversation, or several where the chat template rewrites earlier replies.
+    /// Sequences that are trained on: one per conversation, or several if the chat template rewrites earlier replies.
     pub sequences: usize,
     /// Their tokens.
     pub tokens: usize,
     /// Tokens with a loss.
     pub trained_tokens: usize,
-    /// SHA-256 of all tokens, by which a resumed run knows that its data are the same.
+    /// SHA-256 of all tokens. A resume rejects other data.
     pub digest: String,
 }
 
 impl SftData {
-    /// Reads the conversations of a config and makes tokens of them.
+    /// Reads and tokenizes the conversations of a config.
     ///
     /// # Errors
-    /// Fails on a file that cannot be read, a model without a chat template, a conversation that the template refuses, or if
+    /// Fails on a file that cannot be read, a model without a chat template, a conversation that the template rejects, or if
     /// nothing is left to train on.
     pub fn load(
         config: &Config,
@@ -138,7 +138,7 @@ impl SftData {
         Ok(found)
     }
 
-    /// Returns the numbers that the sequences give.
+    /// Returns the counts and the digest of the sequences.
     fn summary(&self) -> SftSummary {
         let bytes = |sequences: &[SftSequence]| -> Vec<u8> {
             let tokens = |sequence: &SftSequence| {
@@ -163,7 +163,7 @@ impl SftData {
         }
     }
 
-    /// Returns the updates over them.
+    /// Plans the updates over the sequences.
     pub(crate) fn plan(&self, config: &Config, data: &SftDataConfig) -> BatchPlan {
         let lengths: Vec<usize> =
             self.sequences.iter().map(|sequence| sequence.tokens.tokens.len()).collect();
@@ -177,7 +177,7 @@ impl SftData {
     }
 }
 
-/// Places of the conversations that are held out: a fraction of them, but never all, drawn by the seed.
+/// Returns the indices of the held-out conversations: a fraction, but never all, drawn by the seed.
 fn held_out(count: usize, fraction: f64, seed: u64) -> Vec<usize> {
     if fraction <= 0.0 || count < 2 {
         return Vec::new();
@@ -232,7 +232,7 @@ fn sequence(stretches: &[Stretch]) -> SftSequence {
     SftSequence { tokens, action: vec![true; trained], kept: vec![true; trained] }
 }
 
-/// Returns a sequence without the tokens behind a limit; `None` if no reply is left.
+/// Returns a sequence cut to a limit; `None` if no reply is left.
 fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     let TokenSequence { tokens, spans } = &mut sequence.tokens;
     tokens.truncate(longest);
@@ -246,8 +246,8 @@ fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     (trained > 0).then_some(sequence)
 }
 
-/// Returns a conversation for a chat template that shows no tools, in the words that rollouts use for such a model: a list of
-/// the tools before the first message of the user, calls in tags, results as messages of the user.
+/// Returns a conversation for a chat template without tools, as rollouts write it for such a model. The tools are listed
+/// before the first message of the user, calls are in tags, and results are messages of the user.
 fn without_tools(mut conversation: Conversation) -> Conversation {
     let tools = std::mem::take(&mut conversation.tools);
     let first = conversation.messages.iter_mut().find(|message| message.role == "user");
@@ -271,10 +271,10 @@ fn without_tools(mut conversation: Conversation) -> Conversation {
     conversation
 }
 
-/// Makes a path absolute, so that a run resumes from another folder.
+/// Returns the absolute path, so that a run can be resumed from another folder.
 ///
 /// # Errors
-/// Fails if there is no such file.
+/// Fails if the file does not exist.
 pub(crate) fn absolute(path: &Path) -> Result<std::path::PathBuf, TrainError> {
     path.canonicalize().map_err(|error| TrainError::io(path, error))
 }

@@ -1,4 +1,4 @@
-//! The supervised warm start: demonstrations, or conversations of one's own ([`conversations`]), become token sequences
+//! The supervised warm start: demonstrations, or your own conversations ([`conversations`]), become token sequences
 //! with a weight on each token.
 
 pub mod conversations;
@@ -156,9 +156,9 @@ impl BatchPlan {
         Self { batches }
     }
 
-    /// Plans the updates of some passes over sequences of these lengths. The last one is what is left.
+    /// Plans `epochs` passes over sequences of these lengths. The last update may be smaller.
     pub fn of_epochs(lengths: &[usize], batch_tokens: usize, epochs: u64, run_seed: u64) -> Self {
-        // More updates than there can be: each has a sequence.
+        // An upper bound: each update has at least one sequence.
         let all = Self::new(lengths, batch_tokens, lengths.len() as u64 * epochs, run_seed);
         let mut left = lengths.len() * epochs as usize;
         let mut batches = Vec::new();

@@ -1,4 +1,4 @@
-//! The warm start: supervised updates on demonstrations, or on conversations of one's own.
+//! The warm start: supervised updates on demonstrations, or on your own conversations.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,7 @@ impl<'a> WarmStart<'a> {
         Self { config, sequences, held_out, plan, every }
     }
 
-    /// Returns true if the held-out loss is to be measured after `step` updates.
+    /// Returns true if the held-out loss is measured after `step` updates.
     pub(crate) fn measures_at(&self, step: u64) -> bool {
         let total = self.config.sft.steps;
         !self.held_out.is_empty()

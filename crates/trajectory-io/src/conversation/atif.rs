@@ -1,5 +1,5 @@
-//! ATIF, the Agent Trajectory Interchange Format of Harbor, versions 1.0 to 1.8: one JSON object a trajectory, alone in its
-//! file (`agent/trajectory.json` of a trial), in a list, or one a line.
+//! ATIF, the Agent Trajectory Interchange Format of Harbor, versions 1.0 to 1.8. A trajectory is one JSON object, alone
+//! in its file (`agent/trajectory.json` of a trial), in a list, or on its line.
 //!
 //! | ATIF | here |
 //! |---|---|
@@ -8,11 +8,11 @@
 //! | `observation.results` of a step | results of its calls (`source_call_id`), or else messages of the user |
 //! | `agent.tool_definitions` | tools |
 //! | `metrics.completion_token_ids`, `metrics.logprobs` | token ids and log-probs of the turn |
-//! | step with `is_copied_context`, or `llm_call_count` 0 | message of the assistant that is no turn: it was sampled elsewhere, or by a program |
+//! | step with `is_copied_context`, or `llm_call_count` 0 | message of the assistant that is not a turn: it was sampled elsewhere, or by a program |
 //!
-//! ATIF has no rewards. They are read from `result.json` of the trial that the file belongs to, with the task's name as the
-//! group, and else from `extra`: `reward` or `turn_rewards`, `group`, `task`, `sample`, `step`, `success`, which exports of
-//! this program write. Trajectories of sub-agents and continuations in other files are left out, and a note says so.
+//! ATIF has no rewards. The keys of `extra` that exports of this program write have them: `reward` or `turn_rewards`,
+//! `group`, `task`, `sample`, `step`, `success`. Without them the reward and the group (the task's name) are those of the
+//! trial's `result.json`. Trajectories of sub-agents and continuations in other files are left out, with a note.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ struct LeftOut {
     continued: usize,
 }
 
-/// What a trial of Harbor says of its trajectory.
+/// Task and reward of a trial of Harbor.
 struct Trial {
     task: Option<String>,
     reward: Option<f64>,
@@ -95,7 +95,7 @@ pub fn is_harbor_job(folder: &Path) -> bool {
     folder.is_dir() && trials(folder).is_ok_and(|trials| !trials.is_empty())
 }
 
-/// Returns what `result.json` of the trial says, if the file is a trial's.
+/// Returns the task and reward in `result.json`, if the file belongs to a trial.
 fn trial_of(path: &Path, notes: &mut Vec<String>) -> Result<Option<Trial>, DumpError> {
     let folder = path.parent().filter(|folder| folder.ends_with("agent")).and_then(Path::parent);
     let Some(result) = folder.map(|folder| folder.join("result.json")).filter(|result| result.is_file())

@@ -1,4 +1,4 @@
-//! JSON objects of a file: one a line, a list of them, a single one over several lines, or the rows of a Parquet file.
+//! JSON objects of a file: one per line, a list of them, a single one over several lines, or the rows of a Parquet file.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -25,8 +25,8 @@ pub(crate) fn parsed<T>(
 
 /// Calls `take` with the number of the line on which each object begins (in a Parquet file of its row) and its text.
 ///
-/// Numbers of Python that JSON does not have (NaN and the infinities) are null in the text, unless they stand under a key
-/// that is `used`. Keys of Parquet columns without a value are left out.
+/// Numbers of Python that JSON does not have (NaN and the infinities) are null in the text, unless their key
+/// is `used`. Keys of Parquet columns without a value are left out.
 fn each(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -71,7 +71,7 @@ fn each(
     Ok(())
 }
 
-/// Returns true if a document goes on after its first line, or is a list.
+/// Returns true if a document continues after its first line, or is a list.
 fn is_open(text: &str) -> bool {
     let text = text.trim_start();
     text.starts_with('[')
@@ -110,7 +110,7 @@ fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     row.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, cleared(value))).collect()
 }
 
-/// Returns the first object of a file; `None` if there is none.
+/// Returns the first object of a file; `None` if the file is empty.
 pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
     let mut found: Option<(usize, String)> = None;
     let mut open = false;

@@ -17,7 +17,7 @@
 //! | `tools` | the tools that may be called: a list, or a text with its JSON |
 //! | `reward` | what the last turn earned, or a list with a reward for each assistant message |
 //! | `turn_rewards` | the list, beside a `reward` that is its sum |
-//! | `group` | which conversations are compared: a text or a number; those with equal beginnings if not said |
+//! | `group` | which conversations are compared: a text or a number; without it, those with equal beginnings |
 //! | `task`, `step`, `sample`, `success` | as in a run's dump |
 //!
 //! | key of a message | meaning |
@@ -30,8 +30,8 @@
 //! | `reward` | the turn's reward, if the conversation has no `reward` |
 //! | `weight` | 0: supervised training leaves the message out |
 //!
-//! Other keys are passed over: data sets have columns of their own. A key whose value is null counts as absent. The
-//! objects stand one a line, in a list, alone in the file, or in the rows of a Parquet file.
+//! Other keys are ignored, because data sets have other columns. A key whose value is null counts as absent. A file has one
+//! object per line, a list of objects, a single object, or Parquet rows.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ pub(crate) fn conversations(path: &Path) -> Result<Vec<Conversation>, DumpError>
     documents::parsed(path, is_used, conversation)
 }
 
-/// Returns true if the value that these keys lead to is a number that counts.
+/// Returns true if these keys lead to a number that the reader uses.
 pub(super) fn is_used(keys: &[&str]) -> bool {
     matches!(
         keys,
@@ -109,7 +109,7 @@ pub(super) fn set_rewards(
     conversation.set_rewards(outcome, list)
 }
 
-/// Returns a conversation without messages: what its other keys say.
+/// Returns a conversation without messages, from its other keys.
 pub(super) fn header(fields: &Fields<'_>) -> Result<Conversation, String> {
     let group = match fields.value("group") {
         Some(group @ (Value::String(_) | Value::Number(_))) => Some(group),

@@ -39,7 +39,7 @@ pub struct ChatCall {
     pub id: String,
     /// The tool.
     pub name: String,
-    /// Its arguments as JSON text, with the keys in their order. Usually an object; a text where the model wrote no JSON.
+    /// Its arguments as JSON text, with the keys in their order. Usually an object; a text if the model did not write JSON.
     pub arguments: String,
 }
 
@@ -126,7 +126,7 @@ impl ChatMessage {
 }
 
 impl ChatCall {
-    /// Returns the arguments as the model wrote them: JSON, or the text that was none.
+    /// Returns the arguments as the model wrote them: JSON, or a text that is not JSON.
     pub fn arguments_text(&self) -> String {
         serde_json::from_str::<String>(&self.arguments).unwrap_or_else(|_| self.arguments.clone())
     }
@@ -144,7 +144,7 @@ impl ChatCall {
     }
 }
 
-/// Returns arguments as JSON text: what a text holds, if that is JSON of an object, or the text itself. `given` is JSON.
+/// Returns arguments as JSON text. `given` is JSON; a text that holds the JSON of an object is unpacked.
 pub(crate) fn arguments(given: Option<&str>) -> String {
     let Some(given) = given.map(str::trim) else { return "{}".into() };
     let Ok(text) = serde_json::from_str::<String>(given) else { return given.to_owned() };
@@ -184,10 +184,10 @@ impl Conversation {
         self.messages.iter().filter(|message| message.sampled).count()
     }
 
-    /// Sets the rewards: one of the last turn, or one a turn.
+    /// Sets the rewards: one for the last turn, or one for each turn.
     ///
     /// # Errors
-    /// Another number of rewards than there are turns, or two that contradict each other.
+    /// Fails on another number of rewards than turns, or on two that contradict each other.
     pub(crate) fn set_rewards(
         &mut self,
         outcome: Option<f64>,
@@ -195,7 +195,7 @@ impl Conversation {
     ) -> Result<(), String> {
         let count = self.turns();
         if count == 0 {
-            return Err("there is no assistant message, so it has no turn".into());
+            return Err("it has no assistant message, so it has no turn".into());
         }
         self.rewards = match (outcome, turns) {
             (None, None) => None,
@@ -236,7 +236,7 @@ impl Conversation {
         self.split_prompt().0.last().map_or("", |message| &message.content)
     }
 
-    /// Returns the conversation as a trajectory of a dump.
+    /// Returns the conversation as a record of a dump.
     pub(crate) fn record(self) -> Record {
         let (key, group) = if let Some(group) = &self.group {
             (group.to_string(), group.clone())
@@ -314,7 +314,7 @@ pub fn read_conversations(path: &Path, options: &ReadOptions) -> Result<Conversa
         }
     };
     if conversations.is_empty() {
-        return Err(DumpError::file(path, "the file has no conversations"));
+        return Err(DumpError::file(path, "has no conversations"));
     }
     Ok(Conversations { conversations, notes })
 }

@@ -1,4 +1,4 @@
-//! The messages of a trajectory: what was seen as messages of their roles, responses as messages of the assistant.
+//! The messages of a trajectory: observations with their roles, responses as messages of the assistant.
 
 use turnwise_core::{Part, Reasoning, Trajectory, Turn};
 
@@ -33,7 +33,7 @@ impl Conversation {
     }
 }
 
-/// Adds what was seen before a turn, or after the last. `before` is the turn before it.
+/// Adds the observation of a turn, or the final one. `before` is the turn before it.
 fn observed(messages: &mut Vec<ChatMessage>, parts: &[Part], text: &str, before: Option<&Turn>) {
     let calls = before.map(|turn| turn.calls.as_slice()).unwrap_or_default();
     let result = |id: &str, text: &str| {
@@ -67,7 +67,7 @@ fn said(turn: &Turn) -> ChatMessage {
     let (reasoning, answer) = match Reasoning::of_continued(text) {
         Reasoning::Closed(reasoning, answer) => (Some(reasoning.trim().to_owned()), answer.trim_start()),
         Reasoning::None(answer) => (None, answer),
-        // Cut off while it reasoned; a closing tag would be somebody else's word.
+        // Cut off while it reasoned; a closing tag was not the model's.
         Reasoning::Unclosed(_) => (None, text.as_str()),
     };
     let mut content = answer.to_owned();
@@ -88,7 +88,7 @@ fn said(turn: &Turn) -> ChatMessage {
     }
 }
 
-/// Returns the words of a response without the calls that it makes, which `words` are as text.
+/// Returns a response without its calls, whose text is `words`.
 fn without_calls(answer: &str, words: &str) -> String {
     if let Some(rest) = answer.strip_suffix(words) {
         return rest.strip_suffix('\n').unwrap_or(rest).to_owned();

@@ -8,7 +8,7 @@ use crate::{ChatCall, ChatMessage};
 /// Returns the name of a trajectory.
 pub(super) fn id(one: &Exported) -> String {
     let of = &one.conversation;
-    // A group's name may have letters that no file name has.
+    // A group's name may have characters that file names do not allow.
     let plain = |letter: char| if letter.is_alphanumeric() || "-_".contains(letter) { letter } else { '-' };
     let group: String = one.group().chars().map(plain).take(60).collect();
     format!("step-{:06}-group-{group}-sample-{}", of.step, of.sample.unwrap_or(0))
@@ -84,7 +84,7 @@ fn said(step: &mut Map<String, Value>, message: &ChatMessage, ids: &[String]) {
             let object = serde_json::from_str::<Map<String, Value>>(&call.arguments).ok();
             let mut json = json!({"tool_call_id": id, "function_name": call.name, "arguments": object.clone().unwrap_or_default()});
             if object.is_none() {
-                // What the model wrote and is no object, which arguments must be.
+                // ATIF's arguments must be an object.
                 json["extra"] = json!({"arguments": call.arguments_text()});
             }
             json
@@ -103,7 +103,7 @@ fn said(step: &mut Map<String, Value>, message: &ChatMessage, ids: &[String]) {
     }
 }
 
-/// Returns the id of a call; one of its own where it has none.
+/// Returns the id of a call, or a new one if it has none.
 fn call_id(call: &ChatCall, step: usize, index: usize) -> String {
     if call.id.is_empty() { format!("call_{step}_{index}") } else { call.id.clone() }
 }

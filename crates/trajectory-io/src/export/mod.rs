@@ -2,13 +2,13 @@
 //!
 //! | format | file |
 //! |---|---|
-//! | [`ExportFormat::Messages`] | `.parquet` (a Hugging Face data set), `.jsonl`, `.jsonl.zst`: one conversation a row, as [`messages`](crate::conversation::messages) describes it |
-//! | [`ExportFormat::Atif`] | `.jsonl`, `.jsonl.zst`, or a folder with a `.json` file a trajectory |
+//! | [`ExportFormat::Messages`] | `.parquet` (a Hugging Face data set), `.jsonl`, `.jsonl.zst`: one conversation per row, as [`messages`](crate::conversation::messages) describes it |
+//! | [`ExportFormat::Atif`] | `.jsonl`, `.jsonl.zst`, or a folder with a `.json` file for each trajectory |
 //! | [`ExportFormat::Verl`] | `.jsonl`, `.jsonl.zst`: rollout dump with `input`, `output`, `score`, `step`, `uid` |
 //! | [`ExportFormat::Trl`] | `.parquet` with `prompt` and `completion` as messages, `reward`, `step` |
 //!
-//! Rewards are those of the environment. verl and TRL have one number a trajectory, so that the rewards of its turns are summed
-//! there. This program reads all of them again.
+//! Rewards are those of the environment. verl and TRL have one reward per trajectory: the sum over its turns.
+//! This program reads all of them again.
 
 mod atif;
 mod parquet;
@@ -66,7 +66,7 @@ impl FromStr for ExportFormat {
 pub struct Exported {
     /// The conversation.
     pub conversation: Conversation,
-    /// One advantage a turn.
+    /// One advantage per turn.
     pub advantages: Option<Vec<f64>>,
 }
 

@@ -140,7 +140,7 @@ pub(super) fn check_keys(path: &Path, line: usize, read: &Value) -> Result<(), D
     let by_hand = read.get("schema_version").is_none_or(Value::is_null);
     let check = |place: &str, value: &Value, keys: &[(&str, Kind)]| {
         let Some(map) = value.as_object() else {
-            let reason = format!("{place}is no object with the keys {}", names(keys));
+            let reason = format!("{place}is not an object with the keys {}", names(keys));
             return Err(DumpError::line(path, line, reason));
         };
         for (key, value) in map {

@@ -119,7 +119,7 @@ fn table(title: String, scores: &[GradientScore]) -> Table {
     Table { title, header, rows: scores.iter().map(row).collect() }
 }
 
-/// Differences to the baseline.
+/// Returns the table of differences to the baseline.
 fn differences(differences: &[GradientDifference]) -> Option<Table> {
     let baseline = &differences.first()?.baseline;
     let header = [format!("less {baseline}"), "cosine".into(), "corrected".into(), "ascent".into()];

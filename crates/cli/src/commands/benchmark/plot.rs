@@ -1,4 +1,4 @@
-//! The scores of one data set as a plot: a mark a method, with its interval, from no credit to perfect credit.
+//! The scores of one data set as a plot: a mark per method, with its interval, from no credit to perfect credit.
 
 use std::fmt::Write as _;
 
@@ -17,8 +17,8 @@ const RIGHT: f64 = 96.0;
 /// Width of a letter of a name.
 const LETTER: f64 = 7.0;
 
-/// Returns the plot: correlation with `A*` within trajectories, without the noise of the truth; best method first, then the ladder of `A*`
-/// from a few continuations. A method with one advantage a trajectory has a hollow mark at 0.
+/// Returns the plot of the corrected correlation with `A*` within trajectories. The best method is first; the estimates of `A*` from
+/// a few continuations are last. A method with one advantage per trajectory has a hollow mark at 0.
 pub(super) fn forest(title: &str, scores: &[MethodScore]) -> String {
     let (mut methods, ladder): (Vec<&MethodScore>, Vec<&MethodScore>) =
         scores.iter().partition(|score| !is_ladder(score));
@@ -42,7 +42,7 @@ pub(super) fn forest(title: &str, scores: &[MethodScore]) -> String {
     svg + "</svg>\n"
 }
 
-/// True of the truth as a few continuations estimate it.
+/// Returns true for an estimate of `A*` from a few continuations.
 fn is_ladder(score: &MethodScore) -> bool {
     score.name.starts_with("a-star")
 }
@@ -65,7 +65,7 @@ impl Axis {
         Self { left: 24.0 + LETTER * longest as f64, ticks: ticks(100.0 * low, 100.0) }
     }
 
-    /// Returns the place of a value; one outside of the axis is at its end.
+    /// Returns the position of a value; values outside the axis are drawn at its end.
     fn x(&self, value: f64) -> f64 {
         let (low, high) = (self.ticks[0], self.ticks[self.ticks.len() - 1]);
         self.left + WIDTH * ((100.0 * value).clamp(low, high) - low) / (high - low)
@@ -122,7 +122,7 @@ fn row(svg: &mut String, axis: &Axis, y: f64, score: &MethodScore) {
             "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"white\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
             axis.x(0.0)
         );
-        "one a trajectory".to_owned()
+        "one per trajectory".to_owned()
     };
     let _ = writeln!(
         svg,

@@ -74,7 +74,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// The methods by name.
+    /// Returns the methods by name.
     pub(super) fn methods(&self) -> anyhow::Result<Vec<(String, CreditConfig)>> {
         let mut methods = if self.all { all_methods()? } else { named_methods(self)? };
         if let Some(baseline) = self.baseline.as_deref().filter(|baseline| !is_among(&methods, baseline)) {
@@ -91,7 +91,7 @@ impl Chosen {
             let mut ui = Ui::new();
             let folder = policy_folder(path, &mut |note| ui.event(Event::Note(note)))?;
             let run = enclosing_run(&folder)
-                .with_context(|| format!("{}: is no run and no checkpoint of one", path.display()))?;
+                .with_context(|| format!("{}: is neither a run nor a checkpoint", path.display()))?;
             anyhow::Ok(RunModels::load(&load_resolved(&run.join("config.toml"))?, &folder)?)
         };
         load().map(Some).context("--models")
@@ -180,7 +180,7 @@ pub(super) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The methods less the baseline.
+/// Returns the difference of each method to the baseline.
 fn differences(
     args: &ScoreArgs,
     compared: &[(String, Compared)],
@@ -232,7 +232,7 @@ pub(super) fn of_method(
     let pipeline = Pipeline::with_registry(&credit, &methods().credit)?;
     let needs = pipeline.needs();
     if needs.state_values.is_some() {
-        bail!("it needs continuations of its own, which the truth itself is made of; leave it out");
+        bail!("it needs its own continuations, and the truth itself is made of continuations; leave it out");
     }
     let parts = [
         (needs.values, "a critic"),

@@ -52,7 +52,7 @@ pub(super) fn scores(title: String, scores: &[MethodScore]) -> Table {
     Table { title, header: header.map(str::to_owned).to_vec(), rows: scores.iter().map(row).collect() }
 }
 
-/// Differences to the baseline; none without another method.
+/// Returns the table of differences to the baseline; `None` without another method.
 pub(super) fn differences(differences: &[Difference]) -> Option<Table> {
     let baseline = &differences.first()?.baseline;
     let first = format!("less {baseline}");
@@ -77,7 +77,7 @@ pub(super) fn differences(differences: &[Difference]) -> Option<Table> {
     })
 }
 
-/// A difference with its interval, `-` where there is none.
+/// Returns a difference with its interval; `-` if absent.
 pub(super) fn signed(estimate: Option<&Estimate>, digits: usize) -> String {
     let Some(Estimate { value, interval }) = estimate else { return "-".into() };
     match interval {
@@ -107,7 +107,7 @@ pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     Some(Table { title, header, rows })
 }
 
-/// One number a line: the method, the measure, the part of the turns, the number, and its interval where it has one. The part of a
+/// Returns one line per number: method, measure, part of the turns, number, and its interval if it has one. The part of a
 /// difference is the method that was subtracted.
 pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore], differences: &[Difference]) -> String {
     let mut text = String::from("method,measure,part,value,low,high\n");

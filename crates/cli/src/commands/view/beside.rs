@@ -14,12 +14,12 @@ pub(super) type Truth = Vec<OfGroup>;
 /// The true advantages of a group, `[trajectory][turn]`.
 type OfGroup = Vec<Vec<Option<TurnTruth>>>;
 
-/// Returns the lines of a file of `turnwise benchmark credit`; `None` of any other file.
+/// Returns the lines of a file of `turnwise benchmark credit`; `None` for other files.
 ///
 /// # Errors
-/// The first line has a truth, and a later one cannot be read.
+/// Fails if the first line has a truth and a later one cannot be read.
 pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
-    // Whoever reads this file next says why it cannot be read.
+    // The next reader reports why the file cannot be read.
     let Ok(file) = turnwise_files::open(path) else { return Ok(None) };
     let Some(Ok(first)) = turnwise_files::lines(file).next() else { return Ok(None) };
     if serde_json::from_str::<TruthLine>(&first).is_err() {
@@ -41,7 +41,7 @@ pub(super) fn grouped(lines: Vec<TruthLine>) -> (Batch, Truth) {
     (Batch { groups }, truth)
 }
 
-/// Shows the advantages of another step, which has the same trajectories.
+/// Adds the advantages of another step with the same trajectories.
 pub(super) fn add_method(step: &mut Step, other: Step, name: &str) {
     let others = other.groups.into_iter().flatten();
     for (shown, other) in step.groups.iter_mut().flatten().zip(others) {
@@ -51,7 +51,7 @@ pub(super) fn add_method(step: &mut Step, other: Step, name: &str) {
     }
 }
 
-/// Shows the true advantages.
+/// Adds the true advantages.
 pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
     for (shown, turns) in step.groups.iter_mut().flatten().zip(truth.iter().flatten()) {
         let of = |number: fn(&TurnTruth) -> f64| turns.iter().map(move |turn| turn.as_ref().map(number));
@@ -63,7 +63,7 @@ pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
     }
 }
 
-/// Largest absolute number of each column of a group: the advantages, then those beside them.
+/// Returns the largest absolute number of each column of a group: the advantages, then those beside them.
 pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     let columns = shown.first().map_or(0, |shown| shown.beside.len());
     let most = |of: &dyn Fn(&Shown) -> Vec<f64>| {

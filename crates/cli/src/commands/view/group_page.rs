@@ -136,7 +136,7 @@ fn heads(step: &Step, shown: &Shown) -> String {
         let class = if name == TRUTH { "head wide" } else { "head" };
         let _ = write!(body, "<span class=\"{class}\">{}</span>", escape(name));
     }
-    if shown.beside.iter().any(|beside| beside.name != TRUTH) {
+    if shown.compares_methods() {
         let _ = write!(body, "<span class=\"head small\">{DIFFERENCE}</span>");
     }
     body + "</div>"
@@ -163,7 +163,7 @@ fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
         let bar = bar(beside.value(turn), *most, beside.error(turn));
         let _ = write!(body, "<span class=\"column\">{bar}</span>");
     }
-    if shown.beside.iter().any(|beside| beside.name != TRUTH) {
+    if shown.compares_methods() {
         let found = difference(shown, turn, most);
         let (class, strength) = colour(found, 1.0);
         let title = found.map_or_else(String::new, signed);
@@ -175,7 +175,7 @@ fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
     body
 }
 
-/// Observation, response and the actions that were offered; `before` is the turn before.
+/// Returns observation, response and the actions that were offered; `before` is the previous turn.
 fn seen_and_said(turn: &Turn, before: Option<&Turn>, tokens: Option<&TokenTexts>) -> String {
     let mut body = String::new();
     if let Some(agent) = &turn.agent {
@@ -215,7 +215,7 @@ fn seen_and_said(turn: &Turn, before: Option<&Turn>, tokens: Option<&TokenTexts>
 /// Describes an agent's request, and the rules that gave rewards for its reply.
 fn request(agent: &AgentTurn) -> String {
     let start = match agent.continues {
-        Some(turn) => format!("goes on from turn {turn}"),
+        Some(turn) => format!("continues turn {turn}"),
         None => "a new sequence".to_owned(),
     };
     let mut text = format!("request of {}, {} messages, {start}", agent.name, agent.messages);

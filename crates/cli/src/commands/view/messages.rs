@@ -1,4 +1,4 @@
-//! What was seen and said as messages: roles, calls of tools with their arguments, results by the id of their call.
+//! Observations and responses as messages: roles, calls of tools with their arguments, results by the id of their call.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use turnwise_core::{Part, Tool, ToolCall, Turn};
 
 use crate::commands::pages::html::escape;
 
-/// Returns what was seen before a turn: its messages with their roles, or its text. `before` is the turn before it, whose
+/// Returns the observation of a turn: its messages with their roles, or its text. `before` is the previous turn, whose
 /// calls the results answer.
 pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     let has_roles =
@@ -32,7 +32,7 @@ pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     body
 }
 
-/// Returns what a result answers: the tool's name and the call's id. A result of no known call says so.
+/// Returns the label of a result: the tool's name and the call's id, or a badge if the call is not known.
 fn result_label(id: &str, call: Option<&ToolCall>) -> String {
     match call {
         Some(call) => format!("result of {} <code>{}</code>", escape(&call.name), escape(id)),
@@ -40,7 +40,7 @@ fn result_label(id: &str, call: Option<&ToolCall>) -> String {
     }
 }
 
-/// Returns the calls that a response makes, one argument a line.
+/// Returns the calls of a response, one argument per line.
 pub(super) fn calls(turn: &Turn) -> String {
     let mut body = String::new();
     for call in &turn.calls {
@@ -53,7 +53,7 @@ pub(super) fn calls(turn: &Turn) -> String {
     body
 }
 
-/// Returns arguments, one a line where they are an object; texts as they are.
+/// Returns arguments, one per line if they are an object; texts unchanged.
 fn arguments(value: &Value) -> String {
     match value {
         Value::Object(map) if map.is_empty() => "no arguments".into(),

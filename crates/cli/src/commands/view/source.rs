@@ -103,7 +103,7 @@ impl Source {
                 &method.config.encoder,
             ));
         }
-        // Harbor's trials are files of one trajectory each, which are compared with each other.
+        // Each of Harbor's trials is a file with one trajectory; they are compared with each other.
         if turnwise_trajectory_io::is_harbor_job(path) {
             files.add(path, reading)?;
         } else if path.is_dir() {
@@ -147,15 +147,15 @@ impl Source {
         }
     }
 
-    /// True of a file of `turnwise benchmark credit`.
+    /// Returns true for a file of `turnwise benchmark credit`.
     pub(super) fn has_truth(&self) -> bool {
         matches!(self, Self::Files(files) if files.steps.iter().any(|step| step.truth.is_some()))
     }
 
-    /// Chooses methods for a file of `turnwise benchmark credit`, which has no advantages of its own: GRPO, with GiGPO beside it.
+    /// Chooses methods for a file of `turnwise benchmark credit`, which has no advantages: GRPO, with GiGPO beside it.
     ///
     /// # Errors
-    /// Those of `named`.
+    /// Fails like `named`.
     pub(super) fn fill_methods(
         &mut self,
         named: impl Fn(&str) -> anyhow::Result<Method>,

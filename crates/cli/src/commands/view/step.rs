@@ -14,7 +14,7 @@ pub(super) struct Step {
     /// The method that the advantages are of, as `gigpo, then aem`.
     pub(super) method: Option<String>,
     pub(super) explained: Explained,
-    /// Short name of the method that the advantages are of, where others are beside it.
+    /// Short name of the method of the advantages, for the columns if others are beside it.
     pub(super) first: String,
     /// Numbers of the batch by name.
     pub(super) diagnostics: BTreeMap<String, f64>,
@@ -42,7 +42,7 @@ pub(super) struct Shown {
 pub(super) struct Beside {
     /// A method, or [`TRUTH`].
     pub(super) name: String,
-    /// One a turn.
+    /// One per turn.
     pub(super) values: Vec<Option<f64>>,
     /// Their standard errors, if they are estimates.
     pub(super) errors: Option<Vec<f64>>,
@@ -77,9 +77,19 @@ impl Shown {
         self.explanation.get(turn).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns true if another method is shown beside the first one.
+    pub(super) fn compares_methods(&self) -> bool {
+        self.beside.iter().any(|beside| beside.name != TRUTH)
+    }
+
+    /// Returns the true advantages, if they are known.
+    pub(super) fn truth(&self) -> Option<&Beside> {
+        self.beside.iter().find(|beside| beside.name == TRUTH)
+    }
+
     /// Returns the turn with the largest true advantage either way, if that is clearly not 0.
     pub(super) fn decisive(&self) -> Option<usize> {
-        let truth = self.beside.iter().find(|beside| beside.name == TRUTH)?;
+        let truth = self.truth()?;
         let known =
             truth.values.iter().enumerate().filter_map(|(turn, value)| Some((turn, value.as_ref()?.abs())));
         let (turn, most) = known.max_by(|a, b| a.1.total_cmp(&b.1))?;

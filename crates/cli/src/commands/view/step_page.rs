@@ -99,14 +99,14 @@ fn legend(step: &Step) -> String {
     body.push_str(
         &names.iter().map(|name| format!("<b>{}</b>", escape(name))).collect::<Vec<_>>().join(", "),
     );
-    if shown.beside.iter().any(|beside| beside.name != TRUTH) {
+    if shown.compares_methods() {
         let _ = write!(
             body,
             "; <b>{DIFFERENCE}</b>: how much more the second credits a turn than the first, as shares of their largest"
         );
     }
     body.push('.');
-    if shown.beside.iter().any(|beside| beside.name == TRUTH) {
+    if shown.truth().is_some() {
         body.push_str(
             " A* is the true advantage, measured by continuations; <i class=\"cell decisive\"></i> the decisive turn of a trajectory: its A* is the \
              largest either way, and above twice its standard error.",
@@ -236,7 +236,7 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
             Some(beside) => row(name, &|turn| (shown.beside[beside].value(turn), most[column])),
         }
     }
-    if shown.beside.iter().all(|beside| beside.name != TRUTH) {
+    if shown.truth().is_none() {
         difference_row(shown, most, &mut row);
     }
     body
@@ -246,7 +246,7 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
 type Row<'a> = dyn FnMut(&str, &dyn Fn(usize) -> (Option<f64>, f64)) + 'a;
 
 fn difference_row(shown: &Shown, most: &[f64], row: &mut Row<'_>) {
-    if shown.beside.iter().any(|beside| beside.name != TRUTH) {
+    if shown.compares_methods() {
         // Shares of two methods differ by 2 at most; half of that is as dark as it gets.
         row(DIFFERENCE, &|turn| (difference(shown, turn, most), 1.0));
     }

@@ -64,7 +64,7 @@ fn the_order_of_arguments_is_kept_for_templates() {
     let openai = read.messages[2].to_openai();
     assert_eq!(openai["tool_calls"][0]["function"]["arguments"], json!(r#"{"to": "Oslo", "at": 1}"#));
     assert_eq!(openai["reasoning_content"], json!("Which city?"));
-    // What the model wrote and is no JSON stays a text.
+    // Arguments that are not JSON stay a text.
     let broken = WEATHER.replace(r#""{\"to\": \"Oslo\", \"at\": 1}""#, r#""{to: Oslo""#);
     let read = conversation(1, &broken).unwrap();
     assert_eq!(read.messages[2].calls[0].arguments_text(), "{to: Oslo");
@@ -128,7 +128,7 @@ fn what_is_wrong_is_named_with_its_key() {
             (|value| value["messages"] = json!("hi")) as fn(&mut Value),
             "`messages` is \"hi\"; it must be a list",
         ),
-        (|value| value["messages"] = json!([]), "there is no assistant message"),
+        (|value| value["messages"] = json!([]), "it has no assistant message"),
         (|value| value["messages"][1] = json!(3), "`messages[1]` is 3; it must be an object"),
         (
             |value| value["messages"][1]["role"] = json!("human"),
