@@ -16,15 +16,11 @@ Needs torch, transformers, peft, trl, datasets, and
 
 import argparse
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 
-TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+import grpo_trainer
 
 
 def arguments():
@@ -62,76 +58,25 @@ def is_word(text):
 
 def trl_side(options):
     """Trains with TRL; prints the median of its steps as one line of JSON."""
-    # This file has the package's name, and Python looks in its folder first.
-    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
-    import torch
-    from datasets import Dataset
-    from peft import LoraConfig
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
-
-    torch.set_num_threads(options.threads)
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
-    dtype = torch.bfloat16 if options.compute == "bf16" else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype, attn_implementation="sdpa")
+    grpo_trainer.forget_this_folder()
+    tokenizer = grpo_trainer.load_tokenizer(options)
     batch, steps = options.groups * options.size, options.rounds + 1
-    texts = prompts(tokenizer, options.groups * steps, options.prompt)
-    lengths, seconds = [], []
-
-    class Clock(TrainerCallback):
-        def on_step_begin(self, *_, **__):
-            self.start = time.perf_counter()
-
-        def on_step_end(self, *_, **__):
-            seconds.append(time.perf_counter() - self.start)
+    rows = [{"prompt": text} for text in prompts(tokenizer, options.groups * steps, options.prompt)]
+    lengths = []
 
     def reward(completion_ids, **_):
         lengths.extend(len(ids) for ids in completion_ids)
         return [float(index % 2) for index in range(len(completion_ids))]
 
-    with tempfile.TemporaryDirectory() as folder:
-        config = GRPOConfig(
-            output_dir=folder,
-            use_cpu=True,
-            bf16=options.compute == "bf16",
-            per_device_train_batch_size=options.micro,
-            gradient_accumulation_steps=batch // options.micro,
-            num_generations=options.size,
-            max_completion_length=options.response,
-            generation_kwargs={"min_new_tokens": options.response},
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            beta=0.0,
-            epsilon=0.2,
-            epsilon_high=0.28,
-            learning_rate=1e-5,
-            max_steps=steps,
-            gradient_checkpointing=False,
-            dataloader_num_workers=0,
-            logging_steps=1000,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-        )
-        trainer = GRPOTrainer(
-            model=model,
-            args=config,
-            reward_funcs=reward,
-            train_dataset=Dataset.from_dict({"prompt": texts}),
-            processing_class=tokenizer,
-            peft_config=LoraConfig(r=options.rank, lora_alpha=2 * options.rank, target_modules=TARGETS),
-            callbacks=[Clock()],
-        )
-        trainer.train()
-    assert len(seconds) == steps, seconds
+    settings = {
+        "max_completion_length": options.response,
+        "generation_kwargs": {"min_new_tokens": options.response},
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+    }
+    seconds = grpo_trainer.train(options, tokenizer, rows, reward, steps, options.rank, 1e-5, settings)
     assert set(lengths) == {options.response} and len(lengths) == batch * steps, (set(lengths), len(lengths))
     print(json.dumps({"step_s": statistics.median(seconds[1:]), "steps": seconds[1:]}), flush=True)
-
-
-def last_line(command, environment=None):
-    made = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, env=environment)
-    return json.loads(made.stdout.strip().splitlines()[-1])
 
 
 def main():
@@ -141,12 +86,10 @@ def main():
     sizes = {name: getattr(options, name) for name in ("groups", "size", "prompt", "response", "rank", "rounds")}
     ours = [options.turnwise, f"model={options.model}", f"compute={options.compute}", f"lanes={options.threads}"]
     ours += [f"{name}={value}" for name, value in sizes.items()]
-    theirs = [sys.executable, __file__, *sys.argv[1:], "--trl-side"]
-    environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), TOKENIZERS_PARALLELISM="false")
     mine, peer = [], []
     for _ in range(options.repeats):
-        mine.append(last_line(ours))
-        peer.append(last_line(theirs, environment))
+        mine.append(grpo_trainer.last_line(ours))
+        peer.append(grpo_trainer.trl_side(options))
         print(f"  Turnwise {mine[-1]['iteration_s']:.2f} s, TRL {peer[-1]['step_s']:.2f} s", flush=True)
     step = statistics.median(row["iteration_s"] for row in mine)
     theirs = statistics.median(row["step_s"] for row in peer)

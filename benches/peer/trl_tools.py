@@ -24,10 +24,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+
+import grpo_trainer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TURNS, TOKENS, PAGES = 5, 48, 8
 WORDS = "river stone lamp garden window paper bridge winter market letter island forest".split()
 
@@ -113,20 +113,10 @@ def arguments():
 
 def trl_side(options):
     """Trains with TRL; prints medians of its steps as one line of JSON."""
-    # `trl.py` beside this file has the package's name, and Python looks in its folder first.
-    sys.path.remove(HERE)
-    import torch
-    from datasets import Dataset
-    from peft import LoraConfig
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
-
-    torch.set_num_threads(options.threads)
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
-    dtype = torch.bfloat16 if options.compute == "bf16" else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype, attn_implementation="sdpa")
+    grpo_trainer.forget_this_folder()
+    tokenizer = grpo_trainer.load_tokenizer(options)
     batch, steps = options.groups * options.size, options.steps + 1
-    seconds, turns, tokens = [], [], []
+    turns, tokens = [], []
 
     class Pages:
         def reset(self, seed=0, **_):
@@ -141,13 +131,6 @@ def trl_side(options):
             """
             return _page(self.pages, page)
 
-    class Clock(TrainerCallback):
-        def on_step_begin(self, *_, **__):
-            self.start = time.perf_counter()
-
-        def on_step_end(self, *_, **__):
-            seconds.append(time.perf_counter() - self.start)
-
     def reward(prompts, completions, completion_ids, **_):
         turns.extend(sum(message["role"] == "assistant" for message in completion) for completion in completions)
         for prompt, ids in zip(prompts, completion_ids):
@@ -155,43 +138,14 @@ def trl_side(options):
             tokens.append(len(shown["input_ids"] if "input_ids" in shown else shown) + len(ids))
         return [parity(completion[-1].get("content") or "") for completion in completions]
 
-    with tempfile.TemporaryDirectory() as folder:
-        config = GRPOConfig(
-            output_dir=folder,
-            use_cpu=True,
-            bf16=options.compute == "bf16",
-            per_device_train_batch_size=options.micro,
-            gradient_accumulation_steps=batch // options.micro,
-            num_generations=options.size,
-            max_completion_length=1536,
-            max_tool_calling_iterations=TURNS - 1,
-            generation_kwargs={"max_new_tokens": TOKENS},
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            beta=0.0,
-            learning_rate=1e-6,
-            max_steps=steps,
-            gradient_checkpointing=False,
-            dataloader_num_workers=0,
-            logging_steps=1000,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-        )
-        rows = [{"prompt": [{"role": "user", "content": goal(seed)}], "seed": seed} for seed in range(options.groups * steps)]
-        trainer = GRPOTrainer(
-            model=model,
-            args=config,
-            reward_funcs=reward,
-            train_dataset=Dataset.from_list(rows),
-            processing_class=tokenizer,
-            environment_factory=Pages,
-            peft_config=LoraConfig(r=16, lora_alpha=32, target_modules=TARGETS),
-            callbacks=[Clock()],
-        )
-        trainer.train()
-    assert len(seconds) == steps and len(turns) == batch * steps, (seconds, len(turns))
+    rows = [{"prompt": [{"role": "user", "content": goal(seed)}], "seed": seed} for seed in range(options.groups * steps)]
+    settings = {
+        "max_completion_length": 1536,
+        "max_tool_calling_iterations": TURNS - 1,
+        "generation_kwargs": {"max_new_tokens": TOKENS},
+    }
+    seconds = grpo_trainer.train(options, tokenizer, rows, reward, steps, 16, 1e-6, settings, environment_factory=Pages)
+    assert len(turns) == batch * steps, len(turns)
     print(json.dumps(summary(seconds[1:], turns[batch:], tokens[batch:], batch)), flush=True)
 
 
@@ -269,8 +223,7 @@ def train(options, folder, model, changes):
 
 def prepare(options):
     """Writes a model that calls the tool."""
-    # `trl.py` beside this file has the package's name, and Python looks in its folder first.
-    sys.path.remove(HERE)
+    grpo_trainer.forget_this_folder()
     from trl.chat_template_utils import qwen2_5_chat_template
 
     with tempfile.TemporaryDirectory() as folder:
@@ -305,14 +258,11 @@ def main():
         return trl_side(options)
     if options.prepare:
         return prepare(options)
-    theirs = [sys.executable, __file__, *sys.argv[1:], "--trl-side"]
-    environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), TOKENIZERS_PARALLELISM="false")
     mine, peer = [], []
     for _ in range(options.repeats):
         mine.append(turnwise_side(options))
         print(f"  Turnwise {json.dumps(mine[-1])}", flush=True)
-        made = subprocess.run(theirs, check=True, text=True, stdout=subprocess.PIPE, env=environment)
-        peer.append(json.loads(made.stdout.strip().splitlines()[-1]))
+        peer.append(grpo_trainer.trl_side(options))
         print(f"  TRL      {json.dumps(peer[-1])}", flush=True)
     print(f"{options.groups} x {options.size} episodes, LoRA of rank 16, {options.compute}, {options.threads} threads")
     print(f"{'':<12} {'Turnwise':>10} {'TRL':>10} {'times':>7}")
