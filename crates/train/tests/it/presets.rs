@@ -105,6 +105,10 @@ impl World for Lamps {
     fn task_set(&self) -> &dyn TaskSet {
         self
     }
+
+    fn has_expert(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Default, Serialize, Deserialize, schemars::JsonSchema)]
