@@ -10,6 +10,10 @@
 //! the true advantage of every turn, so that it is the ceiling of what credit assignment can give. It costs
 //! `K` continuations from every state that the batch has been in.
 //!
+//! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`, its return less the
+//! value of its first state. That is GRPO with a baseline of continuations: the control that tells what better
+//! credit adds to a better baseline.
+//!
 //! The values are an input ([`turnwise_core::Turn::state_value`], [`crate::StateValues`]). The rollout measures them, each
 //! state once, with the policy that played the batch.
 //!
@@ -18,6 +22,7 @@
 //! * The paper's program whitens over tokens. Here every turn counts once. `whiten = false` trains on the plain
 //!   difference, which has the size of the rewards.
 //! * An invalid turn loses `invalid_penalty` of its reward. The values do not have the penalties of continuations.
+//! * `per_turn` is ours.
 //! * The values are those of the environment's rewards (times `env.reward_scale`). A KL in the reward or a
 //!   penalty of long responses counts in `r_t` alone.
 
@@ -44,6 +49,9 @@ pub struct MonteCarloConfig {
     /// Discount of the return, per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
+    /// Give each turn its own change of value, or all turns of a trajectory its return less the value of its
+    /// first state.
+    pub per_turn: bool,
     /// Whiten advantages over the batch's turns.
     pub whiten: bool,
     /// Reward that an invalid turn loses.
@@ -53,7 +61,7 @@ pub struct MonteCarloConfig {
 
 impl Default for MonteCarloConfig {
     fn default() -> Self {
-        Self { continuations: 9, gamma: 1.0, whiten: true, invalid_penalty: 0.1 }
+        Self { continuations: 9, gamma: 1.0, per_turn: true, whiten: true, invalid_penalty: 0.1 }
     }
 }
 
@@ -95,6 +103,16 @@ impl MonteCarlo {
             return Err(CreditError::Setting { method: NAME, reason });
         }
         Ok(Self { config })
+    }
+
+    /// Returns the advantages of a trajectory's turns before whitening.
+    fn credit(&self, changes: &[Change]) -> Vec<f64> {
+        if self.config.per_turn {
+            return changes.iter().map(|change| change.delta).collect();
+        }
+        let discounted = |rest: f64, change: &Change| change.delta + self.config.gamma * rest;
+        let total = changes.iter().rev().fold(0.0, discounted);
+        vec![total; changes.len()]
     }
 
     /// Returns the change of value at each turn of a trajectory.
@@ -175,8 +193,7 @@ impl Estimator for MonteCarlo {
                     ("delta", change.delta),
                 ]
             });
-            advantages
-                .push(changes.iter().map(|row| row.iter().map(|change| change.delta).collect()).collect());
+            advantages.push(changes.iter().map(|row| self.credit(row)).collect());
         }
         if self.config.whiten {
             let all: Vec<f64> = advantages.values().copied().collect();

@@ -274,6 +274,16 @@ fn measured_values_credit_the_turn_that_changed_them() {
     assert!(all.iter().sum::<f64>().abs() < 1e-12);
     let ratio = (all[1] - all[0]) / -0.5;
     assert!(ratio > 1.0 && (all[4] - all[3] - ratio * 1.0).abs() < 1e-9, "{all:?}");
+    // The control: all turns have the return less the value of the first state, whatever changed in between.
+    let shared = |gamma| {
+        let config =
+            MonteCarloConfig { gamma, per_turn: false, whiten: false, ..MonteCarloConfig::default() };
+        run(EstimatorConfig::MonteCarlo(config), Vec::new(), &batch)
+    };
+    let found = shared(1.0);
+    assert_eq!((&found[(0, 0)], &found[(0, 1)]), (&[-0.5; 3][..], &[0.5; 2][..]));
+    let found = shared(0.5);
+    assert_eq!((&found[(0, 0)], &found[(0, 1)]), (&[-0.5; 3][..], &[0.0; 2][..]));
     // An invalid turn alone pays for being so.
     batch.groups[0].trajectories[0].turns[0].valid = false;
     let paid = run(estimator(false), Vec::new(), &batch);
