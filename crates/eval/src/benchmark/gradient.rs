@@ -9,7 +9,8 @@
 //!   about the number of tasks after which signal and noise of a mean gradient are as large.
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2` of the mean over `n` tasks: the expected
 //!   cosine of one step's gradient with the true gradient of the whole distribution. What a method throws away as signal and what it
-//!   saves as noise are both in it.
+//!   saves as noise are both in it. It is left out if the 95 % interval of the mean of `<h_i, h_j>` has 0 in it: then the tasks are
+//!   too few to know the true gradient of the distribution.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -33,7 +34,7 @@ pub struct GradientScore {
     pub corrected: Option<Estimate>,
     /// Share of a task's gradient that the tasks have in common.
     pub signal: Option<Estimate>,
-    /// Expected cosine of one step's gradient with the true one.
+    /// Expected cosine of one step's gradient with the true one. `None` if the tasks are too few to tell.
     pub ascent: Option<Estimate>,
 }
 
@@ -203,17 +204,24 @@ impl Products {
         over(means(&self.with_truth, drawn)?.1, means(&self.truth, drawn)?.1 * square)
     }
 
+    /// Returns whether the tasks' true gradients surely have something in common.
+    fn knows_ascent(&self, settings: &ScoreSettings) -> bool {
+        let common = estimate(settings, self.own.len(), |drawn| Some(means(&self.truth, drawn)?.1));
+        common.is_some_and(|common| common.interval.is_none_or(|interval| interval.low > 0.0))
+    }
+
     /// Scores the method; `tasks_per_step` is the number of tasks in a step's mean gradient.
     pub fn score(&self, name: &str, tasks_per_step: usize, settings: &ScoreSettings) -> GradientScore {
         let of = |statistic: &dyn Fn(&[usize]) -> Option<f64>| {
             estimate(settings, self.own.len(), |drawn| statistic(drawn))
         };
+        let knows_ascent = self.knows_ascent(settings);
         GradientScore {
             name: name.to_owned(),
             cosine: of(&|drawn| self.cosine(drawn)),
             corrected: of(&|drawn| self.corrected(drawn)),
             signal: of(&|drawn| self.signal(drawn)),
-            ascent: of(&|drawn| self.ascent(drawn, tasks_per_step as f64)),
+            ascent: knows_ascent.then(|| of(&|drawn| self.ascent(drawn, tasks_per_step as f64))).flatten(),
         }
     }
 
@@ -228,12 +236,14 @@ impl Products {
         let of = |statistic: &dyn Fn(&Self, &[usize]) -> Option<f64>| {
             estimate(settings, self.own.len(), |drawn| less(statistic(self, drawn), statistic(base, drawn)))
         };
+        let knows_ascent = self.knows_ascent(settings);
+        let ascent = |products: &Self, drawn: &[usize]| products.ascent(drawn, tasks_per_step as f64);
         GradientDifference {
             name: name.to_owned(),
             baseline: baseline.to_owned(),
             cosine: of(&Self::cosine),
             corrected: of(&Self::corrected),
-            ascent: of(&|products, drawn| products.ascent(drawn, tasks_per_step as f64)),
+            ascent: knows_ascent.then(|| of(&ascent)).flatten(),
         }
     }
 }
@@ -275,7 +285,8 @@ mod tests {
         // Two tasks with two parameters.
         let truth = [vec![vec![1.0, 0.0], vec![1.0, 2.0]], vec![vec![3.0, 0.0], vec![1.0, 0.0]]];
         let own = vec![vec![1.0, 1.0], vec![0.0, 1.0]];
-        let found = Products::new(&own, &truth).score("m", 4, &ScoreSettings::default());
+        let products = Products::new(&own, &truth);
+        let found = products.score("m", 4, &ScoreSettings::default());
         // g = (1, 2), h = (2, 0) + (1, 1) = (3, 1): 5 / sqrt(5 * 10).
         assert!(close(found.cosine, 5.0 / 50.0_f64.sqrt()), "{found:?}");
         // h' = (2, 2), h'' = (4, 0): 8.
@@ -283,7 +294,8 @@ mod tests {
         // <g_1, g_2> = 1, |g_1|^2 = 2, |g_2|^2 = 1.
         assert!(close(found.signal, 1.0 / 1.5), "{found:?}");
         // <g_1, h_2> = 2, <g_2, h_1> = 0, <h_1, h_2> = 2; E|g|^2 = 1.5 / 4 + 3 / 4.
-        assert!(close(found.ascent, 1.0 / (2.0 * 1.125_f64).sqrt()), "{found:?}");
+        let ascent = products.ascent(&[0, 1], 4.0).unwrap();
+        assert!((ascent - 1.0 / (2.0 * 1.125_f64).sqrt()).abs() < 1e-6, "{ascent}");
         assert!(!close(found.cosine, 5.0 / 40.0_f64.sqrt()));
     }
 
@@ -301,6 +313,25 @@ mod tests {
         assert!((method.cosine(&[1]).unwrap() - base.cosine(&[1]).unwrap()).abs() < 1e-12);
         let itself = base.difference("b", ("b", &base), 4, &settings);
         assert!(itself.cosine.unwrap().interval.unwrap().high.abs() < 1e-12);
+    }
+
+    #[test]
+    fn ascent_needs_tasks_that_have_a_direction_in_common() {
+        // Task k has (1, 0) and a large part of its own.
+        let rows = |own: f32| -> Vec<Vec<f32>> {
+            let row = |task: usize| {
+                let sign = if task.is_multiple_of(2) { own } else { -own };
+                vec![1.0, sign * (1 + task) as f32]
+            };
+            (0..8).map(row).collect()
+        };
+        let of = |own| Products::new(&rows(own), &[rows(own), rows(own)]);
+        let settings = ScoreSettings::default();
+        assert!(of(0.01).score("m", 8, &settings).ascent.is_some());
+        let noisy = of(1.0);
+        assert_eq!(noisy.score("m", 8, &settings).ascent, None);
+        assert_eq!(noisy.difference("m", ("m", &noisy), 8, &settings).ascent, None);
+        assert!(noisy.score("m", 8, &settings).cosine.is_some());
     }
 
     #[test]

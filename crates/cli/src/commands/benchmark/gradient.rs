@@ -102,7 +102,8 @@ pub(super) fn run(args: GradientArgs) -> anyhow::Result<ExitCode> {
 /// Meaning of the columns, printed below the table.
 const LEGEND: &str = "\
 cosine: of the gradients on the same turns; corrected: without the noise of the truth; signal: share of a task's gradient that the
-tasks have in common; ascent: expected cosine of one step's mean gradient with the true gradient of the distribution of tasks.
+tasks have in common; ascent: expected cosine of one step's mean gradient with the true gradient of the distribution of tasks,
+empty if the tasks are too few to know that.
 Intervals: 95 %, bootstrap over tasks.";
 
 fn table(title: String, scores: &[GradientScore]) -> Table {
