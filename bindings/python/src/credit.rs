@@ -109,7 +109,7 @@ pub(crate) fn credit<'py>(
     vectors: Option<HashMap<String, Vec<u8>>>,
 ) -> PyResult<(Bound<'py, PyList>, Diagnostics)> {
     let Value::Array(lines) = value(batch.as_any(), &Place::root(BATCH))? else {
-        return Err(refused("batch is no list of trajectories"));
+        return Err(refused("batch must be a list of trajectories"));
     };
     let switches = given(switches)?;
     let vectors = vectors

@@ -46,7 +46,7 @@ pub(crate) fn register_method(
     texts: bool,
 ) -> PyResult<()> {
     let Value::Object(defaults) = value(defaults.as_any(), &Place::root(name))? else {
-        return Err(refused(format!("{name}: the settings are no dict")));
+        return Err(refused(format!("{name}: settings must be a dict")));
     };
     let builtin = Methods::builtin();
     if turnwise_credit::EstimatorConfig::KINDS

@@ -9,7 +9,7 @@ use crate::refused;
 pub(crate) fn floats(bytes: &[u8]) -> PyResult<Vec<f64>> {
     let (numbers, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() {
-        return Err(refused(format!("{} bytes are no whole number of float64", bytes.len())));
+        return Err(refused(format!("{} bytes are not a multiple of 8 (float64)", bytes.len())));
     }
     Ok(numbers.iter().map(|bytes| f64::from_ne_bytes(*bytes)).collect())
 }

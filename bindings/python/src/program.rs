@@ -1,6 +1,6 @@
 //! Training, evaluation and the program itself, with the methods that Python registered.
 //!
-//! Work runs on a thread of its own without the interpreter's lock. The calling thread reports its events to a Python function
+//! Work runs on its own thread without the interpreter's lock. The calling thread reports its events to a Python function
 //! and looks for signals, so that Ctrl-C stops the work at its next safe place.
 
 use std::ffi::OsString;

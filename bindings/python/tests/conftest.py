@@ -22,7 +22,7 @@ def program() -> Path:
     if named:
         # Whoever names one wants these tests: another program in its place, or none, is not what was asked for.
         if not Path(named).is_file():
-            pytest.fail(f"TURNWISE_PROGRAM is {named}, which is no file")
+            pytest.fail(f"TURNWISE_PROGRAM is {named}, which is not a file")
         return Path(named)
     built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "turnwise"
     if built.is_file():

@@ -63,7 +63,7 @@ def test_a_truth_is_read_as_it_was_written(truth_file):
     lines[3]["truth"] = None
     del lines[4]["truth"]
     truth_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(ValueError, match="line 5 is no trajectory with truth"):
+    with pytest.raises(ValueError, match="line 5 is not a trajectory with its truth"):
         benchmark.read(truth_file)
 
 

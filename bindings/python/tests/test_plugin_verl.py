@@ -243,7 +243,7 @@ def test_the_trainer_of_0_9(responses, expected_of, monkeypatch):
 
 
 def test_verl_loads_the_plugin():
-    """In a process of its own: by the variable in every version, by the entry point from 0.9 on."""
+    """In its own process: by the variable in every version, by the entry point from 0.9 on."""
     code = (
         "import verl\n"
         "from verl.trainer.ppo import core_algos\n"

@@ -21,7 +21,7 @@ def array(values: Any, name: str) -> NDArray[Any]:
     try:
         found = np.asarray(values)
     except ValueError as error:
-        raise ValueError(f"{name} is no array: its rows have different lengths ({error})") from None
+        raise ValueError(f"{name} is not an array: its rows have different lengths ({error})") from None
     if found.dtype.kind not in "fiub":
         raise ValueError(f"{name} has entries of type {found.dtype}; numbers are expected")
     return found

@@ -36,7 +36,7 @@ class TurnBatch:
         tokens: number of response tokens; 0 if they are not known.
         entropy: mean over the response tokens, in nats; NaN if not known.
         logprob: sum over the response tokens under the policy that sampled them; NaN if not known.
-        progress: of the environment, after the turn; NaN if there is none.
+        progress: of the environment, after the turn; NaN if the environment gives no progress.
         observations: texts, for methods with ``texts=True``; else None.
         actions: texts, likewise.
     """

@@ -54,7 +54,7 @@ class Run:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
         if not (self.path / "config.toml").is_file():
-            raise FileNotFoundError(f"{self.path} is no run directory: it has no config.toml")
+            raise FileNotFoundError(f"{self.path} is not a run directory: it has no config.toml")
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

@@ -33,7 +33,7 @@ def train(
     """Trains as ``turnwise train`` does, and returns the run.
 
     The run is written to a folder under ``runs`` that is named after the config's ``name``. Ctrl-C stops it at its next safe
-    place, writes a checkpoint and raises :class:`KeyboardInterrupt`; ``train(resume=run)`` goes on from there. Other threads of
+    place, writes a checkpoint and raises :class:`KeyboardInterrupt`; ``train(resume=run)`` resumes it. Other threads of
     Python run meanwhile.
 
     >>> run = turnwise.train({"name": "mine", "train": {"steps": 20}}, preset="quickstart")       # doctest: +SKIP

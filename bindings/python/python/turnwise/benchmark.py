@@ -56,17 +56,17 @@ class Truth:
 
     @property
     def a_star(self) -> list[Floats]:
-        """The true advantages, one array ``[turns]`` a trajectory; NaN where there is none."""
+        """The true advantages, one array ``[turns]`` per trajectory; NaN if a turn has none."""
         return self.numbers("a_star")
 
     def numbers(self, key: str) -> list[Floats]:
-        """One number of every turn by its key, such as ``a_star_error``; NaN where there is none."""
+        """One number per turn by its key, such as ``a_star_error``; NaN if a turn has none."""
         return [np.array([np.nan if turn is None else turn[key] for turn in turns]) for turns in self.turns]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval over tasks; one task alone has none."""
+    """A number with its 95 % interval over tasks (no interval for a single task)."""
 
     value: float
     low: float | None = None
@@ -133,7 +133,7 @@ def read(path: str | PathLike[str]) -> Truth:
     """The data set that ``turnwise benchmark credit`` wrote.
 
     Raises:
-        ValueError: the file is no such data set; it names the line.
+        ValueError: a line of the file is not a trajectory with its truth.
     """
     path = fspath(path)
     lines = [line for line in _native.read_text(path).split("\n") if line.strip()]
@@ -145,7 +145,7 @@ def read(path: str | PathLike[str]) -> Truth:
             source = entry["benchmark"]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path}: line {number} is no trajectory with truth ({error}); `turnwise benchmark credit` writes them"
+                f"{path}: line {number} is not a trajectory with its truth ({error}); `turnwise benchmark credit` writes them"
             ) from None
     batch = json.loads(_native.read_dump(path, "turnwise", [])[0])
     if len(batch) != len(turns) or not batch:

@@ -16,6 +16,6 @@ with the keys of :func:`turnwise.credit`. A turn without ``reward`` gets the fra
 last row of a trajectory alone: the frameworks copy the outcome to all of its rows. Rows that are single turns
 of one trajectory name it: ``{"trajectory": "...", "turn": 0, "turns": [{...}]}``.
 
-Which method, and its switches, is said in the framework's configuration or by the environment variables ``TURNWISE_PRESET``
+Set the method and its switches in the framework's configuration or in the environment variables ``TURNWISE_PRESET``
 (``gigpo``), ``TURNWISE_SWITCHES`` (``{"estimator": {"omega": 0.5}}``) and ``TURNWISE_ENTROPIES`` (``surprisal``).
 """

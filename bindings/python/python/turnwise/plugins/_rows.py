@@ -140,7 +140,7 @@ class Advantages:
 def advantages(rows: Sequence[Row], settings: Settings) -> Advantages:
     """The advantages of a batch of rows.
 
-    A trajectory of which no token counts (cut off and masked, rejected) teaches nothing and is no part of its group; its
+    A trajectory of which no token counts (cut off and masked, rejected) teaches nothing and is left out of its group; its
     advantages are 0. A turn of which none counts, in a trajectory that has others, has advantages of 0 as well; it was
     played, so its state, its reward and its entropy are compared with those of the others.
 
@@ -304,14 +304,14 @@ def _add_reward(turn: dict[str, Any], left_out: Mapping[str, Any]) -> None:
     """Adds the reward of a turn that is left out to another's."""
     pair = (turn, left_out)
     if any(each.get("shaped_reward") is not None for each in pair):
-        # Credit is assigned from the shaped one where there is one.
+        # Credit is assigned from the shaped reward if the row has one.
         shaped = [each["reward"] if each.get("shaped_reward") is None else each["shaped_reward"] for each in pair]
         turn["shaped_reward"] = sum(map(float, shaped))
     turn["reward"] = sum(float(each["reward"]) for each in pair)
 
 
 def _reward(row: Row, index: int, start: int, end: int, last: bool) -> float:
-    """The framework's rewards from a turn's first token to the next turn's. A row before the last has none of its own: the
+    """The framework's rewards from a turn's first token to the next turn's. A row before the last has no reward of its own: the
     frameworks copy the outcome to all rows of a trajectory."""
     if row.rewards is None:
         raise ValueError(f"row {index}: its turns have no `reward`, and the framework gives none for its tokens")

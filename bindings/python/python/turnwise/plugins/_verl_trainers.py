@@ -24,7 +24,7 @@ def register() -> None:
 
 
 def _with_credit(trainer: type, mode: str) -> type:
-    """The trainer with Turnwise's advantages in the place of its own."""
+    """The trainer with Turnwise's advantages instead of its own."""
 
     class TurnwiseTrainer(trainer):  # type: ignore[misc, valid-type]
         """verl's trainer; advantages are those of the preset under `algorithm.turnwise`."""

@@ -55,12 +55,12 @@ def attach(
 ) -> None:
     """Puts the turns of every row of a generator's output into the names of its trajectories, ``trajectory_ids``.
 
-    A row whose loss mask is 0 everywhere (overlong filtering) has no turns then, and is no part of its group.
+    A row whose loss mask is 0 everywhere (overlong filtering) has no turns then, and is left out of its group.
 
     Args:
         output: SkyRL's ``GeneratorOutput``; where the turns are is read from ``loss_masks``.
         turns: for each row a list of turns, or the whole dict of :mod:`turnwise.plugins`.
-        input_batch: what the rows were generated from, whose names they get where the output has none: SkyRL's own generator
+        input_batch: what the rows were generated from, whose names they get if the output has no names: SkyRL's own generator
             names them only with ``step_wise_trajectories``.
     """
     ids = output.get("trajectory_ids") or (input_batch or {}).get("trajectory_ids")
@@ -94,7 +94,7 @@ def _take_names() -> None:
     """Makes SkyRL's trainer take the names that :func:`attach` wrote as ``uids``; its own are made before anything is generated.
 
     Generators run in the process of the trainer, :func:`register` perhaps in the one that starts it: so both call this, and it
-    does nothing where there is no trainer.
+    does nothing without a trainer.
     """
     trainer = getattr(sys.modules.get("skyrl.train.trainer"), "RayPPOTrainer", None)
     if trainer is None or hasattr(trainer.convert_to_training_input, "turnwise"):

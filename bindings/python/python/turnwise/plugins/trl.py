@@ -1,6 +1,6 @@
 """Turnwise in TRL.
 
-A trainer in the place of ``GRPOTrainer``, whose loss takes one advantage a token as well as one a completion::
+A trainer that replaces ``GRPOTrainer``; its loss takes one advantage per token or one per completion::
 
     from turnwise.plugins.trl import TurnwiseGRPOTrainer
 

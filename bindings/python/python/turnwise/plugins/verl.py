@@ -1,6 +1,6 @@
 """Turnwise in verl.
 
-**0.7 and 0.8** (and ``main_ppo_v0`` of 0.9): one estimator, in the place of ``gdpo``, the only name that verl hands the batch's
+**0.7 and 0.8** (and ``main_ppo_v0`` of 0.9): one estimator, instead of ``gdpo``, the only name that verl hands the batch's
 objects to::
 
     VERL_USE_EXTERNAL_MODULES=turnwise.plugins.verl python -m verl.trainer.main_ppo \\
