@@ -31,6 +31,10 @@ pub const MODEL: &str = "policy";
 /// Header that names the agent of a request, if a program has several. Without it, the agent has the name of the request's model.
 pub const AGENT_HEADER: &str = "x-turnwise-agent";
 
+/// Header that names the state of a request, for credit methods that compare turns by state. The request's `metadata.state` does
+/// so too.
+pub const STATE_HEADER: &str = "x-turnwise-state";
+
 /// Ended episodes that are remembered, to tell late requests from wrong keys.
 const REMEMBERED: usize = 4096;
 
@@ -139,7 +143,7 @@ fn response(answer: &Answer, model: &str) -> ChatResponse {
 
 /// Converts a request for the policy.
 fn asked(call: &Call, request: ChatRequest) -> Result<Asked, ApiError> {
-    let ChatRequest { model, messages, tools, tool_choice, sampling, .. } = request;
+    let ChatRequest { model, messages, tools, tool_choice, sampling, metadata, .. } = request;
     if sampling.n != 1 {
         return Err(ApiError::field(
             "n",
@@ -153,7 +157,13 @@ fn asked(call: &Call, request: ChatRequest) -> Result<Asked, ApiError> {
         agent: call.headers.get(AGENT_HEADER).cloned().unwrap_or(model),
         max_tokens: sampling.max_tokens,
         stop: sampling.stop,
+        state: call.headers.get(STATE_HEADER).cloned().or_else(|| metadata.get("state").map(words)),
     })
+}
+
+/// Returns a text, or any other value as JSON.
+fn words(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn message(message: openai::ChatMessage) -> ChatMessage {

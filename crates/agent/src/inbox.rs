@@ -28,6 +28,8 @@ pub struct Asked {
     pub max_tokens: Option<usize>,
     /// Strings that end the answer.
     pub stop: Vec<String>,
+    /// The state that the agent says it is in.
+    pub state: Option<String>,
 }
 
 /// An answer.
@@ -273,9 +275,9 @@ impl Inbox {
 }
 
 fn conversation(answered: &[Answered], asked: &Asked) -> Conversation {
-    let Asked { messages, tools, agent, max_tokens, stop } = asked.clone();
+    let Asked { messages, tools, agent, max_tokens, stop, state } = asked.clone();
     let continues = continued(answered, &messages, &tools);
-    Conversation { messages, tools, continues, agent, max_tokens, stop }
+    Conversation { messages, tools, continues, agent, max_tokens, stop, state }
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! An agent is a program that requests the next message of a conversation. It may have several conversations. Each request is a
 //! turn.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{FinishReason, Tool};
@@ -64,6 +66,30 @@ pub struct Conversation {
     pub max_tokens: Option<usize>,
     /// Strings that end the reply and are left out of its content.
     pub stop: Vec<String>,
+    /// The state that the agent says it is in, for credit methods that compare turns by state. Without one, the agent's name and
+    /// the newest messages identify it.
+    pub state: Option<String>,
+}
+
+impl Conversation {
+    /// Returns the messages since the last one of the assistant.
+    pub fn newest(&self) -> &[ChatMessage] {
+        let earlier = self.messages.iter().rposition(|message| message.role == "assistant");
+        &self.messages[earlier.map_or(0, |last| last + 1)..]
+    }
+
+    /// Returns the key of the state before the reply: the agent's name, and the state that it gave or the newest messages. Calls
+    /// of different agents never have the same key.
+    pub fn state_key(&self) -> String {
+        let mut key = format!("{}\n", self.agent);
+        if let Some(state) = &self.state {
+            return key + state;
+        }
+        for message in self.newest() {
+            let _ = writeln!(key, "{}: {}", message.role, message.content);
+        }
+        key
+    }
 }
 
 /// The policy's answer to a request.
@@ -106,4 +132,36 @@ pub struct AgentTurn {
     /// Rewards that the turn got, each with its rule. Their sum is in the turn's reward.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewards: Vec<(String, f64)>,
+    /// Tools of the request, if they are not those of the trajectory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<Tool>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_request_is_its_agent_and_what_is_new() {
+        let messages = |texts: &[(&str, &str)]| -> Vec<ChatMessage> {
+            texts.iter().map(|&(role, text)| ChatMessage::new(role, text)).collect()
+        };
+        let asked = |agent: &str, texts: &[(&str, &str)]| Conversation {
+            messages: messages(texts),
+            agent: agent.into(),
+            ..Conversation::default()
+        };
+        let first = asked("a", &[("system", "s"), ("user", "lamp off")]);
+        assert_eq!(first.newest(), first.messages);
+        assert_eq!(first.state_key(), "a\nsystem: s\nuser: lamp off\n");
+        // The history does not count, however it came about.
+        let one = asked("a", &[("user", "q"), ("assistant", "x"), ("tool", "off"), ("user", "go on")]);
+        let other = asked("a", &[("user", "r"), ("assistant", "y"), ("tool", "off"), ("user", "go on")]);
+        assert_eq!((one.newest().len(), one.state_key()), (2, other.state_key()));
+        // The role and the agent do.
+        assert_ne!(asked("a", &[("user", "off")]).state_key(), asked("a", &[("tool", "off")]).state_key());
+        assert_ne!(asked("a", &[("user", "off")]).state_key(), asked("b", &[("user", "off")]).state_key());
+        let named = Conversation { state: Some("hall".into()), ..one };
+        assert_eq!(named.state_key(), "a\nhall");
+    }
 }

@@ -147,6 +147,8 @@ pub trait Kind: Send + Sync {
     fn credit_keys(&self) -> &[&str];
     /// [`WorldKind::has_progress`].
     fn has_progress(&self) -> bool;
+    /// [`WorldKind::has_conversations`].
+    fn has_conversations(&self) -> bool;
     /// Checks settings and spells their defaults out.
     ///
     /// # Errors
@@ -229,6 +231,10 @@ impl<K: WorldKind> Kind for Typed<K> {
 
     fn has_progress(&self) -> bool {
         self.0.has_progress()
+    }
+
+    fn has_conversations(&self) -> bool {
+        self.0.has_conversations()
     }
 
     fn resolve(&self, settings: &Table) -> Result<Table, SettingsError> {

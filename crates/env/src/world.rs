@@ -207,6 +207,12 @@ pub trait WorldKind: Send + Sync + 'static {
         true
     }
 
+    /// Returns true if observations are an agent's requests
+    /// ([`turnwise_core::Observation::conversation`]), so that prompts are made of messages.
+    fn has_conversations(&self) -> bool {
+        false
+    }
+
     /// Opens the environment: reads or generates its data.
     ///
     /// # Errors

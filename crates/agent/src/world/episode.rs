@@ -224,7 +224,7 @@ impl Episode {
         let Some(reward) = self.shared.config.failure_reward else { return Err(error) };
         let rule = "failure, env.failure_reward".to_owned();
         Ok(Step {
-            observation: Observation::new(error.to_string()),
+            observation: Observation::new(error.to_string()).with_state_key("failure"),
             terminated: true,
             understood: true,
             metrics: vec![Metric::last(FAILED, 1.0)],
@@ -248,7 +248,9 @@ impl Episode {
 
     fn rewards(&self) -> Result<(Observation, Rewards), String> {
         let (rewards, last_line) = self.inbox.outcome()?;
-        Ok((Observation::new(last_line), rewards))
+        // Ends are one state if they are worth the same, whatever the last line says besides.
+        let end = format!("end with {}", rewards.total());
+        Ok((Observation::new(last_line).with_state_key(end), rewards))
     }
 
     fn given(&self, rewards: &Rewards) -> Vec<TurnReward> {
@@ -279,13 +281,14 @@ fn metrics(rewards: &Rewards) -> Vec<Metric> {
 }
 
 /// Returns a request as an observation: its new messages as parts, and the whole request for the prompt.
-fn observation(asked: Conversation) -> Observation {
+pub fn observation(asked: Conversation) -> Observation {
     let new = &asked.messages[asked.continues.map_or(0, |earlier| earlier.messages)..];
     let part = |message: &ChatMessage| match (message.role.as_str(), &message.call_id) {
         ("tool", Some(id)) => Part::ToolResult { call_id: id.clone(), text: message.content.clone() },
         ("user", _) => Part::Text { text: message.content.clone() },
-        (role, _) => Part::Text { text: format!("{role}: {}", message.content) },
+        (role, _) => Part::Message { role: role.to_owned(), text: message.content.clone() },
     };
     let parts = new.iter().map(part).collect();
-    Observation { parts, conversation: Some(Box::new(asked)), ..Observation::default() }
+    let state_key = Some(asked.state_key());
+    Observation { parts, state_key, conversation: Some(Box::new(asked)), ..Observation::default() }
 }

@@ -22,6 +22,7 @@ use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
 use turnwise_settings::Problem;
 
 use self::episode::Episode;
+pub use self::episode::observation;
 pub use self::settings::{AgentConfig, RewardRule};
 use crate::gateway::Gateway;
 use crate::program::{Program, ProgramSettings};
@@ -224,6 +225,10 @@ impl WorldKind for AgentKind {
 
     fn has_progress(&self) -> bool {
         false
+    }
+
+    fn has_conversations(&self) -> bool {
+        true
     }
 
     fn open(

@@ -6,6 +6,7 @@
 )]
 
 mod failures;
+mod methods;
 mod playing;
 mod tokens;
 

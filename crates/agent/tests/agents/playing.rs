@@ -24,7 +24,9 @@ print(json.dumps({"reward": 0.5, "success": True, "metrics": {"asked": 2}}))
     let folder = tempfile::tempdir().unwrap();
     let set = open(folder.path(), program, AgentConfig::default());
     let (mut environment, seen) = begin(&set).unwrap();
-    assert_eq!(seen.text(), "system: s\nq7");
+    assert_eq!(seen.text(), "s\nq7");
+    assert_eq!(seen.parts[0], Part::Message { role: "system".into(), text: "s".into() });
+    assert_eq!(seen.state_key.as_deref(), Some("m\nsystem: s\nuser: q7\n"));
     let first = asked(&seen);
     assert_eq!((first.continues, first.max_tokens, first.agent.as_str()), (None, Some(5), "m"));
     assert_eq!(

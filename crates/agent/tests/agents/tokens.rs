@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use turnwise_agent::world::observation;
 use turnwise_core::{
-    Action, ChatMessage, Completion, Continued, Conversation, EnvError, Environment, FinishReason,
-    MessageCall, Observation, Purpose, RequestId, SampleError, SampleRequest, Sampler, SamplingParams, Seed,
-    Step, Task, TaskSet, Tool, Trajectory, TurnReward,
+    Action, ChatMessage, Completion, ContextMask, Continued, Conversation, EnvError, Environment,
+    FinishReason, MessageCall, Observation, Purpose, RequestId, SampleError, SampleRequest, Sampler,
+    SamplingParams, Seed, Step, Task, TaskSet, Tool, Trajectory, TurnReward,
 };
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
@@ -14,7 +15,9 @@ use turnwise_text::chat::{ChatFormat, ChatSettings, ChatTemplate};
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::{Layout, Validity};
 use turnwise_train::rollout::pool::EnvCalls;
+use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::step::masked_contexts::MaskedPrompts;
 
 const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja");
 /// A template that knows no tools.
@@ -33,8 +36,7 @@ impl Agent {
     fn observation(&mut self) -> Observation {
         let asked = self.requests[self.next].clone();
         self.next += 1;
-        let text = asked.messages.last().unwrap().content.clone();
-        Observation { conversation: Some(Box::new(asked)), ..Observation::new(text) }
+        observation(asked)
     }
 }
 
@@ -311,4 +313,59 @@ fn without_a_chat_template_the_error_says_what_is_missing() {
     let job = Job::new(Task::new("t", "k", "g"), 0, 0);
     let played = rollout::run(&context, &[job], &mut samplers, |_| {}).unwrap().unwrap().remove(0);
     assert!(format!("{:?}", played.stop).contains("prompt.chat"), "{:?}", played.stop);
+}
+
+#[test]
+fn a_masked_prompt_has_the_system_message_and_what_is_new() {
+    let tokenizer = tokenizer(HERMES);
+    let call = MessageCall { id: "call_0_0".into(), name: "add".into(), arguments: "{\"n\":1}".into() };
+    let made = ChatMessage { calls: vec![call], ..assistant("") };
+    let result = ChatMessage { call_id: Some("call_0_0".into()), ..ChatMessage::new("tool", "sum 1") };
+    let system = ChatMessage::new("system", "rules");
+    let with_tools =
+        |asked: Conversation| Conversation { tools: vec![Tool::from_json(ADD).unwrap()], ..asked };
+    let requests = vec![
+        with_tools(request(vec![system.clone(), user("goal")], None)),
+        with_tools(request(vec![system.clone(), user("goal"), made, result], Some((0, 3)))),
+        // A sub-agent without tools, that repeats an answer.
+        request(vec![system, user("other"), assistant("x"), user("new")], None),
+    ];
+    let replies = vec![
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"n\": 1}}\n</tool_call><|im_end|>",
+        "one<|im_end|>",
+        "two<|im_end|>",
+    ];
+    let (played, _) = play(&tokenizer, Layout::Concatenated, requests, replies);
+    let template = PromptTemplate::named("tools").unwrap();
+    let chat = ChatFormat::new(&tokenizer, ChatSettings::default()).unwrap();
+    let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: Some(&chat) };
+    let masked = |mask, turn: usize| {
+        let prompts = MaskedPrompts { prompter, layout: Layout::Concatenated, history: 2, mask };
+        let sequence = prompts.masked(&played, turn).unwrap();
+        let span = &sequence.spans[0];
+        assert_eq!(sequence.tokens[span.start..], played.turns[turn].response_ids);
+        tokenizer.decode(&sequence.tokens[..span.start])
+    };
+    // Shown: rules, goal, call, result, tools.
+    let shown = |text: &str| {
+        ["rules", "goal", "\"n\": 1}}\n</tool_call>", "sum 1", "\"add\", \"parameters\""]
+            .map(|part| text.contains(part))
+    };
+    let first = masked(ContextMask::GoalAndHistory, 0);
+    assert_eq!(shown(&first), [true, true, false, false, true], "{first}");
+    assert_eq!(tokenizer.encode(&first), played.sequences[0].tokens[..played.sequences[0].spans[0].start]);
+    for (mask, expected) in [
+        (ContextMask::GoalAndHistory, [true, false, false, true, true]),
+        (ContextMask::Goal, [true, false, true, true, true]),
+        (ContextMask::History, [true, true, false, true, true]),
+    ] {
+        let text = masked(mask, 1);
+        assert_eq!(shown(&text), expected, "{mask:?}: {text}");
+    }
+    // The whole prompt shows everything, so that the masks can fail.
+    let sequence = &played.sequences[0];
+    assert_eq!(shown(&tokenizer.decode(&sequence.tokens[..sequence.spans[1].start])), [true; 5]);
+    let other = masked(ContextMask::GoalAndHistory, 2);
+    assert!(other.contains("rules") && other.contains("new") && !other.contains("other"), "{other}");
+    assert!(!other.contains("\"add\""), "the tools of another request: {other}");
 }

@@ -1,6 +1,7 @@
 //! Runs whose samplers are on servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod agent;
 mod double;
 mod elsewhere;
 mod load;

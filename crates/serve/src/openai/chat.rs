@@ -1,8 +1,8 @@
 //! Requests of `/v1/chat/completions`.
 
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 use turnwise_core::Tool;
 
 use super::fields::Fields;
@@ -37,6 +37,8 @@ pub struct ChatRequest {
     pub parallel_tool_calls: Option<bool>,
     /// `chat_template_kwargs.enable_thinking` (vLLM's extension).
     pub thinking: Option<bool>,
+    /// `metadata`: what the client notes about the request. It changes no response.
+    pub metadata: Map<String, Value>,
     /// How the response is sampled and sent.
     pub sampling: SamplingFields,
 }
@@ -92,6 +94,7 @@ impl ChatRequest {
         let parallel_tool_calls = fields.take("parallel_tool_calls")?;
         let kwargs: Option<TemplateKwargs> = fields.take("chat_template_kwargs")?;
         let thinking = kwargs.and_then(|kwargs| kwargs.enable_thinking);
+        let metadata = fields.take("metadata")?.unwrap_or_default();
         let mut sampling = SamplingFields::take(&mut fields)?;
         sampling.take_chat_logprobs(&mut fields)?;
         // The newer name counts.
@@ -101,6 +104,6 @@ impl ChatRequest {
         fields.drop_if_neutral("service_tier", &[json!("auto"), json!("default")])?;
         fields.drop_if_neutral("store", &[json!(false)])?;
         fields.finish()?;
-        Ok(Self { model, messages, tools, tool_choice, parallel_tool_calls, thinking, sampling })
+        Ok(Self { model, messages, tools, tool_choice, parallel_tool_calls, thinking, metadata, sampling })
     }
 }

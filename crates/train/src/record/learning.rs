@@ -155,7 +155,7 @@ impl Learning {
         if mean(|step| step.mismatch) > 0.1 {
             let text = format!(
                 "the sampler's log-probabilities are far from the learner's (rollout/mismatch_kl {:.3}), so that updates weigh tokens \
-                 wrongly; give both the same precision, or lower rollout.max_staleness",
+                 wrongly; give both the same precision, lower rollout.max_staleness, or set train.rollout_correction",
                 mean(|step| step.mismatch)
             );
             found.push((Trouble::Mismatch, text));

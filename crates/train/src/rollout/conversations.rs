@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use turnwise_core::{
-    Action, AgentTurn, ChatMessage, Conversation, FinishReason, MessageCall, Reply, TokenSequence, ToolCall,
-    TurnSpan,
+    Action, AgentTurn, ChatMessage, Conversation, FinishReason, MessageCall, Reply, TokenSequence, Tool,
+    ToolCall, TurnSpan,
 };
 use turnwise_env::parse::{ParsedAction, Style};
 use turnwise_env::prompt::tool_list;
@@ -63,13 +63,14 @@ pub(super) fn calls_of(action: &Action) -> Vec<ToolCall> {
     }
 }
 
-/// Returns the trajectory's record of a request.
-pub(super) fn agent_turn(asked: &Conversation) -> AgentTurn {
+/// Returns the trajectory's record of a request. `tools` are those of the trajectory.
+pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
     AgentTurn {
         name: asked.agent.clone(),
         messages: asked.messages.len(),
         continues: asked.continues.map(|earlier| earlier.turn),
         rewards: Vec::new(),
+        tools: (asked.tools != tools).then(|| asked.tools.clone()),
     }
 }
 
@@ -78,7 +79,7 @@ impl Prompter<'_> {
     ///
     /// # Errors
     /// Fails without a chat format, or if the template rejects the messages.
-    pub(super) fn request(
+    pub(crate) fn request(
         &self,
         asked: &Conversation,
         before: Option<&[u32]>,

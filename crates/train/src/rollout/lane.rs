@@ -330,7 +330,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             old_logprobs: completion.logprobs,
             entropies: completion.entropies,
             weights_version: completion.weights_version,
-            agent: seen.conversation.as_deref().map(agent_turn),
+            agent: seen.conversation.as_deref().map(|asked| agent_turn(asked, &live.trajectory.tools)),
         };
         live.history.push((turn.observation.clone(), turn.action.clone()));
         live.trajectory.turns.push(turn);

@@ -1,6 +1,9 @@
 //! Responses after prompts that hide the goal, the history or both.
 
-use turnwise_core::{Batch, ContextMask, PerTurn, TokenSequence, Trajectory, TurnSpan};
+use turnwise_core::{
+    Batch, ChatMessage, ContextMask, Conversation, MessageCall, Part, PerTurn, TokenSequence, ToolCall,
+    Trajectory, Turn, TurnSpan,
+};
 use turnwise_env::prompt::{PromptKind, PromptView};
 use turnwise_text::TextError;
 
@@ -19,6 +22,14 @@ pub struct MaskedPrompts<'a> {
     pub mask: ContextMask,
 }
 
+/// Returns the sequence of a turn's response after a prompt.
+fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
+    let (start, mut tokens) = (prompt.len(), prompt);
+    tokens.extend_from_slice(response);
+    let span = TurnSpan { turn, start, end: tokens.len() };
+    TokenSequence { tokens, spans: vec![span] }
+}
+
 impl MaskedPrompts<'_> {
     /// Returns the response of one turn after the prompt with the masked part hidden.
     ///
@@ -26,10 +37,17 @@ impl MaskedPrompts<'_> {
     /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out. A policy of
     /// the concatenated layout has never seen that form ([`crate::config::Config::warnings`]).
     ///
+    /// An agent's request stays messages. Its system messages, its newest messages and its tools are always shown. The goal is what
+    /// stands before the first message of the assistant, the history what lies between that and the newest messages.
+    ///
     /// # Errors
     /// Fails like [`Prompter::start`] for the masked prompt.
     pub fn masked(&self, trajectory: &Trajectory, turn: usize) -> Result<TokenSequence, TextError> {
         let data = &trajectory.turns[turn];
+        if data.agent.is_some() {
+            let asked = masked_request(trajectory, turn, self.mask);
+            return Ok(after(self.prompter.request(&asked, None)?, turn, &data.response_ids));
+        }
         let window = match self.layout {
             Layout::Windowed => self.history,
             Layout::Concatenated => turn,
@@ -47,11 +65,7 @@ impl MaskedPrompts<'_> {
             step: turn,
         };
         let text = self.prompter.template.render(&view, PromptKind::Masked(self.mask));
-        let mut tokens = self.prompter.start(&text, &trajectory.tools)?;
-        let start = tokens.len();
-        tokens.extend_from_slice(&data.response_ids);
-        let span = TurnSpan { turn, start, end: tokens.len() };
-        Ok(TokenSequence { tokens, spans: vec![span] })
+        Ok(after(self.prompter.start(&text, &trajectory.tools)?, turn, &data.response_ids))
     }
 
     /// Returns the masked sequence of each outlier turn with tokens, `[trajectory][turn]` in batch
@@ -82,4 +96,68 @@ impl MaskedPrompts<'_> {
             })
             .collect()
     }
+}
+
+/// Returns the request of an agent's turn without the masked messages.
+fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Conversation {
+    let mut messages = messages_until(trajectory, turn);
+    let system = messages.iter().take_while(|message| message.role == "system").count();
+    let assistant = |message: &ChatMessage| message.role == "assistant";
+    if let (Some(first), Some(last)) =
+        (messages.iter().position(assistant), messages.iter().rposition(assistant))
+    {
+        match mask {
+            ContextMask::GoalAndHistory => drop(messages.drain(system..=last)),
+            ContextMask::Goal => drop(messages.drain(system..first)),
+            ContextMask::History => drop(messages.drain(first..=last)),
+        }
+    }
+    let agent = trajectory.turns[turn].agent.as_ref();
+    let tools = agent.and_then(|agent| agent.tools.as_ref()).unwrap_or(&trajectory.tools);
+    Conversation { messages, tools: tools.clone(), ..Conversation::default() }
+}
+
+/// Returns the messages of an agent's turn, from those of the turns that it goes on from.
+fn messages_until(trajectory: &Trajectory, turn: usize) -> Vec<ChatMessage> {
+    let continues = |turn: usize| trajectory.turns[turn].agent.as_ref().and_then(|agent| agent.continues);
+    // Turns only go on from earlier ones.
+    let mut chain = vec![turn];
+    while let Some(earlier) =
+        continues(chain[chain.len() - 1]).filter(|earlier| *earlier < chain[chain.len() - 1])
+    {
+        chain.push(earlier);
+    }
+    let mut messages = Vec::new();
+    for (place, &index) in chain.iter().enumerate().rev() {
+        let data = &trajectory.turns[index];
+        messages.extend(data.parts.iter().filter_map(message));
+        if data.parts.is_empty() {
+            messages.push(ChatMessage::new("user", data.observation.as_str()));
+        }
+        if place > 0 {
+            messages.push(reply(data));
+        }
+    }
+    messages
+}
+
+fn message(part: &Part) -> Option<ChatMessage> {
+    Some(match part {
+        Part::Text { text } => ChatMessage::new("user", text.as_str()),
+        Part::Message { role, text } => ChatMessage::new(role.as_str(), text.as_str()),
+        Part::ToolResult { call_id, text } => {
+            ChatMessage { call_id: Some(call_id.clone()), ..ChatMessage::new("tool", text.as_str()) }
+        }
+        Part::Image(_) => return None,
+    })
+}
+
+fn reply(turn: &Turn) -> ChatMessage {
+    let call = |call: &ToolCall| MessageCall {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.to_string(),
+    };
+    let words = if turn.calls.is_empty() { turn.action.as_str() } else { "" };
+    ChatMessage { calls: turn.calls.iter().map(call).collect(), ..ChatMessage::new("assistant", words) }
 }

@@ -4,6 +4,7 @@ mod branches;
 mod chat;
 mod common;
 mod composition;
+mod correction;
 #[path = "../../../../examples/custom_environment.rs"]
 #[expect(dead_code, reason = "the example's `main` is for the terminal")]
 mod custom_environment;

@@ -1,0 +1,159 @@
+//! Methods of credit that compare turns by state, trained on an agent.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use turnwise_agent::with_agents;
+use turnwise_core::{Purpose, Seed, Trajectory};
+use turnwise_env::registry::Registry;
+use turnwise_model::{Parameters, save_model};
+use turnwise_text::chat::ChatTemplate;
+use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::config::{Config, ConfigSource, ScratchConfig, load_with};
+use turnwise_train::record::directory::read_trajectories;
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
+use turnwise_train::{Methods, NoopObserver, Run, RunEnd, TrainError};
+
+use super::{LIBRARY, has_python};
+
+const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/// A lamp that a reply toggles if the sum of its bytes is even. An episode has four calls and pays for every toggle, so that a
+/// random policy has returns that differ, and meets two states again and again. `STATE` may name them.
+const LAMP: &str = r#"
+for line in sys.stdin:
+    KEY = json.loads(line)["api_key"]
+    on, toggles = False, 0
+    messages = [{"role": "system", "content": "Toggle it."}]
+    for turn in range(4):
+        messages.append(user("The lamp is " + ("on." if on else "off.")))
+        answer = reply(messages, **STATE(turn))
+        messages.append(answer)
+        if sum(answer["content"].encode()) % 2 == 0:
+            on, toggles = not on, toggles + 1
+    print(json.dumps({"reward": toggles, "success": toggles == 4}), flush=True)
+"#;
+
+/// Writes a model of random weights with a chat template.
+fn write_model(folder: &Path) {
+    let special = ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec();
+    let config = TokenizerConfig { special_tokens: special, ..TokenizerConfig::default() };
+    let tokenizer = Tokenizer::train(std::iter::empty(), &config).unwrap();
+    let end = vec![tokenizer.token_id("<|im_end|>").unwrap()];
+    let tokenizer = tokenizer.with_chat(ChatTemplate::from_source(TEMPLATE).unwrap(), end);
+    let scratch = ScratchConfig {
+        hidden_size: 16,
+        layers: 1,
+        heads: 2,
+        key_value_heads: 1,
+        intermediate_size: 32,
+        // Replies repeat, and SALT has edges to merge.
+        initializer_range: 0.5,
+        ..ScratchConfig::default()
+    };
+    let shape = scratch.model_config(tokenizer.vocab_size(), 1024);
+    let weights = Parameters::init(shape, Seed::derive(1, Purpose::Init, &[])).unwrap();
+    save_model(&weights, folder).unwrap();
+    tokenizer.save_folder(folder).unwrap();
+}
+
+/// Two steps of a preset on the lamp, whose calls name their state so.
+fn config(folder: &Path, preset: &str, state: &str) -> Result<Config, TrainError> {
+    let model = folder.join("model");
+    write_model(&model);
+    let program = folder.join("lamp.py");
+    std::fs::write(&program, format!("{LIBRARY}STATE = lambda turn: {state}\n{LAMP}")).unwrap();
+    let write_tasks = |split: &str, ids: [&str; 2]| {
+        let path = folder.join(split);
+        let lines = ids.map(|id| format!("{{\"id\": \"{id}\", \"goal\": \"toggle {id}\"}}\n"));
+        std::fs::write(&path, lines.concat()).unwrap();
+        path.display().to_string()
+    };
+    let (train, test) = (write_tasks("train.jsonl", ["a", "b"]), write_tasks("test.jsonl", ["c", "d"]));
+    let mut overrides = vec![
+        format!("env.command=[\"python3\", {:?}]", program.display().to_string()),
+        format!("env.tasks={{train={train:?}, test={test:?}}}"),
+        format!("policy.model={:?}", model.display().to_string()),
+    ];
+    let settings = "env.kind=agent env.reuse=true env.max_turns=5 sft.steps=0 prompt.template=agent \
+                    prompt.layout=concatenated rollout.tasks_per_step=2 rollout.group_size=4 \
+                    rollout.max_response_tokens=1 rollout.max_context=1024 train.steps=2 \
+                    train.learning_rate=1e-3 train.warmup=0 train.num_minibatches=1 \
+                    train.skip_zero_advantage=false train.explain=true eval.splits=[\"test\"]";
+    overrides.extend(settings.split_whitespace().map(str::to_owned));
+    if preset == "stapo" {
+        // So few turns have no quartiles to be outside of.
+        overrides.push("credit.outliers.locate=all".into());
+    }
+    let source = ConfigSource { preset: Some(preset.into()), overrides, ..ConfigSource::default() };
+    load_with(&source, &with_agents(Registry::builtin()), &Methods::builtin())
+}
+
+fn train(preset: &str, state: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut run =
+        Run::start(config(folder.path(), preset, state).unwrap(), &root, &mut NoopObserver).unwrap();
+    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{preset}");
+    let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
+    let files = (1..=2).map(|step| root.join(format!("trajectories/step-{step:06}.jsonl.zst")));
+    (lines, files.flat_map(|file| read_trajectories(&file).unwrap()).collect())
+}
+
+/// Returns the numbers of a metric by step.
+fn of(lines: &[MetricsLine], tag: &str) -> Vec<f64> {
+    lines.iter().map(|line| line.metrics.get(tag).unwrap_or_else(|| panic!("no {tag}"))).collect()
+}
+
+#[test]
+fn methods_that_compare_states_train_on_an_agent() {
+    if !has_python() {
+        return;
+    }
+    for preset in ["gigpo", "aem-gigpo", "stapo", "salt-grpo", "hgpo", "rtmc", "has-attention"] {
+        let (lines, played) = train(preset, "{}");
+        assert_eq!((lines.len(), played.len()), (2, 16), "{preset}");
+        assert_eq!(of(&lines, "rollout/error_rate"), [0.0, 0.0], "{preset}");
+        assert!(of(&lines, "rollout/mismatch_kl").iter().all(|&kl| kl < 1e-6), "{preset}");
+        assert!(of(&lines, "loss/gradient_norm").iter().any(|&norm| norm > 0.0), "{preset}");
+        // The first call, and the lamp on and off, in each group.
+        let keys: std::collections::BTreeSet<&str> =
+            played.iter().flat_map(|trajectory| &trajectory.turns).map(|turn| turn.state_key()).collect();
+        assert_eq!(keys.len(), 3, "{preset}: {keys:?}");
+        match preset {
+            "gigpo" | "aem-gigpo" => {
+                let shares = of(&lines, "gigpo/anchor_states_per_turn");
+                assert!(shares.iter().all(|&share| share <= 6.0 / 32.0), "{preset}: {shares:?}");
+            }
+            "stapo" => {
+                assert_eq!(of(&lines, "outliers/masked_too_long"), [0.0, 0.0]);
+                assert!(of(&lines, "masked_context/kl").iter().all(|&kl| kl > 0.0));
+            }
+            "salt-grpo" => {
+                let merged = of(&lines, "salt/merge_rate");
+                assert!(merged.iter().all(|&rate| rate > 0.0), "{merged:?}");
+            }
+            "rtmc" => assert!(of(&lines, "rtmc/shared_turns").iter().all(|&share| share > 0.5)),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn an_agent_may_name_its_states() {
+    if !has_python() {
+        return;
+    }
+    let shares = |state: &str| of(&train("gigpo", state).0, "gigpo/anchor_states_per_turn");
+    // A state that is never met again compares no turns.
+    assert_eq!(shares("{'x_turnwise_state': KEY + str(turn)}"), [1.0, 1.0]);
+    // Two groups of sixteen turns, each of one state; texts that headers cannot hold go into the body.
+    assert_eq!(shares("{'metadata': {'state': '\u{00fc}ber \u{2603}'}}"), [2.0 / 32.0; 2]);
+}
+
+#[test]
+fn credit_from_progress_is_rejected_because_an_agent_reports_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = config(folder.path(), "has-progressive", "{}").unwrap_err().to_string();
+    assert!(error.contains("does not say how much of a task is done"), "{error}");
+}
