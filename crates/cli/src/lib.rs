@@ -44,6 +44,7 @@ mod commands;
 mod console;
 pub mod library;
 mod memory;
+mod plot;
 mod registries;
 mod ui;
 mod worlds;

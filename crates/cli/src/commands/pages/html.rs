@@ -1,7 +1,7 @@
 //! HTML: a document, and text made harmless in it.
 
 /// Text for HTML, also inside attributes in double quotes.
-pub(in crate::commands) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

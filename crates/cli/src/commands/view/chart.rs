@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::figure::figure;
 use crate::commands::pages::html::escape;
+use crate::plot::figure::figure;
 
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 90.0;

@@ -8,13 +8,13 @@ use turnwise_core::{AgentTurn, Part, StageRecord, Turn};
 use turnwise_credit::{fact_meaning, stage_rule};
 
 use super::beside::{difference, largest};
-use super::figure::figure;
 use super::messages;
 use super::step::{Shown, Step, TRUTH};
 use super::step_page::{self, DIFFERENCE, colour, columns, facts, outcome, stop};
 use super::tokens::TokenTexts;
 use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
+use crate::plot::figure::figure;
 
 /// Letters of an action in the line of its turn.
 const ACTION: usize = 110;

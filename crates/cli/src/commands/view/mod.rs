@@ -11,12 +11,11 @@
 //! | `step_page` | a step: groups, their trajectories as rows of coloured turns |
 //! | `group_page` | a group: every turn with what was seen, said and computed |
 //! | `messages` | what was seen and said as messages: roles, calls of tools, results by id |
-//! | `chart`, `figure` | curves as SVG, and numbers as text |
+//! | `chart` | curves as SVG |
 
 mod beside;
 mod chart;
 mod explain;
-mod figure;
 mod group_page;
 mod messages;
 mod run_page;

@@ -9,9 +9,9 @@ use turnwise_train::{Phase, Position, RunDirectory};
 
 use super::chart::chart;
 use super::explain;
-use super::figure::figure;
 use super::source::Source;
 use crate::commands::pages::html::escape;
+use crate::plot::figure::figure;
 
 /// Metrics with a curve: learning, credit, health of updates, and time of a step.
 const CURVES: [&str; 12] = [

@@ -6,11 +6,11 @@ use turnwise_core::StopReason;
 
 use super::beside::{self, difference};
 use super::explain::Explained;
-use super::figure::figure;
 use super::source::Source;
 use super::step::{Shown, Step, TRUTH};
 use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
+use crate::plot::figure::figure;
 
 /// Letters of an action in a title, and of a group's name.
 const ACTION: usize = 120;
