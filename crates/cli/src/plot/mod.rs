@@ -6,10 +6,12 @@
 //! | `lines` | curves with bands over steps, in panels |
 //! | `forest` | estimates with intervals, one row each |
 //! | `scatter` | points of two numbers |
+//! | `chart` | the small charts of a page: values under the pointer, smoothing, intervals |
 //! | `figure` | numbers as text |
 //!
 //! ADR 39 states why this is not a library.
 
+pub(crate) mod chart;
 #[cfg(test)]
 mod evidence;
 pub(crate) mod figure;
