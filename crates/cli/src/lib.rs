@@ -44,6 +44,7 @@ mod commands;
 mod console;
 pub mod library;
 mod memory;
+mod plot;
 mod registries;
 mod ui;
 mod worlds;
@@ -144,7 +145,7 @@ pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsS
         Command::Chat(args) => commands::chat::run(args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Credit(args) => commands::credit::run(&args),
-        Command::View(args) => commands::view::run(&args),
+        Command::View(args) => commands::view::run(args),
         Command::Turnrd(args) => commands::turnrd::run(args),
         Command::Analyze(args) => commands::analyze::run(args),
         Command::Benchmark(args) => commands::benchmark::run(args),

@@ -20,7 +20,6 @@ pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod search;
 pub(crate) mod serve;
-mod svg;
 pub(crate) mod sweep;
 pub(crate) mod table;
 pub(crate) mod train;

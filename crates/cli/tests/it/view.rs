@@ -159,9 +159,12 @@ fn a_folder_of_a_dump_is_its_steps() {
     let out = tempfile::tempdir().unwrap();
     assert!(page(out.path(), &[path, "--step", "1"]).contains("step 1: "));
     assert!(page(out.path(), &[path]).contains("step 2: "), "the last one");
-    // A folder of runs names them.
+    // A folder of runs is served as a list; a page of one step has to be of one of them.
     let (runs, run) = self::run(-0.5);
-    assert!(refused(&[runs.path().to_str().unwrap()]).contains(run.to_str().unwrap()));
+    let html = out.path().join("y.html");
+    let error = refused(&[runs.path().to_str().unwrap(), "--output", html.to_str().unwrap()]);
+    assert!(error.contains(run.to_str().unwrap()), "{error}");
+    assert!(refused(&[runs.path().to_str().unwrap(), "--step", "1"]).contains("name one of them"));
 }
 
 #[test]
@@ -226,6 +229,108 @@ fn a_run_is_served_to_this_machine_alone() {
     }
     // A page of the web that is led here by its name must not read trajectories.
     assert!(served.get("example.org", "/").starts_with("HTTP/1.1 403 "));
+}
+
+#[test]
+fn a_folder_of_runs_is_a_list_and_follows_them() {
+    let (runs, run) = self::run(-0.5);
+    let served = Served::start(&[runs.path().to_str().unwrap()]);
+    let get = |path: &str| served.get(&served.1, path);
+    let list = get("/");
+    assert!(list.contains("<a href=\"/run/mug-run\">mug-run</a>") && list.contains("finished"), "{list}");
+    assert!(list.contains("50.0 %") && list.contains("<td>grpo</td>"), "{list}");
+    assert!(get("/?q=nothing").contains("0 of 1 runs"));
+    assert!(get("/run/mug-run").contains("<a href=\"/run/mug-run/step/1\">1</a>"));
+    // Links keep the filter and the order, and the first group is one that teaches something.
+    let step = get("/run/mug-run/step/1?show=mixed&sort=turns");
+    assert!(step.contains("href=\"/run/mug-run/step/1/group/0?show=mixed&amp;sort=turns\""), "{step}");
+    assert!(get("/run/mug-run/step/1?show=failed").contains("0 of 1 groups"));
+    let first = get("/run/mug-run/step/1/first?show=mixed");
+    assert!(first.contains("\r\nLocation: /run/mug-run/step/1/group/0?show=mixed\r\n"), "{first}");
+    let found = get("/run/mug-run/search?q=a%20%3CMUG%3E");
+    assert!(
+        found.contains("2 results in 1 steps") && found.contains("<mark>a &lt;mug&gt;</mark>"),
+        "{found}"
+    );
+    assert!(found.contains("/run/mug-run/step/1/group/0?q=a%20%3CMUG%3E#g0t1u0"), "{found}");
+    // The numbers that pages ask for change with the run, and say nothing else of it.
+    let data = |path: &str| get(path).split("\r\n\r\n").nth(1).unwrap().to_owned();
+    let (before, of_run) = (data("/data.json"), data("/run/mug-run/data.json"));
+    assert!(serde_json::from_str::<serde_json::Value>(&before).unwrap()["version"].is_string(), "{before}");
+    let mut metrics = std::fs::OpenOptions::new().append(true).open(run.join("metrics.jsonl")).unwrap();
+    writeln!(metrics, r#"{{"phase": "rl", "step": 2, "time": 0.0, "train/success_rate": 0.75}}"#).unwrap();
+    assert_ne!(data("/data.json"), before);
+    assert_ne!(data("/run/mug-run/data.json"), of_run);
+    assert!(get("/").contains("75.0 %"));
+}
+
+#[test]
+fn hostile_addresses_lead_nowhere_and_stay_text() {
+    let (runs, _run) = self::run(-0.5);
+    std::fs::create_dir(runs.path().join("empty")).unwrap();
+    let served = Served::start(&[runs.path().to_str().unwrap()]);
+    let get = |path: &str| served.get(&served.1, path);
+    for missing in [
+        "/run/..",
+        "/run/%2e%2e",
+        "/run/mug-run%2F..%2Fmug-run",
+        "/run/%2Fetc",
+        "/run/..%2F..%2Fetc%2Fpasswd",
+        "/run/mug-run%00",
+        "/run/empty",
+        "/run/mug-run/config.toml",
+        "/run/mug-run/step/1/group/0/../../../..",
+        "/run/mug-run/step/99999999999999999999",
+        "/mug-run",
+        "/run",
+    ] {
+        assert!(get(missing).starts_with("HTTP/1.1 404 "), "{missing}: {}", get(missing));
+    }
+    // What an address says is text, in the page and in its links.
+    let script = "%3Cscript%3Ealert(1)%3C/script%3E%22%27";
+    for path in
+        ["/", "/run/mug-run", "/run/mug-run/search", "/run/mug-run/step/1", "/run/mug-run/step/1/group/0"]
+    {
+        for key in ["q", "show", "sort", "page", "smooth", "color", "before"] {
+            let page = get(&format!("{path}?{key}={script}"));
+            assert!(page.starts_with("HTTP/1.1 200 "), "{path} {key}: {page}");
+            assert!(!page.contains("<script>") && !page.contains("\"'"), "{path} {key}: {page}");
+        }
+    }
+    // No line of a header can be added.
+    let led = get("/run/mug-run/step/1/first?q=take%0d%0aX-Evil:%201");
+    assert!(!led.contains("\r\nX-Evil") && led.starts_with("HTTP/1.1 303 "), "{led}");
+    // A page may run the viewer's script and no other, and numbers are no page.
+    let head = |path: &str| get(path).split("\r\n\r\n").next().unwrap().to_owned();
+    for path in ["/", "/run/mug-run", "/viewer.js", "/data.json", "/run/mug-run/data.json", "/nowhere"] {
+        let head = head(path);
+        assert!(head.contains("Content-Security-Policy: default-src 'none';"), "{path}: {head}");
+        assert!(head.contains("script-src 'self';") && !head.contains("unsafe-eval"), "{path}: {head}");
+        assert!(head.contains("X-Content-Type-Options: nosniff"), "{path}: {head}");
+    }
+    assert!(head("/viewer.js").contains("Content-Type: text/javascript"));
+    assert!(head("/data.json").contains("Content-Type: application/json"));
+    assert!(!head("/run/mug-run/search?q=mug").contains("javascript"));
+    for path in ["/data.json", "/run/mug-run/data.json", "/run/mug-run/search?q=mug"] {
+        assert!(served.get("example.org", path).starts_with("HTTP/1.1 403 "), "{path}");
+    }
+}
+
+#[test]
+fn pages_work_in_a_browser() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/view_browser.py");
+    let Ok(output) = Command::new("python3").args([script, env!("CARGO_BIN_EXE_turnwise")]).output() else {
+        println!("skipped: no python3");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{error}");
+    if text.starts_with("skipped: ") {
+        println!("{}", text.trim());
+    } else {
+        assert!(text.contains("the pages are sound"), "{text}");
+    }
 }
 
 #[test]

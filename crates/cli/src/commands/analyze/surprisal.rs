@@ -1,5 +1,6 @@
 //! `turnwise analyze surprisal`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -7,6 +8,9 @@ use turnwise_credit::aem::AemConfig;
 use turnwise_eval::analysis::{SurprisalSettings, SurprisalStudy, surprisal};
 
 use super::played::{Played, PlayedArgs};
+use crate::commands::output::{check_ending, check_output, write_text};
+use crate::plot::document;
+use crate::plot::scatter::scatter;
 use crate::ui;
 
 #[derive(Args)]
@@ -25,9 +29,16 @@ pub(crate) struct SurprisalArgs {
     /// AEM's `min_spread`: smallest range of a group's entropies, in nats, that is scaled.
     #[arg(long, default_value_t = 0.1)]
     min_spread: f64,
+    /// Write the points as SVG: AEM's coefficient over the relative surprisal.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 pub(super) fn run(args: SurprisalArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.svg {
+        check_ending("--svg", path, "svg")?;
+        check_output("--svg", path)?;
+    }
     let states = args.states as usize;
     let study = SurprisalSettings {
         states,
@@ -41,7 +52,17 @@ pub(super) fn run(args: SurprisalArgs) -> anyhow::Result<ExitCode> {
     ui.finish();
     ui::print(&text(&found, study.draws, &played.summary()));
     played.write(&found)?;
+    if let Some(path) = &args.svg {
+        write_text("--svg", path, &plot(&found, &played.summary()))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn plot(study: &SurprisalStudy, played: &str) -> String {
+    let points: Vec<(f64, f64)> =
+        study.points.iter().map(|point| (point.relative(), point.alpha - 1.0)).collect();
+    let piece = scatter(&points, "relative surprisal H(s) - S(a|s), nats", "alpha - 1");
+    document("AEM's coefficient over the relative surprisal", &[played.to_owned()], &[piece])
 }
 
 fn text(study: &SurprisalStudy, draws: usize, played: &str) -> String {

@@ -1,6 +1,6 @@
 //! `turnwise compare`: methods over seeds, with intervals and paired tests.
 
-mod svg;
+mod plot;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub(crate) struct CompareArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Write the learning curves as SVG.
+    /// Write learning curves and differences with intervals as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Number of steps over which training success is averaged, in curves and in differences.
@@ -133,9 +133,25 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if let Some(path) = args.svg {
-        write_text("--svg", &path, &svg::curves(&comparison))?;
+        write_text("--svg", &path, &plot::plots(&comparison, &name_of(&args.runs)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the title of a plot: the compared sweeps and folders by their names.
+fn name_of(arguments: &[PathBuf]) -> String {
+    let name = |path: &PathBuf| {
+        let sweep = path.extension().is_some_and(|extension| extension == "toml");
+        let named = sweep.then(|| SweepFile::read(path).ok()).flatten().map(|sweep| sweep.name);
+        let folder = || path.canonicalize().ok()?.file_name().map(|name| name.display().to_string());
+        named.or_else(folder).unwrap_or_else(|| path.display().to_string())
+    };
+    let mut names: Vec<String> = arguments.iter().map(name).collect();
+    names.dedup();
+    match names.len().checked_sub(4) {
+        Some(more @ 1..) => format!("{} and {more} more", names[..4].join(", ")),
+        _ => names.join(", "),
+    }
 }
 
 fn is_run(folder: &Path) -> bool {

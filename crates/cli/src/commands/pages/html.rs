@@ -1,9 +1,12 @@
 //! HTML: a document, and text made harmless in it.
 
-/// Text for HTML, also inside attributes in double quotes.
-pub(in crate::commands) fn escape(text: &str) -> String {
+use crate::console::visible;
+
+/// Returns text for HTML, also inside attributes in double quotes. Control characters and bidirectional marks, which could reorder the text
+/// of the page around them, become `\u202e`.
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
+    for character in visible(text).chars() {
         match character {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -18,9 +21,14 @@ pub(in crate::commands) fn escape(text: &str) -> String {
 
 /// Returns a whole document. `title` is text, `style` and `body` are written as they are.
 pub(in crate::commands) fn document(title: &str, style: &str, body: &str) -> String {
+    document_with(title, style, "", body)
+}
+
+/// Like [`document`], with more elements for its head.
+pub(in crate::commands) fn document_with(title: &str, style: &str, head: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{}</title><style>{style}</style></head><body>{body}</body></html>\n",
+         content=\"width=device-width\"><title>{}</title><style>{style}</style>{head}</head><body>{body}</body></html>\n",
         escape(title)
     )
 }
@@ -41,5 +49,6 @@ mod tests {
         assert!(page.contains("<title>&lt;a&gt;</title><style>p{}</style>"), "{page}");
         assert!(page.contains("<p title=\"&quot;&#39;&lt;script&gt;&amp;\">"), "{page}");
         assert!(!message("<b>").contains("<b>"));
+        assert_eq!(escape("a\u{202e}b\u{7}\n"), "a\\u202eb\\u0007\n");
     }
 }

@@ -18,6 +18,8 @@ pub(in crate::commands) struct Request {
     pub(in crate::commands) method: String,
     /// The path without its query.
     pub(in crate::commands) path: String,
+    /// What follows the path's question mark, still encoded; empty without one.
+    pub(in crate::commands) query: String,
     /// The host that the client asked for; empty if it named none.
     pub(in crate::commands) host: String,
 }
@@ -26,8 +28,16 @@ pub(in crate::commands) struct Request {
 #[derive(Debug)]
 pub(in crate::commands) struct Reply {
     status: u16,
+    kind: &'static str,
+    /// Address that the client is led to; without control characters.
+    location: Option<String>,
     body: String,
 }
+
+/// What a browser may do with a reply: run the viewer's own script from this address, ask this address again, show pictures that are in the
+/// page. No text of a trajectory can be a script: scripts in a page are forbidden, and no other reply has the type of one.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 impl Request {
     /// Reads a request; what is wrong with it comes back as the answer.
@@ -61,11 +71,8 @@ impl Request {
                 value.trim().clone_into(&mut host);
             }
         }
-        Ok(Self {
-            method: method.to_owned(),
-            path: target.split('?').next().unwrap_or_default().to_owned(),
-            host,
-        })
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Ok(Self { method: method.to_owned(), path: path.to_owned(), query: query.to_owned(), host })
     }
 }
 
@@ -104,7 +111,23 @@ impl Write for Timed<'_> {
 impl Reply {
     /// Returns a page.
     pub(in crate::commands) fn page(status: u16, body: String) -> Self {
-        Self { status, body }
+        Self { status, kind: "text/html", location: None, body }
+    }
+
+    /// Returns numbers as JSON.
+    pub(in crate::commands) fn json(body: String) -> Self {
+        Self { kind: "application/json", ..Self::page(200, body) }
+    }
+
+    /// Returns a script.
+    pub(in crate::commands) fn script(body: &str) -> Self {
+        Self { kind: "text/javascript", ..Self::page(200, body.to_owned()) }
+    }
+
+    /// Leads the client to another path of this server, which begins with one slash.
+    pub(in crate::commands) fn redirect(path: &str) -> Self {
+        let path: String = path.chars().filter(char::is_ascii_graphic).collect();
+        Self { location: Some(path), ..Self::page(303, String::new()) }
     }
 
     /// Writes the answer.
@@ -112,6 +135,7 @@ impl Reply {
         let mut stream = Timed { stream, end: Instant::now() + ANSWER_TIME };
         let reason = match self.status {
             200 => "OK",
+            303 => "See Other",
             403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
@@ -119,11 +143,13 @@ impl Reply {
             503 => "Service Unavailable",
             _ => "Bad Request",
         };
+        let location = self.location.as_ref().map(|path| format!("Location: {path}\r\n")).unwrap_or_default();
         let head = format!(
-            "HTTP/1.1 {} {reason}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
-             Cache-Control: no-store\r\nContent-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n\
-             Connection: close\r\n\r\n",
+            "HTTP/1.1 {} {reason}\r\nContent-Type: {}; charset=utf-8\r\nContent-Length: {}\r\n{location}\
+             Cache-Control: no-store\r\nContent-Security-Policy: {POLICY}\r\nX-Content-Type-Options: nosniff\r\n\
+             Referrer-Policy: no-referrer\r\nConnection: close\r\n\r\n",
             self.status,
+            self.kind,
             self.body.len()
         );
         stream.write_all(head.as_bytes())?;
@@ -141,6 +167,7 @@ mod tests {
         let text = "GET /step/3?x=y HTTP/1.1\r\nHOST: x\r\nAccept: */*\r\n\r\n";
         let request = Request::parse(text.as_bytes()).unwrap();
         assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/step/3"));
+        assert_eq!(request.query, "x=y");
         assert_eq!(request.host, "x");
     }
 

@@ -6,7 +6,7 @@
 //! | `html` | a document, and text made harmless in it |
 //! | `limit` | a limit of things that are done at once |
 
-pub(super) mod html;
+pub(crate) mod html;
 pub(super) mod http;
 mod limit;
 

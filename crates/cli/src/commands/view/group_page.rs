@@ -8,13 +8,14 @@ use turnwise_core::{AgentTurn, Part, StageRecord, Turn};
 use turnwise_credit::{fact_meaning, stage_rule};
 
 use super::beside::{difference, largest};
-use super::figure::figure;
 use super::messages;
+use super::pictures::Pictures;
 use super::step::{Shown, Step, TRUTH};
 use super::step_page::{self, DIFFERENCE, colour, columns, facts, outcome, stop};
-use super::tokens::TokenTexts;
+use super::tokens::{Color, TokenTexts};
 use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
+use crate::plot::figure::figure;
 
 /// Letters of an action in the line of its turn.
 const ACTION: usize = 110;
@@ -29,25 +30,31 @@ const SHARED: [(&str, &str, &str); 2] =
 /// The turns of a group that share something: by stage, fact and number.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
+/// What the pages of groups show of turns besides their credit.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Look<'a> {
+    pub(super) tokens: Option<&'a TokenTexts>,
+    pub(super) pictures: Option<&'a Pictures>,
+    pub(super) color: Color,
+    /// True if every turn is open.
+    pub(super) open: bool,
+}
+
 /// A group with all that the pages of its turns need.
 struct Page<'a> {
     group: usize,
     shown: &'a [Shown],
     sharing: Sharing,
-    tokens: Option<&'a TokenTexts>,
+    look: Look<'a>,
     /// Largest absolute number of each column.
     most: Vec<f64>,
-    /// True if every turn is open.
-    open: bool,
 }
 
 /// Returns the body of a group: its rows of cells, then its trajectories.
-///
-/// `open` shows everything of every turn at once.
-pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>, open: bool) -> String {
+pub(super) fn group(step: &Step, group: usize, look: Look<'_>) -> String {
     let shown = &step.groups[group];
     let mut body = step_page::group(step, group, "");
-    let page = Page { group, shown, sharing: sharing(shown), tokens, most: largest(shown), open };
+    let page = Page { group, shown, sharing: sharing(shown), look, most: largest(shown) };
     for (index, one) in shown.iter().enumerate() {
         let _ = write!(
             body,
@@ -98,9 +105,9 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let Page { group, shown, .. } = *page;
     let one = &shown[trajectory];
     let of = &one.trajectory.turns[turn];
-    let open = if page.open { " open" } else { "" };
+    let open = if page.look.open { " open" } else { "" };
     let mut body = format!(
-        "<details{open} class=\"turn\"><summary><span class=\"index\">{turn}</span>{}<span class=\"action\">{}</span>",
+        "<details{open} class=\"turn item\"><summary><span class=\"index\">{turn}</span>{}<span class=\"action\">{}</span>",
         bars(one, turn, &page.most),
         escape(&shortened(&of.action, ACTION))
     );
@@ -119,7 +126,7 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let _ = write!(
         body,
         "</summary><div class=\"body\" id=\"g{group}t{trajectory}u{turn}\"><div>{}</div><div>{}{}</div></div></details>",
-        seen_and_said(of, turn.checked_sub(1).map(|before| &one.trajectory.turns[before]), page.tokens),
+        seen_and_said(of, turn.checked_sub(1).map(|before| &one.trajectory.turns[before]), page.look),
         numbers(of),
         stages(page, trajectory, turn)
     );
@@ -176,13 +183,14 @@ fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
 }
 
 /// Returns observation, response and the actions that were offered; `before` is the previous turn.
-fn seen_and_said(turn: &Turn, before: Option<&Turn>, tokens: Option<&TokenTexts>) -> String {
+fn seen_and_said(turn: &Turn, before: Option<&Turn>, look: Look<'_>) -> String {
     let mut body = String::new();
     if let Some(agent) = &turn.agent {
         let _ = write!(body, "<p class=\"note\">{}</p>", escape(&request(agent)));
     }
     body.push_str(&messages::observed(turn, before));
-    for part in &turn.parts {
+    let picture = look.pictures.map_or_else(String::new, |pictures| pictures.of(turn));
+    for part in turn.parts.iter().filter(|_| picture.is_empty()) {
         if let Part::Image(image) = part {
             let _ = write!(
                 body,
@@ -192,11 +200,12 @@ fn seen_and_said(turn: &Turn, before: Option<&Turn>, tokens: Option<&TokenTexts>
             );
         }
     }
+    body.push_str(&picture);
     if let Some(key) = &turn.state_key {
         let _ = write!(body, "<p class=\"label\">state</p><pre>{}</pre>", escape(key));
     }
     body.push_str("<p class=\"label\">response</p>");
-    body.push_str(&response(turn, tokens));
+    body.push_str(&response(turn, look));
     body.push_str(&messages::calls(turn));
     if !turn.admissible.is_empty() {
         let _ = write!(
@@ -225,9 +234,9 @@ fn request(agent: &AgentTurn) -> String {
     text
 }
 
-/// Returns the response token by token, darker for less likely tokens; as text without tokens.
-fn response(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
-    let texts = match tokens {
+/// Returns the response token by token, darker for larger numbers of the chosen kind; as text without tokens.
+fn response(turn: &Turn, look: Look<'_>) -> String {
+    let texts = match look.tokens {
         Some(tokens) if turn.old_logprobs.len() == turn.response_ids.len() => {
             tokens.texts(&turn.response_ids)
         }
@@ -240,11 +249,15 @@ fn response(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     let mut body = String::from("<pre class=\"tokens\">");
     for (index, (text, &logprob)) in texts.iter().zip(&turn.old_logprobs).enumerate() {
         let mut title = format!("token {}, log-prob {logprob:.4}", turn.response_ids[index]);
-        if let Some(entropy) = turn.entropies.get(index) {
+        let entropy = turn.entropies.get(index).copied();
+        if let Some(entropy) = entropy {
             let _ = write!(title, ", entropy {entropy:.4}");
         }
-        // 3 nats, a probability of 5 %, are the darkest.
-        let strength = (-f64::from(logprob) / 3.0).clamp(0.0, 1.0);
+        let reward = turn.token_rewards.get(index).copied();
+        if let Some(reward) = reward {
+            let _ = write!(title, ", reward {}", figure(reward));
+        }
+        let strength = look.color.strength(logprob, entropy);
         let _ = write!(
             body,
             "<span style=\"--a:{strength:.3}\" title=\"{}\">{}</span>",

@@ -6,52 +6,60 @@
 //! | `step` | the trajectories of a step with their credit |
 //! | `beside` | another method's advantages and the true ones beside those of a step |
 //! | `explain` | explanations, as the run recorded them or computed again and held against what it recorded |
-//! | `tokens` | the text of single tokens |
-//! | `run_page` | a run: settings, curves, steps |
-//! | `step_page` | a step: groups, their trajectories as rows of coloured turns |
+//! | `tokens`, `pictures` | the text of single tokens and their colours; pictures of turns |
+//! | `site` | pages by their addresses |
+//! | `query` | what an address says besides its path: links keep it |
+//! | `list_page` | a folder of runs |
+//! | `run_page`, `settings` | a run: state, evaluations, curves, steps; settings that differ from the defaults |
+//! | `step_page`, `order` | a step: groups in an order, their trajectories as rows of coloured turns |
 //! | `group_page` | a group: every turn with what was seen, said and computed |
 //! | `messages` | what was seen and said as messages: roles, calls of tools, results by id |
-//! | `chart`, `figure` | curves as SVG, and numbers as text |
+//! | `search` | the turns of a run that have some words |
 
 mod beside;
-mod chart;
 mod explain;
-mod figure;
 mod group_page;
+mod list_page;
 mod messages;
+mod order;
+mod pictures;
+mod query;
 mod run_page;
+mod search;
+mod settings;
+mod site;
 mod source;
 mod step;
 mod step_page;
 mod tokens;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use self::source::{Method, Source, Stamp};
-use self::step::Step;
-use self::tokens::TokenTexts;
-use super::credit::{Reading, Switches, settings};
+use self::group_page::Look;
+use self::list_page::{Runs, is_run};
+use self::site::{Pages, Site};
+use self::source::{Method, Source};
+use super::credit::{Reading, Switches};
 use super::output::{check_ending, check_output_of, write_text};
 use super::pages;
-use super::pages::html::{document, message};
-use super::pages::http::{Reply, Request};
+use super::pages::html::document;
 use crate::ui;
 
 const STYLE: &str = include_str!("style.css");
 
 /// View trajectories in a browser: each turn, its advantage, and how it was computed.
 ///
-/// Serves pages on this machine until Ctrl-C, or writes a page of one step to a file (--output).
+/// Serves pages on this machine until Ctrl-C, or writes a page of one step to a file (--output). A
+/// folder of runs has a list of them, which follows those that are training.
 /// Explanations are those that the run recorded (train.explain). Without them, advantages are
 /// recomputed with the run's settings and compared with the recorded ones.
 #[derive(Args)]
 pub(crate) struct ViewArgs {
-    /// A run directory, a file of trajectories (JSON lines of a run, hand-written, of verl or
+    /// A run directory, a folder of runs, a file of trajectories (JSON lines of a run, hand-written, of verl or
     /// verifiers, OpenAI messages, ShareGPT, also .zst; ATIF; or Parquet of messages or TRL), or a
     /// folder of such files or of Harbor's trials.
     path: PathBuf,
@@ -84,21 +92,25 @@ pub(crate) struct ViewArgs {
     allow_remote: bool,
 }
 
-pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: ViewArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         check_output_of("--output", path, &args.path, "trajectories")?;
         check_ending("--output", path, "html")?;
     }
-    let method = match &args.preset {
-        Some(preset) => Some(Method::new(preset, args.switches.config(preset)?, args.switches.seed)?),
-        None => None,
-    };
-    let named = |preset: &str| Method::new(preset, settings::config(preset, false, &[])?, args.switches.seed);
-    let beside = args.beside.as_deref().map(named).transpose().context("--beside")?;
-    let mut source = Source::open(&args.path, &args.reading, method, beside)?;
-    if source.has_truth() {
-        source.fill_methods(named)?;
+    if args.output.is_none() && !is_run(&args.path) {
+        let runs = Runs::new(&args.path);
+        if !runs.names().is_empty() && !source::has_dumps(&args.path) {
+            if args.step.is_some() {
+                bail!("--step: {} is a folder of runs; name one of them", args.path.display());
+            }
+            // What is wrong with an option is an error now and not on every page.
+            args.methods()?;
+            let (address, remote) = (args.address.clone(), args.allow_remote);
+            let open = Box::new(move |path: &Path| args.open(path));
+            return serve(Site::folder(runs, open), &address, remote, "");
+        }
     }
+    let source = args.open(&args.path)?;
     if let Some(number) = args.step
         && !source.steps().contains(&number)
     {
@@ -108,9 +120,43 @@ pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
             steps_in_words(&source.steps())
         );
     }
-    match &args.output {
-        Some(path) => write(&source, args, path),
-        None => serve(source, args),
+    if let Some(path) = &args.output {
+        return write(&source, &args, path);
+    }
+    // A method that does not fit the trajectories is refused here and not by every page.
+    if source.method().is_some()
+        && let Some(first) = args.step.or_else(|| source.steps().last().copied())
+    {
+        source.step(first)?;
+    }
+    let first = args.step.map(|step| format!("step/{step}")).unwrap_or_default();
+    serve(Site::One(Box::new(Pages::new(source))), &args.address, args.allow_remote, &first)
+}
+
+impl ViewArgs {
+    /// Returns the method that is shown instead of the recorded one, and the one beside it.
+    fn methods(&self) -> anyhow::Result<[Option<Method>; 2]> {
+        let method = match &self.preset {
+            Some(preset) => Some(Method::new(preset, self.switches.config(preset)?, self.switches.seed)?),
+            None => None,
+        };
+        let beside = self.beside.as_deref().map(|preset| self.named(preset)).transpose();
+        Ok([method, beside.context("--beside")?])
+    }
+
+    fn named(&self, preset: &str) -> anyhow::Result<Method> {
+        let config = super::credit::settings::config(preset, false, &[])?;
+        Method::new(preset, config, self.switches.seed)
+    }
+
+    /// Opens a run, file or folder of files with the methods that were named.
+    fn open(&self, path: &Path) -> anyhow::Result<Source> {
+        let [method, beside] = self.methods()?;
+        let mut source = Source::open(path, &self.reading, method, beside)?;
+        if source.has_truth() {
+            source.fill_methods(|preset| self.named(preset))?;
+        }
+        Ok(source)
     }
 }
 
@@ -124,7 +170,7 @@ fn steps_in_words(steps: &[u64]) -> String {
 }
 
 /// Writes one page of a step.
-fn write(source: &Source, args: &ViewArgs, path: &std::path::Path) -> anyhow::Result<ExitCode> {
+fn write(source: &Source, args: &ViewArgs, path: &Path) -> anyhow::Result<ExitCode> {
     let last = source.steps().last().copied();
     let number =
         args.step.or(last).with_context(|| format!("{}: has no trajectories", args.path.display()))?;
@@ -134,11 +180,12 @@ fn write(source: &Source, args: &ViewArgs, path: &std::path::Path) -> anyhow::Re
         bail!("--group {wrong}: step {number} has groups 0 to {}", count.saturating_sub(1));
     }
     let chosen: Vec<usize> = if args.group.is_empty() { (0..count).collect() } else { args.group.clone() };
-    let tokens = source.tokens();
+    let (tokens, pictures) = (source.tokens(), source.pictures());
+    let look = Look { tokens: tokens.as_ref(), pictures: Some(&pictures), ..Look::default() };
     let mut body = step_page::head(source, &step);
     body.push_str(&step_page::metrics(source, number));
     for &group in &chosen {
-        body.push_str(&group_page::group(&step, group, tokens.as_ref(), false));
+        body.push_str(&group_page::group(&step, group, look));
     }
     body.push_str(&group_page::meanings(chosen.iter().flat_map(|&group| &step.groups[group])));
     let title = format!("{}, step {number}", source.title());
@@ -147,127 +194,14 @@ fn write(source: &Source, args: &ViewArgs, path: &std::path::Path) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(source: Source, args: &ViewArgs) -> anyhow::Result<ExitCode> {
-    let (listener, address) = pages::listen("--address", &args.address)?;
-    if !address.ip().is_loopback() && !args.allow_remote {
+fn serve(site: Site, at: &str, allow_remote: bool, first: &str) -> anyhow::Result<ExitCode> {
+    let (listener, address) = pages::listen("--address", at)?;
+    if !address.ip().is_loopback() && !allow_remote {
         bail!(
-            "--address {}: other machines could reach it and read the trajectories; allow that with --allow-remote, or use 127.0.0.1",
-            args.address
+            "--address {at}: other machines could reach it and read the trajectories; allow that with --allow-remote, or use 127.0.0.1"
         );
     }
-    // A method that does not fit the trajectories is refused here and not by every page.
-    if source.method().is_some()
-        && let Some(first) = args.step.or_else(|| source.steps().last().copied())
-    {
-        source.step(first)?;
-    }
-    let first = args.step.map(|step| format!("step/{step}")).unwrap_or_default();
-    ui::print(&format!("{} at http://{address}/{first} (Ctrl-C ends it).", source.title()));
-    let pages = Pages { source, last: Mutex::default(), tokens: OnceLock::new() };
-    pages::serve(&listener, move |request| pages.reply(request));
+    ui::print(&format!("{} at http://{address}/{first} (Ctrl-C ends it).", site.title()));
+    pages::serve(&listener, move |request| site.reply(request));
     Ok(ExitCode::SUCCESS)
-}
-
-/// The pages of a source, with the step that was asked for last.
-struct Pages {
-    source: Source,
-    last: Mutex<Option<LastStep>>,
-    tokens: OnceLock<TokenTexts>,
-}
-
-/// A step as its file was.
-struct LastStep {
-    number: u64,
-    stamp: Option<Stamp>,
-    step: Arc<Step>,
-}
-
-impl Pages {
-    fn reply(&self, request: &Request) -> Reply {
-        if request.method != "GET" {
-            return Reply::page(405, message("These pages are to be read."));
-        }
-        let path: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
-        let page = match path.as_slice() {
-            [] => self.first(),
-            ["step", step] => step.parse().map_or(Ok(None), |step| self.step_page(step)),
-            ["step", step, "group", group] => match (step.parse(), group.parse()) {
-                (Ok(step), Ok(group)) => self.group_page(step, group, false),
-                _ => Ok(None),
-            },
-            ["step", step, "group", group, "open"] => match (step.parse(), group.parse()) {
-                (Ok(step), Ok(group)) => self.group_page(step, group, true),
-                _ => Ok(None),
-            },
-            _ => Ok(None),
-        };
-        match page {
-            Ok(Some(page)) => Reply::page(200, page),
-            Ok(None) => Reply::page(404, message("There is no such page.")),
-            Err(error) => Reply::page(500, message(&format!("{error:#}"))),
-        }
-    }
-
-    /// Returns the run's page; a file of one step has that step for it.
-    fn first(&self) -> anyhow::Result<Option<String>> {
-        if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
-            return self.step_page(*only);
-        }
-        let body = run_page::page(&self.source)?;
-        Ok(Some(document(&self.source.title(), STYLE, &body)))
-    }
-
-    fn step_page(&self, number: u64) -> anyhow::Result<Option<String>> {
-        let Some(step) = self.step(number)? else { return Ok(None) };
-        let mut body = step_page::links(&self.source, number, None);
-        body.push_str(&step_page::head(&self.source, &step));
-        body.push_str(&step_page::metrics(&self.source, number));
-        for group in 0..step.groups.len() {
-            body.push_str(&step_page::group(&step, group, &format!("/step/{number}/group/{group}")));
-        }
-        Ok(Some(document(&format!("{}, step {number}", self.source.title()), STYLE, &body)))
-    }
-
-    /// `open` shows everything of every turn at once.
-    fn group_page(&self, number: u64, group: usize, open: bool) -> anyhow::Result<Option<String>> {
-        let Some(step) = self.step(number)? else { return Ok(None) };
-        if group >= step.groups.len() {
-            return Ok(None);
-        }
-        let mut body = step_page::links(&self.source, number, Some((group, step.groups.len())));
-        body.push_str(&step_page::about(&self.source, &step));
-        let (to, text) = if open { ("", "close all turns") } else { ("/open", "open all turns") };
-        body.push_str(&format!("<p><a href=\"/step/{number}/group/{group}{to}\">{text}</a></p>"));
-        body.push_str(&group_page::group(&step, group, self.tokens(), open));
-        body.push_str(&group_page::meanings(step.groups[group].iter()));
-        let title = format!("{}, step {number}, group {group}", self.source.title());
-        Ok(Some(document(&title, STYLE, &body)))
-    }
-
-    /// Returns the texts of tokens; a run that has no checkpoint yet is retried.
-    fn tokens(&self) -> Option<&TokenTexts> {
-        if self.tokens.get().is_none() {
-            self.tokens.set(self.source.tokens()?).ok();
-        }
-        self.tokens.get()
-    }
-
-    /// Returns the trajectories of a step; `None` if the source has no such step. A run that is resumed
-    /// from an earlier step writes a step again, so that a step is kept only as long as its file is the
-    /// same.
-    fn step(&self, number: u64) -> anyhow::Result<Option<Arc<Step>>> {
-        if !self.source.steps().contains(&number) {
-            return Ok(None);
-        }
-        let stamp = self.source.stamp(number);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = &*last
-            && (last.number, last.stamp) == (number, stamp)
-        {
-            return Ok(Some(Arc::clone(&last.step)));
-        }
-        let step = Arc::new(self.source.step(number)?);
-        *last = Some(LastStep { number, stamp, step: Arc::clone(&step) });
-        Ok(Some(step))
-    }
 }

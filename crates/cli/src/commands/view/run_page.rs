@@ -1,5 +1,6 @@
-//! The first page: a run's settings, curves and steps; a file's steps.
+//! The first page of a run: state, warnings, evaluations, charts, settings, steps. That of files: their steps.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use turnwise_eval::Evaluation;
@@ -7,11 +8,12 @@ use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics, seconds};
 use turnwise_train::{Phase, Position, RunDirectory};
 
-use super::chart::chart;
-use super::explain;
-use super::figure::figure;
+use super::query::Place;
 use super::source::Source;
+use super::{explain, search, settings};
 use crate::commands::pages::html::escape;
+use crate::plot::chart::{Point, chart, rate};
+use crate::plot::figure::figure;
 
 /// Metrics with a curve: learning, credit, health of updates, and time of a step.
 const CURVES: [&str; 12] = [
@@ -35,24 +37,34 @@ const COLUMNS: [(&str, &str); 5] = [
     ("turns", "rollout/turns/mean"),
     ("entropy", "rollout/entropy"),
     ("std of advantages", "credit/advantage/std"),
-    ("share of groups without advantage", "credit/zero_frac"),
+    ("groups without advantage", "credit/zero_frac"),
 ];
+
+/// Numbers of steps that charts can be smoothed over; 1 is none.
+const SMOOTH: [usize; 4] = [1, 5, 20, 100];
+
+/// Smoothing unless the address says otherwise, once a run has so many steps.
+const SMOOTHED_FROM: usize = 40;
+
+/// Steps in a table.
+const ROWS: usize = 100;
 
 /// Returns the body of the page.
 ///
 /// # Errors
 /// Fails on a file of the run that cannot be read.
-pub(super) fn page(source: &Source) -> anyhow::Result<String> {
+pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> {
     match source {
-        Source::Run { directory, .. } => run(source, directory),
+        Source::Run { directory, .. } => run(source, directory, place),
         Source::Files(_) => {
-            let mut body = heading(source);
+            let mut body = heading(source) + &search::form(place, "/search", "search all steps");
             for note in source.notes() {
                 let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
             }
             body.push_str("<ul>");
             for step in source.steps() {
-                let _ = write!(body, "<li><a href=\"/step/{step}\">step {step}</a></li>");
+                let link = place.link(&format!("/step/{step}"), &[]);
+                let _ = write!(body, "<li class=\"item\"><a href=\"{link}\">step {step}</a></li>");
             }
             Ok(body + "</ul>")
         }
@@ -63,13 +75,13 @@ fn heading(source: &Source) -> String {
     format!("<h1>{}</h1>", escape(&source.title()))
 }
 
-fn run(source: &Source, directory: &RunDirectory) -> anyhow::Result<String> {
+fn run(source: &Source, directory: &RunDirectory, place: Place<'_>) -> anyhow::Result<String> {
     let mut body = heading(source);
     let lines = read_metrics(&directory.path("metrics.jsonl"))?;
     if let Ok(status) = directory.read_json::<Status>("status.json") {
         let _ = write!(body, "<p class=\"status\">{}</p>", escape(&state(&status, lines.last())));
         for warning in &status.warnings {
-            let _ = write!(body, "<p class=\"note\">Warning: {}</p>", escape(warning));
+            let _ = write!(body, "<p class=\"warning\">Warning: {}</p>", escape(warning));
         }
     }
     let config = std::fs::read_to_string(directory.path("config.toml")).unwrap_or_default();
@@ -83,39 +95,72 @@ fn run(source: &Source, directory: &RunDirectory) -> anyhow::Result<String> {
             );
         }
     }
-    let _ = write!(body, "<details><summary>config.toml</summary><pre>{}</pre></details>", escape(&config));
+    let steps = source.steps();
+    if let Some(last) = steps.last() {
+        let first = place.link(&format!("/step/{last}/first"), &[]);
+        let _ = write!(
+            body,
+            "<p><a class=\"begin\" href=\"{first}\">Look at the most instructive group of step {last}</a></p>"
+        );
+    }
+    body.push_str(&search::form(place, "/search", "search all steps"));
+    let evaluations = evaluations(directory);
+    body.push_str(&by_kind(&evaluations));
+    let learning: Vec<&MetricsLine> = lines.iter().filter(|line| line.phase == Phase::Rl).collect();
+    let default = if learning.len() >= SMOOTHED_FROM { 5 } else { 1 };
+    let window = place.query.number("smooth", default).clamp(1, 10_000);
+    body.push_str(&smoothing(place, window));
     body.push_str("<div class=\"charts\">");
-    for (split, points) in evaluations(directory) {
-        body.push_str(&chart(&format!("success on {split}"), &points, true));
+    for (split, found) in &evaluations {
+        let points: Vec<Point> = found
+            .iter()
+            .map(|(step, result)| Point {
+                step: *step,
+                value: result.success.rate,
+                interval: Some((result.success.low, result.success.high)),
+            })
+            .collect();
+        body.push_str(&chart(&format!("success on {split}"), &points, true, 1));
     }
     for (tag, dots) in [("loss/sft", false), ("loss/sft_held_out", true)] {
         let warm_start = lines.iter().filter(|line| line.phase == Phase::Sft);
-        let losses: Vec<(u64, f64)> =
-            warm_start.filter_map(|line| Some((line.step, line.metrics.get(tag)?))).collect();
-        body.push_str(&chart(&format!("warm start: {tag}"), &losses, dots));
+        let losses: Vec<Point> =
+            warm_start.filter_map(|line| Some(Point::new(line.step, line.metrics.get(tag)?))).collect();
+        body.push_str(&chart(&format!("warm start: {tag}"), &losses, dots, if dots { 1 } else { window }));
     }
-    let learning: Vec<&MetricsLine> = lines.iter().filter(|line| line.phase == Phase::Rl).collect();
     for tag in CURVES {
-        let points: Vec<(u64, f64)> =
-            learning.iter().filter_map(|line| Some((line.step, line.metrics.get(tag)?))).collect();
-        body.push_str(&chart(tag, &points, false));
+        let points: Vec<Point> =
+            learning.iter().filter_map(|line| Some(Point::new(line.step, line.metrics.get(tag)?))).collect();
+        body.push_str(&chart(tag, &points, false, window));
     }
     body.push_str("</div>");
-    body.push_str(&steps(&source.steps(), &learning));
+    body.push_str(&settings::page(&config));
+    body.push_str(&table(&steps, &learning, place));
     Ok(body)
 }
 
+/// Returns the choice of the smoothing.
+fn smoothing(place: Place<'_>, window: usize) -> String {
+    let mut body = String::from("<p class=\"choice\">each point of a curve is the mean of ");
+    for steps in SMOOTH {
+        if steps == window {
+            let _ = write!(body, "<b>{steps}</b> ");
+        } else {
+            let link = place.link("/", &[("smooth", &steps.to_string())]);
+            let _ = write!(body, "<a href=\"{link}\">{steps}</a> ");
+        }
+    }
+    body + "steps</p>"
+}
+
 /// Returns the state of a run: `status.json` moves with checkpoints, metrics with every step.
-fn state(status: &Status, last: Option<&MetricsLine>) -> String {
+pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     let checkpoint = status.position.label();
     let mut text = match (status.state, last) {
         (RunStatus::Running, Some(line)) => {
             let step = Position { phase: line.phase, step: line.step }.label();
-            let ago = (seconds() - line.time).max(0.0);
-            format!(
-                "running, or killed: {step} was done {} s ago, the last checkpoint is {checkpoint}",
-                figure(ago.round())
-            )
+            let ago = ago(seconds() - line.time);
+            format!("running, or killed: {step} was done {ago}, the last checkpoint is {checkpoint}")
         }
         (state, _) => format!("{state:?} at {checkpoint}").to_lowercase(),
     };
@@ -125,13 +170,25 @@ fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     text
 }
 
-/// Success on every split after the steps that have an evaluation.
-fn evaluations(directory: &RunDirectory) -> Vec<(String, Vec<(u64, f64)>)> {
-    let mut splits: Vec<(String, Vec<(u64, f64)>)> = Vec::new();
+/// Returns a time that has passed, in words.
+pub(super) fn ago(seconds: f64) -> String {
+    let (count, unit) = match seconds.max(0.0) {
+        time if time < 120.0 => (time, "s"),
+        time if time < 7200.0 => (time / 60.0, "min"),
+        time if time < 172_800.0 => (time / 3600.0, "h"),
+        time => (time / 86_400.0, "days"),
+    };
+    format!("{count:.0} {unit} ago")
+}
+
+/// Evaluations of a split, by step.
+pub(super) type OfSplit = Vec<(u64, Evaluation)>;
+
+/// Returns the evaluations of a run by split, those of a split by step. Files that cannot be read are left out.
+pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit> {
+    let mut splits: BTreeMap<String, OfSplit> = BTreeMap::new();
     let entries = std::fs::read_dir(directory.path("eval")).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    for name in names {
+    for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
         let step = name.strip_prefix("step-").and_then(|name| name.strip_suffix(".json")?.parse().ok());
         let (Some(step), Ok(results)) =
             (step, directory.read_json::<Vec<Evaluation>>(&format!("eval/{name}")))
@@ -139,42 +196,103 @@ fn evaluations(directory: &RunDirectory) -> Vec<(String, Vec<(u64, f64)>)> {
             continue;
         };
         for result in results {
-            match splits.iter_mut().find(|(split, _)| *split == result.split) {
-                Some((_, points)) => points.push((step, result.success.rate)),
-                None => splits.push((result.split, vec![(step, result.success.rate)])),
-            }
+            splits.entry(result.split.clone()).or_default().push((step, result));
         }
+    }
+    for results in splits.values_mut() {
+        results.sort_by_key(|(step, _)| *step);
     }
     splits
 }
 
-/// Returns a row a step; those without trajectories (`train.save_trajectories = false`) have no link.
-fn steps(with_trajectories: &[u64], lines: &[&MetricsLine]) -> String {
+/// Returns the last evaluation of each split by kind of task, with intervals and the change since the first one.
+fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
+    let mut body = String::new();
+    for (split, results) in evaluations {
+        let (Some((first_step, first)), Some((step, last))) = (results.first(), results.last()) else {
+            continue;
+        };
+        let _ = write!(
+            body,
+            "<details open><summary>evaluation on {} after step {step}, with 95 % intervals</summary>\
+             <div class=\"scroll\"><table class=\"kinds\"><tr><th>kind</th><th>success</th><th></th><th>tasks</th><th>turns</th>{}</tr>",
+            escape(split),
+            if step == first_step { String::new() } else { format!("<th>since step {first_step}</th>") }
+        );
+        let mut row = |kind: &str, now: &turnwise_eval::Rate, turns: f64, before: Option<f64>| {
+            let change = match before {
+                _ if step == first_step => String::new(),
+                Some(before) => format!("<td>{:+.1} points</td>", 100.0 * (now.rate - before)),
+                None => "<td>-</td>".into(),
+            };
+            let _ = write!(
+                body,
+                "<tr><td>{}</td><td>{:.1} %</td><td>{}</td><td>{}</td><td>{}</td>{change}</tr>",
+                escape(kind),
+                100.0 * now.rate,
+                rate(now.rate, (now.low, now.high)),
+                now.trials,
+                figure(turns)
+            );
+        };
+        row("all", &last.success, last.mean_turns, Some(first.success.rate));
+        if last.kinds.len() > 1 {
+            for (kind, result) in &last.kinds {
+                let before = first.kinds.get(kind).map(|result| result.success.rate);
+                row(kind, &result.success, result.mean_turns, before);
+            }
+        }
+        body.push_str("</table></div></details>");
+    }
+    body
+}
+
+/// Returns a row a step, newest first, in pages; those without trajectories (`train.save_trajectories = false`) have no link.
+fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) -> String {
     if lines.is_empty() && with_trajectories.is_empty() {
         return "<p class=\"note\">No step of reinforcement learning is done yet.</p>".into();
     }
-    let mut table = String::from("<table class=\"steps\"><tr><th>step</th>");
+    let mut rows: BTreeMap<u64, Option<&MetricsLine>> =
+        with_trajectories.iter().map(|&step| (step, None)).collect();
+    rows.extend(lines.iter().map(|&line| (line.step, Some(line))));
+    let pages = rows.len().div_ceil(ROWS);
+    let page = place.query.number("page", 1).clamp(1, pages);
+    let mut body = String::from("<div class=\"scroll\"><table class=\"steps\"><tr><th>step</th>");
     for (name, _) in COLUMNS {
-        let _ = write!(table, "<th>{name}</th>");
+        let _ = write!(body, "<th>{name}</th>");
     }
-    table.push_str("</tr>");
-    let known = |step: &u64| lines.iter().any(|line| line.step == *step);
-    let unknown = with_trajectories.iter().filter(|step| !known(step)).map(|&step| (step, None));
-    let mut rows: Vec<(u64, Option<&MetricsLine>)> =
-        lines.iter().map(|line| (line.step, Some(*line))).chain(unknown).collect();
-    rows.sort_by_key(|(step, _)| *step);
-    for (step, line) in rows {
-        let name = if with_trajectories.contains(&step) {
-            format!("<a href=\"/step/{step}\">{step}</a>")
+    body.push_str("</tr>");
+    for (step, line) in rows.into_iter().rev().skip((page - 1) * ROWS).take(ROWS) {
+        let name = if with_trajectories.binary_search(&step).is_ok() {
+            format!("<a href=\"{}\">{step}</a>", place.link(&format!("/step/{step}"), &[("page", "")]))
         } else {
             step.to_string()
         };
-        let _ = write!(table, "<tr><td>{name}</td>");
+        let _ = write!(body, "<tr class=\"item\"><td>{name}</td>");
         for (_, tag) in COLUMNS {
             let value = line.and_then(|line| line.metrics.get(tag)).map_or_else(|| "-".into(), figure);
-            let _ = write!(table, "<td>{value}</td>");
+            let _ = write!(body, "<td>{value}</td>");
         }
-        table.push_str("</tr>");
+        body.push_str("</tr>");
     }
-    table + "</table>"
+    body + "</table></div>" + &pager(place, "/", page, pages)
+}
+
+/// Returns links to the pages before and after one; nothing if there is one.
+pub(super) fn pager(place: Place<'_>, path: &str, page: usize, pages: usize) -> String {
+    if pages < 2 {
+        return String::new();
+    }
+    let link = |page: usize, rel: &str, text: &str| {
+        format!("<a rel=\"{rel}\" href=\"{}\">{text}</a>", place.link(path, &[("page", &page.to_string())]))
+    };
+    let mut body = String::from("<nav class=\"pager\">");
+    if page > 1 {
+        body.push_str(&link(page - 1, "prev", "previous"));
+    }
+    let _ = write!(body, "<b>page {page} of {pages}</b>");
+    if page < pages {
+        body.push_str(&link(page + 1, "next", "next"));
+    }
+    body + "</nav>"
 }

@@ -1,5 +1,6 @@
 //! The run, file or folder behind the pages: its steps, and the trajectories of one.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -16,6 +17,7 @@ use turnwise_trajectory_io::{Dump, DumpBatch, Origin, ReadOptions, read};
 
 use super::beside::{self, Truth};
 use super::explain;
+use super::pictures::Pictures;
 use super::step::Step;
 use super::tokens::TokenTexts;
 use crate::commands::credit::{self, Reading};
@@ -201,6 +203,32 @@ impl Source {
         }
     }
 
+    /// Returns the file of a run's step; `None` for files that were read whole.
+    pub(super) fn file(&self, number: u64) -> Option<PathBuf> {
+        let Self::Run { directory, .. } = self else { return None };
+        Some(trajectories_of(directory, number))
+    }
+
+    /// Returns the trajectories of a step without their credit.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be read.
+    pub(super) fn batch(&self, number: u64) -> anyhow::Result<Cow<'_, Batch>> {
+        match self {
+            Self::Run { directory, .. } => {
+                Ok(Cow::Owned(grouped(read_trajectories(&trajectories_of(directory, number))?)))
+            }
+            Self::Files(files) => Ok(Cow::Borrowed(&files.step(number)?.batch)),
+        }
+    }
+
+    /// Returns how turns get pictures.
+    pub(super) fn pictures(&self) -> Pictures {
+        let Self::Run { directory, .. } = self else { return Pictures::default() };
+        let config = std::fs::read_to_string(directory.path("config.toml")).unwrap_or_default();
+        Pictures::of_config(&config)
+    }
+
     /// Returns the length and time of the file that a run's step is in; files that were read whole stay
     /// as they were read.
     pub(super) fn stamp(&self, number: u64) -> Option<Stamp> {
@@ -337,6 +365,21 @@ impl Files {
     }
 }
 
+/// Returns true for a file that may have trajectories, by its name.
+fn is_dump(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let plain = name.strip_suffix(".zst").unwrap_or(name);
+    let ending = Path::new(plain).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    path.is_file() && matches!(ending, "jsonl" | "parquet")
+}
+
+/// Returns true for a folder with files of trajectories, or of trials.
+pub(super) fn has_dumps(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    turnwise_trajectory_io::is_harbor_job(folder)
+        || entries.map(|entry| entry.path()).any(|path| is_dump(&path))
+}
+
 /// Returns the files of trajectories in a folder that is not a run, such as verl's `rollout_data_dir`.
 ///
 /// # Errors
@@ -345,13 +388,7 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    let is_dump = |path: &&PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let plain = name.strip_suffix(".zst").unwrap_or(name);
-        let ending = Path::new(plain).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        path.is_file() && matches!(ending, "jsonl" | "parquet")
-    };
-    let dumps: Vec<PathBuf> = paths.iter().filter(is_dump).cloned().collect();
+    let dumps: Vec<PathBuf> = paths.iter().filter(|path| is_dump(path)).cloned().collect();
     if !dumps.is_empty() {
         return Ok(dumps);
     }
@@ -359,7 +396,11 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let runs: Vec<String> = runs.map(|path| path.display().to_string()).collect();
     match runs.as_slice() {
         [] => bail!("{}: is neither a run directory nor a folder of trajectories", folder.display()),
-        runs => bail!("{}: holds runs; name one of them: {}", folder.display(), runs.join(", ")),
+        runs => bail!(
+            "{}: holds runs; serve their list without other options, or name one of them: {}",
+            folder.display(),
+            runs.join(", ")
+        ),
     }
 }
 

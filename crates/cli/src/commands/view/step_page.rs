@@ -6,47 +6,131 @@ use turnwise_core::StopReason;
 
 use super::beside::{self, difference};
 use super::explain::Explained;
-use super::figure::figure;
+use super::order::{Facts, SHOWS, SORTS, order};
+use super::query::Place;
+use super::run_page::pager;
 use super::source::Source;
 use super::step::{Shown, Step, TRUTH};
 use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
+use crate::plot::figure::figure;
 
 /// Letters of an action in a title, and of a group's name.
 const ACTION: usize = 120;
 const NAME: usize = 60;
 
+/// Groups on a page.
+const GROUPS: usize = 40;
+
+/// Where a page of a group is in the order of its address: the groups before and after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Neighbours {
+    pub(super) group: usize,
+    before: Option<usize>,
+    after: Option<usize>,
+}
+
+impl Neighbours {
+    /// Returns the neighbours of a group in an order; the groups with the next indices if it is not in it.
+    pub(super) fn of(group: usize, order: &[usize], count: usize) -> Self {
+        match order.iter().position(|&known| known == group) {
+            Some(at) => Self {
+                group,
+                before: at.checked_sub(1).map(|before| order[before]),
+                after: order.get(at + 1).copied(),
+            },
+            None => Self {
+                group,
+                before: group.checked_sub(1),
+                after: Some(group + 1).filter(|&next| next < count),
+            },
+        }
+    }
+}
+
 /// Returns the links above a page: the run, the step, and its neighbours.
-pub(super) fn links(source: &Source, step: u64, group: Option<(usize, usize)>) -> String {
-    let mut links = format!("<nav><a href=\"/\">{}</a>", escape(&source.title()));
-    let link = |to: String, text: String| format!("<a href=\"{to}\">{text}</a>");
+pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<Neighbours>) -> String {
+    let up = if group.is_none() { " rel=\"up\"" } else { "" };
+    // Words that a page of a step is filtered by are no search of the whole run.
+    let run = place.link("/", &[("q", ""), ("show", ""), ("page", "")]);
+    let mut links = format!("<nav>{}<a{up} href=\"{run}\">{}</a>", all_runs(place), escape(&source.title()));
+    let mut link = |rel: &str, path: String, text: String| {
+        let to = place.link(&path, &[("page", "")]);
+        let _ = write!(links, "<a rel=\"{rel}\" href=\"{to}\">{text}</a>");
+    };
     match group {
         None => {
             let steps = source.steps();
             let at = steps.iter().position(|&known| known == step).unwrap_or(0);
             if let Some(before) = at.checked_sub(1).and_then(|before| steps.get(before)) {
-                links.push_str(&link(format!("/step/{before}"), format!("step {before}")));
+                link("prev", format!("/step/{before}"), format!("step {before}"));
             }
-            let _ = write!(links, "<b>step {step}</b>");
-            if let Some(after) = steps.get(at + 1) {
-                links.push_str(&link(format!("/step/{after}"), format!("step {after}")));
+            let after = steps.get(at + 1).copied();
+            link("self", format!("/step/{step}"), format!("<b>step {step}</b>"));
+            if let Some(after) = after {
+                link("next", format!("/step/{after}"), format!("step {after}"));
             }
         }
-        Some((group, count)) => {
-            links.push_str(&link(format!("/step/{step}"), format!("step {step}")));
-            if let Some(before) = group.checked_sub(1) {
-                links.push_str(&link(format!("/step/{step}/group/{before}"), format!("group {before}")));
+        Some(Neighbours { group, before, after }) => {
+            link("up", format!("/step/{step}"), format!("step {step}"));
+            if let Some(before) = before {
+                link("prev", format!("/step/{step}/group/{before}"), format!("group {before}"));
             }
-            let _ = write!(links, "<b>group {group}</b>");
-            if group + 1 < count {
-                links.push_str(&link(
-                    format!("/step/{step}/group/{}", group + 1),
-                    format!("group {}", group + 1),
-                ));
+            link("self", format!("/step/{step}/group/{group}"), format!("<b>group {group}</b>"));
+            if let Some(after) = after {
+                link("next", format!("/step/{step}/group/{after}"), format!("group {after}"));
             }
         }
     }
     links + "</nav>"
+}
+
+/// Returns the link to the list of runs, if the run is one of a folder.
+pub(super) fn all_runs(place: Place<'_>) -> &'static str {
+    if place.base.is_empty() { "" } else { "<a href=\"/\">all runs</a>" }
+}
+
+/// Returns the choice of groups and their order, as a form that works without scripts.
+fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
+    let select = |name: &str, label: &str, options: &[(&str, &str)]| {
+        let mut body = format!("<label>{label} <select name=\"{name}\">");
+        for (value, words) in options {
+            let chosen = if place.query.get(name) == *value { " selected" } else { "" };
+            let _ = write!(body, "<option value=\"{value}\"{chosen}>{words}</option>");
+        }
+        body + "</select></label> "
+    };
+    let compares = step.groups.iter().flatten().next().is_some_and(Shown::compares_methods);
+    let sorts: Vec<(&str, &str)> =
+        SORTS.into_iter().filter(|(name, _)| compares || *name != "change").collect();
+    format!(
+        "<form class=\"choice\" action=\"{}/step/{number}\" method=\"get\">{}{}{}\
+         <label>with <input type=\"search\" name=\"q\" value=\"{}\" placeholder=\"words\"></label> <button>show</button></form>",
+        escape(place.base),
+        place.query.hidden(&["show", "sort", "q", "page", "before"]),
+        select("show", "groups", &SHOWS),
+        select("sort", "order", &sorts),
+        escape(place.query.get("q"))
+    )
+}
+
+/// Returns the groups of a step that its address asks for, in its order and in pages.
+pub(super) fn groups(step: &Step, facts: &[Facts], place: Place<'_>) -> String {
+    let number = step.number;
+    let order = order(step, facts, place.query);
+    let mut body = choice(step, place, number);
+    if order.len() < step.groups.len() {
+        let _ = write!(body, "<p class=\"status\">{} of {} groups</p>", order.len(), step.groups.len());
+    }
+    let pages = order.len().div_ceil(GROUPS);
+    let page = place.query.number("page", 1).clamp(1, pages.max(1));
+    for &group in order.iter().skip((page - 1) * GROUPS).take(GROUPS) {
+        let link = place.link(&format!("/step/{number}/group/{group}"), &[("page", "")]);
+        body.push_str(&self::group(step, group, &link));
+    }
+    let path = format!("/step/{number}");
+    // Keys lead from step to step here, so that pages have no names for them.
+    body + &pager(place, &path, page, pages).replace("rel=\"next\"", "").replace("rel=\"prev\"", "")
 }
 
 /// Returns the top of a step's page.
@@ -142,11 +226,13 @@ pub(super) fn metrics(source: &Source, step: u64) -> String {
             figure(left_out)
         );
     }
-    body.push_str("<details><summary>metrics of the step</summary><table class=\"steps\">");
+    body.push_str(
+        "<details><summary>metrics of the step</summary><div class=\"scroll\"><table class=\"steps\">",
+    );
     for (tag, value) in &line.metrics.0 {
         let _ = write!(body, "<tr><td class=\"tag\">{}</td><td>{}</td></tr>", escape(tag), figure(*value));
     }
-    body + "</table></details>"
+    body + "</table></div></details>"
 }
 
 /// Returns the origin of explanations, as HTML.
@@ -179,7 +265,7 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     let solved = shown.iter().filter(|shown| shown.success == Some(true)).count();
     let mean =
         shown.iter().map(|shown| shown.trajectory.outcome_return()).sum::<f64>() / shown.len().max(1) as f64;
-    let mut body = format!("<section class=\"group\" id=\"g{group}\"><h2>");
+    let mut body = format!("<section class=\"group item\" id=\"g{group}\"><h2>");
     match page {
         "" => {
             let _ = write!(body, "group {group}");
@@ -312,4 +398,19 @@ fn cell(shown: &Shown, turn: usize, (value, most): (Option<f64>, f64), to: &str)
         "<a class=\"cell {class}{invalid}{decisive}\" style=\"--a:{strength:.3}\" href=\"{to}\" title=\"{}\">{mark}</a>",
         escape(&title)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_those_of_the_order() {
+        let of = |group: usize| {
+            let found = Neighbours::of(group, &[5, 2, 7], 8);
+            (found.before, found.after)
+        };
+        assert_eq!((of(5), of(2), of(7)), ((None, Some(2)), (Some(5), Some(7)), (Some(2), None)));
+        assert_eq!((of(0), of(6)), ((None, Some(1)), (Some(5), Some(7))));
+    }
 }

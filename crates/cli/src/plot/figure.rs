@@ -1,8 +1,8 @@
-//! Numbers on a page: four significant digits, short.
+//! Numbers as text: four significant digits, short.
 
 /// Formats a number with four significant digits, with an exponent if it is below 0.0001 or at
 /// least a million.
-pub(super) fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }

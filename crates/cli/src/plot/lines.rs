@@ -1,25 +1,26 @@
-//! Learning curves as SVG: one panel a split, and one of the training rollouts.
+//! Curves with bands over steps: panels beside each other with one legend.
 
 use std::fmt::Write as _;
 
-use turnwise_eval::compare::Comparison;
 use turnwise_eval::compare::curves::{Curve, Point};
 
+use super::{COLOURS, LETTER, Piece, colour, ticks};
 use crate::commands::pages::html::escape;
-use crate::commands::svg::{COLOURS, begin, colour, ticks};
 
 /// Width and height of a panel's axes, and the room around them.
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 44.0;
-const TOP: f64 = 48.0;
+const TOP: f64 = 40.0;
 const BOTTOM: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 
-/// Height of an entry of the legend, the room beside its name, and that of a letter.
+/// Height of an entry of the legend, and the room beside its name.
 const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
-const LETTER: f64 = 7.0;
+
+/// The axis of success begins at 0 unless all curves are above this share of the highest: it is then cut, and marked.
+const CUT: f64 = 0.6;
 
 /// Dashes of the lines, a kind for each round of the colours.
 const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
@@ -30,38 +31,23 @@ fn stroke(index: usize) -> String {
     format!("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"", colour(index))
 }
 
-/// Returns all curves of a comparison.
-pub(super) fn curves(comparison: &Comparison) -> String {
-    let mut panels: Vec<(String, &[Curve])> = comparison
-        .splits
-        .iter()
-        .map(|split| (format!("evaluation on {}", split.split), split.curves.as_slice()))
-        .collect();
-    if !comparison.training.is_empty() {
-        let title = format!("training rollouts, mean of {} steps", comparison.smooth);
-        panels.push((title, comparison.training.as_slice()));
-    }
-    let names: Vec<&str> = comparison
-        .splits
-        .first()
-        .map(|split| split.methods.iter().map(|method| method.method.as_str()).collect())
-        .unwrap_or_default();
+/// Returns curves of success in panels, each a title and its curves; `names` are the methods of the legend, in the order of their colours.
+pub(crate) fn lines(panels: &[(String, &[Curve])], names: &[&str]) -> Piece {
     let step = LEFT + WIDTH + RIGHT;
     let width = step * panels.len().max(1) as f64;
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let entry = BESIDE + LETTER * longest as f64;
     let columns = ((width - LEFT) / entry).floor().max(1.0) as usize;
     let legend = ENTRY * names.len().div_ceil(columns) as f64;
-    let height = TOP + HEIGHT + BOTTOM + legend;
-    let mut svg = begin(width, height);
+    let mut body = String::new();
     for (index, (title, curves)) in panels.iter().enumerate() {
-        panel(&mut svg, step * index as f64, title, curves, &names);
+        panel(&mut body, step * index as f64, title, curves, names);
     }
     for (index, name) in names.iter().enumerate() {
         let x = LEFT + entry * (index % columns) as f64;
         let y = TOP + HEIGHT + BOTTOM + ENTRY * (index / columns) as f64;
         let _ = writeln!(
-            svg,
+            body,
             "<line x1=\"{x}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\" {}/><text x=\"{}\" y=\"{}\">{}</text>",
             x + 24.0,
             stroke(index),
@@ -70,7 +56,7 @@ pub(super) fn curves(comparison: &Comparison) -> String {
             escape(name)
         );
     }
-    svg + "</svg>\n"
+    Piece { body, width, height: TOP + HEIGHT + BOTTOM + legend }
 }
 
 /// Axes and curves of one split.
@@ -83,7 +69,7 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
     }
 }
 
-/// The axis of success, in percent, ends at the ticks next to all bands, that of steps at the last step.
+/// The axis of success, in percent, goes from 0 or a cut to the tick above all bands, that of steps to the last step.
 struct Axes {
     left: f64,
     percents: Vec<f64>,
@@ -101,7 +87,8 @@ impl Axes {
                 Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
             })
             .unwrap_or((0.0, 1.0));
-        let percents = ticks(100.0 * low.max(0.0), 100.0 * high.min(1.0));
+        let low = if low > CUT * high { low.max(0.0) } else { 0.0 };
+        let percents = ticks(100.0 * low, 100.0 * high.min(1.0));
         let last = points().map(|point| point.step).max().unwrap_or(0).max(1);
         Self { left, percents, last }
     }
@@ -115,6 +102,11 @@ impl Axes {
         TOP + HEIGHT * (1.0 - (success - bottom) / (top - bottom))
     }
 
+    /// Returns true if the axis does not begin at 0.
+    fn is_cut(&self) -> bool {
+        self.percents[0] > 0.0
+    }
+
     fn draw(&self, svg: &mut String, title: &str) {
         let last = self.last as f64;
         let (begin, end) = (self.x(0.0), self.x(last));
@@ -122,7 +114,7 @@ impl Axes {
             svg,
             "<text x=\"{begin}\" y=\"{}\" font-weight=\"bold\">success (%), {}</text>\
              <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">step</text>",
-            TOP - 20.0,
+            TOP - 16.0,
             escape(title),
             f64::midpoint(begin, end),
             TOP + HEIGHT + 36.0
@@ -135,6 +127,21 @@ impl Axes {
                  <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{percent:.0}</text>",
                 begin - 6.0,
                 at + 4.0
+            );
+        }
+        if self.is_cut() {
+            let bottom = TOP + HEIGHT;
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{:.1} {:.1}l10 -6M{:.1} {:.1}l10 -6\" stroke=\"#444\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#444\">axis cut below {:.0} %</text>",
+                begin - 5.0,
+                bottom - 2.0,
+                begin - 5.0,
+                bottom - 7.0,
+                begin + 10.0,
+                bottom - 5.0,
+                self.percents[0]
             );
         }
         for step in ticks(0.0, last).into_iter().filter(|&step| step <= last) {
@@ -189,22 +196,33 @@ mod tests {
     use turnwise_eval::compare::Estimate;
     use turnwise_eval::statistics::Interval;
 
-    #[test]
-    fn curves_have_lines_and_bands() {
-        let point = |step: u64, value: f64| Point {
+    fn curve_of(points: &[(u64, f64)]) -> Curve {
+        let point = |&(step, value): &(u64, f64)| Point {
             step,
             runs: 2,
             success: Estimate { value, interval: Some(Interval { low: value - 0.1, high: value + 0.1 }) },
         };
-        let curve = Curve { method: "a<b".into(), points: vec![point(0, 0.2), point(10, 0.4)] };
+        Curve { method: "a<b".into(), points: points.iter().map(point).collect() }
+    }
+
+    #[test]
+    fn curves_have_lines_and_bands_over_an_axis_from_0() {
         let mut svg = String::new();
-        panel(&mut svg, 0.0, "x & y", &[curve], &["a<b"]);
-        assert!(svg.contains("x &amp; y"));
-        // The axis goes from 10 to 50 percent: 20 lies at three quarters of the height from above, 40 at one.
-        let line = format!("points=\"44.0,{:.1} 424.0,{:.1}\" fill=\"none\"", TOP + 195.0, TOP + 65.0);
+        panel(&mut svg, 0.0, "x & y", &[curve_of(&[(0, 0.2), (10, 0.4)])], &["a<b"]);
+        assert!(svg.contains("x &amp; y") && !svg.contains("axis cut"));
+        // The axis goes from 0 to 50 percent: 20 lies at three fifths of the height from above, 40 at one.
+        let line = format!("points=\"44.0,{:.1} 424.0,{:.1}\" fill=\"none\"", TOP + 156.0, TOP + 52.0);
         assert!(svg.contains(&line), "{svg}");
         assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (1, 2));
     }
+
+    #[test]
+    fn an_axis_that_does_not_begin_at_0_is_marked() {
+        let mut svg = String::new();
+        panel(&mut svg, 0.0, "test", &[curve_of(&[(0, 0.82), (10, 0.85)])], &["a<b"]);
+        assert!(svg.contains("axis cut below 70 %"), "{svg}");
+    }
+
     #[test]
     fn methods_beyond_the_colours_have_dashes() {
         assert_ne!(stroke(0), stroke(COLOURS.len()));

@@ -1,0 +1,335 @@
+//! The list of the runs of a folder: state, method, success, curves; newest first. Runs of sweeps are in folders of their own.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use toml::{Table, Value};
+use turnwise_train::record::directory::{RunStatus, Status};
+use turnwise_train::record::metrics::{read_metrics, seconds};
+use turnwise_train::{Phase, RunDirectory};
+
+use super::query::{Place, encoded};
+use super::run_page::{ago, evaluations, pager};
+use super::{explain, search};
+use crate::commands::pages::html::escape;
+use crate::plot::chart::spark;
+
+/// Runs on a page.
+const ROWS: usize = 100;
+
+/// Points of a sparkline: those of longer runs are means.
+const POINTS: usize = 60;
+
+/// The runs of a folder, with what was read of them.
+pub(super) struct Runs {
+    root: PathBuf,
+    known: Mutex<BTreeMap<String, (String, Arc<Summary>)>>,
+}
+
+/// What the list shows of a run.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    state: Option<RunStatus>,
+    reason: Option<String>,
+    warnings: usize,
+    /// The last step, and the number of steps that the config asks for.
+    step: u64,
+    phase: Option<Phase>,
+    steps: Option<i64>,
+    method: String,
+    env: String,
+    /// Success of the last evaluation with its interval and split, else of the last training rollouts.
+    success: Option<Success>,
+    training: Vec<f64>,
+    entropy: Vec<f64>,
+    /// Seconds since 1970 of the last change.
+    changed: f64,
+}
+
+/// A success rate, its interval and the split that it is of.
+type Success = (f64, Option<(f64, f64)>, String);
+
+impl Runs {
+    pub(super) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), known: Mutex::default() }
+    }
+
+    /// Returns the name of the folder.
+    pub(super) fn title(&self) -> String {
+        let name =
+            self.root.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
+        name.unwrap_or_else(|| self.root.display().to_string())
+    }
+
+    /// Returns the names of the runs: those of the folder, and as `SWEEP/RUN` those one folder deeper.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for name in folders(&self.root) {
+            let path = self.root.join(&name);
+            if is_run(&path) {
+                names.push(name);
+            } else {
+                let runs = folders(&path).into_iter().filter(|inner| is_run(&path.join(inner)));
+                names.extend(runs.map(|inner| format!("{name}/{inner}")));
+            }
+        }
+        names
+    }
+
+    /// Returns the folder of a run; `None` for a name that is not in the list, so that no name leads elsewhere.
+    pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
+        self.names().iter().any(|known| known == name).then(|| self.root.join(name))
+    }
+
+    /// Returns a text that changes when the run does.
+    fn stamp(&self, name: &str) -> String {
+        let of = |file: &str| stamp_of(&self.root.join(name).join(file));
+        [of("metrics.jsonl"), of("status.json"), of("eval")].join(" ")
+    }
+
+    /// Returns what the list shows of a run; it is read again only when its files have changed.
+    fn summary(&self, name: &str) -> Arc<Summary> {
+        let stamp = self.stamp(name);
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, summary)) = lock().get(name)
+            && *known == stamp
+        {
+            return Arc::clone(summary);
+        }
+        let summary = Arc::new(Summary::read(&self.root.join(name)));
+        lock().insert(name.to_owned(), (stamp, Arc::clone(&summary)));
+        summary
+    }
+
+    /// Returns the numbers that tell whether the list has changed, as JSON.
+    pub(super) fn data(&self) -> String {
+        serde_json::json!({ "version": self.version() }).to_string()
+    }
+
+    /// Returns a text that changes when a run does.
+    pub(super) fn version(&self) -> String {
+        let mut stamps = String::new();
+        for name in self.names() {
+            let _ = writeln!(stamps, "{name} {}", self.stamp(&name));
+        }
+        short_hash(&stamps)
+    }
+
+    /// Returns the body of the list.
+    ///
+    /// # Errors
+    /// Fails if the folder cannot be read any more.
+    pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<String> {
+        std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
+        let words = place.query.get("q").to_lowercase();
+        let mut runs: Vec<(String, Arc<Summary>)> = self
+            .names()
+            .into_iter()
+            .map(|name| (self.summary(&name), name))
+            .map(|(run, name)| (name, run))
+            .collect();
+        let all = runs.len();
+        runs.retain(|(name, run)| {
+            [name, &run.method, &run.env].iter().any(|text| text.to_lowercase().contains(&words))
+        });
+        runs.sort_by(|(a, one), (b, two)| two.changed.total_cmp(&one.changed).then_with(|| a.cmp(b)));
+        let running = runs.iter().filter(|(_, run)| run.state == Some(RunStatus::Running)).count();
+        let mut body = format!(
+            "<h1>{}</h1><p class=\"status\">{} of {all} runs, newest first; {running} running</p>{}",
+            escape(&self.title()),
+            runs.len(),
+            search::form(place, "/", "filter by name, method, environment")
+        );
+        let pages = runs.len().div_ceil(ROWS);
+        let page = place.query.number("page", 1).clamp(1, pages.max(1));
+        body.push_str(
+            "<div class=\"scroll\"><table class=\"runs\"><tr><th>run</th><th>state</th><th>success</th><th>training success</th>\
+             <th>method</th><th>environment</th><th>entropy</th><th>changed</th></tr>",
+        );
+        for (name, run) in runs.iter().skip((page - 1) * ROWS).take(ROWS) {
+            body.push_str(&run.row(name));
+        }
+        Ok(body + "</table></div>" + &pager(place, "/", page, pages))
+    }
+}
+
+impl Summary {
+    /// Reads a run; what cannot be read is left out.
+    fn read(folder: &Path) -> Self {
+        let mut summary = Self::default();
+        let config = std::fs::read_to_string(folder.join("config.toml")).unwrap_or_default();
+        summary.method = explain::of_config(&config).unwrap_or_else(|_| "-".into());
+        if let Ok(config) = config.parse::<Table>() {
+            let of = |table: &str, key: &str| config.get(table)?.get(key).cloned();
+            summary.env =
+                of("env", "kind").and_then(|kind| Some(kind.as_str()?.to_owned())).unwrap_or_default();
+            summary.steps = of("train", "steps").as_ref().and_then(Value::as_integer);
+        }
+        let changed = |file: &str| modified(&folder.join(file)).unwrap_or(0.0);
+        summary.changed =
+            ["metrics.jsonl", "status.json", "config.toml"].map(changed).into_iter().fold(0.0, f64::max);
+        let Ok(directory) = RunDirectory::open(folder) else { return summary };
+        if let Ok(status) = directory.read_json::<Status>("status.json") {
+            summary.state = Some(status.state);
+            summary.reason = status.reason;
+            summary.warnings = status.warnings.len();
+            (summary.step, summary.phase) = (status.position.step, Some(status.position.phase));
+        }
+        let lines = read_metrics(&directory.path("metrics.jsonl")).unwrap_or_default();
+        if let Some(last) = lines.last() {
+            (summary.step, summary.phase) = (last.step, Some(last.phase));
+        }
+        let curve = |tag: &str| -> Vec<f64> {
+            let learning = lines.iter().filter(|line| line.phase == Phase::Rl);
+            learning.filter_map(|line| line.metrics.get(tag)).filter(|value| value.is_finite()).collect()
+        };
+        let training = curve("train/success_rate");
+        let evaluated = evaluations(&directory).into_iter().filter_map(|(split, mut found)| {
+            let (step, result) = found.pop()?;
+            Some((step, result.success, split))
+        });
+        summary.success = match evaluated.max_by_key(|(step, ..)| *step) {
+            Some((_, rate, split)) => Some((rate.rate, Some((rate.low, rate.high)), split)),
+            None => training.last().map(|&rate| (rate, None, "training".into())),
+        };
+        summary.training = thinned(&training);
+        summary.entropy = thinned(&curve("rollout/entropy"));
+        summary
+    }
+
+    fn row(&self, name: &str) -> String {
+        let state = match self.state {
+            Some(state) => format!("{state:?}").to_lowercase(),
+            None => "unknown".into(),
+        };
+        let title = self.reason.as_deref().unwrap_or_default();
+        let mut position = match (self.phase, self.steps) {
+            (Some(Phase::Sft), _) => format!("warm start, step {}", self.step),
+            (_, Some(steps)) => format!("step {} of {steps}", self.step),
+            _ => format!("step {}", self.step),
+        };
+        if self.warnings > 0 {
+            let _ = write!(position, ", <b class=\"warning\">{} warnings</b>", self.warnings);
+        }
+        let success = self.success.as_ref().map_or_else(
+            || "<td>-</td>".into(),
+            |(rate, interval, split)| {
+                let interval = interval.map_or_else(String::new, |(low, high)| {
+                    format!(" <small>[{:.0}, {:.0}]</small>", 100.0 * low, 100.0 * high)
+                });
+                format!("<td title=\"on {}\">{:.1} %{interval}</td>", escape(split), 100.0 * rate)
+            },
+        );
+        format!(
+            "<tr class=\"item\"><td><a href=\"/run/{}\">{}</a></td><td title=\"{}\"><i class=\"state {state}\"></i> {state}<br>\
+             <small>{position}</small></td>{success}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            encoded(name),
+            escape(name),
+            escape(title),
+            spark(&self.training, Some((0.0, 1.0)), "training success"),
+            escape(&self.method),
+            escape(&self.env),
+            spark(&self.entropy, None, "entropy"),
+            ago(seconds() - self.changed)
+        )
+    }
+}
+
+/// Returns means of equal parts of a curve, at most [`POINTS`].
+fn thinned(values: &[f64]) -> Vec<f64> {
+    let size = values.len().div_ceil(POINTS).max(1);
+    values.chunks(size).map(|part| part.iter().sum::<f64>() / part.len() as f64).collect()
+}
+
+/// Returns the names of the folders in one, in order.
+fn folders(root: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().is_dir())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Returns true for a run directory.
+pub(super) fn is_run(folder: &Path) -> bool {
+    folder.join("config.toml").is_file()
+}
+
+fn modified(path: &Path) -> Option<f64> {
+    let time: SystemTime = path.metadata().ok()?.modified().ok()?;
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+}
+
+/// Returns the length of a file or folder and the time of its last change, as text.
+pub(super) fn stamp_of(path: &Path) -> String {
+    let length = path.metadata().map_or(0, |found| found.len());
+    format!("{length}@{}", modified(path).unwrap_or(0.0))
+}
+
+/// Returns a short text that differs for different texts.
+pub(super) fn short_hash(text: &str) -> String {
+    use sha2::Digest as _;
+    turnwise_core::hexadecimal(&sha2::Sha256::digest(text))[..16].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for run in ["a", "sweep/b", "sweep/c<i>"] {
+            let path = folder.path().join("runs").join(run);
+            std::fs::create_dir_all(&path).unwrap();
+            std::fs::write(path.join("config.toml"), "[env]\nkind = \"<b>\"\n[train]\nsteps = 7\n").unwrap();
+        }
+        std::fs::create_dir_all(folder.path().join("outside")).unwrap();
+        std::fs::write(folder.path().join("outside/config.toml"), "").unwrap();
+        folder
+    }
+
+    #[test]
+    fn only_runs_of_the_list_have_pages() {
+        let folder = folder();
+        let runs = Runs::new(&folder.path().join("runs"));
+        assert_eq!(runs.names(), ["a", "sweep/b", "sweep/c<i>"]);
+        assert!(runs.folder("sweep/b").is_some());
+        for hostile in ["../outside", "a/../../outside", "/etc", "sweep", "", ".", "a/"] {
+            assert_eq!(runs.folder(hostile), None, "{hostile}");
+        }
+    }
+
+    #[test]
+    fn a_changed_run_changes_the_version_and_its_row() {
+        let folder = folder();
+        let runs = Runs::new(&folder.path().join("runs"));
+        let query = super::super::query::Query::default();
+        let page = || runs.page(Place { base: "", query: &query }).unwrap();
+        let (before, version) = (page(), runs.version());
+        assert!(
+            before.contains("sweep/c&lt;i&gt;") && !before.contains("<i>") && before.contains("&lt;b&gt;")
+        );
+        assert!(
+            before.contains("href=\"/run/sweep%2Fc%3Ci%3E\"") && before.contains("step 0 of 7"),
+            "{before}"
+        );
+        assert_eq!(runs.version(), version);
+        let line = r#"{"phase": "rl", "step": 3, "time": 0.0, "train/success_rate": 0.25}"#;
+        std::fs::write(folder.path().join("runs/a/metrics.jsonl"), format!("{line}\n")).unwrap();
+        assert_ne!(runs.version(), version);
+        assert!(page().contains("25.0 %") && page().contains("step 3 of 7"), "{}", page());
+    }
+
+    #[test]
+    fn long_curves_become_means() {
+        assert_eq!(thinned(&[1.0, 3.0]), [1.0, 3.0]);
+        let long: Vec<f64> = (0..120).map(f64::from).collect();
+        assert_eq!((thinned(&long).len(), thinned(&long)[0]), (60, 0.5));
+    }
+}

@@ -1,0 +1,283 @@
+//! The pages of a source by their addresses, with the step that was asked for last.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::group_page::{self, Look};
+use super::list_page::{Runs, short_hash, stamp_of};
+use super::order::{Facts, order};
+use super::pictures::Pictures;
+use super::query::{Place, Query, decoded, encoded};
+use super::source::{Source, Stamp};
+use super::step::Step;
+use super::step_page::{self, Neighbours};
+use super::tokens::{Color, TokenTexts};
+use super::{run_page, search};
+use crate::commands::pages::html::{document_with, message};
+use crate::commands::pages::http::{Reply, Request};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("viewer.js");
+
+/// Runs whose pages are kept ready, each with the step that was looked at last.
+const KEPT: usize = 4;
+
+/// Seconds after which a page of a run that is under way is loaded again without scripts.
+const RELOAD: u32 = 15;
+
+/// What a page says when there is none.
+const MISSING: &str = "There is no such page.";
+
+/// The pages behind an address: of one source, or of a folder of runs.
+pub(super) enum Site {
+    One(Box<Pages>),
+    Folder { runs: Runs, open: OpenRun, kept: Mutex<Vec<(String, Arc<Pages>)>> },
+}
+
+/// Opens a run of a folder.
+pub(super) type OpenRun = Box<dyn Fn(&Path) -> anyhow::Result<Source> + Send + Sync>;
+
+impl Site {
+    /// Returns the pages of a folder of runs.
+    pub(super) fn folder(runs: Runs, open: OpenRun) -> Self {
+        Self::Folder { runs, open, kept: Mutex::default() }
+    }
+
+    /// Returns the name for people.
+    pub(super) fn title(&self) -> String {
+        match self {
+            Self::One(pages) => pages.source.title(),
+            Self::Folder { runs, .. } => runs.title(),
+        }
+    }
+
+    /// Answers a request.
+    pub(super) fn reply(&self, request: &Request) -> Reply {
+        if request.method != "GET" {
+            return Reply::page(405, message("These pages are to be read."));
+        }
+        let query = Query::parse(&request.query);
+        let path: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
+        let reply = match (self, path.as_slice()) {
+            (_, ["viewer.js"]) => return Reply::script(SCRIPT),
+            (Self::One(pages), path) => pages.reply(path, "", &query),
+            (Self::Folder { runs, .. }, []) => list(runs, &query),
+            (Self::Folder { runs, .. }, ["data.json"]) => Ok(Some(Reply::json(runs.data()))),
+            (Self::Folder { .. }, ["run", name, path @ ..]) => {
+                let name = decoded(name);
+                match self.of_run(&name) {
+                    Ok(Some(pages)) => pages.reply(path, &format!("/run/{}", encoded(&name)), &query),
+                    Ok(None) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            (Self::Folder { .. }, _) => Ok(None),
+        };
+        match reply {
+            Ok(Some(reply)) => reply,
+            Ok(None) => Reply::page(404, message(MISSING)),
+            Err(error) => Reply::page(500, message(&format!("{error:#}"))),
+        }
+    }
+
+    /// Returns the pages of a run of the folder; `None` for a name that is not in its list.
+    fn of_run(&self, name: &str) -> anyhow::Result<Option<Arc<Pages>>> {
+        let Self::Folder { runs, open, kept } = self else { return Ok(None) };
+        let Some(folder) = runs.folder(name) else { return Ok(None) };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pages)) = kept.iter().find(|(known, _)| known == name) {
+            return Ok(Some(Arc::clone(pages)));
+        }
+        let pages = Arc::new(Pages::new(open(&folder)?));
+        kept.truncate(KEPT - 1);
+        kept.insert(0, (name.to_owned(), Arc::clone(&pages)));
+        Ok(Some(pages))
+    }
+}
+
+fn list(runs: &Runs, query: &Query) -> anyhow::Result<Option<Reply>> {
+    let place = Place { base: "", query };
+    let version = runs.version();
+    let body = runs.page(place)?;
+    Ok(Some(page(&runs.title(), &body, Some(("/data.json", &version)))))
+}
+
+/// Returns a page; one that is `live` has the address of a few numbers and their version, and follows them.
+fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
+    let mut head = String::from("<script src=\"/viewer.js\" defer></script>");
+    let mut attributes = String::new();
+    if let Some((data, version)) = live {
+        head.push_str(&format!("<noscript><meta http-equiv=\"refresh\" content=\"{RELOAD}\"></noscript>"));
+        attributes = format!(" data-live=\"{data}\" data-version=\"{version}\"");
+    }
+    let body = format!(
+        "<main{attributes}>{body}</main><footer class=\"status\">keys: <kbd>j</kbd> <kbd>k</kbd> select, <kbd>enter</kbd> open, \
+         <kbd>n</kbd> <kbd>p</kbd> next and previous page, <kbd>u</kbd> up, <kbd>/</kbd> search</footer>"
+    );
+    Reply::page(200, document_with(title, STYLE, &head, &body))
+}
+
+/// The pages of a source, with the step that was asked for last.
+pub(super) struct Pages {
+    source: Source,
+    last: Mutex<Option<Arc<LastStep>>>,
+    tokens: OnceLock<TokenTexts>,
+    pictures: Pictures,
+}
+
+/// A step as its file was.
+struct LastStep {
+    stamp: Option<Stamp>,
+    step: Step,
+    /// What groups are filtered and ordered by.
+    facts: Vec<Facts>,
+}
+
+impl Pages {
+    pub(super) fn new(source: Source) -> Self {
+        let pictures = source.pictures();
+        Self { source, last: Mutex::default(), tokens: OnceLock::new(), pictures }
+    }
+
+    fn reply(&self, path: &[&str], base: &str, query: &Query) -> anyhow::Result<Option<Reply>> {
+        let place = Place { base, query };
+        match path {
+            [] => self.first(place),
+            ["data.json"] => {
+                let data = serde_json::json!({ "version": self.version() });
+                Ok(Some(Reply::json(data.to_string())))
+            }
+            ["search"] => {
+                let up = place.link("/", &[("q", ""), ("before", "")]);
+                let title = self.source.title();
+                let mut body = format!(
+                    "<nav>{}<a rel=\"up\" href=\"{up}\">{}</a></nav>",
+                    step_page::all_runs(place),
+                    crate::commands::pages::html::escape(&title)
+                );
+                body.push_str(&search::page(&self.source, place)?);
+                Ok(Some(page(&format!("search in {title}"), &body, None)))
+            }
+            ["step", step] => step.parse().map_or(Ok(None), |step| self.step_page(step, place)),
+            ["step", step, "first"] => step.parse().map_or(Ok(None), |step| self.first_group(step, place)),
+            ["step", step, "group", group, rest @ ..] if matches!(rest, [] | ["open"]) => {
+                match (step.parse(), group.parse()) {
+                    (Ok(step), Ok(group)) => self.group_page(step, group, !rest.is_empty(), place),
+                    _ => Ok(None),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns a text that changes when the run does.
+    fn version(&self) -> String {
+        let Source::Run { directory, .. } = &self.source else { return String::new() };
+        let of = |file: &str| stamp_of(&directory.path(file));
+        short_hash(&["metrics.jsonl", "status.json", "eval", "trajectories"].map(of).join(" "))
+    }
+
+    /// Returns the run's page; a file of one step has that step for it.
+    fn first(&self, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
+        if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
+            return self.step_page(*only, place);
+        }
+        let links = match step_page::all_runs(place) {
+            "" => String::new(),
+            link => format!("<nav>{}</nav>", link.replacen("<a", "<a rel=\"up\"", 1)),
+        };
+        let version = self.version();
+        let data = format!("{}/data.json", place.base);
+        let live = matches!(self.source, Source::Run { .. }).then_some((data.as_str(), version.as_str()));
+        let body = links + &run_page::page(&self.source, place)?;
+        Ok(Some(page(&self.source.title(), &body, live)))
+    }
+
+    fn step_page(&self, number: u64, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
+        let Some(last) = self.step(number)? else { return Ok(None) };
+        let mut body = step_page::links(&self.source, place, number, None);
+        body.push_str(&step_page::head(&self.source, &last.step));
+        body.push_str(&step_page::metrics(&self.source, number));
+        body.push_str(&step_page::groups(&last.step, &last.facts, place));
+        Ok(Some(page(&format!("{}, step {number}", self.source.title()), &body, None)))
+    }
+
+    /// Leads to the first group in the order of the address: the most instructive one unless it says otherwise.
+    fn first_group(&self, number: u64, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
+        let Some(last) = self.step(number)? else { return Ok(None) };
+        let first = order(&last.step, &last.facts, place.query).first().copied();
+        let path = first.map_or(format!("/step/{number}"), |group| format!("/step/{number}/group/{group}"));
+        Ok(Some(Reply::redirect(&place.address(&path, &[]))))
+    }
+
+    /// `open` shows everything of every turn at once.
+    fn group_page(
+        &self,
+        number: u64,
+        group: usize,
+        open: bool,
+        place: Place<'_>,
+    ) -> anyhow::Result<Option<Reply>> {
+        let Some(last) = self.step(number)? else { return Ok(None) };
+        let step = &last.step;
+        if group >= step.groups.len() {
+            return Ok(None);
+        }
+        let neighbours = Neighbours::of(group, &order(step, &last.facts, place.query), step.groups.len());
+        let mut body = step_page::links(&self.source, place, number, Some(neighbours));
+        body.push_str(&step_page::about(&self.source, step));
+        let own = format!("/step/{number}/group/{group}");
+        let (to, text) =
+            if open { (own.clone(), "close all turns") } else { (format!("{own}/open"), "open all turns") };
+        body.push_str(&format!("<p class=\"choice\"><a href=\"{}\">{text}</a>", place.link(&to, &[])));
+        let tokens = self.tokens();
+        let color = Color::named(place.query.get("color"));
+        if tokens.is_some() {
+            body.push_str("; tokens are coloured by ");
+            let path = if open { format!("{own}/open") } else { own };
+            for (known, name, words) in Color::ALL {
+                let link = place.link(&path, &[("color", name)]);
+                body.push_str(&if known == color {
+                    format!("<b>{words}</b> ")
+                } else {
+                    format!("<a href=\"{link}\">{words}</a> ")
+                });
+            }
+        }
+        body.push_str("</p>");
+        let look = Look { tokens, pictures: Some(&self.pictures), color, open };
+        body.push_str(&group_page::group(step, group, look));
+        body.push_str(&group_page::meanings(step.groups[group].iter()));
+        let title = format!("{}, step {number}, group {group}", self.source.title());
+        Ok(Some(page(&title, &body, None)))
+    }
+
+    /// Returns the texts of tokens; a run that has no checkpoint yet is retried.
+    fn tokens(&self) -> Option<&TokenTexts> {
+        if self.tokens.get().is_none() {
+            self.tokens.set(self.source.tokens()?).ok();
+        }
+        self.tokens.get()
+    }
+
+    /// Returns the trajectories of a step; `None` if the source has no such step. A run that is resumed
+    /// from an earlier step writes a step again, so that a step is kept only as long as its file is the
+    /// same.
+    fn step(&self, number: u64) -> anyhow::Result<Option<Arc<LastStep>>> {
+        if !self.source.steps().contains(&number) {
+            return Ok(None);
+        }
+        let stamp = self.source.stamp(number);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = &*last
+            && (last.step.number, last.stamp) == (number, stamp)
+        {
+            return Ok(Some(Arc::clone(last)));
+        }
+        let step = self.source.step(number)?;
+        let facts = step.groups.iter().map(|group| Facts::of(group)).collect();
+        let step = Arc::new(LastStep { stamp, step, facts });
+        *last = Some(Arc::clone(&step));
+        Ok(Some(step))
+    }
+}

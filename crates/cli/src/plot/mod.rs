@@ -1,0 +1,114 @@
+//! Plots as SVG: of `compare`, `analyze`, `benchmark`, the viewer and the documentation.
+//!
+//! | file | subject |
+//! |---|---|
+//! | this one | a document of plots below each other, colours, ticks |
+//! | `lines` | curves with bands over steps, in panels |
+//! | `forest` | estimates with intervals, one row each |
+//! | `scatter` | points of two numbers |
+//! | `chart` | the small charts of a page: values under the pointer, smoothing, intervals |
+//! | `figure` | numbers as text |
+//!
+//! ADR 39 states why this is not a library.
+
+pub(crate) mod chart;
+#[cfg(test)]
+mod evidence;
+pub(crate) mod figure;
+pub(crate) mod forest;
+pub(crate) mod lines;
+pub(crate) mod scatter;
+
+use std::fmt::Write as _;
+
+use crate::commands::pages::html::escape;
+
+/// Maximum number of intervals between the ticks of an axis.
+const MOST_INTERVALS: f64 = 6.0;
+
+/// Height of the title of a document and of a line below it.
+const TITLE: f64 = 30.0;
+const LINE: f64 = 18.0;
+
+/// Width of a letter of 12 pixels, on average.
+const LETTER: f64 = 7.0;
+
+/// The colours of Okabe and Ito, which the colour-blind can tell apart.
+pub(crate) const COLOURS: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+
+/// The colour of what is not decided.
+pub(crate) const GREY: &str = "#888888";
+
+/// A part of a document: elements that begin at the origin, and their size.
+pub(crate) struct Piece {
+    pub(crate) body: String,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+}
+
+/// Returns a document with a white background: a title, lines of text, then plots below each other.
+pub(crate) fn document(title: &str, lines: &[String], pieces: &[Piece]) -> String {
+    let text = lines.iter().map(|line| 24.0 + 0.85 * LETTER * line.chars().count() as f64);
+    let width = pieces.iter().map(|piece| piece.width).chain(text).fold(0.0_f64, f64::max);
+    let mut top = TITLE + LINE * lines.len() as f64;
+    let height = top + pieces.iter().map(|piece| piece.height).sum::<f64>();
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
+         height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"12\" y=\"22\" font-size=\"14\" font-weight=\"bold\">{}</text>\n",
+        escape(title)
+    );
+    for (index, line) in lines.iter().enumerate() {
+        let y = TITLE + LINE * (index as f64 + 0.6);
+        let _ = writeln!(svg, "<text x=\"12\" y=\"{y:.1}\" fill=\"#444\">{}</text>", escape(line));
+    }
+    for piece in pieces {
+        let _ = writeln!(svg, "<g transform=\"translate(0 {top:.1})\">\n{}</g>", piece.body);
+        top += piece.height;
+    }
+    svg + "</svg>\n"
+}
+
+/// Returns the colour of the line or mark with this index.
+fn colour(index: usize) -> &'static str {
+    COLOURS[index % COLOURS.len()]
+}
+
+/// Returns ticks at multiples of 1, 2, 5, 10, 20, 50, ..., the first at or below `low` and the last at or above `high`.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let powers = (0..).map(|power| 10_f64.powi(power));
+    let steps = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);
+    let bounds = |step: f64| ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
+    let fits = |step: &f64| {
+        let (first, last) = bounds(*step);
+        last - first <= MOST_INTERVALS
+    };
+    // Steps grow without end, so that one fits for any finite range.
+    let Some(step) = steps.take(60).find(fits) else { return vec![low, high] };
+    let (first, last) = bounds(step);
+    let count = (last - first).max(1.0) as u32;
+    (0..=count).map(|index| (first + f64::from(index)) * step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_around_the_range() {
+        assert_eq!(ticks(51.3, 83.9), [50.0, 60.0, 70.0, 80.0, 90.0]);
+        assert_eq!(ticks(0.0, 90.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(ticks(0.0, 60.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
+        assert_eq!(ticks(0.0, 3.0), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(ticks(40.0, 40.0), [40.0, 41.0]);
+    }
+
+    #[test]
+    fn plots_are_below_each_other_in_a_document_that_holds_them() {
+        let piece = |height: f64| Piece { body: String::new(), width: 300.0, height };
+        let svg = document("a < b", &["x & y".into()], &[piece(100.0), piece(50.0)]);
+        assert!(svg.contains("viewBox=\"0 0 300 198\"") && svg.contains("a &lt; b"), "{svg}");
+        assert!(svg.contains("translate(0 48.0)") && svg.contains("translate(0 148.0)"), "{svg}");
+    }
+}
