@@ -60,19 +60,19 @@ fn write_model(folder: &Path) {
 fn config(kind: &str, server: &Double, folder: &Path) -> Config {
     let (kind, route) = if kind == "completions" { ("vllm", "completions") } else { (kind, "generate") };
     let paths = ["model", "agent.py", "train.jsonl", "test.jsonl", "adapters"].map(|name| folder.join(name));
-    let [model, program, train, test, adapters] = &paths;
-    write_model(model);
-    std::fs::write(program, AGENT).unwrap();
+    write_model(&paths[0]);
+    std::fs::write(&paths[1], AGENT).unwrap();
     let line = |id: &str| format!("{{\"id\": \"{id}\", \"goal\": \"say {id}\"}}\n");
-    std::fs::write(train, line("one") + &line("two")).unwrap();
-    std::fs::write(test, line("three")).unwrap();
+    std::fs::write(&paths[2], line("one") + &line("two")).unwrap();
+    std::fs::write(&paths[3], line("three")).unwrap();
+    let [model, program, train, test, adapters] = paths.each_ref().map(|path| path.display());
     let settings = format!(
-        "env.kind=agent env.reuse=true env.max_turns=4 env.command=[\"python3\",{program:?}] \
-         env.tasks={{train={train:?},test={test:?}}} prompt.template=agent prompt.layout=concatenated \
-         policy.model={model:?} policy.lora={{rank=2,alpha=8.0}} sft.steps=0 rollout.tasks_per_step=2 \
+        "env.kind=agent env.reuse=true env.max_turns=4 env.command=[\"python3\",\"{program}\"] \
+         env.tasks={{train=\"{train}\",test=\"{test}\"}} prompt.template=agent prompt.layout=concatenated \
+         policy.model=\"{model}\" policy.lora={{rank=2,alpha=8.0}} sft.steps=0 rollout.tasks_per_step=2 \
          rollout.group_size=2 rollout.temperature=0.8 rollout.max_response_tokens=8 rollout.max_context=512 \
          rollout.engine.kind={kind} rollout.engine.route={route} rollout.engine.urls=[{:?}] \
-         rollout.engine.adapter_dir={adapters:?} rollout.engine.timeout_s=2 rollout.engine.give_up_s=60 train.steps=3 \
+         rollout.engine.adapter_dir=\"{adapters}\" rollout.engine.timeout_s=2 rollout.engine.give_up_s=60 train.steps=3 \
          train.learning_rate=1e-2 train.warmup=0 train.num_minibatches=1 train.skip_zero_advantage=false \
          train.checkpoint_every=1 train.keep_last=0 objective.entropy_coef=0.01 eval.every=0 eval.splits=[\"test\"]",
         server.url()
@@ -83,7 +83,6 @@ fn config(kind: &str, server: &Double, folder: &Path) -> Config {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "it says what it skips")]
 fn an_agent_is_answered_by_servers_with_the_weights_of_each_step() {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
         println!("skipped: python3 is not in PATH");
