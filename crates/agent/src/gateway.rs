@@ -150,6 +150,10 @@ fn asked(call: &Call, request: ChatRequest) -> Result<Asked, ApiError> {
             "`n` must be 1: each answer is a separate turn; send several requests",
         ));
     }
+    if messages.iter().any(|message| !message.images.is_empty()) {
+        let reason = "`messages`: policies in training read no pictures yet; send text";
+        return Err(ApiError::unsupported("messages", reason));
+    }
     Ok(Asked {
         messages: messages.into_iter().map(message).collect(),
         // `required` is not enforced: the reward teaches the policy to call tools.

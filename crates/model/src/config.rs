@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::ModelError;
 use crate::rotary::RopeScaling;
+use crate::vision::VisionConfig;
+use crate::{Device, ModelError};
 
 /// A family of decoders, as `model_type` of `config.json` names it.
 ///
@@ -18,11 +19,13 @@ pub enum Family {
     Qwen3,
     /// Llama 2 and 3: no biases unless `attention_bias` or `mlp_bias`.
     Llama,
+    /// Qwen2.5-VL: the decoder of Qwen2 with a vision tower, and positions of pictures in two dimensions.
+    Qwen25Vl,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Qwen2, Self::Qwen3, Self::Llama];
+    pub const ALL: [Self; 4] = [Self::Qwen2, Self::Qwen3, Self::Llama, Self::Qwen25Vl];
 
     /// Returns the name in `model_type`.
     pub fn name(self) -> &'static str {
@@ -30,6 +33,7 @@ impl Family {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Llama => "llama",
+            Self::Qwen25Vl => "qwen2_5_vl",
         }
     }
 
@@ -39,6 +43,7 @@ impl Family {
             Self::Qwen2 => "Qwen2",
             Self::Qwen3 => "Qwen3",
             Self::Llama => "Llama",
+            Self::Qwen25Vl => "Qwen2_5_VL",
         }
     }
 
@@ -103,6 +108,8 @@ pub struct ModelConfig {
     pub initializer_range: f64,
     /// Tokens that begin, end and fill up.
     pub special_tokens: SpecialTokens,
+    /// The vision tower, in a model that reads pictures.
+    pub vision: Option<VisionConfig>,
 }
 
 /// A Qwen2 without scaled positions, with the values that all families share. Sizes are 0 and must
@@ -127,6 +134,7 @@ impl Default for ModelConfig {
             mlp_bias: false,
             initializer_range: 0.02,
             special_tokens: SpecialTokens::default(),
+            vision: None,
         }
     }
 }
@@ -144,17 +152,34 @@ impl ModelConfig {
 
     /// Returns true if query, key and value projection have biases.
     pub fn qkv_bias(&self) -> bool {
-        self.model_type == Family::Qwen2 || self.attention_bias
+        self.has_qkv_bias_alone() || self.attention_bias
     }
 
     /// Returns true if the output projection of attention has a bias.
     pub fn output_bias(&self) -> bool {
-        self.model_type != Family::Qwen2 && self.attention_bias
+        !self.has_qkv_bias_alone() && self.attention_bias
+    }
+
+    /// Returns true in families with biases on query, key and value and no others.
+    fn has_qkv_bias_alone(&self) -> bool {
+        matches!(self.model_type, Family::Qwen2 | Family::Qwen25Vl)
     }
 
     /// Returns true if query and key heads are normed before they are turned.
     pub fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
+    }
+
+    /// Rejects a device that has no kernels for this architecture.
+    pub(crate) fn check_device(&self, device: Device) -> Result<(), ModelError> {
+        device.check()?;
+        if device == Device::Cuda && self.vision.is_some() {
+            return Err(ModelError::Setting {
+                key: "policy.device".into(),
+                reason: "models that read pictures run on the CPU only; set policy.device = \"cpu\"".into(),
+            });
+        }
+        Ok(())
     }
 
     /// Rejects shapes that cannot be run, naming the key.
@@ -220,11 +245,18 @@ impl ModelConfig {
         if !(self.rms_norm_eps >= 0.0 && self.rms_norm_eps.is_finite()) {
             return fail("rms_norm_eps", format!("{} is not a number from 0 up", self.rms_norm_eps));
         }
-        if self.attention_bias && self.model_type == Family::Qwen2 {
-            return fail("attention_bias", "qwen2 has biases on query, key and value, and no others".into());
+        if self.attention_bias && self.has_qkv_bias_alone() {
+            let reason = format!("{} has biases on query, key and value, and no others", self.model_type);
+            return fail("attention_bias", reason);
         }
         if self.mlp_bias && self.model_type != Family::Llama {
             return fail("mlp_bias", format!("{} has no biases in the MLP; llama has", self.model_type));
+        }
+        match (&self.vision, self.model_type) {
+            (Some(vision), Family::Qwen25Vl) => vision.check(self.head_dim)?,
+            (None, Family::Qwen25Vl) => return fail("vision_config", "is missing".into()),
+            (Some(_), family) => return fail("vision_config", format!("{family} has no vision tower")),
+            (None, _) => {}
         }
         self.rope_scaling.check()
     }

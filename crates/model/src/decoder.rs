@@ -11,6 +11,7 @@ use crate::ops::dispatch::add_assign;
 use crate::ops::loss_head::RowStatistics;
 use crate::ops::rope::RopeTable;
 use crate::packing::Packing;
+use crate::vision::FIRST_PICTURE_TOKEN;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
@@ -33,6 +34,8 @@ pub(crate) struct Workspace<T> {
     d_hidden: Vec<T>,
     d_qkv: Vec<T>,
     d_inner: Vec<T>,
+    /// Derivatives of the features of the batch's pictures, summed over micro-batches.
+    d_pictures: Vec<T>,
 }
 
 impl<T: Real> Workspace<T> {
@@ -51,7 +54,13 @@ impl<T: Real> Workspace<T> {
             d_hidden: Vec::new(),
             d_qkv: Vec::new(),
             d_inner: Vec::new(),
+            d_pictures: Vec::new(),
         }
+    }
+
+    /// Returns the derivatives of the features of all pictures since the last call; empty if there are none.
+    pub(crate) fn take_picture_gradient(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.d_pictures)
     }
 
     /// Multiplies matrices of elements rounded to bf16 from now on.
@@ -111,9 +120,16 @@ impl<T: Real> Workspace<T> {
         self.rope.extend_to(packing.longest());
         self.residual.iter_mut().for_each(|buffer| grow(buffer, tokens * hidden));
         self.activations.iter_mut().for_each(|kept| kept.resize(config, tokens));
+        self.place_rows(network, packing);
         let embedding = &data[layout.embedding.clone()];
         for (row, &token) in self.residual[0].chunks_exact_mut(hidden).zip(&packing.tokens) {
-            row.copy_from_slice(&embedding[token as usize * hidden..][..hidden]);
+            let (table, index) = match network.pictures {
+                Some(pictures) if token >= FIRST_PICTURE_TOKEN => {
+                    (&pictures.features[..], pictures.row(token))
+                }
+                _ => (embedding, token as usize),
+            };
+            row.copy_from_slice(&table[index * hidden..][..hidden]);
         }
         let all = packing.everything();
         for (index, layer) in layout.layers.iter().enumerate() {
@@ -125,6 +141,18 @@ impl<T: Real> Workspace<T> {
         }
         let last = config.num_hidden_layers % self.residual.len();
         self.head.gather(network.parameters, packing, &self.residual[last]);
+    }
+
+    /// Gives every row its place if the micro-batch has pictures.
+    fn place_rows(&mut self, network: Network<'_, T>, packing: &Packing) {
+        let any = packing.tokens.iter().any(|&token| token >= FIRST_PICTURE_TOKEN);
+        match (network.pictures, &network.parameters.config.vision) {
+            (Some(pictures), Some(vision)) if any => {
+                let places = packing.places(|before, token| pictures.table.place_after(before, token));
+                self.rope.set_places(&places, vision.mrope_section);
+            }
+            _ => self.rope.set_places(&[], [0; 3]),
+        }
     }
 
     /// Starts a backward pass over the micro-batch of the last forward pass.
@@ -203,10 +231,19 @@ impl<T: Real> Workspace<T> {
             );
         }
         let Some(d_embedding) = network.gradient_of(&layout.embedding, gradient) else { return };
+        if let Some(pictures) = network.pictures {
+            grow(&mut self.d_pictures, pictures.features.len());
+        }
         for run in selection.runs {
             let d_rows = self.d_residual[rows(&run.rows, hidden)].chunks_exact(hidden);
             for (row, &token) in d_rows.zip(&packing.tokens[run.rows]) {
-                add_assign(&mut d_embedding[token as usize * hidden..][..hidden], row);
+                let (table, index) = match network.pictures {
+                    Some(pictures) if token >= FIRST_PICTURE_TOKEN => {
+                        (&mut self.d_pictures[..], pictures.row(token))
+                    }
+                    _ => (&mut *d_embedding, token as usize),
+                };
+                add_assign(&mut table[index * hidden..][..hidden], row);
             }
         }
     }

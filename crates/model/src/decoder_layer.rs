@@ -202,7 +202,7 @@ impl<T: Real> Pass<'_, T> {
         }
         for Segment { rows: here, depth, .. } in &run.segments {
             let qkv = &mut kept.qkv[rows(here, heads.row())];
-            rope.rotate(qkv, heads.row(), count, *depth, Direction::Forward);
+            rope.rotate_segment(qkv, heads.row(), count, (here, *depth), Direction::Forward);
         }
     }
 
@@ -321,7 +321,7 @@ impl<T: Real> Pass<'_, T> {
         let count = heads.queries + heads.keys;
         for Segment { rows: here, depth, .. } in &run.segments {
             let d_qkv = &mut to.qkv[rows(here, heads.row())];
-            rope.rotate(d_qkv, heads.row(), count, *depth, Direction::Backward);
+            rope.rotate_segment(d_qkv, heads.row(), count, (here, *depth), Direction::Backward);
         }
         let d_qkv = &mut to.qkv[of(heads.row())];
         if let Some(range) = layer.qk_norm() {

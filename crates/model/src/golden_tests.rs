@@ -340,6 +340,7 @@ fn adamw_distance(change: impl FnOnce(&mut AdamWConfig)) -> f64 {
     };
     let layout = ParameterLayout {
         value: None,
+        vision: None,
         embedding: 0..0,
         layers: Vec::new(),
         final_norm: 0..0,

@@ -173,6 +173,15 @@ impl LanePasses {
         Ok(())
     }
 
+    /// Returns the derivatives of the features of all pictures since the last call. A device reads none.
+    pub(crate) fn take_picture_gradient(&mut self) -> Vec<f32> {
+        match self {
+            Self::Host(workspace) => workspace.take_picture_gradient(),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => Vec::new(),
+        }
+    }
+
     /// Runs back through the layers for the sequences that are `wanted`; once after each forward pass.
     pub(crate) fn backward_layers(
         &mut self,

@@ -55,6 +55,7 @@ mod projection;
 mod rotary;
 mod schedule;
 pub mod testing;
+pub mod vision;
 mod weights;
 
 pub use accelerator::Device;

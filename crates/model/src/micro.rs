@@ -62,6 +62,11 @@ impl Lane {
         }
     }
 
+    /// Returns the derivatives of the features of all pictures since the last call.
+    pub(crate) fn take_picture_gradient(&mut self) -> Vec<f32> {
+        self.passes.take_picture_gradient()
+    }
+
     /// Tokens since the last call that had no rows of their own, because other sequences share them.
     pub(crate) fn take_shared(&mut self) -> usize {
         std::mem::take(&mut self.shared)

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::vision::VisionLayout;
 use crate::{ModelConfig, Real};
 
 /// One tensor's range in the flat buffer.
@@ -103,6 +104,8 @@ pub struct ParameterLayout {
     pub output: Range<usize>,
     /// A critic's value head, `[hidden]` weights and the bias; absent in a policy.
     pub value: Option<Range<usize>>,
+    /// All weights of the vision tower of a model that reads pictures.
+    pub vision: Option<Range<usize>>,
     /// Every tensor once, in buffer order.
     pub tensors: Vec<TensorInfo>,
     /// Length of the flat buffer.
@@ -166,7 +169,18 @@ impl ParameterLayout {
             let weight = builder.add("score.weight", &[1, hidden]);
             weight.start..builder.add("score.bias", &[1]).end
         });
-        Self { embedding, layers, final_norm, output, value, tensors: builder.tensors, len: builder.len }
+        let vision = config.vision.as_ref();
+        let vision = vision.map(|vision| VisionLayout::add(&mut builder, vision, hidden).all());
+        Self {
+            embedding,
+            layers,
+            final_norm,
+            output,
+            value,
+            vision,
+            tensors: builder.tensors,
+            len: builder.len,
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::lora::{Adapter, Dropout};
+use crate::vision::Encoded;
 use crate::{ModelConfig, ModelError, Parameters, Real, TensorInfo};
 
 /// A policy's (or critic's) weights as samplers, evaluations and references take them.
@@ -87,6 +88,8 @@ pub(crate) struct Network<'a, T> {
     pub(crate) adapter: Option<&'a Adapter<T>>,
     /// In training passes of an adapter that has it.
     pub(crate) dropout: Option<Dropout>,
+    /// Features of the pictures of the batch.
+    pub(crate) pictures: Option<&'a Encoded<T>>,
 }
 
 /// A value head and where its gradient is.
@@ -121,13 +124,13 @@ impl<'a, T: Real> Network<'a, T> {
 
 impl<'a, T> From<&'a Parameters<T>> for Network<'a, T> {
     fn from(parameters: &'a Parameters<T>) -> Self {
-        Self { parameters, adapter: None, dropout: None }
+        Self { parameters, adapter: None, dropout: None, pictures: None }
     }
 }
 
 impl<'a> From<&'a Weights> for Network<'a, f32> {
     fn from(weights: &'a Weights) -> Self {
-        Self { parameters: &weights.base, adapter: weights.adapter.as_deref(), dropout: None }
+        Self { parameters: &weights.base, adapter: weights.adapter.as_deref(), dropout: None, pictures: None }
     }
 }
 

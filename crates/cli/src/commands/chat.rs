@@ -1,7 +1,7 @@
 //! `turnwise chat`: talk to a model in the terminal.
 
 use std::io::{BufRead, IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use turnwise_core::{Purpose, SampleRequest, Sampler, SamplingParams, Seed};
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
+use turnwise_model::vision::{Image, PictureTokens, VisionConfig, VisionTokens};
 use turnwise_model::{Compute, Device};
 use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatFormat, ChatSettings};
@@ -25,10 +26,11 @@ use crate::ui;
 const CONTEXT: usize = 8_192;
 
 const HELP: &str = "\
-  /reset  forgets the conversation
-  /quit   leaves (as does the end of the input)
-  /help   this text
-  Ctrl-C  stops a reply";
+  /image FILE  shows a PNG picture with the next message
+  /reset       forgets the conversation
+  /quit        leaves (as does the end of the input)
+  /help        this text
+  Ctrl-C       stops a reply";
 
 /// Talk to a model.
 ///
@@ -41,6 +43,10 @@ pub(crate) struct ChatArgs {
     /// System message; without it the chat template may insert its own.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
+    /// PNG picture to show with the first message, if the model reads pictures (Qwen2.5-VL);
+    /// repeatable.
+    #[arg(long, value_name = "FILE")]
+    image: Vec<PathBuf>,
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 0.7)]
     temperature: f32,
@@ -119,8 +125,13 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         stop: ui::interruptions()?,
         tokens: Vec::new(),
+        vision: policy.weights.config().vision.clone(),
+        pictures: Vec::new(),
         replies: 0,
     };
+    for path in &args.image {
+        conversation.show(path).with_context(|| format!("--image {}", path.display()))?;
+    }
     if std::io::stdin().is_terminal() && console::stdout_is_terminal() {
         let editor = Editor::with_history(rustyline::Config::default(), MemHistory::new());
         let mut editor: Editor<(), MemHistory> = editor.context("cannot read from the terminal")?;
@@ -160,6 +171,12 @@ fn talk<S: Sampler>(
             "/quit" | "/exit" => break,
             "/reset" => conversation.reset(),
             "/help" => writeln!(out, "{HELP}")?,
+            other if other.starts_with("/image ") => {
+                let path = Path::new(other["/image ".len()..].trim());
+                if let Err(error) = conversation.show(path) {
+                    writeln!(out, "{error}")?;
+                }
+            }
             other if other.starts_with('/') => writeln!(out, "no such command; /help lists them")?,
             _ => conversation.answer(&line, out)?,
         }
@@ -182,13 +199,40 @@ struct Conversation<'a, S> {
     /// Set to end a reply.
     stop: &'a AtomicBool,
     tokens: Vec<u32>,
+    /// Of a model that reads pictures.
+    vision: Option<VisionConfig>,
+    /// Pictures that the next message shows.
+    pictures: Vec<PictureTokens>,
     replies: u64,
 }
 
 impl<S: Sampler> Conversation<'_, S> {
     fn reset(&mut self) {
         self.tokens.clear();
+        self.pictures.clear();
         self.sampler.end_session(0);
+    }
+
+    /// Adds a picture to the next message.
+    fn show(&mut self, path: &Path) -> anyhow::Result<()> {
+        let Some(vision) = &self.vision else {
+            bail!("this model reads no pictures; load one with a vision tower (Qwen2.5-VL)");
+        };
+        self.pictures.push(vision.pictures.add(&Image::read(path)?, vision)?);
+        Ok(())
+    }
+
+    /// Tokens that a line adds to the conversation, after the pictures that are shown with it.
+    fn message(&mut self, line: &str) -> anyhow::Result<Vec<u32>> {
+        let Some(vision) = self.vision.as_ref().filter(|_| !self.pictures.is_empty()) else {
+            return self.prompt(line);
+        };
+        let VisionTokens { start, image, end, .. } = vision.tokens;
+        let mark = self.tokenizer.decode(&[start, image, end]);
+        let text = format!("{}{line}", mark.repeat(self.pictures.len()));
+        let tokens = vision.insert(&self.prompt(&text)?, &self.pictures)?;
+        self.pictures.clear();
+        Ok(tokens)
     }
 
     /// Tokens that a line adds to the conversation.
@@ -206,7 +250,12 @@ impl<S: Sampler> Conversation<'_, S> {
 
     /// Samples a reply and writes it as it comes.
     fn answer(&mut self, line: &str, out: &mut impl Write) -> anyhow::Result<()> {
-        let prompt = self.prompt(line)?;
+        let prompt = match self.message(line) {
+            Ok(prompt) => prompt,
+            // The text has the name of the image token in it; the pictures wait for another one.
+            Err(error) if !self.pictures.is_empty() => return Ok(writeln!(out, "{error}")?),
+            Err(error) => return Err(error),
+        };
         if self.tokens.len() + prompt.len() >= self.context {
             writeln!(out, "that would not fit the context of {} tokens; /reset starts anew", self.context)?;
             return Ok(());
@@ -321,6 +370,8 @@ mod tests {
             seed: 0,
             stop: &stop,
             tokens: Vec::new(),
+            vision: None,
+            pictures: Vec::new(),
             replies: 0,
         };
         let mut out = Vec::new();
@@ -359,7 +410,8 @@ mod tests {
             printed.ends_with("that would not fit the context of 3 tokens; /reset starts anew\n"),
             "{printed}"
         );
-        let (printed, _) = typed(&["/nonsense", "/help"], "a", false, 3, 9);
+        let (printed, _) = typed(&["/nonsense", "/help", "/image x.png"], "a", false, 3, 9);
         assert!(printed.contains("no such command") && printed.contains("/reset"), "{printed}");
+        assert!(printed.contains("this model reads no pictures"), "{printed}");
     }
 }

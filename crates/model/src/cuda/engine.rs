@@ -195,7 +195,7 @@ impl Engine {
 
     /// Uploads tokens, positions and cache rows, filled up with rows of the padding slot.
     fn upload(&self, rows: &[Row], count: usize) -> Result<(), CudaError> {
-        let padding = Row { slot: self.slots, position: 0, token: 0, logits: false };
+        let padding = Row { slot: self.slots, position: 0, token: 0, place: [0; 3], logits: false };
         let all = || rows.iter().chain(std::iter::repeat_n(&padding, count - rows.len()));
         let ints = |of: &dyn Fn(&Row) -> usize| all().map(|row| of(row) as i32).collect::<Vec<i32>>();
         self.put(&self.tokens, &ints(&|row| row.token as usize))?;

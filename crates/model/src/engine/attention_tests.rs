@@ -28,8 +28,10 @@ fn write(cache: &mut Cache, sequence: usize, positions: Range<usize>, text: usiz
 
 /// Attention in the second layer, of rows `(sequence, position)`.
 fn attend(arch: Arch, cache: &Cache, rows: &[(usize, usize)], queries: &[f32], stride: usize) -> Vec<f32> {
-    let rows: Vec<Row> =
-        rows.iter().map(|&(slot, position)| Row { slot, position, token: 0, logits: true }).collect();
+    let rows: Vec<Row> = rows
+        .iter()
+        .map(|&(slot, position)| Row { slot, position, token: 0, place: [position as u32; 3], logits: true })
+        .collect();
     let mut sharing = Sharing::default();
     sharing.plan(&rows, cache);
     let heads = cache.heads();

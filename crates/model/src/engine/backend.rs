@@ -10,6 +10,7 @@ use turnwise_core::{SampleError, SamplingParams};
 use super::choose::{Choice, TokenSampler, best};
 use super::forward::{Forward, Row};
 use super::pages::Cache;
+use super::vision::EngineVision;
 use super::weights::EngineWeights;
 
 /// Prompt rows that a step on the CPU takes in besides the rows of sequences being decoded.
@@ -58,6 +59,15 @@ impl Backend {
             Self::Host(host) => host.forward.weights.vocab,
             #[cfg(feature = "cuda")]
             Self::Cuda { engine, .. } => engine.vocabulary(),
+        }
+    }
+
+    /// Returns the tower of a model that reads pictures.
+    pub(super) fn vision(&self) -> Option<&EngineVision> {
+        match self {
+            Self::Host(host) => host.forward.weights.vision.as_ref(),
+            #[cfg(feature = "cuda")]
+            Self::Cuda { .. } => None,
         }
     }
 

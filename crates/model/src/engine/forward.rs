@@ -9,6 +9,7 @@ use super::pages::Cache;
 use super::projection;
 use super::sharing::Sharing;
 use super::vector::{GatedSilu, HeadNorm, RmsNorm, rotate};
+use super::vision::EngineVision;
 use super::weights::EngineWeights;
 use crate::Rotary;
 
@@ -21,6 +22,8 @@ pub(crate) struct Row {
     pub(crate) position: usize,
     /// The token there.
     pub(crate) token: u32,
+    /// Its time, row and column: three times the position, unless a picture stands before it.
+    pub(crate) place: [u32; 3],
     /// True if the distribution of the next token is wanted.
     pub(crate) logits: bool,
 }
@@ -33,6 +36,8 @@ pub(super) struct Forward {
     /// `[position, head width / 2]`.
     cos: Vec<f32>,
     sin: Vec<f32>,
+    /// Cosines and sines of a row inside a picture.
+    mixed: (Vec<f32>, Vec<f32>),
     rows: Vec<Row>,
     hidden: Vec<f32>,
     normed: Vec<f32>,
@@ -58,6 +63,7 @@ impl Forward {
             weights,
             cos,
             sin,
+            mixed: (Vec::new(), Vec::new()),
             rows: Vec::new(),
             hidden: Vec::new(),
             normed: Vec::new(),
@@ -185,10 +191,25 @@ impl Forward {
         let (query_width, key_width) = (heads.query_width(), heads.keys * heads.width);
         let half = heads.width / 2;
         for (row, qkv) in self.rows.iter().zip(self.qkv.chunks_exact_mut(stride)) {
-            let angles = row.position * half..(row.position + 1) * half;
             let (rotated, value) = qkv.split_at_mut(query_width + key_width);
+            let [time, line, column] = row.place;
+            let (cos, sin) = if time == line && time == column {
+                let angles = time as usize * half..(time as usize + 1) * half;
+                (&self.cos[angles.clone()], &self.sin[angles])
+            } else {
+                let vision = self.weights.vision.as_ref();
+                let sections = vision.map_or([half, 0, 0], EngineVision::sections);
+                for (to, from) in [(&mut self.mixed.0, &self.cos), (&mut self.mixed.1, &self.sin)] {
+                    to.clear();
+                    for (place, count) in row.place.into_iter().zip(sections) {
+                        let start = place as usize * half + to.len();
+                        to.extend_from_slice(&from[start..start + count]);
+                    }
+                }
+                (&self.mixed.0[..], &self.mixed.1[..])
+            };
             for head in rotated.chunks_exact_mut(heads.width) {
-                rotate(head, &self.cos[angles.clone()], &self.sin[angles.clone()]);
+                rotate(head, cos, sin);
             }
             let key = &rotated[query_width..];
             cache.write(row.slot, layer, row.position, key, &value[..key_width]);

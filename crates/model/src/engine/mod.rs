@@ -14,6 +14,7 @@
 //! | `slot.rs` | memory of one session |
 //! | `stops.rs` | stop strings, and the reasoning that they are looked for behind |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
+//! | `vision.rs` | pictures of prompts |
 //! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
 //! | `watch.rs` | tokens of a request while it is in work, and its end before time |
 //! | `weights.rs` | the weights as the engine reads them |
@@ -41,6 +42,7 @@ mod sharing;
 mod slot;
 mod stops;
 mod vector;
+mod vision;
 mod watch;
 mod weights;
 
@@ -218,7 +220,7 @@ impl NativeEngine {
 
     fn check(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {
         let fail = |reason: String| Err(SampleError::Request { request, reason });
-        asked.check_prompt(request, self.max_context, Some(self.backend.vocabulary()))?;
+        self.check_prompt(request, asked)?;
         let params = &asked.params;
         let inverse = 1.0 / params.temperature;
         if params.temperature != 0.0 && !(params.temperature > 0.0 && inverse.is_finite() && inverse > 0.0) {
@@ -284,6 +286,7 @@ impl NativeEngine {
             cached,
         });
         slot.tokens = asked.prompt;
+        slot.places = self.backend.vision().map_or_else(Vec::new, |vision| vision.places(&slot.tokens));
     }
 
     /// Chooses the rows of the next step.
@@ -294,7 +297,8 @@ impl NativeEngine {
             if let Some(active) = &slot.active {
                 if slot.computed + 1 == slot.tokens.len() {
                     let (position, token) = (slot.computed, slot.tokens[slot.computed]);
-                    self.rows.push(Row { slot: index, position, token, logits: true });
+                    let place = slot.place(position);
+                    self.rows.push(Row { slot: index, position, token, place, logits: true });
                 } else {
                     prompts.push((active.request, index));
                 }
@@ -314,7 +318,8 @@ impl NativeEngine {
             room -= end - slot.computed;
             for position in slot.computed..end {
                 let logits = position + 1 == slot.tokens.len();
-                self.rows.push(Row { slot: index, position, token: slot.tokens[position], logits });
+                let (token, place) = (slot.tokens[position], slot.place(position));
+                self.rows.push(Row { slot: index, position, token, place, logits });
             }
         }
         Ok(())
@@ -385,6 +390,7 @@ impl NativeEngine {
                 )));
             };
             slot.tokens.push(choice.token);
+            slot.places.extend(slot.places.last().map(|place| [place[0] + 1; 3]));
             active.logprobs.push(choice.logprob);
             active.entropies.push(choice.entropy);
             if let Some(&count) = self.watched.get(&active.request) {

@@ -114,7 +114,7 @@ mod tests {
     use crate::ops::attention::Heads;
 
     fn row(slot: usize, position: usize) -> Row {
-        Row { slot, position, token: 0, logits: true }
+        Row { slot, position, token: 0, place: [position as u32; 3], logits: true }
     }
 
     #[test]

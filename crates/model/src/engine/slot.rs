@@ -10,6 +10,8 @@ pub(super) struct Slot {
     pub(super) session: Option<u64>,
     /// Prompt and response of its last request, or of the session that was there before.
     pub(super) tokens: Vec<u32>,
+    /// Time, row and column of each token, if a picture is among them.
+    pub(super) places: Vec<[u32; 3]>,
     /// Leading tokens whose keys and values are cached.
     pub(super) computed: usize,
     /// Clock when it was last used.
@@ -34,6 +36,11 @@ pub(super) struct Active {
 }
 
 impl Slot {
+    /// Returns time, row and column of a token.
+    pub(super) fn place(&self, position: usize) -> [u32; 3] {
+        self.places.get(position).copied().unwrap_or([position as u32; 3])
+    }
+
     /// Ends its session. The cache stays for sessions with the same start, until the slot is
     /// needed.
     pub(super) fn end(&mut self) {

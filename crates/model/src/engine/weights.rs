@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::matmul::Packed;
 use super::projection::{Beside, Projection};
+use super::vision::EngineVision;
 use crate::lora::{Joint, Module};
 use crate::ops::attention::Heads;
+use crate::vision::FIRST_PICTURE_TOKEN;
 use crate::weights::Network;
 use crate::{Compute, Device, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
 
@@ -28,7 +30,7 @@ impl SharedWeights {
     /// On the CPU what [`EngineWeights::of`] rejects. On a device: this program was built without it,
     /// there is none, its kernels cannot run the model's shape, or its memory does not suffice.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
-        device.check()?;
+        weights.config().check_device(device)?;
         #[cfg(feature = "cuda")]
         if device == Device::Cuda {
             let weights = crate::cuda::DeviceWeights::upload(weights, version);
@@ -54,6 +56,8 @@ pub struct EngineWeights {
     pub(super) layers: Vec<LayerWeights>,
     pub(super) final_norm: Vec<f32>,
     pub(super) output: Packed,
+    /// Of a model that reads pictures.
+    pub(super) vision: Option<EngineVision>,
 }
 
 /// One layer, with projections that read the same input joined.
@@ -119,6 +123,12 @@ impl EngineWeights {
 
     /// Appends the embedding of a token.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
+        if token >= FIRST_PICTURE_TOKEN {
+            return match &self.vision {
+                Some(vision) => vision.embed(token, to),
+                None => to.resize(to.len() + self.hidden, 0.0),
+            };
+        }
         let token = token as usize;
         match &self.embedding {
             Some(embedding) => to.extend_from_slice(&embedding[token * self.hidden..][..self.hidden]),
@@ -196,6 +206,11 @@ impl EngineWeights {
             layers,
             final_norm: at(&layout.final_norm).to_vec(),
             output,
+            vision: config
+                .vision
+                .as_ref()
+                .zip(layout.vision.as_ref())
+                .map(|(vision, range)| EngineVision::new(vision.clone(), hidden, at(range).to_vec())),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use turnwise_text::GenerationSampling;
 
-use super::GENERATION_CONFIG;
+use super::{GENERATION_CONFIG, PROCESSOR, vision_json};
 use crate::files;
 use crate::rotary::RopeScaling;
 use crate::{Family, ModelConfig, ModelError, SpecialTokens};
@@ -20,6 +20,11 @@ pub(super) const CONFIG: &str = "config.json";
 /// Fails like [`read_config`], and a `generation_config.json` that cannot be read or is no JSON.
 pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
     let mut config = read_config(&folder.join(CONFIG))?;
+    if let Some(vision) = &mut config.vision {
+        vision_json::read_processor(&folder.join(PROCESSOR), vision)?;
+        let head_dim = config.head_dim;
+        vision.check(head_dim).map_err(|error| ModelError::file(&folder.join(PROCESSOR), error))?;
+    }
     let path = folder.join(GENERATION_CONFIG);
     if path.exists() {
         let value: Value =
@@ -68,8 +73,11 @@ fn supported() -> String {
 }
 
 fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
-    let of = Entries { within: "", entries };
-    let family = family(&of)?;
+    let root = Entries { within: "", entries };
+    let family = family(&root)?;
+    // `transformers` 5 writes the decoder of a model with vision apart, the hub's folders have it at the top.
+    let of = if family == Family::Qwen25Vl { root.object("text_config")? } else { None };
+    let of = of.unwrap_or(Entries { within: "", entries });
     check_computation(&of)?;
     let heads = of.need_whole("num_attention_heads")?;
     let hidden = of.need_whole("hidden_size")?;
@@ -91,6 +99,17 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let rope_theta = inner_theta.or(of.number("rope_theta")?);
     let rope_scaling = rotary.map_or(Ok(RopeScaling::None), |rotary| scaling(&rotary, context))?;
     let base = ModelConfig::default();
+    let vision = match family {
+        Family::Qwen25Vl => Some(vision_json::parse(&root, &of, hidden)?),
+        _ => None,
+    };
+    let found = special_tokens(entries);
+    let inner = special_tokens(of.entries);
+    let special_tokens = SpecialTokens {
+        bos: found.bos.or(inner.bos),
+        eos: if found.eos.is_empty() { inner.eos } else { found.eos },
+        pad: found.pad.or(inner.pad),
+    };
     Ok(ModelConfig {
         model_type: family,
         vocab_size: of.need_whole("vocab_size")?,
@@ -104,12 +123,13 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
         rms_norm_eps: of.number("rms_norm_eps")?.unwrap_or(base.rms_norm_eps),
         rope_theta: rope_theta.unwrap_or(base.rope_theta),
         rope_scaling,
-        tie_word_embeddings: of.flag("tie_word_embeddings")?,
+        tie_word_embeddings: of.flag("tie_word_embeddings")? || root.flag("tie_word_embeddings")?,
         // What the family's own code does not look at has no effect there, and none here.
-        attention_bias: family != Family::Qwen2 && of.flag("attention_bias")?,
+        attention_bias: !matches!(family, Family::Qwen2 | Family::Qwen25Vl) && of.flag("attention_bias")?,
         mlp_bias: family == Family::Llama && of.flag("mlp_bias")?,
         initializer_range: of.number("initializer_range")?.unwrap_or(base.initializer_range),
-        special_tokens: special_tokens(entries),
+        special_tokens,
+        vision,
     })
 }
 
@@ -203,7 +223,8 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
     let original = || Ok(of.whole("original_max_position_embeddings")?.unwrap_or(context));
     let kind = of.get("rope_type").or_else(|| of.get("type"));
     match kind.map(|kind| kind.as_str().unwrap_or_default()) {
-        None | Some("default") => Ok(RopeScaling::None),
+        // Of a model with vision: how a head is divided is in `mrope_section`.
+        None | Some("default" | "mrope") => Ok(RopeScaling::None),
         Some("linear") => Ok(RopeScaling::Linear { factor: of.need("factor")? }),
         Some("llama3") => Ok(RopeScaling::Llama3 {
             factor: of.need("factor")?,
@@ -288,7 +309,11 @@ fn scaling_json(scaling: RopeScaling) -> Value {
 pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Value {
     let tokens = &config.special_tokens;
     let class = config.model_type.class();
-    let head = if critic { "ForTokenClassification" } else { "ForCausalLM" };
+    let head = match config.model_type {
+        _ if critic => "ForTokenClassification",
+        Family::Qwen25Vl => "ForConditionalGeneration",
+        _ => "ForCausalLM",
+    };
     let mut value = json!({
         "architectures": [format!("{class}{head}")],
         "attention_dropout": 0.0,
@@ -322,6 +347,12 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Va
             value["attention_bias"] = json!(config.attention_bias);
             value["mlp_bias"] = json!(config.mlp_bias);
         }
+        Family::Qwen25Vl => {
+            value["use_sliding_window"] = json!(false);
+            if let Some(vision) = &config.vision {
+                vision_json::write(vision, config.hidden_size, &mut value);
+            }
+        }
     }
     if let Some(pad) = tokens.pad {
         value["pad_token_id"] = json!(pad);
@@ -334,18 +365,18 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Va
 }
 
 /// A JSON object and where it stands, for errors that name the key. A null counts as absent.
-struct Entries<'a> {
+pub(super) struct Entries<'a> {
     within: &'a str,
     entries: &'a Map<String, Value>,
 }
 
 impl Entries<'_> {
-    fn error(&self, key: &str, reason: impl Into<String>) -> ModelError {
+    pub(super) fn error(&self, key: &str, reason: impl Into<String>) -> ModelError {
         let key = if self.within.is_empty() { key.into() } else { format!("{}.{key}", self.within) };
         ModelError::Config { key, reason: reason.into() }
     }
 
-    fn get(&self, key: &str) -> Option<&Value> {
+    pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.entries.get(key).filter(|value| !value.is_null())
     }
 
@@ -359,11 +390,11 @@ impl Entries<'_> {
         as_type(value).map(Some).ok_or_else(|| self.error(key, format!("{value} is not {what}")))
     }
 
-    fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
         self.read(key, "a number", Value::as_f64)
     }
 
-    fn whole(&self, key: &str) -> Result<Option<usize>, ModelError> {
+    pub(super) fn whole(&self, key: &str) -> Result<Option<usize>, ModelError> {
         let as_usize = |value: &Value| value.as_u64().and_then(|value| usize::try_from(value).ok());
         self.read(key, "a whole number", as_usize)
     }
@@ -372,7 +403,7 @@ impl Entries<'_> {
         Ok(self.read(key, "true or false", Value::as_bool)?.unwrap_or(false))
     }
 
-    fn object<'b>(&'b self, key: &'b str) -> Result<Option<Entries<'b>>, ModelError> {
+    pub(super) fn object<'b>(&'b self, key: &'b str) -> Result<Option<Entries<'b>>, ModelError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_object() {
             Some(entries) => Ok(Some(Entries { within: key, entries })),
@@ -384,7 +415,7 @@ impl Entries<'_> {
         self.number(key)?.ok_or_else(|| self.error(key, "is missing"))
     }
 
-    fn need_whole(&self, key: &str) -> Result<usize, ModelError> {
+    pub(super) fn need_whole(&self, key: &str) -> Result<usize, ModelError> {
         self.whole(key)?.ok_or_else(|| self.error(key, "is missing"))
     }
 }

@@ -137,6 +137,13 @@ fn canonical(name: &str) -> String {
     {
         name = rest;
     }
+    // The layout of the model inside of `transformers`, with a decoder and a tower side by side.
+    if let Some(rest) = name.strip_prefix("model.language_model.") {
+        return format!("model.{rest}");
+    }
+    if let Some(rest) = name.strip_prefix("model.visual.") {
+        return format!("visual.{rest}");
+    }
     let bare = ["embed_tokens.", "layers.", "norm."].into_iter().any(|part| name.starts_with(part));
     if bare { format!("model.{name}") } else { name.to_owned() }
 }

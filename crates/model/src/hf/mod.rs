@@ -7,11 +7,13 @@
 //! | `load.rs` | weights from the files of a model folder |
 //! | `mapped.rs` | a file of weights, mapped into memory |
 //! | `save.rs` | a model folder written |
+//! | `vision_json.rs` | `vision_config`, `preprocessor_config.json` |
 
 mod config_json;
 mod load;
 pub(crate) mod mapped;
 mod save;
+pub(crate) mod vision_json;
 
 use std::path::Path;
 
@@ -24,6 +26,8 @@ use crate::{ModelError, ParameterLayout, Parameters};
 
 const GENERATION_CONFIG: &str = "generation_config.json";
 const WEIGHTS: &str = "model.safetensors";
+/// Settings of the image processor.
+const PROCESSOR: &str = "preprocessor_config.json";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Reads a model from a folder. Weights may be `f32`, `bf16` or `f16`, in one file or in shards; they

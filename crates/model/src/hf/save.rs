@@ -9,7 +9,7 @@ use safetensors::tensor::{Dtype, View};
 use serde_json::{Value, json};
 
 use super::config_json::{CONFIG, config_json, generation_json};
-use super::{GENERATION_CONFIG, INDEX, WEIGHTS};
+use super::{GENERATION_CONFIG, INDEX, PROCESSOR, WEIGHTS, vision_json};
 use crate::files::{self, bytes_of};
 use crate::{ModelError, Parameters, TensorInfo};
 
@@ -113,6 +113,9 @@ pub fn save_model_as(
         write(INDEX, &json!({ "metadata": metadata, "weight_map": map }))?;
     }
     write(GENERATION_CONFIG, &generation_json(&parameters.config))?;
+    if let Some(vision) = &parameters.config.vision {
+        write(PROCESSOR, &vision_json::processor(vision))?;
+    }
     let critic = parameters.layout.value.is_some();
     write(CONFIG, &config_json(&parameters.config, critic, options.dtype.name()))?;
     for name in &names {

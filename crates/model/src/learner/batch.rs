@@ -9,6 +9,7 @@ use super::NativeLearner;
 use crate::lora::Dropout;
 use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
 use crate::packing::input_length;
+use crate::vision::{Encoded, FIRST_PICTURE_TOKEN, encode, encode_backward};
 use crate::weights::{Network, Weights};
 
 type Work<'a, T> = dyn Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync + 'a;
@@ -64,7 +65,11 @@ impl NativeLearner {
             ));
         }
         let vocabulary = config.vocab_size;
-        match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+        if let Some(vision) = &config.vision {
+            vision.pictures.check(tokens).or_else(fail)?;
+        }
+        let picture = |token: u32| config.vision.is_some() && token >= FIRST_PICTURE_TOKEN;
+        match tokens.iter().find(|&&token| token as usize >= vocabulary && !picture(token)) {
             Some(token) => fail(format!("token {token} is outside the vocabulary of {vocabulary}")),
             None => Ok(()),
         }
@@ -85,16 +90,28 @@ impl NativeLearner {
             || masked_context_objective.is_some_and(MaskedContextObjective::needs_reference)
                 && !masked_contexts.is_empty();
         let reference = if needs { Some(self.reference()?) } else { None };
-        let network = Network { dropout: self.dropout(), ..Network::from(&weights) };
+        let tokens = || {
+            let masked = masked_contexts.iter().map(|masked_context| &masked_context.tokens);
+            batch.iter().chain(masked)
+        };
+        let pictures = self.encode(Network::from(&weights), tokens());
+        let reference_pictures =
+            reference.as_ref().and_then(|reference| self.encode(Network::from(reference), tokens()));
+        let network =
+            Network { dropout: self.dropout(), pictures: pictures.as_ref(), ..Network::from(&weights) };
         self.passes += 1;
         let share = self.shares(network);
         let pass = PassOver { network, batch, masked_contexts, scored: true, share };
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         let mut found = self.run(&pass, |mut micro, found| {
-            let reference = reference.as_ref().map(Network::from);
+            let pictures = reference_pictures.as_ref();
+            let reference = reference.as_ref().map(|weights| Network { pictures, ..Network::from(weights) });
             micro.backward(objective, masked_context_objective, reference, found)
         })?;
+        if let Some(pictures) = &pictures {
+            self.backward_pictures(&weights, pictures);
+        }
         for (sequence, tokens) in batch.iter().enumerate() {
             if tokens.response_tokens() == 0 {
                 found.push(Found { sequence, value: evaluate_empty(objective, sequence)? });
@@ -102,6 +119,30 @@ impl NativeLearner {
         }
         found.sort_by_key(|found| found.sequence);
         Ok(found)
+    }
+
+    /// Encodes the pictures of some sequences, each once.
+    pub(super) fn encode<'a>(
+        &self,
+        network: Network<'_, f32>,
+        sequences: impl Iterator<Item = &'a TokenSequence>,
+    ) -> Option<Encoded<f32>> {
+        let vision = self.parameters.config.vision.as_ref()?;
+        let tokens = sequences.flat_map(|sequence| sequence.tokens.iter().copied());
+        encode(network.parameters, &vision.pictures, tokens)
+    }
+
+    /// Adds the gradient of the vision tower to that of the first lane. An adapter leaves the tower as it is.
+    fn backward_pictures(&mut self, weights: &Weights, pictures: &Encoded<f32>) {
+        let mut d_features = vec![0.0; pictures.features.len()];
+        for part in self.lanes.iter_mut().map(Lane::take_picture_gradient).filter(|part| !part.is_empty()) {
+            crate::layers::add_assign(&mut d_features, &part);
+        }
+        if weights.adapter.is_none() && d_features.iter().any(|&d| d != 0.0) {
+            let gradient = &mut self.gradients[0];
+            gradient.resize(weights.base.layout.len, 0.0);
+            encode_backward(&weights.base, pictures, &d_features, self.config.lanes, gradient);
+        }
     }
 
     /// Returns true if a pass computes shared prefixes once. With dropout, drawn per sequence, no
@@ -166,6 +207,8 @@ impl NativeLearner {
         temperature: f64,
     ) -> Result<Vec<TokenScores>, LearnError> {
         self.check(batch)?;
+        let pictures = self.encode(network, batch.iter());
+        let network = Network { pictures: pictures.as_ref(), ..network };
         let share = self.shares(network);
         let pass = PassOver { network, batch, masked_contexts: &[], scored: true, share };
         let found = self.run_at(&pass, temperature, |micro, found| {

@@ -66,7 +66,7 @@ impl NativeLearner {
         let weights = weights.into();
         weights.base.config.check()?;
         config.check()?;
-        config.device.check()?;
+        weights.base.config.check_device(config.device)?;
         if let Some(adapter) = &weights.adapter {
             adapter.check_base(&weights.base.config)?;
         }
@@ -367,6 +367,8 @@ impl NativeLearner {
         }
         let weights = self.pass_weights();
         let network = Network::from(&weights);
+        let pictures = self.encode(network, shifted.iter());
+        let network = Network { pictures: pictures.as_ref(), ..network };
         let share = self.shares(network);
         let pass = PassOver { network, batch: &shifted, masked_contexts: &[], scored: false, share };
         #[cfg(feature = "cuda")]

@@ -84,7 +84,9 @@ fn branch(
     (joint, adapted): (Joint, &[Module]),
 ) -> Branch {
     let name = |module: Module, matrix: &str| {
-        format!("base_model.model.model.layers.{layer}.{}.lora_{matrix}.weight", module.path())
+        // The decoder of a model with a vision tower is a part of its own in PEFT.
+        let decoder = if model.vision.is_some() { "model.language_model" } else { "model" };
+        format!("base_model.model.{decoder}.layers.{layer}.{}.lora_{matrix}.weight", module.path())
     };
     let inputs = joint.modules()[0].inputs(model);
     let start = builder.len;

@@ -1,5 +1,7 @@
 //! Rotary position embedding in Hugging Face's half-split convention.
 
+use std::ops::Range;
+
 use super::Real;
 use super::dispatch::{Loop, vectorised};
 use crate::Rotary;
@@ -11,12 +13,14 @@ pub(crate) struct RopeTable<T> {
     rotary: Rotary,
     /// `[positions, 2, half]`: cosines, then sines.
     values: Vec<T>,
+    /// The same for each row of a micro-batch with pictures, whose places are not one number; else empty.
+    rows: Vec<T>,
 }
 
 impl<T: Real> RopeTable<T> {
     /// Creates an empty table.
     pub(crate) fn new(rotary: Rotary) -> Self {
-        Self { half: rotary.frequencies.len(), rotary, values: Vec::new() }
+        Self { half: rotary.frequencies.len(), rotary, values: Vec::new(), rows: Vec::new() }
     }
 
     /// Makes sure that the first `positions` are there.
@@ -35,6 +39,41 @@ impl<T: Real> RopeTable<T> {
         &self.values
     }
 
+    /// Sets time, row and column of every row of a micro-batch, or none if positions count tokens. Of the pairs of
+    /// a head, the first so many turn by the time, the next by the row and the last by the column (M-RoPE; Wang et
+    /// al. (2024), "Qwen2-VL").
+    pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
+        let (half, values) = (self.half, &self.values);
+        self.rows.clear();
+        self.rows.reserve(places.len() * 2 * half);
+        let ends = [sections[0], sections[0] + sections[1], half];
+        let starts = [0, ends[0], ends[1]];
+        for place in places {
+            for sines in [0, half] {
+                for ((&at, start), end) in place.iter().zip(starts).zip(ends) {
+                    let row = at as usize * 2 * half + sines;
+                    self.rows.extend_from_slice(&values[row + start..row + end]);
+                }
+            }
+        }
+    }
+
+    /// Turns heads as [`RopeTable::rotate`], for rows of a micro-batch of which the first is at position `depth`.
+    pub(crate) fn rotate_segment(
+        &self,
+        x: &mut [T],
+        stride: usize,
+        heads: usize,
+        (rows, depth): (&Range<usize>, usize),
+        direction: Direction,
+    ) {
+        if self.rows.is_empty() {
+            self.rotate(x, stride, heads, depth, direction);
+        } else {
+            rotate_rows(&self.rows[rows.start * 2 * self.half..], self.half, x, stride, heads, direction);
+        }
+    }
+
     /// Turns the first `heads` heads of each row of `x` in place; row `r` stands at position `first + r`.
     ///
     /// Pair `(i, i + half)` of a head turns by its angle; backward is the turn by the negative angle. (An
@@ -48,33 +87,44 @@ impl<T: Real> RopeTable<T> {
         first: usize,
         direction: Direction,
     ) {
-        struct Rows;
+        rotate_rows(&self.values[first * 2 * self.half..], self.half, x, stride, heads, direction);
+    }
+}
 
-        impl<T: Real> Loop<(&[T], usize, &mut [T], usize, usize, T)> for Rows {
-            type Output = ();
-            #[inline(always)]
-            fn run((table, half, x, stride, heads, sign): (&[T], usize, &mut [T], usize, usize, T)) {
-                for (row, table) in x.chunks_exact_mut(stride).zip(table.chunks_exact(2 * half)) {
-                    let (cos, sin) = table.split_at(half);
-                    for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
-                        let (left, right) = head.split_at_mut(half);
-                        for (((left, right), &cos), &sin) in left.iter_mut().zip(right).zip(cos).zip(sin) {
-                            let (a, b, sin) = (*left, *right, sin * sign);
-                            *left = a * cos - b * sin;
-                            *right = b * cos + a * sin;
-                        }
+/// Turns the first `heads` heads of each row of `x` by a row of `table`: `half` cosines, then as many sines.
+pub(crate) fn rotate_rows<T: Real>(
+    table: &[T],
+    half: usize,
+    x: &mut [T],
+    stride: usize,
+    heads: usize,
+    direction: Direction,
+) {
+    struct Rows;
+
+    impl<T: Real> Loop<(&[T], usize, &mut [T], usize, usize, T)> for Rows {
+        type Output = ();
+        #[inline(always)]
+        fn run((table, half, x, stride, heads, sign): (&[T], usize, &mut [T], usize, usize, T)) {
+            for (row, table) in x.chunks_exact_mut(stride).zip(table.chunks_exact(2 * half)) {
+                let (cos, sin) = table.split_at(half);
+                for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
+                    let (left, right) = head.split_at_mut(half);
+                    for (((left, right), &cos), &sin) in left.iter_mut().zip(right).zip(cos).zip(sin) {
+                        let (a, b, sin) = (*left, *right, sin * sign);
+                        *left = a * cos - b * sin;
+                        *right = b * cos + a * sin;
                     }
                 }
             }
         }
-
-        let sign = match direction {
-            Direction::Forward => T::ONE,
-            Direction::Backward => -T::ONE,
-        };
-        let table = &self.values[first * 2 * self.half..];
-        vectorised(Rows, (table, self.half, x, stride, heads, sign));
     }
+
+    let sign = match direction {
+        Direction::Forward => T::ONE,
+        Direction::Backward => -T::ONE,
+    };
+    vectorised(Rows, (table, half, x, stride, heads, sign));
 }
 
 /// The direction: values are turned, or their derivatives turned back.

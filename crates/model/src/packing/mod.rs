@@ -186,6 +186,21 @@ impl Packing {
         &self.by_output[self.output_offsets[output]..self.output_offsets[output + 1]]
     }
 
+    /// Returns the place of every row, by a function of a token and the one before it with its place.
+    pub(crate) fn places(&self, after: impl Fn(Option<(u32, [u32; 3])>, u32) -> [u32; 3]) -> Vec<[u32; 3]> {
+        let mut places: Vec<[u32; 3]> = Vec::with_capacity(self.tokens.len());
+        for sequence in 0..self.sequences() {
+            let last = self.path(sequence).last().map(|part| part.end - 1);
+            let mut before = last.map(|row| (self.tokens[row], places[row]));
+            for row in self.own(sequence) {
+                let place = after(before, self.tokens[row]);
+                places.push(place);
+                before = Some((self.tokens[row], place));
+            }
+        }
+        places
+    }
+
     /// Identity and position of each of some rows, where each belongs to one sequence alone.
     pub(crate) fn coordinates(&self, rows: Range<usize>) -> impl Iterator<Item = [u64; 2]> {
         let first = self.offsets.partition_point(|&offset| offset <= rows.start).saturating_sub(1);

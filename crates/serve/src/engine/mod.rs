@@ -6,6 +6,7 @@
 //! | `chat.rs`, `text.rs` | answers to chat and text requests |
 //! | `lanes.rs` | engines on several threads that share a model's weights |
 //! | `models.rs` | the models, loaded when they are first asked for |
+//! | `pictures.rs` | pictures in prompts |
 //! | `sequence.rs` | a sequence on its way from an engine to a client |
 //! | `visible.rs` | the text that a client sees: no stop strings, no calls |
 //! | `worker.rs` | the thread of an engine |
@@ -20,11 +21,13 @@ mod answer;
 mod chat;
 mod lanes;
 mod models;
+mod pictures;
 mod sequence;
 mod text;
 mod visible;
 mod worker;
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 
@@ -161,7 +164,7 @@ impl EngineServer {
         let opening = chat.format.opening();
         let opening = if text.ends_with(opening) { opening } else { "" };
         let calls = calls.map(|format| CallReader::new(format, opening));
-        let prompt = model.tokenizer.encode(&text);
+        let prompt = pictures::insert(&model, &request, model.tokenizer.encode(&text))?;
         let end_tokens: Arc<[u32]> = chat.format.stop_tokens().into();
         let most = most_tokens(&model, "messages", &[prompt.len()], &request.sampling, None)?;
         let parallel_calls = request.parallel_tool_calls != Some(false);
@@ -188,7 +191,10 @@ impl EngineServer {
         for prompt in request.prompts {
             let tokens = match prompt {
                 TextPrompt::Text(text) => [tokenizer.text_prefix(), &tokenizer.encode(&text)].concat(),
-                TextPrompt::Tokens(tokens) => tokens,
+                TextPrompt::Tokens(tokens) => {
+                    pictures::check_tokens(&tokens)?;
+                    tokens
+                }
             };
             if tokens.is_empty() {
                 let message = "a prompt is empty: the first token would have nothing to follow";
@@ -352,8 +358,10 @@ impl Completions for EngineServer {
         match self.start_chat(call, request) {
             Err(error) => reply.finish(Err(error)),
             Ok(prepared) => {
-                let (id, name, prompts) =
-                    (prepared.id.clone(), prepared.name.clone(), prepared.prompts.clone());
+                let visible =
+                    prepared.prompts.iter().map(|prompt| pictures::visible(&prepared.model, prompt));
+                let prompts = visible.map(Cow::into_owned).collect();
+                let (id, name) = (prepared.id.clone(), prepared.name.clone());
                 let answer = chat::ChatAnswer::new(reply, id, name, prepared.sampling.clone(), prompts);
                 start(&prepared, answer);
             }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use turnwise_env::parse::CallFormat;
 use turnwise_model::engine::{EngineConfig, SharedWeights};
+use turnwise_model::vision::VisionConfig;
 use turnwise_policy::Policy;
 use turnwise_text::Tokenizer;
 use turnwise_text::chat::{ChatFormat, ChatSettings, ChatTemplate};
@@ -32,6 +33,8 @@ pub(super) struct Loaded {
     pub(super) chat: Option<Chat>,
     pub(super) context: usize,
     pub(super) lanes: Lanes,
+    /// Of a model that reads pictures.
+    pub(super) vision: Option<VisionConfig>,
 }
 
 /// A model's chat template and formats.
@@ -56,12 +59,13 @@ impl Loaded {
             }),
         };
         let weights = SharedWeights::of(&policy.weights, 0, settings.device, settings.compute)?;
+        let vision = policy.weights.config().vision.clone();
         drop(policy.weights);
         let lanes = settings.lanes.clamp(1, settings.max_num_seqs.max(1));
         let sizes =
             EngineConfig { max_num_seqs: settings.max_num_seqs.div_ceil(lanes), max_context: context };
         let lanes = Lanes::start(&weights, lanes, sizes, settings.max_queued, &tokenizer)?;
-        Ok(Self { tokenizer, chat, context, lanes })
+        Ok(Self { tokenizer, chat, context, lanes, vision })
     }
 }
 

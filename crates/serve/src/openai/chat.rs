@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use turnwise_core::Tool;
 
 use super::fields::Fields;
+use super::picture::PIXELS;
 use super::{ApiError, ChatMessage, SamplingFields};
 
 /// Which tools a response must or must not call.
@@ -73,8 +74,10 @@ impl ChatRequest {
         if raw.is_empty() {
             return Err(ApiError::field("messages", "`messages` is empty"));
         }
+        let mut pixels = PIXELS;
+        let raw = raw.iter().enumerate();
         let messages: Result<Vec<_>, _> =
-            raw.iter().enumerate().map(|(index, raw)| ChatMessage::read(index, raw)).collect();
+            raw.map(|(index, raw)| ChatMessage::read(index, raw, &mut pixels)).collect();
         let messages = messages?;
         let tools: Vec<Tool> = fields.take("tools")?.unwrap_or_default();
         let tool_choice = match fields.take::<Choice>("tool_choice")? {

@@ -4,8 +4,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use turnwise_model::vision::Image;
+
 use super::ApiError;
 use super::fields::Fields;
+use super::picture::{self, PICTURE};
 
 /// Roles that a message may have.
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
@@ -48,8 +51,10 @@ impl MessageCall {
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// Its text; parts are joined with line breaks.
+    /// Its text; parts of text are joined with line breaks, and a picture has its place in it.
     pub content: Option<String>,
+    /// The pictures that the text has places for, in order.
+    pub images: Vec<Image>,
     /// Name of the speaker or of the tool.
     pub name: Option<String>,
     /// The thoughts before an assistant's text (`reasoning_content`, an extension of several servers).
@@ -72,6 +77,13 @@ struct Part {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
+    image_url: Option<ImageUrl>,
+}
+
+/// `detail` and other settings are for models whose pictures have several sizes.
+#[derive(Deserialize)]
+struct ImageUrl {
+    url: String,
 }
 
 impl ChatMessage {
@@ -80,8 +92,8 @@ impl ChatMessage {
         Self { role: role.to_owned(), content: Some(content.into()), ..Self::default() }
     }
 
-    /// Reads the message at a place of a request.
-    pub(super) fn read(index: usize, raw: &RawValue) -> Result<Self, ApiError> {
+    /// Reads the message at a place of a request, whose pictures may still have so many pixels.
+    pub(super) fn read(index: usize, raw: &RawValue, pixels: &mut u64) -> Result<Self, ApiError> {
         let mut fields = Fields::of_part(format!("messages[{index}]"), raw)?;
         let role: String = fields.need("role")?;
         if !ROLES.contains(&role.as_str()) {
@@ -89,10 +101,13 @@ impl ChatMessage {
             let message = format!("`{place}` = \"{role}\": give one of {}", ROLES.join(", "));
             return Err(ApiError::field(place, message));
         }
+        let mut images = Vec::new();
         let content = match fields.take::<Content>("content")? {
             None => None,
             Some(Content::Text(text)) => Some(text),
-            Some(Content::Parts(parts)) => Some(joined(&fields.place("content"), parts)?),
+            Some(Content::Parts(parts)) => {
+                Some(joined(&fields.place("content"), parts, &mut images, pixels)?)
+            }
         };
         let name = fields.take("name")?;
         let mut reasoning = None;
@@ -120,22 +135,89 @@ impl ChatMessage {
             fields.drop_if_neutral(key, &[json!([]), json!("")])?;
         }
         fields.finish()?;
-        Ok(Self { role, content, name, reasoning, tool_calls, tool_call_id })
+        Ok(Self { role, content, images, name, reasoning, tool_calls, tool_call_id })
     }
 }
 
-/// Returns the text of parts.
-fn joined(place: &str, parts: Vec<Part>) -> Result<String, ApiError> {
-    let mut texts = Vec::new();
+/// Returns the text of parts, and appends their pictures.
+fn joined(
+    place: &str,
+    parts: Vec<Part>,
+    images: &mut Vec<Image>,
+    pixels: &mut u64,
+) -> Result<String, ApiError> {
+    let mut joined = String::new();
+    let mut after_text = false;
     for (index, part) in parts.into_iter().enumerate() {
-        match (part.kind.as_str(), part.text) {
-            ("text", Some(text)) => texts.push(text),
-            (kind, _) => {
+        match (part.kind.as_str(), part.text, part.image_url) {
+            ("text", Some(text), _) => {
+                if after_text {
+                    joined.push('\n');
+                }
+                joined.push_str(&text);
+                after_text = true;
+            }
+            ("image_url", _, Some(image)) => {
+                images.push(picture::read(&format!("{place}[{index}].image_url.url"), &image.url, pixels)?);
+                joined.push_str(PICTURE);
+                after_text = false;
+            }
+            (kind, ..) => {
                 let place = format!("{place}[{index}]");
-                let message = format!("`{place}`: parts of type {kind:?} are not supported; send text");
+                let message =
+                    format!("`{place}`: parts of type {kind:?} are not supported; send text or image_url");
                 return Err(ApiError::unsupported(place, message));
             }
         }
     }
-    Ok(texts.join("\n"))
+    Ok(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A picture of one grey pixel.
+    const PIXEL: &str =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==";
+
+    fn read(content: &str) -> Result<ChatMessage, ApiError> {
+        let raw = RawValue::from_string(format!(r#"{{"role":"user","content":{content}}}"#)).unwrap();
+        ChatMessage::read(3, &raw, &mut 3)
+    }
+
+    #[test]
+    fn pictures_have_their_place_in_the_text() {
+        let image =
+            format!(r#"{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{PIXEL}"}}}}"#);
+        let text = |text: &str| format!(r#"{{"type":"text","text":"{text}"}}"#);
+        let parts = [text("a"), text("b"), image.clone(), text("c"), image];
+        let found = read(&format!("[{}]", parts.join(","))).unwrap();
+        assert_eq!(found.content.unwrap(), format!("a\nb{PICTURE}c{PICTURE}"));
+        assert_eq!(found.images.len(), 2);
+        // All pictures of a request together have a bound.
+        let two = format!("[{0},{0},{0},{0}]", parts[2]);
+        assert!(format!("{:?}", read(&two).unwrap_err()).contains("content[3]"));
+        assert_eq!((found.images[0].width, found.images[0].height, found.images[0].rgb.len()), (1, 1, 3));
+    }
+
+    #[test]
+    fn other_pictures_are_refused_by_their_place() {
+        for (url, reason) in [
+            ("https://example.org/x.png", "nothing is fetched"),
+            ("file:///etc/passwd", "nothing is fetched"),
+            ("data:image/jpeg;base64,AAAA", "only PNG"),
+            ("data:image/png;base64,!!", "base64 of the picture is damaged"),
+            ("data:image/png;base64,AAAA", "only PNG is read"),
+            (&format!("data:image/png;base64,{}", &PIXEL[..60]), "cannot be decoded"),
+        ] {
+            let part = format!(r#"[{{"type":"image_url","image_url":{{"url":"{url}"}}}}]"#);
+            let error = format!("{:?}", read(&part).unwrap_err());
+            assert!(
+                error.contains(reason) && error.contains("messages[3].content[0].image_url.url"),
+                "{error}"
+            );
+        }
+        assert!(format!("{:?}", read(r#"[{"type":"input_audio"}]"#).unwrap_err()).contains("input_audio"));
+    }
 }

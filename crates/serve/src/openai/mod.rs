@@ -7,6 +7,7 @@
 //! | `error.rs` | errors with their HTTP status |
 //! | `fields.rs` | the fields of a JSON object, taken one by one |
 //! | `message.rs` | messages of a conversation |
+//! | `picture.rs` | pictures of messages: PNG files in data URLs |
 //! | `prompt.rs` | the prompt of a conversation, by the model's chat template |
 //! | `response.rs` | whole responses |
 //! | `sampling.rs` | the sampling fields of both kinds of requests |
@@ -19,6 +20,7 @@ mod chunk;
 mod error;
 mod fields;
 mod message;
+mod picture;
 mod prompt;
 mod response;
 mod sampling;

@@ -1,0 +1,93 @@
+//! Pictures of prompts: their features, each computed once for all engines of the same weights, and places.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use turnwise_core::{RequestId, SampleError, SampleRequest};
+
+use super::NativeEngine;
+use crate::vision::{FIRST_PICTURE_TOKEN, VisionConfig, encode_one};
+
+/// A vision tower with the features of the pictures that it was asked for.
+#[derive(Debug)]
+pub(super) struct EngineVision {
+    config: VisionConfig,
+    /// Width of the decoder.
+    width: usize,
+    /// The tower's weights.
+    data: Vec<f32>,
+    /// Features by a picture's first token.
+    known: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
+}
+
+impl NativeEngine {
+    /// Checks the tokens of a prompt: its pictures, then its text.
+    pub(super) fn check_prompt(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {
+        let vocabulary = Some(self.backend.vocabulary());
+        let Some(vision) = self.backend.vision() else {
+            return asked.check_prompt(request, self.max_context, vocabulary);
+        };
+        let fail = |reason: String| SampleError::Request { request, reason };
+        vision.config.pictures.check(&asked.prompt).map_err(fail)?;
+        // A picture's tokens are in no vocabulary.
+        let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
+        let words = SampleRequest { prompt: asked.prompt.iter().map(text).collect(), ..asked.clone() };
+        words.check_prompt(request, self.max_context, vocabulary)
+    }
+}
+
+/// Most pictures whose features are kept.
+const MOST_KNOWN: usize = 4096;
+
+impl EngineVision {
+    pub(super) fn new(config: VisionConfig, width: usize, data: Vec<f32>) -> Self {
+        Self { config, width, data, known: Mutex::default() }
+    }
+
+    /// Returns the pairs of a head that turn by time, row and column.
+    pub(super) fn sections(&self) -> [usize; 3] {
+        self.config.mrope_section
+    }
+
+    /// Returns the places of a prompt's tokens; none if no picture is among them.
+    pub(super) fn places(&self, tokens: &[u32]) -> Vec<[u32; 3]> {
+        if tokens.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
+            return Vec::new();
+        }
+        let mut before = None;
+        let place = |&token: &u32| {
+            let place = self.config.pictures.place_after(before, token);
+            before = Some((token, place));
+            place
+        };
+        tokens.iter().map(place).collect()
+    }
+
+    /// Appends the features of a picture's token. Those of a picture that is no longer in memory are 0, which a
+    /// request cannot reach: it is checked when it is submitted.
+    pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
+        let end = to.len() + self.width;
+        let picture = self.config.pictures.of_token(token);
+        if let Some(picture) = picture
+            && let Some(features) = self.features(picture.first)
+        {
+            to.extend_from_slice(&features[(token - picture.first) as usize * self.width..][..self.width]);
+        }
+        to.resize(end, 0.0);
+    }
+
+    fn features(&self, first: u32) -> Option<Arc<Vec<f32>>> {
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = lock().get(&first) {
+            return Some(Arc::clone(found));
+        }
+        // Outside of the lock: another thread may encode another picture meanwhile.
+        let features = Arc::new(encode_one(&self.config, self.width, &self.data, first)?);
+        let mut known = lock();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(first, Arc::clone(&features));
+        Some(features)
+    }
+}

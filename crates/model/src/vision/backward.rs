@@ -1,0 +1,114 @@
+//! The tower's gradient. The pass over a picture is repeated here, so that no more than one picture's activations
+//! are in memory on a thread.
+
+use std::ops::Range;
+
+use super::Prepared;
+use super::attention::Scratch;
+use super::layout::BlockLayout;
+use super::tower::{Activations, Order, Tower, Trace, gelu_derivative};
+use crate::Real;
+use crate::layers::{Accumulate, linear_backward_bias, linear_backward_input, linear_backward_weight};
+use crate::ops::mlp::swiglu_backward;
+use crate::ops::norm::rms_norm_backward;
+use crate::ops::rope::{Direction, rotate_rows};
+
+impl<T: Real> Tower<'_, T> {
+    /// Adds to `gradient`, a buffer like the tower's own, the derivative by way of a picture's features.
+    pub(crate) fn backward(&self, picture: &Prepared, d_features: &[T], gradient: &mut [T]) {
+        let Self { config, layout, width, .. } = self;
+        let width = *width;
+        let (hidden, merged) = (config.hidden_size, config.merged());
+        let Trace { patches, angles, x, blocks, normed, inverse, inner, activated, .. } =
+            self.forward(picture, true);
+        let order = Order::new(picture.grid, config);
+        let (tokens, rows, wide) = (picture.tokens(), picture.tokens() * merged, merged * hidden);
+        let d_sorted: Vec<T> =
+            order.groups.iter().flat_map(|&group| &d_features[group * width..][..width]).copied().collect();
+        let mut d_inner = vec![T::ZERO; tokens * wide];
+        let (weight, bias) = (&layout.out_weight, &layout.out_bias);
+        self.linear_backward(&activated, &d_sorted, weight, bias, &mut d_inner, gradient);
+        for (d, &x) in d_inner.iter_mut().zip(&inner) {
+            *d *= gelu_derivative(x);
+        }
+        let mut d_normed = vec![T::ZERO; rows * hidden];
+        let (weight, bias) = (&layout.merge_weight, &layout.merge_bias);
+        self.linear_backward(&normed, &d_inner, weight, bias, &mut d_normed, gradient);
+        let mut d_x = vec![T::ZERO; rows * hidden];
+        let (last, weight) = (&x[config.depth], self.weights(&layout.merge_norm));
+        let d_weight = &mut gradient[layout.merge_norm.clone()];
+        rms_norm_backward(&d_normed, last, weight, &inverse, &mut d_x, Some(d_weight));
+        let mut scratch = Scratch::default();
+        for (index, (block, mut kept)) in layout.blocks.iter().zip(blocks).enumerate().rev() {
+            let mut to =
+                Derivatives { d_x: &mut d_x, d_normed: &mut d_normed, gradient, scratch: &mut scratch };
+            self.block_backward(index, block, &order, &angles, &x[index], &mut kept, &mut to);
+        }
+        let shape = [rows, config.patch_len(), hidden];
+        linear_backward_weight(&d_x, &patches, &mut gradient[layout.patch.clone()], shape);
+    }
+
+    fn block_backward(
+        &self,
+        index: usize,
+        layout: &BlockLayout,
+        order: &Order,
+        angles: &[T],
+        x: &[T],
+        kept: &mut Activations<T>,
+        to: &mut Derivatives<'_, T>,
+    ) {
+        let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
+        let rows = x.len() / hidden;
+        let Derivatives { d_x, d_normed, gradient, scratch } = to;
+        let mut d_inner = vec![T::ZERO; rows * inner];
+        let (weight, bias) = (&layout.down_weight, &layout.down_bias);
+        self.linear_backward(&kept.activated, d_x, weight, bias, &mut d_inner, gradient);
+        swiglu_backward(&d_inner, inner, &mut kept.gate_up);
+        let (weight, bias) = (&layout.gate_up_weight, &layout.gate_up_bias);
+        self.linear_backward(&kept.middle_normed, &kept.gate_up, weight, bias, d_normed, gradient);
+        let (weight, inverse) = (self.weights(&layout.norm2), &kept.middle_inverse);
+        let d_weight = &mut gradient[layout.norm2.clone()];
+        rms_norm_backward(d_normed, &kept.middle, weight, inverse, d_x, Some(d_weight));
+
+        let mut d_attended = vec![T::ZERO; rows * hidden];
+        let (weight, bias) = (&layout.proj_weight, &layout.proj_bias);
+        self.linear_backward(&kept.attended, d_x, weight, bias, &mut d_attended, gradient);
+        let mut d_qkv = vec![T::ZERO; rows * 3 * hidden];
+        self.windows(index, order).backward(&kept.qkv, &d_attended, &mut d_qkv, scratch);
+        let (half, heads) = (self.config.head_dim() / 2, 2 * self.config.num_heads);
+        rotate_rows(angles, half, &mut d_qkv, 3 * hidden, heads, Direction::Backward);
+        let (weight, bias) = (&layout.qkv_weight, &layout.qkv_bias);
+        self.linear_backward(&kept.normed, &d_qkv, weight, bias, d_normed, gradient);
+        let (weight, inverse) = (self.weights(&layout.norm1), &kept.inverse);
+        let d_weight = &mut gradient[layout.norm1.clone()];
+        rms_norm_backward(d_normed, x, weight, inverse, d_x, Some(d_weight));
+    }
+
+    /// Sets `d_input` and adds to the gradients of weight and bias.
+    fn linear_backward(
+        &self,
+        x: &[T],
+        d_y: &[T],
+        weight: &Range<usize>,
+        bias: &Range<usize>,
+        d_input: &mut [T],
+        gradient: &mut [T],
+    ) {
+        let outputs = bias.len();
+        let inputs = weight.len() / outputs;
+        let shape = [x.len() / inputs, inputs, outputs];
+        linear_backward_input(d_y, self.weights(weight), d_input, Accumulate::Set, shape);
+        linear_backward_weight(d_y, x, &mut gradient[weight.clone()], shape);
+        linear_backward_bias(d_y, &mut gradient[bias.clone()]);
+    }
+}
+
+/// Derivatives on their way down.
+struct Derivatives<'a, T> {
+    /// Of a block's output; becomes that of its input.
+    d_x: &'a mut [T],
+    d_normed: &'a mut [T],
+    gradient: &'a mut [T],
+    scratch: &'a mut Scratch<T>,
+}

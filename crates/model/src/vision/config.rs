@@ -1,0 +1,190 @@
+//! `vision_config` and the tokens around a picture.
+
+use super::{PictureTokens, Pictures};
+use crate::ModelError;
+
+/// Settings of the image processor, `preprocessor_config.json`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImageSettings {
+    /// Fewest pixels after resizing.
+    pub min_pixels: usize,
+    /// Most pixels after resizing.
+    pub max_pixels: usize,
+    /// Mean of each channel, of values from 0 to 1.
+    pub mean: [f64; 3],
+    /// Standard deviation of each channel.
+    pub std: [f64; 3],
+}
+
+/// The defaults of `Qwen2VLImageProcessor`, with the means and deviations of CLIP.
+impl Default for ImageSettings {
+    fn default() -> Self {
+        Self {
+            min_pixels: 56 * 56,
+            max_pixels: 28 * 28 * 1280,
+            mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
+            std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+        }
+    }
+}
+
+/// Token ids that mark pictures in text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VisionTokens {
+    /// Stands before a picture.
+    pub start: u32,
+    /// Stands after a picture.
+    pub end: u32,
+    /// Stands for one merged patch.
+    pub image: u32,
+    /// Stands for one merged patch of a video. It is written back, and not used.
+    pub video: u32,
+}
+
+/// Shape of a vision tower, with the pictures that sequences of its decoder refer to. Names are those of
+/// `vision_config`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VisionConfig {
+    /// Blocks.
+    pub depth: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width inside the gated MLP.
+    pub intermediate_size: usize,
+    /// Attention heads.
+    pub num_heads: usize,
+    /// Pixels of a side of a patch.
+    pub patch_size: usize,
+    /// Frames of a patch. A still image is repeated.
+    pub temporal_patch_size: usize,
+    /// Patches of a side of a merged patch, which becomes one token.
+    pub spatial_merge_size: usize,
+    /// Pixels of a side of an attention window.
+    pub window_size: usize,
+    /// Blocks that attend over the whole picture, ascending. The others attend inside windows.
+    pub fullatt_block_indexes: Vec<usize>,
+    /// Standard deviation of initial weights. It is written back.
+    pub initializer_range: f64,
+    /// Pairs of a head of the decoder that turn by time, row and column (M-RoPE).
+    pub mrope_section: [usize; 3],
+    /// Tokens around a picture.
+    pub tokens: VisionTokens,
+    /// Settings of the image processor.
+    pub image: ImageSettings,
+    /// The pictures themselves, shared by all copies.
+    pub pictures: Pictures,
+}
+
+impl VisionConfig {
+    /// Epsilon of the tower's norms, which `transformers` does not read from the config.
+    pub(crate) const EPSILON: f64 = 1e-6;
+
+    /// Returns the width of one head.
+    pub(crate) fn head_dim(&self) -> usize {
+        self.hidden_size / self.num_heads
+    }
+
+    /// Returns the numbers of a patch: `[3, temporal_patch_size, patch_size, patch_size]`.
+    pub(crate) fn patch_len(&self) -> usize {
+        3 * self.temporal_patch_size * self.patch_size * self.patch_size
+    }
+
+    /// Returns the patches of a merged patch.
+    pub(crate) fn merged(&self) -> usize {
+        self.spatial_merge_size * self.spatial_merge_size
+    }
+
+    /// Returns the pixels of a side of a merged patch, of which a picture's sides are multiples.
+    pub fn factor(&self) -> usize {
+        self.patch_size * self.spatial_merge_size
+    }
+
+    /// Returns the merged patches of a side of a window.
+    pub(crate) fn window(&self) -> usize {
+        self.window_size / self.factor()
+    }
+
+    /// Replaces each image token of a prompt by the tokens of a picture, in order.
+    ///
+    /// # Errors
+    /// Returns [`ModelError::Setting`] unless there are as many image tokens as pictures: the text itself may have
+    /// the name of the token in it.
+    pub fn insert(&self, prompt: &[u32], pictures: &[PictureTokens]) -> Result<Vec<u32>, ModelError> {
+        let found = prompt.iter().filter(|&&token| token == self.tokens.image).count();
+        if found != pictures.len() {
+            let reason = format!("has {found} image tokens for {} pictures", pictures.len());
+            return Err(ModelError::Setting { key: "prompt".into(), reason });
+        }
+        let mut pictures = pictures.iter();
+        let mut tokens = Vec::with_capacity(prompt.len());
+        for &token in prompt {
+            match (token == self.tokens.image).then(|| pictures.next()).flatten() {
+                Some(picture) => tokens.extend(picture.ids()),
+                None => tokens.push(token),
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// Rejects shapes that cannot be run, naming the key. `head_dim` is that of the decoder.
+    ///
+    /// # Errors
+    /// Returns [`ModelError::Config`] with the key.
+    pub fn check(&self, head_dim: usize) -> Result<(), ModelError> {
+        let fail = |key: &str, reason: String| {
+            Err(ModelError::Config { key: format!("vision_config.{key}"), reason })
+        };
+        for (key, value, most) in [
+            ("depth", self.depth, 1 << 10),
+            ("hidden_size", self.hidden_size, 1 << 16),
+            ("intermediate_size", self.intermediate_size, 1 << 18),
+            ("num_heads", self.num_heads, 1 << 10),
+            ("patch_size", self.patch_size, 1 << 8),
+            ("temporal_patch_size", self.temporal_patch_size, 1 << 4),
+            ("spatial_merge_size", self.spatial_merge_size, 1 << 4),
+            ("window_size", self.window_size, 1 << 16),
+        ] {
+            if !(1..=most).contains(&value) {
+                return fail(key, format!("{value} is not between 1 and {most}"));
+            }
+        }
+        if !self.hidden_size.is_multiple_of(self.num_heads) || !self.head_dim().is_multiple_of(4) {
+            let reason = format!(
+                "{} is not num_heads = {} times a multiple of 4, which rows and columns need",
+                self.hidden_size, self.num_heads
+            );
+            return fail("hidden_size", reason);
+        }
+        if self.window() == 0 {
+            let reason = format!("{} is less than a merged patch of {}", self.window_size, self.factor());
+            return fail("window_size", reason);
+        }
+        let sections: usize = self.mrope_section.iter().sum();
+        if sections != head_dim / 2 {
+            return Err(ModelError::Config {
+                key: "rope_scaling.mrope_section".into(),
+                reason: format!(
+                    "{:?} adds up to {sections}; it must be half the head width, {}",
+                    self.mrope_section,
+                    head_dim / 2
+                ),
+            });
+        }
+        let ImageSettings { min_pixels, max_pixels, mean, std } = &self.image;
+        let sizes = *min_pixels >= 1 && min_pixels <= max_pixels && *max_pixels <= 1 << 26;
+        if !sizes || max_pixels / self.factor() < self.factor() {
+            let reason = format!(
+                "{min_pixels} to {max_pixels} pixels are no range in which a picture of {factor} x {factor} fits",
+                factor = self.factor()
+            );
+            return fail("image.max_pixels", reason);
+        }
+        if mean.iter().any(|mean| !mean.is_finite()) || !std.iter().all(|std| std.is_finite() && *std > 0.0) {
+            return fail(
+                "image.std",
+                format!("means {mean:?} and deviations {std:?} are not usable numbers"),
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Features of all pictures of a batch, each computed once, and their gradient.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::{FIRST_PICTURE_TOKEN, Pictures, Prepared, VisionConfig};
+use crate::vision::tower::Tower;
+use crate::{Parameters, Real};
+
+/// The features of a batch's pictures.
+#[derive(Debug)]
+pub(crate) struct Encoded<T> {
+    /// The first row of each picture, by its first token.
+    starts: BTreeMap<u32, usize>,
+    /// The pictures in the order of their rows.
+    pictures: Vec<Arc<Prepared>>,
+    /// Where their places come from.
+    pub(crate) table: Pictures,
+    width: usize,
+    /// `[tokens of all pictures, width]`.
+    pub(crate) features: Vec<T>,
+}
+
+impl<T: Real> Encoded<T> {
+    /// Returns the row of a picture's token.
+    ///
+    /// # Panics
+    /// If it is not a token of these pictures, which the learner has checked.
+    pub(crate) fn row(&self, token: u32) -> usize {
+        let found = self.starts.range(..=token).next_back();
+        let (&first, &start) = found.unwrap_or_else(|| unreachable!("pictures are encoded before a pass"));
+        start + (token - first) as usize
+    }
+}
+
+/// Returns the tower of a model.
+fn tower<T: Real>(parameters: &Parameters<T>) -> Option<Tower<'_, T>> {
+    let config = parameters.config.vision.as_ref()?;
+    let data = &parameters.data[parameters.layout.vision.clone()?];
+    Some(Tower::new(config, parameters.config.hidden_size, data))
+}
+
+/// Returns the features of one picture, by its first token, with a tower's weights alone.
+pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], first: u32) -> Option<Vec<f32>> {
+    let picture = config.pictures.get(first)?;
+    Some(Tower::new(config, width, data).forward(&picture, false).features)
+}
+
+/// Encodes the pictures of a table that these tokens belong to, each once; `None` if there are none.
+pub(crate) fn encode<T: Real>(
+    parameters: &Parameters<T>,
+    table: &Pictures,
+    tokens: impl Iterator<Item = u32>,
+) -> Option<Encoded<T>> {
+    let tower = tower(parameters)?;
+    let mut found: BTreeMap<u32, Arc<Prepared>> = BTreeMap::new();
+    for token in tokens.filter(|&token| token >= FIRST_PICTURE_TOKEN) {
+        // Most tokens belong to the picture of the one before.
+        let known = found
+            .range(..=token)
+            .next_back()
+            .is_some_and(|(first, picture)| ((token - first) as usize) < picture.tokens());
+        if !known
+            && let Some(ids) = table.of_token(token).map(|picture| picture.ids())
+            && let Some(picture) = table.get(ids.start)
+        {
+            found.insert(ids.start, picture);
+        }
+    }
+    if found.is_empty() {
+        return None;
+    }
+    let mut starts = BTreeMap::new();
+    let mut rows = 0;
+    for (&first, picture) in &found {
+        starts.insert(first, rows);
+        rows += picture.tokens();
+    }
+    let pictures: Vec<Arc<Prepared>> = found.into_values().collect();
+    let parts: Vec<Vec<T>> =
+        pictures.par_iter().map(|picture| tower.forward(picture, false).features).collect();
+    Some(Encoded { starts, pictures, table: table.clone(), width: tower.width, features: parts.concat() })
+}
+
+/// Adds to the gradient of all weights that of the tower by way of the features. The pictures are dealt to so many
+/// lanes, whose sums are added in order.
+pub(crate) fn encode_backward<T: Real>(
+    parameters: &Parameters<T>,
+    encoded: &Encoded<T>,
+    d_features: &[T],
+    lanes: usize,
+    gradient: &mut [T],
+) {
+    let (Some(tower), Some(range)) = (tower(parameters), parameters.layout.vision.clone()) else { return };
+    let each = encoded.pictures.len().div_ceil(lanes).max(1);
+    let mut row = 0;
+    let jobs: Vec<(&Prepared, &[T])> = encoded
+        .pictures
+        .iter()
+        .map(|picture| {
+            let d_features = &d_features[row * encoded.width..][..picture.tokens() * encoded.width];
+            row += picture.tokens();
+            (&**picture, d_features)
+        })
+        .collect();
+    let parts: Vec<Vec<T>> = jobs
+        .par_chunks(each)
+        .map(|jobs| {
+            let mut gradient = vec![T::ZERO; range.len()];
+            for (picture, d_features) in jobs {
+                tower.backward(picture, d_features, &mut gradient);
+            }
+            gradient
+        })
+        .collect();
+    for part in parts {
+        crate::layers::add_assign(&mut gradient[range.clone()], &part);
+    }
+}

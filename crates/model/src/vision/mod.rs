@@ -1,0 +1,45 @@
+//! Pictures for a decoder: the vision tower of Qwen2.5-VL (Bai et al. (2025), "Qwen2.5-VL Technical Report").
+//!
+//! | file | subject |
+//! |---|---|
+//! | `attention.rs` | attention inside windows of patches, forward and backward |
+//! | `config.rs` | `vision_config` and the tokens around a picture |
+//! | `image.rs` | PNG files as RGB, bounded |
+//! | `layout.rs` | the tower's tensors |
+//! | `patches.rs` | the image processor: sizes, patches and their order |
+//! | `pictures.rs` | the pictures that sequences refer to, and positions of tokens (M-RoPE) |
+//! | `resize.rs` | bicubic resizing as PIL does it |
+//! | `tower.rs` | patches to features: forward |
+//! | `backward.rs` | the tower's gradient |
+//! | `encode.rs` | features of all pictures of a batch, and their gradient |
+//!
+//! A picture in a sequence is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one for each of its merged
+//! patches. [`Pictures::add`] assigns them by content: equal pictures have equal ids, and others share none. So
+//! everything that compares token ids, such as shared prefixes and cached keys and values, is right for pictures
+//! too. A decoder reads the tower's features where it would read the embedding of a token.
+//!
+//! Differs from `transformers`: pictures are still images. Videos are rejected by the lack of a way to add them.
+
+mod attention;
+mod backward;
+mod config;
+mod encode;
+mod image;
+mod layout;
+mod patches;
+mod pictures;
+mod resize;
+mod tower;
+
+pub use config::{ImageSettings, VisionConfig, VisionTokens};
+pub(crate) use encode::{Encoded, encode, encode_backward, encode_one};
+pub use image::Image;
+pub(crate) use layout::VisionLayout;
+pub(crate) use patches::Prepared;
+pub use patches::smart_resize;
+pub use pictures::{FIRST_PICTURE_TOKEN, PictureTokens, Pictures};
+
+#[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The pictures that sequences refer to, and the positions of tokens (M-RoPE).
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Image, Prepared, VisionConfig};
+use crate::ModelError;
+
+/// The first id that stands for a part of a picture. Vocabularies are smaller.
+pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
+
+/// Most bytes of pictures in memory. Beyond it, those that were not used for longest are dropped.
+const MOST_BYTES: usize = 1 << 30;
+
+/// The tokens of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PictureTokens {
+    /// The first token id; the others follow it.
+    pub first: u32,
+    /// Tokens of a column and of a row. Their product is the number of tokens.
+    pub grid: [usize; 2],
+}
+
+impl PictureTokens {
+    /// Returns the token ids, in the order in which a sequence has them.
+    pub fn ids(&self) -> Range<u32> {
+        self.first..self.first + (self.grid[0] * self.grid[1]) as u32
+    }
+}
+
+/// The pictures that sequences of a model refer to by token ids. Copies share one table.
+///
+/// Equal pictures have equal ids as long as they are in memory. Ids mean nothing in another process or for another
+/// model, so they are never written to a file.
+#[derive(Clone, Default)]
+pub struct Pictures(Arc<Mutex<Table>>);
+
+/// Two tables are never compared: a config is equal to another if they have the same shape.
+impl PartialEq for Pictures {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Pictures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} pictures", self.lock().known.len())
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    /// Ids that were assigned.
+    assigned: u32,
+    by_content: HashMap<Arc<Prepared>, u32>,
+    /// By the first id.
+    known: BTreeMap<u32, Entry>,
+    bytes: usize,
+    /// Counts uses.
+    clock: u64,
+}
+
+struct Entry {
+    prepared: Arc<Prepared>,
+    used: u64,
+}
+
+impl Pictures {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // A thread that panicked left no half-made entry behind.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a picture, resized as the model's image processor does, and returns its tokens.
+    ///
+    /// # Errors
+    /// Returns [`ModelError::Setting`] if the picture has no pixels, a ratio above 200, or all ids are used up.
+    pub fn add(&self, image: &Image, config: &VisionConfig) -> Result<PictureTokens, ModelError> {
+        let fail = |reason: String| ModelError::Setting { key: "picture".into(), reason };
+        let prepared = Arc::new(Prepared::new(image, config).map_err(fail)?);
+        let (grid, tokens) = (prepared.grid, prepared.tokens());
+        let mut table = self.lock();
+        table.clock += 1;
+        let used = table.clock;
+        if let Some(&first) = table.by_content.get(&prepared) {
+            if let Some(entry) = table.known.get_mut(&first) {
+                entry.used = used;
+            }
+            return Ok(PictureTokens { first, grid });
+        }
+        let Some(assigned) = u32::try_from(tokens)
+            .ok()
+            .and_then(|count| table.assigned.checked_add(count))
+            .filter(|&assigned| assigned <= u32::MAX - FIRST_PICTURE_TOKEN)
+        else {
+            return Err(fail("all token ids for pictures are used up; restart the program".into()));
+        };
+        let first = FIRST_PICTURE_TOKEN + table.assigned;
+        table.assigned = assigned;
+        table.bytes += prepared.levels.len();
+        table.by_content.insert(Arc::clone(&prepared), first);
+        table.known.insert(first, Entry { prepared, used });
+        table.drop_oldest(first);
+        Ok(PictureTokens { first, grid })
+    }
+
+    /// Returns the tokens of the picture that a token belongs to.
+    pub(crate) fn of_token(&self, token: u32) -> Option<PictureTokens> {
+        if token < FIRST_PICTURE_TOKEN {
+            return None;
+        }
+        let table = self.lock();
+        let (&first, entry) = table.known.range(..=token).next_back()?;
+        let found = PictureTokens { first, grid: entry.prepared.grid };
+        found.ids().contains(&token).then_some(found)
+    }
+
+    /// Returns a picture by its first token.
+    pub(crate) fn get(&self, first: u32) -> Option<Arc<Prepared>> {
+        let mut table = self.lock();
+        table.clock += 1;
+        let used = table.clock;
+        let entry = table.known.get_mut(&first)?;
+        entry.used = used;
+        Some(Arc::clone(&entry.prepared))
+    }
+
+    /// Checks that the pictures of a sequence are known and whole.
+    ///
+    /// # Errors
+    /// Returns the reason and the position.
+    pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), String> {
+        let mut position = 0;
+        while position < tokens.len() {
+            let token = tokens[position];
+            if token < FIRST_PICTURE_TOKEN {
+                position += 1;
+                continue;
+            }
+            let Some(picture) = self.of_token(token) else {
+                return Err(format!("the picture at token {position} is not in memory; add it again"));
+            };
+            let ids = picture.ids();
+            let end = position + ids.len();
+            if tokens.get(position..end).is_none_or(|run| !run.iter().copied().eq(ids)) {
+                return Err(format!(
+                    "the picture at token {position} is cut: all of its tokens must be there"
+                ));
+            }
+            position = end;
+        }
+        Ok(())
+    }
+
+    /// Returns time, row and column of a token after the one `before` it, given with its place.
+    ///
+    /// Text advances all three by one. In a picture time stands still, and row and column are those of the
+    /// merged patch. The token after a picture is as far on as its longer side.
+    pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
+        let start = match before {
+            None => 0,
+            Some((last, place)) => match self.of_token(last) {
+                Some(picture) if token > last && picture.ids().contains(&token) => place[0],
+                Some(picture) => place[0] + picture.grid[0].max(picture.grid[1]) as u32,
+                None => place[0] + 1,
+            },
+        };
+        match self.of_token(token) {
+            Some(PictureTokens { first, grid }) => {
+                let (index, columns) = (token - first, grid[1] as u32);
+                [start, start + index / columns, start + index % columns]
+            }
+            None => [start; 3],
+        }
+    }
+}
+
+impl Table {
+    /// Drops what was not used for longest, but not the picture `but`.
+    fn drop_oldest(&mut self, but: u32) {
+        while self.bytes > MOST_BYTES {
+            let others = self.known.iter().filter(|(first, _)| **first != but);
+            let Some(oldest) = others.min_by_key(|(_, entry)| entry.used).map(|(&first, _)| first) else {
+                return;
+            };
+            if let Some(Entry { prepared, .. }) = self.known.remove(&oldest) {
+                self.bytes -= prepared.levels.len();
+                self.by_content.remove(&prepared);
+            }
+        }
+    }
+}

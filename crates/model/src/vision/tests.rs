@@ -1,0 +1,357 @@
+//! Hostile pictures, derivatives by differences, and pictures in the learner and the engine.
+
+use turnwise_core::{
+    Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed,
+    TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+};
+
+use super::golden_tests::picture;
+use super::tower::Tower;
+use super::*;
+use crate::engine::{EngineConfig, NativeEngine, SharedWeights};
+use crate::testing::{Probe, check_gradient, random, relative_distance};
+use crate::{
+    Adapter, Compute, Device, Family, LearnerConfig, LoraConfig, ModelConfig, NativeLearner, Parameters,
+    Weights, load_model, save_model,
+};
+
+/// A small model: merged patches of 8 pixels, windows of two by two of them.
+fn config() -> ModelConfig {
+    let vision = VisionConfig {
+        depth: 2,
+        hidden_size: 16,
+        intermediate_size: 20,
+        num_heads: 2,
+        patch_size: 4,
+        temporal_patch_size: 2,
+        spatial_merge_size: 2,
+        window_size: 16,
+        fullatt_block_indexes: vec![1],
+        initializer_range: 0.02,
+        mrope_section: [1, 2, 1],
+        tokens: VisionTokens { start: 20, end: 21, image: 22, video: 19 },
+        image: ImageSettings { min_pixels: 64, max_pixels: 64 * 64, ..ImageSettings::default() },
+        pictures: Pictures::default(),
+    };
+    ModelConfig {
+        model_type: Family::Qwen25Vl,
+        vocab_size: 23,
+        hidden_size: 32,
+        intermediate_size: 24,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 8,
+        max_position_embeddings: 256,
+        vision: Some(vision),
+        ..ModelConfig::default()
+    }
+}
+
+fn vision(config: &ModelConfig) -> &VisionConfig {
+    config.vision.as_ref().unwrap()
+}
+
+fn init(config: &ModelConfig) -> Parameters<f32> {
+    let config = ModelConfig { initializer_range: 0.2, ..config.clone() };
+    Parameters::init(config, Seed::derive(5, Purpose::Init, &[])).unwrap()
+}
+
+fn add(config: &ModelConfig, height: usize, width: usize) -> PictureTokens {
+    vision(config).pictures.add(&picture(height, width), vision(config)).unwrap()
+}
+
+/// Returns a PNG file of this form.
+fn png(width: u32, height: u32, color: png::ColorType, depth: png::BitDepth, data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(color);
+    encoder.set_depth(depth);
+    if color == png::ColorType::Indexed {
+        encoder.set_palette(vec![1, 2, 3, 40, 50, 60]);
+    }
+    encoder.write_header().unwrap().write_image_data(data).unwrap();
+    bytes
+}
+
+#[test]
+fn every_colour_type_becomes_rgb() {
+    use png::{BitDepth, ColorType};
+    for (color, depth, data, expected) in [
+        (ColorType::Rgb, BitDepth::Eight, &[1, 2, 3, 4, 5, 6][..], [1, 2, 3, 4, 5, 6]),
+        (ColorType::Rgba, BitDepth::Eight, &[1, 2, 3, 0, 4, 5, 6, 255], [1, 2, 3, 4, 5, 6]),
+        (ColorType::Grayscale, BitDepth::Eight, &[7, 9], [7, 7, 7, 9, 9, 9]),
+        (ColorType::Grayscale, BitDepth::One, &[0b0100_0000], [0, 0, 0, 255, 255, 255]),
+        (ColorType::GrayscaleAlpha, BitDepth::Eight, &[7, 0, 9, 9], [7, 7, 7, 9, 9, 9]),
+        (ColorType::Indexed, BitDepth::Eight, &[1, 0], [40, 50, 60, 1, 2, 3]),
+        (ColorType::Rgb, BitDepth::Sixteen, &[1, 9, 2, 9, 3, 9, 4, 9, 5, 9, 6, 9], [1, 2, 3, 4, 5, 6]),
+    ] {
+        let found = Image::decode(&png(2, 1, color, depth, data)).unwrap();
+        assert_eq!((found.width, found.height, &found.rgb[..]), (2, 1, &expected[..]), "{color:?} {depth:?}");
+    }
+}
+
+#[test]
+fn hostile_pictures_are_refused_with_the_file_and_the_reason() {
+    let image = picture(9, 9);
+    let whole = png(9, 9, png::ColorType::Rgb, png::BitDepth::Eight, &image.rgb);
+    assert_eq!(Image::decode(&whole).unwrap(), image);
+    // A header that promises more than any picture has.
+    let mut bomb = whole.clone();
+    bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
+    let crc = {
+        let mut crc = !0u32;
+        for &byte in &bomb[12..29] {
+            crc ^= u32::from(byte);
+            for _ in 0..8 {
+                crc = if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+            }
+        }
+        !crc
+    };
+    bomb[29..33].copy_from_slice(&crc.to_be_bytes());
+    let mut damaged = whole.clone();
+    let middle = whole.len() / 2;
+    damaged[middle] ^= 0x55;
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes, reason) in [
+        ("bomb", &bomb[..], "60000 x 60000 pixels are too many"),
+        ("truncated", &whole[..whole.len() / 2], "cannot be decoded"),
+        ("damaged", &damaged, "cannot be decoded"),
+        ("jpeg", b"\xff\xd8\xff\xe0", "a JPEG file; only PNG is read"),
+        ("empty", b"", "is empty"),
+        ("text", b"<svg/>", "in no known format"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let error = Image::read(&path).unwrap_err().to_string();
+        assert!(error.starts_with(&path.display().to_string()) && error.contains(reason), "{error}");
+    }
+    let missing = Image::read(&folder.path().join("missing")).unwrap_err().to_string();
+    assert!(missing.contains("missing: "), "{missing}");
+    let config = config();
+    let thin = Image { width: 1, height: 201, rgb: vec![0; 603] };
+    let error = vision(&config).pictures.add(&thin, vision(&config)).unwrap_err().to_string();
+    assert!(error.contains("200 times"), "{error}");
+    let wrong = Image { width: 2, height: 2, rgb: vec![0; 5] };
+    assert!(vision(&config).pictures.add(&wrong, vision(&config)).is_err());
+}
+
+#[test]
+fn equal_pictures_have_equal_tokens_and_others_share_none() {
+    let config = config();
+    let (a, b, again) = (add(&config, 16, 24), add(&config, 24, 16), add(&config, 16, 24));
+    assert_eq!(a, again);
+    assert_eq!((a.grid, a.ids().len()), ([2, 3], 6));
+    assert!(b.first >= a.ids().end || b.ids().end <= a.first);
+    let pictures = &vision(&config).pictures;
+    assert_eq!(pictures.of_token(a.first + 5), Some(a));
+    assert_eq!((pictures.of_token(b.ids().end), pictures.of_token(3)), (None, None));
+    let prompt = [1, 20, 22, 21, 2, 22];
+    let filled = vision(&config).insert(&prompt, &[a, b]).unwrap();
+    assert_eq!(filled.len(), prompt.len() - 2 + 12);
+    pictures.check(&filled).unwrap();
+    assert!(vision(&config).insert(&prompt, &[a]).unwrap_err().to_string().contains("2 image tokens for 1"));
+    let unknown = pictures.check(&[FIRST_PICTURE_TOKEN + 1000]).unwrap_err();
+    assert!(unknown.contains("not in memory"), "{unknown}");
+}
+
+#[test]
+fn the_towers_gradient_is_its_derivative() {
+    let config = config();
+    let vision = vision(&config);
+    // Windows that the edge cuts, in both directions.
+    let tokens = add(&config, 24, 40);
+    let prepared = vision.pictures.get(tokens.first).unwrap();
+    let len = VisionLayout::new(vision, 32).all().len();
+    let data: Vec<f64> = random(3, len).into_iter().map(|value| 0.3 * value).collect();
+    let d_features = random(4, prepared.tokens() * 32);
+    let mut gradient = vec![0.0; len];
+    Tower::new(vision, 32, &data).backward(&prepared, &d_features, &mut gradient);
+    let loss = |data: &[f64]| {
+        let features = Tower::new(vision, 32, data).forward(&prepared, false).features;
+        features.iter().zip(&d_features).map(|(y, d)| y * d).sum()
+    };
+    check_gradient("tower", &data, &gradient, loss);
+    assert!(gradient.iter().filter(|&&g| g == 0.0).count() < len / 100, "every weight matters");
+}
+
+fn sequence(tokens: Vec<u32>, response: usize) -> TokenSequence {
+    let spans = vec![TurnSpan { turn: 0, start: tokens.len() - response, end: tokens.len() }];
+    TokenSequence { tokens, spans }
+}
+
+/// Sequences with pictures at their beginning, in the midst and in common, and one without.
+fn batch(config: &ModelConfig) -> Vec<TokenSequence> {
+    let (a, b) = (add(config, 24, 16), add(config, 16, 16));
+    let with = |before: &[u32], pictures: &[PictureTokens], after: &[u32]| {
+        let shown = pictures.iter().flat_map(|picture| [20].into_iter().chain(picture.ids()).chain([21]));
+        before.iter().copied().chain(shown).chain(after.iter().copied()).collect::<Vec<_>>()
+    };
+    vec![
+        sequence(with(&[1, 2, 3], &[a], &[4, 5, 6, 7, 8]), 3),
+        sequence(with(&[1, 2, 3], &[a], &[4, 5, 9, 10]), 2),
+        sequence(with(&[1, 2, 3], &[a, b], &[11, 12]), 2),
+        sequence(with(&[], &[b, b], &[13, 14, 15, 1]), 4),
+        sequence(vec![1, 2, 3, 4, 5, 6, 7], 4),
+    ]
+}
+
+#[test]
+fn lanes_micro_batches_and_shared_prefixes_do_not_matter_with_pictures() {
+    let config = config();
+    let (parameters, batch) = (init(&config), batch(&config));
+    let run = |settings: LearnerConfig| {
+        let mut learner = NativeLearner::new(parameters.clone(), settings).unwrap();
+        let report = learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        (learner.gradient(), learner.logprobs(&batch).unwrap(), report.shared_tokens)
+    };
+    let base = LearnerConfig { lanes: 1, share_prefixes: false, ..LearnerConfig::default() };
+    let (flat, flat_logprobs, _) = run(base);
+    let tower = parameters.layout.vision.clone().unwrap();
+    assert!(flat[tower.clone()].iter().any(|&d| d != 0.0));
+    for settings in [
+        LearnerConfig { share_prefixes: true, ..base },
+        LearnerConfig { share_prefixes: true, lanes: 2, recompute: true, ..base },
+        LearnerConfig { lanes: 3, micro_batch_tokens: 20, ..base },
+    ] {
+        let (gradient, logprobs, shared) = run(settings);
+        assert!(relative_distance(&gradient, &flat) < 1e-5, "{}", relative_distance(&gradient, &flat));
+        let distance = crate::testing::largest_difference(&logprobs, &flat_logprobs);
+        assert!(distance < 2e-5, "{distance}");
+        // The text, the picture and its end are shared.
+        assert!(!settings.share_prefixes || settings.lanes > 1 || shared >= 2 * (4 + 6 + 1), "{shared}");
+        assert_eq!(run(settings).0, gradient, "the same bits again");
+    }
+}
+
+#[test]
+fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
+    let config = config();
+    let base = init(&config);
+    let lora = LoraConfig { rank: 2, ..LoraConfig::default() };
+    let adapter = Adapter::init(&config, &lora, Seed::derive(1, Purpose::Init, &[])).unwrap();
+    assert!(adapter.layout.tensors[0].name.starts_with("base_model.model.model.language_model.layers.0."));
+    let weights = Weights::adapted(base.clone().into(), adapter).unwrap();
+    let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
+    let batch = batch(&config);
+    let before = learner.logprobs(&batch).unwrap();
+    learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+    learner.step(1e-2).unwrap();
+    assert_ne!(learner.logprobs(&batch).unwrap(), before);
+    assert_eq!(learner.weights().base.data, base.data);
+    // The engine's log-probs are the learner's.
+    let shared = SharedWeights::of(&learner.weights(), 0, Device::Cpu, Compute::F32).unwrap();
+    let sizes = EngineConfig { max_num_seqs: 2, max_context: 64 };
+    let mut engine = NativeEngine::with_shared(&shared, sizes, None).unwrap();
+    for (session, sequence) in (0..).zip(&batch) {
+        let prompt = sequence.tokens[..sequence.spans[0].start].to_vec();
+        let params = SamplingParams { max_tokens: 6, ..SamplingParams::default() };
+        let seed = Seed::derive(2, Purpose::Rollout, &[session]);
+        engine.submit(SampleRequest { session, prompt: prompt.clone(), params, seed }).unwrap();
+        let found = engine.poll().unwrap().remove(0);
+        let tokens = [prompt, found.tokens.clone()].concat();
+        let again = learner.logprobs(&[super::tests::sequence(tokens, found.tokens.len())]).unwrap();
+        let distance = crate::testing::largest_difference(&again, &[found.logprobs]);
+        assert!(distance < 1e-4, "{distance}");
+    }
+    let cut = SampleRequest {
+        session: 9,
+        prompt: batch[0].tokens[..6].to_vec(),
+        params: SamplingParams::default(),
+        seed: Seed::derive(0, Purpose::Rollout, &[]),
+    };
+    assert!(engine.submit(cut).unwrap_err().to_string().contains("is cut"));
+}
+
+/// `-log p`, summed.
+struct Likelihood;
+
+impl Objective for Likelihood {
+    fn evaluate(&self, _: usize, tokens: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
+        let loss = -tokens.logprobs.iter().copied().map(f64::from).sum::<f64>();
+        let d_logprobs = vec![-1.0; tokens.logprobs.len()];
+        Ok(TokenGradients { loss, d_logprobs, ..TokenGradients::default() })
+    }
+}
+
+/// A picture of four by four fields of 8 pixels, one of which is bright, before a background.
+fn field(row: usize, column: usize, background: u8) -> Image {
+    let level = |y: usize, x: usize| if [y / 8, x / 8] == [row, column] { 230 } else { background };
+    let rgb = (0..32).flat_map(|y| (0..32).flat_map(move |x| [level(y, x); 3])).collect();
+    Image { width: 32, height: 32, rgb }
+}
+
+#[test]
+fn a_model_learns_where_something_is_from_pixels_alone() {
+    let config = config();
+    let vision = vision(&config);
+    let parameters = init(&ModelConfig { initializer_range: 0.05, ..config.clone() });
+    let mut learner = NativeLearner::new(parameters, LearnerConfig::default()).unwrap();
+    // The answer is the row, then the column; the text is always the same.
+    let shown = |row: usize, column: usize, background: u8| {
+        let picture = vision.pictures.add(&field(row, column, background), vision).unwrap();
+        let prompt = vision.insert(&[1, 20, 22, 21, 2], &[picture]).unwrap();
+        [prompt, vec![4 + row as u32, 8 + column as u32]].concat()
+    };
+    let of = |backgrounds: &[u8]| {
+        let fields =
+            (0..16).flat_map(|at| backgrounds.iter().map(move |&background| (at / 4, at % 4, background)));
+        fields
+            .map(|(row, column, background)| sequence(shown(row, column, background), 2))
+            .collect::<Vec<_>>()
+    };
+    let (train, test) = (of(&[0, 60, 120]), of(&[30, 90]));
+    let likely = |learner: &mut NativeLearner| {
+        let found = learner.logprobs(&test).unwrap();
+        let right = found.iter().filter(|logprobs| logprobs.iter().all(|&logprob| logprob > -0.7)).count();
+        right as f64 / test.len() as f64
+    };
+    assert!(likely(&mut learner) < 0.1);
+    for _ in 0..150 {
+        learner.forward_backward(&train, &Likelihood).unwrap();
+        learner.step(4e-3).unwrap();
+    }
+    // By chance it would be one in sixteen.
+    let found = likely(&mut learner);
+    assert!(found > 0.5, "{found}");
+}
+
+#[test]
+fn a_folder_comes_back_with_its_tower_and_its_processor() {
+    let config = config();
+    let parameters = init(&config);
+    let folder = tempfile::tempdir().unwrap();
+    save_model(&parameters, folder.path()).unwrap();
+    let found = load_model(folder.path()).unwrap();
+    assert_eq!(found.data, parameters.data);
+    assert_eq!(found.config, parameters.config);
+    let processor = folder.path().join("preprocessor_config.json");
+    let text = std::fs::read_to_string(&processor).unwrap();
+    std::fs::write(&processor, text.replace("\"patch_size\": 4", "\"patch_size\": 5")).unwrap();
+    let error = load_model(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("preprocessor_config.json") && error.contains("patch_size"), "{error}");
+}
+
+#[test]
+fn shapes_that_cannot_run_are_refused_by_their_key() {
+    type Change = fn(&mut VisionConfig);
+    let changes: [(Change, &str); 7] = [
+        (|vision| vision.depth = 0, "vision_config.depth"),
+        (|vision| vision.num_heads = 3, "vision_config.hidden_size"),
+        (|vision| vision.window_size = 7, "vision_config.window_size"),
+        (|vision| vision.mrope_section = [1, 1, 1], "mrope_section"),
+        (|vision| vision.image.max_pixels = 10, "max_pixels"),
+        (|vision| vision.image.std[2] = 0.0, "image.std"),
+        (|vision| vision.patch_size = 1 << 20, "vision_config.patch_size"),
+    ];
+    for (change, key) in changes {
+        let mut config = config();
+        change(config.vision.as_mut().unwrap());
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains(key), "{error}");
+    }
+    let error = ModelConfig { vision: None, ..config() }.check().unwrap_err().to_string();
+    assert!(error.contains("vision_config"), "{error}");
+    assert!(config().check_device(Device::Cuda).is_err());
+}

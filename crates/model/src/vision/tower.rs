@@ -1,0 +1,248 @@
+//! The tower: from the patches of a picture to one feature vector for each of its tokens.
+//!
+//! Merged patches are sorted by attention windows first, so that each window is a range of rows, and sorted back at
+//! the end.
+
+use std::ops::Range;
+
+use super::attention::{Scratch, Windows};
+use super::layout::BlockLayout;
+use super::patches::places;
+use super::{Prepared, VisionConfig, VisionLayout};
+use crate::Real;
+use crate::layers::{Accumulate, linear};
+use crate::ops::mlp::swiglu;
+use crate::ops::norm::rms_norm;
+use crate::ops::rope::{Direction, rotate_rows};
+
+/// A tower's weights.
+#[derive(Clone, Debug)]
+pub(crate) struct Tower<'a, T> {
+    pub(super) config: &'a VisionConfig,
+    pub(super) layout: VisionLayout,
+    /// All weights of the tower, and no others.
+    data: &'a [T],
+    /// Width of the decoder.
+    pub(super) width: usize,
+}
+
+/// The order of a picture's merged patches, and its windows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    /// The merged patch of each place.
+    pub(super) groups: Vec<usize>,
+    /// Rows (patches) of each window.
+    pub(super) windows: Vec<Range<usize>>,
+    /// All rows as one window.
+    pub(super) whole: Vec<Range<usize>>,
+}
+
+impl Order {
+    pub(super) fn new([rows, columns]: [usize; 2], config: &VisionConfig) -> Self {
+        let (side, merged) = (config.window(), config.merged());
+        let mut groups = Vec::with_capacity(rows * columns);
+        let mut windows = Vec::new();
+        for top in (0..rows).step_by(side) {
+            for left in (0..columns).step_by(side) {
+                let start = groups.len() * merged;
+                for row in top..rows.min(top + side) {
+                    groups.extend((left..columns.min(left + side)).map(|column| row * columns + column));
+                }
+                windows.push(start..groups.len() * merged);
+            }
+        }
+        Self { groups, windows, whole: std::iter::once(0..rows * columns * merged).collect() }
+    }
+
+    /// Copies groups of `width` numbers into this order.
+    fn sort<T: Real>(&self, from: &[T], width: usize) -> Vec<T> {
+        self.groups.iter().flat_map(|&group| &from[group * width..(group + 1) * width]).copied().collect()
+    }
+}
+
+/// What a block computes on its way from its input to its output.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Activations<T> {
+    pub(super) normed: Vec<T>,
+    pub(super) inverse: Vec<T>,
+    pub(super) qkv: Vec<T>,
+    pub(super) attended: Vec<T>,
+    pub(super) middle: Vec<T>,
+    pub(super) middle_normed: Vec<T>,
+    pub(super) middle_inverse: Vec<T>,
+    pub(super) gate_up: Vec<T>,
+    pub(super) activated: Vec<T>,
+}
+
+/// What a pass over a picture leaves behind.
+#[derive(Debug, Default)]
+pub(crate) struct Trace<T> {
+    /// Patches in the order of windows.
+    pub(super) patches: Vec<T>,
+    /// `[rows, cosines | sines]`.
+    pub(super) angles: Vec<T>,
+    /// The residual stream before each block and after the last.
+    pub(super) x: Vec<Vec<T>>,
+    pub(super) blocks: Vec<Activations<T>>,
+    /// Rows before the merger, normed.
+    pub(super) normed: Vec<T>,
+    pub(super) inverse: Vec<T>,
+    /// Inside the merger before and after its activation.
+    pub(super) inner: Vec<T>,
+    pub(super) activated: Vec<T>,
+    /// `[tokens, width]`, in the order of a sequence.
+    pub(crate) features: Vec<T>,
+}
+
+impl<'a, T: Real> Tower<'a, T> {
+    /// Returns a tower of these weights; `width` is the decoder's.
+    pub(crate) fn new(config: &'a VisionConfig, width: usize, data: &'a [T]) -> Self {
+        Self { config, layout: VisionLayout::new(config, width), data, width }
+    }
+
+    pub(super) fn weights(&self, range: &Range<usize>) -> &[T] {
+        &self.data[range.clone()]
+    }
+
+    /// Returns cosines and sines of every patch in the order of windows: of the pairs of a head, the first half
+    /// turns by the row and the second by the column.
+    fn angles(&self, grid: [usize; 2], order: &Order) -> Vec<T> {
+        let (quarter, merged) = (self.config.head_dim() / 4, self.config.merged());
+        let frequency = |pair: usize| 10_000f64.powf(-(pair as f64) / quarter as f64);
+        let places: Vec<[usize; 2]> = places(grid, self.config.spatial_merge_size).collect();
+        let mut angles = Vec::with_capacity(places.len() * 4 * quarter);
+        for &group in &order.groups {
+            for place in &places[group * merged..(group + 1) * merged] {
+                let of =
+                    || place.iter().flat_map(|&at| (0..quarter).map(move |pair| at as f64 * frequency(pair)));
+                angles.extend(of().map(|angle| T::from_f64(angle.cos())));
+                angles.extend(of().map(|angle| T::from_f64(angle.sin())));
+            }
+        }
+        angles
+    }
+
+    /// Returns the windows of a block.
+    pub(super) fn windows<'o>(&self, block: usize, order: &'o Order) -> Windows<'o> {
+        let whole = self.config.fullatt_block_indexes.contains(&block);
+        let rows = if whole { &order.whole } else { &order.windows };
+        Windows { heads: self.config.num_heads, width: self.config.head_dim(), rows }
+    }
+
+    /// Runs a picture forward. What backward needs is kept if `keep`, else overwritten by the next block.
+    pub(crate) fn forward(&self, picture: &Prepared, keep: bool) -> Trace<T> {
+        let Self { config, layout, width, .. } = self;
+        let width = *width;
+        let (hidden, merged) = (config.hidden_size, config.merged());
+        let order = Order::new(picture.grid, config);
+        let (tokens, rows) = (picture.tokens(), picture.tokens() * merged);
+        let length = config.patch_len();
+        let patches = order.sort(&picture.patches::<T>(config), merged * length);
+        let mut x = vec![T::ZERO; rows * hidden];
+        linear(&patches, self.weights(&layout.patch), None, &mut x, Accumulate::Set, [rows, length, hidden]);
+        let mut trace = Trace { angles: self.angles(picture.grid, &order), ..Trace::default() };
+        let mut scratch = Scratch::default();
+        let mut kept = Activations::default();
+        for (index, block) in layout.blocks.iter().enumerate() {
+            let before = x.clone();
+            let windows = self.windows(index, &order);
+            self.block(block, windows, &trace.angles, &before, &mut x, &mut kept, &mut scratch);
+            if keep {
+                trace.x.push(before);
+                trace.blocks.push(std::mem::take(&mut kept));
+            }
+        }
+        let mut normed = vec![T::ZERO; rows * hidden];
+        let mut inverse = vec![T::ZERO; rows];
+        rms_norm(&x, self.weights(&layout.merge_norm), VisionConfig::EPSILON, &mut normed, &mut inverse);
+        let wide = merged * hidden;
+        let mut inner = vec![T::ZERO; tokens * wide];
+        let bias = Some(self.weights(&layout.merge_bias));
+        let weight = self.weights(&layout.merge_weight);
+        linear(&normed, weight, bias, &mut inner, Accumulate::Set, [tokens, wide, wide]);
+        let activated: Vec<T> = inner.iter().map(|&x| gelu(x)).collect();
+        let mut sorted = vec![T::ZERO; tokens * width];
+        let bias = Some(self.weights(&layout.out_bias));
+        let weight = self.weights(&layout.out_weight);
+        linear(&activated, weight, bias, &mut sorted, Accumulate::Set, [tokens, wide, width]);
+        trace.features = vec![T::ZERO; tokens * width];
+        for (row, &group) in sorted.chunks_exact(width).zip(&order.groups) {
+            trace.features[group * width..(group + 1) * width].copy_from_slice(row);
+        }
+        if keep {
+            trace.x.push(x);
+            trace = Trace { patches, normed, inverse, inner, activated, ..trace };
+        }
+        trace
+    }
+
+    /// One block, from `x` to `out`.
+    fn block(
+        &self,
+        layout: &BlockLayout,
+        windows: Windows<'_>,
+        angles: &[T],
+        x: &[T],
+        out: &mut [T],
+        kept: &mut Activations<T>,
+        scratch: &mut Scratch<T>,
+    ) {
+        let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
+        let rows = x.len() / hidden;
+        kept.resize(rows, hidden, inner);
+        let Activations { normed, inverse, qkv, attended, .. } = kept;
+        rms_norm(x, self.weights(&layout.norm1), VisionConfig::EPSILON, normed, inverse);
+        self.linear(normed, &layout.qkv_weight, &layout.qkv_bias, qkv, Accumulate::Set);
+        let half = self.config.head_dim() / 2;
+        rotate_rows(angles, half, qkv, 3 * hidden, 2 * self.config.num_heads, Direction::Forward);
+        windows.forward(qkv, attended, scratch);
+        let Activations { attended, middle, middle_normed, middle_inverse, gate_up, activated, .. } = kept;
+        middle.copy_from_slice(x);
+        self.linear(attended, &layout.proj_weight, &layout.proj_bias, middle, Accumulate::Add);
+        let weight = self.weights(&layout.norm2);
+        rms_norm(middle, weight, VisionConfig::EPSILON, middle_normed, middle_inverse);
+        self.linear(middle_normed, &layout.gate_up_weight, &layout.gate_up_bias, gate_up, Accumulate::Set);
+        swiglu(gate_up, inner, activated);
+        out.copy_from_slice(middle);
+        self.linear(activated, &layout.down_weight, &layout.down_bias, out, Accumulate::Add);
+    }
+
+    fn linear(&self, x: &[T], weight: &Range<usize>, bias: &Range<usize>, y: &mut [T], into: Accumulate) {
+        let outputs = bias.len();
+        let inputs = weight.len() / outputs;
+        let (weight, bias) = (self.weights(weight), Some(self.weights(bias)));
+        linear(x, weight, bias, y, into, [x.len() / inputs, inputs, outputs]);
+    }
+}
+
+impl<T: Real> Activations<T> {
+    fn resize(&mut self, rows: usize, hidden: usize, inner: usize) {
+        for (buffer, width) in [
+            (&mut self.normed, hidden),
+            (&mut self.inverse, 1),
+            (&mut self.qkv, 3 * hidden),
+            (&mut self.attended, hidden),
+            (&mut self.middle, hidden),
+            (&mut self.middle_normed, hidden),
+            (&mut self.middle_inverse, 1),
+            (&mut self.gate_up, 2 * inner),
+            (&mut self.activated, inner),
+        ] {
+            buffer.resize(rows * width, T::ZERO);
+        }
+    }
+}
+
+/// `x Phi(x)` with the normal distribution function.
+fn gelu<T: Real>(x: T) -> T {
+    let x = x.to_f64();
+    T::from_f64(0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)))
+}
+
+/// The derivative of [`gelu`]: `Phi(x) + x phi(x)`.
+pub(super) fn gelu_derivative<T: Real>(x: T) -> T {
+    let x = x.to_f64();
+    let below = 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
+    let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    T::from_f64(below + x * density)
+}
