@@ -62,12 +62,14 @@ impl Host {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("secret"), SECRET).unwrap();
-        let abstract_name = format!("turnwise-{}", process::id());
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        // One name a host: two tests of this process have one each at the same time.
+        let abstract_name = format!("turnwise-{}-{}", process::id(), tcp.local_addr().unwrap().port());
         let address = SocketAddr::from_abstract_name(abstract_name.as_bytes()).unwrap();
         let open = fs::File::open(folder.path().join("secret")).unwrap();
         rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
         Self {
-            tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
+            tcp,
             _socket: UnixListener::bind(folder.path().join("socket")).unwrap(),
             _abstract: UnixListener::bind_addr(&address).unwrap(),
             abstract_name,
