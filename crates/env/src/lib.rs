@@ -12,6 +12,7 @@
 
 pub mod alfworld;
 pub mod bfcl;
+pub mod coding;
 pub mod demonstration;
 pub mod ezpoints;
 pub mod panel;

@@ -11,7 +11,7 @@ use turnwise_settings::{Problem, SettingsError, problems, schema_of, suggest};
 
 use crate::replay::ReplayReport;
 use crate::world::{OpenOptions, ReplayRequest, Usual, World, WorldKind};
-use crate::{alfworld, bfcl, ezpoints, process, search, sokoban, webshop};
+use crate::{alfworld, bfcl, coding, ezpoints, process, search, sokoban, webshop};
 
 /// Templates of no world in particular.
 const TEMPLATES: [(&str, &str); 4] = [
@@ -43,6 +43,7 @@ impl Registry {
             .with(ezpoints::EzPointsKind)
             .with(search::SearchKind::default())
             .with(bfcl::BfclKind)
+            .with(coding::CodingKind)
             .with(process::ProcessKind)
     }
 

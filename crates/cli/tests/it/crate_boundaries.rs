@@ -9,10 +9,11 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates of the workspace that a crate may depend on.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("core", &[]),
     ("files", &[]),
     ("settings", &[]),
+    ("sandbox", &[]),
     ("credit", &["core", "settings"]),
     ("objective", &["core", "settings"]),
     ("methods", &["core", "settings", "credit", "objective"]),
@@ -21,7 +22,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     // Without its feature it uses nothing.
     ("python", &["core", "files", "credit", "objective", "methods", "benchmark", "trajectory-io", "cli"]),
     ("retrieval", &["core", "files", "settings"]),
-    ("env", &["core", "files", "settings", "retrieval"]),
+    ("env", &["core", "files", "settings", "retrieval", "sandbox"]),
     ("text", &["files"]),
     ("model", &["core", "files", "settings", "text"]),
     ("decompose", &["core", "files", "settings", "credit", "text", "model"]),
@@ -91,9 +92,10 @@ const MAY_USE: [(&str, &[&str]); 22] = [
 ];
 
 /// Crates of this workspace that reach none of the libraries below, not even through others.
-const NUMBERS_AND_TEXT_ONLY: [&str; 11] = [
+const NUMBERS_AND_TEXT_ONLY: [&str; 12] = [
     "core",
     "files",
+    "sandbox",
     "settings",
     "credit",
     "objective",

@@ -1,0 +1,151 @@
+//! Tasks from the user's files.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `quixbugs.rs` | QuixBugs: a folder with `python_programs`, `correct_python_programs`, `json_testcases` |
+//! | `functions.rs` | HumanEval and MBPP: JSON lines of functions with assertions |
+//!
+//! A file of JSON lines with `checks` is one of this world's own (`turnwise env generate coding`).
+
+mod functions;
+mod quixbugs;
+
+use std::io::BufRead as _;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use turnwise_core::EnvError;
+use turnwise_sandbox::Limits;
+
+use super::task::{Check, CodingTask};
+use super::workshop::{Job, Workshop};
+
+/// Seconds of CPU time for the checks of a known fix.
+const SECONDS: f64 = 5.0;
+
+/// A task whose checks are not evaluated yet.
+struct Draft {
+    task: CodingTask,
+    /// Pairs of expressions: a call, and what it should be equal to.
+    checks: Vec<(String, String)>,
+}
+
+/// Reads tasks; `note` gets facts worth a line.
+///
+/// # Errors
+/// The files cannot be read, are of no known form or have no task, or the sandbox cannot be set up.
+pub(super) fn read(
+    path: &Path,
+    workshop: &Workshop,
+    note: &mut dyn FnMut(String),
+) -> Result<Vec<CodingTask>, EnvError> {
+    let tasks = if path.is_dir() {
+        evaluate(quixbugs::read(path)?, workshop, note)?
+    } else {
+        read_lines(path, workshop, note)?
+    };
+    if tasks.is_empty() {
+        return Err(wrong(path, "there are no tasks in it that can be checked"));
+    }
+    Ok(tasks)
+}
+
+fn wrong(path: &Path, reason: impl ToString) -> EnvError {
+    EnvError::File { path: path.display().to_string(), reason: reason.to_string() }
+}
+
+fn read_lines(
+    path: &Path,
+    workshop: &Workshop,
+    note: &mut dyn FnMut(String),
+) -> Result<Vec<CodingTask>, EnvError> {
+    let io = |source| EnvError::Io { path: path.display().to_string(), source };
+    let file = turnwise_files::open(path).map_err(io)?;
+    let mut own = Vec::new();
+    let mut drafts = Vec::new();
+    let mut left_out = 0;
+    for (number, line) in file.lines().enumerate() {
+        let line = line.map_err(io)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let at = |reason: &dyn ToString| wrong(path, format!("line {}: {}", number + 1, reason.to_string()));
+        let keys: Map<String, Value> = serde_json::from_str(&line).map_err(|error| at(&error))?;
+        if keys.contains_key("checks") {
+            own.push(serde_json::from_str::<CodingTask>(&line).map_err(|error| at(&error))?);
+        } else if keys.contains_key("entry_point") || keys.contains_key("test_list") {
+            match functions::read(&keys).map_err(|error| at(&error))? {
+                Some(draft) => drafts.push(draft),
+                None => left_out += 1,
+            }
+        } else {
+            let reason = "has neither `checks` (tasks of `turnwise env generate coding`), nor `entry_point` \
+                          (HumanEval), nor `test_list` (MBPP)";
+            return Err(at(&reason));
+        }
+    }
+    if left_out > 0 {
+        let reason = "their assertions are not all of the form `assert call == value` on one line";
+        note(format!("{}: {left_out} tasks are left out: {reason}", path.display()));
+    }
+    own.extend(evaluate(drafts, workshop, note)?);
+    let mut ids: Vec<&str> = own.iter().map(|task| task.id.as_str()).collect();
+    ids.sort_unstable();
+    if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(wrong(path, format!("the task {} is there twice", pair[0])));
+    }
+    Ok(own)
+}
+
+/// Evaluates the expected values, without any file of the task, and drops tasks whose known fix does not have them.
+fn evaluate(
+    drafts: Vec<Draft>,
+    workshop: &Workshop,
+    note: &mut dyn FnMut(String),
+) -> Result<Vec<CodingTask>, EnvError> {
+    let limits = Limits {
+        wall: Duration::from_secs(600),
+        cpu: Duration::from_secs(500),
+        files: 16_384,
+        disk: 64 << 20,
+        output: 1 << 22,
+        ..Limits::default()
+    };
+    let job = |files, module: &str, calls| Job { files, module: module.to_owned(), calls, seconds: SECONDS };
+    let expected = |draft: &Draft| draft.checks.iter().map(|(_, value)| value.clone()).collect();
+    let expected: Vec<Job> =
+        drafts.iter().map(|draft| job(std::collections::BTreeMap::default(), "", expected(draft))).collect();
+    let expected = workshop.values(&expected, &limits)?;
+    let mut tasks = Vec::new();
+    let mut left_out = Vec::new();
+    for (Draft { mut task, checks }, values) in drafts.into_iter().zip(expected) {
+        let whole = values.len() == checks.len() && !values.iter().any(|value| value.starts_with('!'));
+        task.checks =
+            checks.into_iter().zip(values).map(|((call, _), value)| Check { call, value }).collect();
+        if whole { tasks.push(task) } else { left_out.push(task.id) }
+    }
+    let fixed = |task: &CodingTask| {
+        let mut files = task.files.clone();
+        files.extend(task.fix.clone().map(|fix| (task.path(), fix)));
+        job(files, &task.module, task.calls())
+    };
+    let fixed: Vec<Job> = tasks.iter().map(fixed).collect();
+    let values = workshop.values(&fixed, &limits)?;
+    let mut values = values.iter();
+    tasks.retain(|task| {
+        let passed = values.next().map_or(0, |values| task.passed(values));
+        let kept = task.fix.is_none() || passed == task.checks.len();
+        if !kept {
+            left_out.push(task.id.clone());
+        }
+        kept
+    });
+    if !left_out.is_empty() {
+        note(format!(
+            "left out, since their checks do not hold for their known fix: {}",
+            left_out.join(", ")
+        ));
+    }
+    Ok(tasks)
+}

@@ -1,0 +1,114 @@
+//! An expert that knows the fix: it looks, edits, runs the tests and submits.
+
+use serde_json::json;
+use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task, ToolCall};
+
+use super::set::CodingTasks;
+use super::task::CodingTask;
+use super::world::CodingExpert;
+use crate::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
+};
+use crate::world::Advisor;
+
+fn call(name: &str, arguments: serde_json::Value) -> String {
+    Action::Call(ToolCall { id: String::new(), name: name.to_owned(), arguments }).text().into_owned()
+}
+
+fn submit() -> String {
+    call("submit", json!({}))
+}
+
+/// The calls that solve a task; none if its fix is not known.
+fn calls(task: &CodingTask, expert: &CodingExpert) -> Vec<String> {
+    let Some((first, last, new)) = task.known_edit() else { return Vec::new() };
+    let path = task.path();
+    let mut calls = Vec::new();
+    if expert.look {
+        calls.push(call("view", json!({ "path": path })));
+    }
+    let arguments = match old_text(task, first, last, &new) {
+        Some((old, new)) => json!({"path": path, "old": old, "new": new}),
+        None => json!({"path": path, "first": first, "last": last, "new": new}),
+    };
+    calls.push(call("edit", arguments));
+    if let Some(tests) = task.tests.as_ref().filter(|_| expert.run_tests) {
+        calls.push(call("run", json!({ "command": tests })));
+    }
+    calls.push(submit());
+    calls
+}
+
+/// The text of one changed line and its new text, if that line occurs once.
+fn old_text(task: &CodingTask, first: usize, last: usize, new: &str) -> Option<(String, String)> {
+    let text = task.files.get(&task.path())?;
+    let old = text.lines().nth(first.checked_sub(1)?)?.trim();
+    let new = new.trim_end_matches('\n');
+    let one = first == last && !old.is_empty() && !new.contains('\n') && text.matches(old).count() == 1;
+    one.then(|| (old.to_owned(), new.trim().to_owned()))
+}
+
+/// Gives advice to a person who plays a task and follows it.
+pub(super) struct Adviser {
+    calls: std::vec::IntoIter<String>,
+}
+
+impl Adviser {
+    /// `None` if the task's fix is not known.
+    pub(super) fn new(task: &CodingTask, expert: &CodingExpert) -> Option<Self> {
+        let calls = calls(task, expert);
+        (!calls.is_empty()).then(|| Self { calls: calls.into_iter() })
+    }
+}
+
+impl Advisor for Adviser {
+    fn advise(&mut self, _: &Observation) -> String {
+        self.calls.next().unwrap_or_else(submit)
+    }
+}
+
+/// Lets the expert play `count` tasks of a split, taken in turn from the first.
+pub(super) fn demonstrate(
+    set: &CodingTasks,
+    request: &DemonstrationRequest<'_>,
+    expert: &CodingExpert,
+) -> Result<Demonstrations, EnvError> {
+    play_all(set.split(request.split)?, request, |task, seed| {
+        play(set, task, request, expert, &mut seed.rng())
+    })
+}
+
+/// One episode; `None` if it does not solve its task within the turns.
+fn play(
+    set: &CodingTasks,
+    task: &Task,
+    request: &DemonstrationRequest<'_>,
+    expert: &CodingExpert,
+    rng: &mut Rng,
+) -> Result<Option<Demonstration>, EnvError> {
+    let known = calls(set.task(&task.id)?, expert);
+    if known.is_empty() {
+        return Ok(None);
+    }
+    let mut plan = known.into_iter();
+    let mut environment = set.coding();
+    let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
+    let tools = environment.tools().to_vec();
+    let mut turns = Vec::new();
+    while turns.len() < request.max_turns {
+        let imitate = !rng.chance(request.invalid_action_prob);
+        let mistake = || call("view", json!({"path": "no_such_file.py"}));
+        let action = if imitate { plan.next().unwrap_or_else(submit) } else { mistake() };
+        let step = environment.step(&Action::from(&action))?;
+        let before = std::mem::replace(&mut observation, step.observation);
+        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
+        if step.success {
+            let final_observation = observation.into_text();
+            return Ok(Some(Demonstration { task: task.clone(), turns, final_observation, tools }));
+        }
+        if step.terminated || step.truncated {
+            break;
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,158 @@
+//! Tasks of the project's own: a library with a defect that its checks find.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use turnwise_core::{EnvError, Purpose, Seed};
+use turnwise_sandbox::Limits;
+
+use super::library::{LIBRARIES, Library};
+use super::mutation::{Mutant, mutants};
+use super::task::{Check, CodingTask};
+use super::workshop::{Job, Workshop};
+
+/// Seconds of CPU time for all calls of a library. The libraries take a hundredth of it, so only endless loops take longer.
+const SECONDS: f64 = 0.25;
+/// One in so many checks is in the tests that the agent sees.
+const SEEN: usize = 3;
+
+/// The generated tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CodingGenerator {
+    /// Seed of the choice of defects.
+    pub seed: u64,
+    /// Defects of each library at most, one a task.
+    #[schemars(range(min = 1, max = 1000))]
+    pub per_library: usize,
+    /// Names of the libraries; none: all.
+    pub libraries: Vec<String>,
+}
+
+impl Default for CodingGenerator {
+    fn default() -> Self {
+        Self { seed: 0, per_library: 40, libraries: Vec::new() }
+    }
+}
+
+impl CodingGenerator {
+    /// Names of libraries that there are not.
+    pub(super) fn unknown(&self) -> Vec<String> {
+        let known = |name: &&String| !LIBRARIES.iter().any(|library| library.name == name.as_str());
+        self.libraries.iter().filter(known).cloned().collect()
+    }
+
+    /// Generates the tasks. Every defect fails at least one check, which the library passes.
+    ///
+    /// # Errors
+    /// The sandbox cannot be set up.
+    pub(super) fn tasks(&self, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
+        let wanted = |library: &&Library| {
+            self.libraries.is_empty() || self.libraries.iter().any(|name| name == library.name)
+        };
+        let libraries: Vec<&Library> = LIBRARIES.iter().filter(wanted).collect();
+        let tasks: Vec<Vec<CodingTask>> = libraries
+            .par_iter()
+            .map(|library| self.tasks_of(library, workshop))
+            .collect::<Result<_, EnvError>>()?;
+        Ok(tasks.concat())
+    }
+
+    fn tasks_of(&self, library: &Library, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
+        let calls = library.calls();
+        let job = |text: &str| Job {
+            files: BTreeMap::from([(format!("{}.py", library.name), text.to_owned())]),
+            module: library.name.to_owned(),
+            calls: calls.clone(),
+            seconds: SECONDS,
+        };
+        let mut candidates = mutants(library.source);
+        let name = turnwise_core::digest([library.name.as_bytes()]);
+        let name = u64::from_str_radix(name.get(..15).unwrap_or_default(), 16).unwrap_or_default();
+        Seed::derive(self.seed, Purpose::Environment, &[name]).rng().shuffle(&mut candidates);
+        let jobs: Vec<Job> = [library.source]
+            .into_iter()
+            .chain(candidates.iter().map(|mutant| mutant.text.as_str()))
+            .map(job)
+            .collect();
+        let limits = Limits {
+            wall: Duration::from_secs(300),
+            cpu: Duration::from_secs(100),
+            files: 8192,
+            disk: 64 << 20,
+            ..Limits::default()
+        };
+        let mut values = workshop.values(&jobs, &limits)?.into_iter();
+        let right = values.next().unwrap_or_default();
+        if right.len() != calls.len() {
+            return Err(EnvError::Other(format!(
+                "the library {} ended at call {} of its checks",
+                library.name,
+                right.len() + 1
+            )));
+        }
+        let checks: Vec<Check> = calls
+            .iter()
+            .zip(&right)
+            .map(|(call, value)| Check { call: call.clone(), value: value.clone() })
+            .collect();
+        let tasks = candidates
+            .iter()
+            .zip(values)
+            .filter_map(|(mutant, wrong)| task(library, &checks, mutant, &wrong));
+        Ok(tasks.take(self.per_library).collect())
+    }
+}
+
+/// The task of a defect; none if no check finds it.
+fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) -> Option<CodingTask> {
+    let failing = checks.iter().enumerate().find(|(place, check)| wrong.get(*place) != Some(&check.value));
+    let (failing, check) = failing?;
+    let name = library.name;
+    let path = format!("{name}.py");
+    let says = |value: &str| match value.strip_prefix('!') {
+        Some(error) => format!("raise {error}"),
+        None => format!("be {value}"),
+    };
+    let mut statement = format!("{path} has a defect: {} should {}", check.call, says(&check.value));
+    let _ = match wrong.get(failing).map(|value| (value, value.strip_prefix('!'))) {
+        Some((_, Some(error))) => write!(statement, " but raises {error}."),
+        Some((value, None)) => write!(statement, " but is {value}."),
+        None => write!(statement, " but does not end."),
+    };
+    let _ = write!(statement, " Find and fix it, then submit. Tests: python3 test_{name}.py");
+    let seen = checks.iter().enumerate().filter(|(place, _)| place % SEEN == 0 || *place == failing);
+    let tests = tests(name, &seen.map(|(_, check)| check).collect::<Vec<_>>());
+    let digest = turnwise_core::digest([mutant.text.as_bytes()]);
+    Some(CodingTask {
+        id: format!("{name}-{}-{}", mutant.line, digest.get(..8).unwrap_or_default()),
+        kind: name.to_owned(),
+        statement,
+        files: BTreeMap::from([(path, mutant.text.clone()), (format!("test_{name}.py"), tests)]),
+        module: name.to_owned(),
+        checks: checks.to_vec(),
+        fix: Some(library.source.to_owned()),
+        tests: Some(format!("python3 test_{name}.py")),
+    })
+}
+
+/// The file of tests that the agent sees.
+fn tests(name: &str, checks: &[&Check]) -> String {
+    let mut text = format!("from {name} import *\n\nCHECKS = [\n");
+    for Check { call, value } in checks {
+        // A JSON string of these characters is a Python string too.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let _ = writeln!(text, "    ({}, {}),", quoted(call), quoted(value));
+    }
+    text.push_str(
+        "]\n\nfailed = 0\nfor call, value in CHECKS:\n    try:\n        found = eval(call)\n        right = \
+         not value.startswith(\"!\") and found == eval(value)\n    except Exception as error:\n        found = \
+         type(error).__name__\n        right = value == \"!\" + found\n    if not right:\n        failed += 1\n        \
+         print(\"FAILED\", call, \"is\", found, \"and should be\", value)\nprint(len(CHECKS) - failed, \"passed,\", \
+         failed, \"failed\")\n",
+    );
+    text
+}

@@ -1,0 +1,39 @@
+//! The project's own small libraries in Python, and calls that check them.
+
+/// A library: one module, and expressions whose values are its behaviour.
+pub(super) struct Library {
+    pub(super) name: &'static str,
+    pub(super) source: &'static str,
+    calls: &'static str,
+}
+
+macro_rules! library {
+    ($name:literal) => {
+        Library {
+            name: $name,
+            source: include_str!(concat!("libraries/", $name, ".py")),
+            calls: include_str!(concat!("libraries/", $name, ".calls")),
+        }
+    };
+}
+
+/// All libraries.
+pub(super) const LIBRARIES: [Library; 10] = [
+    library!("calendar_days"),
+    library!("formula"),
+    library!("grid"),
+    library!("heap"),
+    library!("intervals"),
+    library!("ledger"),
+    library!("matrix"),
+    library!("roman"),
+    library!("tables"),
+    library!("words"),
+];
+
+impl Library {
+    /// Expressions that check the library, one a line of its file.
+    pub(super) fn calls(&self) -> Vec<String> {
+        self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+    }
+}

@@ -1,0 +1,36 @@
+//! Coding tasks: a small repository with a defect, tools to look, change and run, and checks that the agent never sees.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `repository.rs` | files of an episode: view, search, edit |
+//! | `tools.rs` | the five functions and how calls of them are read |
+//! | `workshop.rs`, `driver.py` | commands and checks in a sandbox (crate `turnwise-sandbox`, ADR 42) |
+//! | `task.rs` | a task: files, checks, the known fix |
+//! | `library.rs`, `libraries/`, `mutation.rs`, `generator.rs` | the project's own tasks: small libraries with a defect each |
+//! | `data/` | QuixBugs, HumanEval and MBPP from the user's files |
+//! | `set.rs`, `environment.rs`, `expert.rs`, `world.rs` | the world |
+//!
+//! Only `run` and the checks use a sandbox. Files are text in memory, so states are saved and copied as such.
+
+mod data;
+mod environment;
+mod expert;
+mod generator;
+mod library;
+mod mutation;
+mod repository;
+mod set;
+mod task;
+#[cfg(test)]
+mod tests;
+mod tools;
+mod workshop;
+mod world;
+
+pub use environment::CodingEnv;
+pub use generator::CodingGenerator;
+pub use repository::Repository;
+pub use set::CodingTasks;
+pub use task::{Check, CodingTask};
+pub use workshop::{CodingLimits, Job, Workshop};
+pub use world::{CodingExpert, CodingKind, CodingSettings, CodingWorld};

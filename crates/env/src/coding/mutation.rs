@@ -1,0 +1,97 @@
+//! Small defects: one place of a text that is changed as programmers mistake it.
+
+/// A text and what it is mistaken for.
+const MISTAKES: [(&str, &str); 38] = [
+    (" + ", " - "),
+    (" - ", " + "),
+    (" * ", " + "),
+    (" // ", " * "),
+    (" / ", " // "),
+    (" % ", " // "),
+    (" < ", " <= "),
+    (" <= ", " < "),
+    (" > ", " >= "),
+    (" >= ", " > "),
+    (" == ", " != "),
+    (" != ", " == "),
+    (" and ", " or "),
+    (" or ", " and "),
+    (" not in ", " in "),
+    (" in seen", " not in seen"),
+    (" is None", " is not None"),
+    ("not ", ""),
+    ("min(", "max("),
+    ("max(", "min("),
+    ("sorted(", "list("),
+    ("True", "False"),
+    ("False", "True"),
+    (" + 1", ""),
+    (" - 1", ""),
+    (" + 1", " + 2"),
+    (" = 0", " = 1"),
+    (" = 1", " = 0"),
+    ("return 0", "return 1"),
+    ("range(1, ", "range(0, "),
+    ("[0]", "[1]"),
+    ("[1]", "[0]"),
+    ("[-1]", "[0]"),
+    (".append(", ".remove("),
+    (".lower()", ""),
+    (".strip()", ""),
+    ("continue", "break"),
+    ("break", "continue"),
+];
+
+/// A text with one defect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mutant {
+    pub(super) text: String,
+    /// Line of the defect, counted from 1.
+    pub(super) line: usize,
+}
+
+/// Returns all texts with one mistake in the body of a function, in order of its place.
+pub(super) fn mutants(source: &str) -> Vec<Mutant> {
+    let mut found = Vec::new();
+    let mut in_text = false;
+    let mut start = 0;
+    for (number, line) in source.split_inclusive('\n').enumerate() {
+        let quotes = line.matches("\"\"\"").count();
+        let code = !in_text && quotes == 0 && is_code(line);
+        in_text ^= quotes % 2 == 1;
+        for (right, wrong) in MISTAKES.iter().filter(|_| code) {
+            for (place, _) in line.match_indices(right) {
+                let at = start + place;
+                let text = [&source[..at], wrong, &source[at + right.len()..]].concat();
+                found.push(Mutant { text, line: number + 1 });
+            }
+        }
+        start += line.len();
+    }
+    found
+}
+
+/// True for lines within functions that do something.
+fn is_code(line: &str) -> bool {
+    let code = line.trim_start();
+    let within = line.starts_with("    ");
+    within && !["def ", "class ", "#", "raise ", "import "].iter().any(|start| code.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mistake_changes_one_place_of_code() {
+        let source = "A = 1 + 1\n\ndef f(a):\n    \"\"\"Adds 1 + 1.\"\"\"\n    # 1 + 1\n    return a + 1\n";
+        let texts: Vec<String> = mutants(source)
+            .into_iter()
+            .map(|mutant| {
+                assert_eq!(mutant.line, 6);
+                mutant.text.rsplit("    ").next().unwrap().trim_end().to_owned()
+            })
+            .collect();
+        assert_eq!(texts, ["return a - 1", "return a", "return a + 2"]);
+    }
+}

@@ -1,0 +1,282 @@
+//! Files of an episode, and what can be done with them without running anything.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use turnwise_sandbox::Files;
+
+/// Lines that one look shows.
+const MOST_LINES: usize = 200;
+/// Lines that a search shows.
+const MOST_FOUND: usize = 40;
+/// Characters of a line that are shown.
+const LINE_WIDTH: usize = 400;
+/// Bytes of all files after an edit.
+const MOST_BYTES: usize = 4 << 20;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// The files of an episode by their paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Repository(BTreeMap<String, Content>);
+
+/// Place of an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A text that occurs once.
+    Text(String),
+    /// Lines from the first to the last, counted from 1; none if the last is before the first.
+    Lines(usize, usize),
+    /// A new file, or all of one.
+    Whole,
+}
+
+impl Repository {
+    /// The files of a task.
+    pub fn new(files: &BTreeMap<String, String>) -> Self {
+        Self(files.iter().map(|(path, text)| (path.clone(), Content::Text(text.clone()))).collect())
+    }
+
+    /// Files as a sandbox gave them back.
+    pub fn of_files(files: Files) -> Self {
+        let content = |bytes: Vec<u8>| match String::from_utf8(bytes) {
+            Ok(text) => Content::Text(text),
+            Err(error) => Content::Bytes(error.into_bytes()),
+        };
+        Self(files.into_iter().map(|(path, bytes)| (path, content(bytes))).collect())
+    }
+
+    /// Files for a sandbox.
+    pub fn to_files(&self) -> Files {
+        let bytes = |content: &Content| match content {
+            Content::Text(text) => text.clone().into_bytes(),
+            Content::Bytes(bytes) => bytes.clone(),
+        };
+        self.0.iter().map(|(path, content)| (path.clone(), bytes(content))).collect()
+    }
+
+    /// The files that are text.
+    pub fn texts(&self) -> BTreeMap<String, String> {
+        let texts = self.0.iter().filter_map(|(path, content)| match content {
+            Content::Text(text) => Some((path.clone(), text.clone())),
+            Content::Bytes(_) => None,
+        });
+        texts.collect()
+    }
+
+    fn bytes(&self) -> usize {
+        let size = |content: &Content| match content {
+            Content::Text(text) => text.len(),
+            Content::Bytes(bytes) => bytes.len(),
+        };
+        self.0.values().map(size).sum()
+    }
+
+    fn text(&self, path: &str) -> Result<&str, String> {
+        match self.0.get(path) {
+            Some(Content::Text(text)) => Ok(text),
+            Some(Content::Bytes(bytes)) => Err(format!("{path} is not text ({} bytes)", bytes.len())),
+            None => Err(format!("there is no file {path}; files: {}", self.list())),
+        }
+    }
+
+    /// Checks the paths of files that were read from a saved state.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.0.keys().try_for_each(|path| check_path(path))
+    }
+
+    /// Paths of all files.
+    pub fn list(&self) -> String {
+        let mut text = self.0.keys().take(MOST_LINES).cloned().collect::<Vec<_>>().join(", ");
+        if self.0.len() > MOST_LINES {
+            let _ = write!(text, " and {} more", self.0.len() - MOST_LINES);
+        }
+        text
+    }
+
+    /// Lines of a file with their numbers.
+    ///
+    /// # Errors
+    /// There is no such text or no such line; the error is for the agent to read.
+    pub fn view(&self, path: &str, first: usize, last: Option<usize>) -> Result<String, String> {
+        let text = self.text(path)?;
+        let count = text.lines().count();
+        let last = last.unwrap_or(count).min(count);
+        if count == 0 {
+            return Ok(format!("{path} is empty"));
+        }
+        if first == 0 || first > last {
+            return Err(format!("{path} has the lines 1 to {count}"));
+        }
+        let mut shown = String::new();
+        for (number, line) in
+            text.lines().enumerate().skip(first - 1).take((last - first + 1).min(MOST_LINES))
+        {
+            let _ = writeln!(shown, "{} {}", number + 1, cut(line));
+        }
+        if last - first + 1 > MOST_LINES {
+            let _ = writeln!(shown, "({count} lines in all)");
+        }
+        Ok(shown.trim_end_matches('\n').to_owned())
+    }
+
+    /// Lines that contain a text.
+    ///
+    /// # Errors
+    /// The text is empty.
+    pub fn search(&self, text: &str) -> Result<String, String> {
+        if text.is_empty() {
+            return Err("the text to search for is empty".to_owned());
+        }
+        let mut found = Vec::new();
+        for (path, content) in &self.0 {
+            let Content::Text(content) = content else { continue };
+            let lines = content.lines().enumerate().filter(|(_, line)| line.contains(text));
+            found.extend(lines.map(|(number, line)| format!("{path}:{}: {}", number + 1, cut(line))));
+        }
+        if found.is_empty() {
+            return Ok("nothing found".to_owned());
+        }
+        let all = found.len();
+        found.truncate(MOST_FOUND);
+        if all > MOST_FOUND {
+            found.push(format!("({all} lines in all)"));
+        }
+        Ok(found.join("\n"))
+    }
+
+    /// Changes a file.
+    ///
+    /// # Errors
+    /// There is no such place, more than one, or no room; nothing is changed then.
+    pub fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
+        check_path(path)?;
+        if self.bytes().saturating_add(new.len()) > MOST_BYTES {
+            return Err(format!("the files would be larger than {MOST_BYTES} bytes"));
+        }
+        let changed = match place {
+            Place::Whole => new.to_owned(),
+            Place::Text(old) => {
+                let text = self.text(path)?;
+                match text.matches(old.as_str()).take(2).count() {
+                    _ if old.is_empty() => return Err("`old` is empty".to_owned()),
+                    0 => return Err(format!("`old` is not in {path}")),
+                    1 => text.replacen(old.as_str(), new, 1),
+                    _ => {
+                        return Err(format!(
+                            "`old` is more than once in {path}; take more of its lines, or line numbers"
+                        ));
+                    }
+                }
+            }
+            Place::Lines(first, last) => {
+                let lines: Vec<&str> = self.text(path)?.split_inclusive('\n').collect();
+                // One before the first is a place to insert at.
+                if *first == 0 || *first > lines.len() + 1 || *last > lines.len() || *last + 1 < *first {
+                    return Err(format!("{path} has the lines 1 to {}", lines.len()));
+                }
+                let mut text = lines[..first - 1].concat();
+                // A last line may have no end.
+                if !text.is_empty() && !text.ends_with('\n') {
+                    text.push('\n');
+                }
+                text.push_str(new);
+                if !new.is_empty() && !new.ends_with('\n') {
+                    text.push('\n');
+                }
+                text.push_str(&lines[*last..].concat());
+                text
+            }
+        };
+        self.0.insert(path.to_owned(), Content::Text(changed));
+        Ok(format!("changed {path}"))
+    }
+}
+
+fn check_path(path: &str) -> Result<(), String> {
+    let wrong = |part: &str| part.is_empty() || part == "." || part == "..";
+    if path.contains('\0') || path.len() > 4000 || path.split('/').any(wrong) || path.split('/').count() > 32
+    {
+        return Err(format!("{path:?} is no path in the repository"));
+    }
+    Ok(())
+}
+
+fn cut(line: &str) -> &str {
+    let end = line.char_indices().nth(LINE_WIDTH).map_or(line.len(), |(place, _)| place);
+    &line[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository() -> Repository {
+        let files = [("a.py", "one\ntwo\ntwo\n"), ("b/c.py", "x = 1")];
+        Repository::new(&files.map(|(path, text)| (path.to_owned(), text.to_owned())).into())
+    }
+
+    #[test]
+    fn edits_replace_texts_and_lines() {
+        let mut files = repository();
+        for (path, place, new, expected) in [
+            ("a.py", Place::Text("one".into()), "1", "1\ntwo\ntwo\n"),
+            ("a.py", Place::Lines(2, 2), "2", "1\n2\ntwo\n"),
+            ("a.py", Place::Lines(4, 3), "end\n", "1\n2\ntwo\nend\n"),
+            ("a.py", Place::Lines(1, 3), "", "end\n"),
+            ("b/c.py", Place::Lines(2, 1), "y = 2", "x = 1\ny = 2\n"),
+            ("new.py", Place::Whole, "n", "n"),
+        ] {
+            files.edit(path, &place, new).unwrap();
+            assert_eq!(files.texts()[path], expected);
+        }
+    }
+
+    #[test]
+    fn wrong_places_change_nothing() {
+        let mut files = repository();
+        let large = "x".repeat(MOST_BYTES);
+        for (path, place, new, said) in [
+            ("a.py", Place::Text("two".into()), "2", "more than once"),
+            ("a.py", Place::Text("three".into()), "3", "is not in"),
+            ("a.py", Place::Text(String::new()), "3", "is empty"),
+            ("a.py", Place::Lines(0, 1), "", "lines 1 to 3"),
+            ("a.py", Place::Lines(3, 1), "", "lines 1 to 3"),
+            ("a.py", Place::Lines(1, usize::MAX - 1), "", "lines 1 to 3"),
+            ("no.py", Place::Text("x".into()), "", "no file no.py; files: a.py, b/c.py"),
+            ("../a", Place::Whole, "", "no path"),
+            ("/a", Place::Whole, "", "no path"),
+            ("a\0", Place::Whole, "", "no path"),
+            ("a.py", Place::Whole, large.as_str(), "larger than"),
+        ] {
+            let error = files.edit(path, &place, new).unwrap_err();
+            assert!(error.contains(said), "{error}");
+            assert_eq!(files, repository());
+        }
+    }
+
+    #[test]
+    fn views_and_searches_are_bounded() {
+        let mut files = repository();
+        assert_eq!(files.view("a.py", 2, None).unwrap(), "2 two\n3 two");
+        assert_eq!(files.search("two").unwrap(), "a.py:2: two\na.py:3: two");
+        assert_eq!(files.search("zzz").unwrap(), "nothing found");
+        assert!(files.view("a.py", 9, None).unwrap_err().contains("lines 1 to 3"));
+        files.edit("long", &Place::Whole, &format!("{}\n", "é".repeat(1000)).repeat(500)).unwrap();
+        let shown = files.view("long", 1, None).unwrap();
+        assert!(shown.ends_with("(500 lines in all)") && shown.chars().count() < 200 * 410);
+        assert!(files.search("é").unwrap().ends_with("(500 lines in all)"));
+        let odd = Repository::of_files(Files::from([("o".to_owned(), vec![255])]));
+        assert!(odd.view("o", 1, None).unwrap_err().contains("not text"));
+        assert_eq!(odd.to_files()["o"], [255]);
+        let json = serde_json::to_string(&odd).unwrap();
+        assert_eq!(serde_json::from_str::<Repository>(&json).unwrap(), odd);
+    }
+}

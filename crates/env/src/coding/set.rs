@@ -1,0 +1,115 @@
+//! The tasks as a task set.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use turnwise_core::{EnvError, Environment, Task, TaskSet};
+
+use super::environment::CodingEnv;
+use super::task::CodingTask;
+use super::workshop::{CodingLimits, Workshop};
+use crate::splits::{SPLITS, split_of, tasks_of};
+
+/// Turns of an episode.
+pub(super) const DEFAULT_MAX_TURNS: usize = 20;
+
+/// Of 256 tasks, those of the test and of the validation.
+const TEST: u8 = 64;
+const VALID: u8 = 26;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) workshop: Workshop,
+    pub(super) limits: CodingLimits,
+    tasks: Vec<CodingTask>,
+    places: HashMap<String, usize>,
+    splits: [Vec<Task>; 3],
+}
+
+impl Shared {
+    pub(super) fn task(&self, id: &str) -> Result<&CodingTask, EnvError> {
+        let place = self.places.get(id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))?;
+        Ok(&self.tasks[*place])
+    }
+}
+
+/// Coding tasks.
+///
+/// Defects in the same line of a library are in the same split.
+#[derive(Clone, Debug)]
+pub struct CodingTasks {
+    pub(super) shared: Arc<Shared>,
+    max_turns: usize,
+}
+
+impl CodingTasks {
+    /// The tasks with what runs them.
+    ///
+    /// # Errors
+    /// A task cannot be written as JSON.
+    pub fn new(tasks: Vec<CodingTask>, workshop: Workshop, limits: CodingLimits) -> Result<Self, EnvError> {
+        let mut places = HashMap::new();
+        let mut splits: [Vec<Task>; 3] = Default::default();
+        for (place, task) in tasks.iter().enumerate() {
+            places.insert(task.id.clone(), place);
+            let group = task.id.rsplit_once('-').map_or(task.id.as_str(), |(group, _)| group);
+            let split = split_of(&turnwise_core::digest([b"coding ", group.as_bytes()]), TEST, VALID);
+            let text = serde_json::to_vec(task).map_err(|error| EnvError::Other(error.to_string()))?;
+            let digest = turnwise_core::digest([text.as_slice()]);
+            splits[split].push(Task { digest, ..Task::new(task.id.clone(), &task.kind, &task.statement) });
+        }
+        let shared = Shared { workshop, limits, tasks, places, splits };
+        Ok(Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS })
+    }
+
+    /// The same tasks with another limit of turns.
+    #[must_use]
+    pub fn with_max_turns(mut self, max_turns: usize) -> Self {
+        self.max_turns = max_turns;
+        self
+    }
+
+    /// All tasks.
+    pub fn all(&self) -> &[CodingTask] {
+        &self.shared.tasks
+    }
+
+    /// The tasks of a split, as they are kept.
+    ///
+    /// # Errors
+    /// There is no such split.
+    pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
+        tasks_of(&self.shared.splits, split)
+    }
+
+    /// A task with its files and checks.
+    ///
+    /// # Errors
+    /// There is no such task.
+    pub fn task(&self, id: &str) -> Result<&CodingTask, EnvError> {
+        self.shared.task(id)
+    }
+
+    /// A fresh environment, as its own type.
+    pub fn coding(&self) -> CodingEnv {
+        CodingEnv::new(Arc::clone(&self.shared), self.max_turns)
+    }
+}
+
+impl TaskSet for CodingTasks {
+    fn name(&self) -> &'static str {
+        "coding"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        SPLITS.map(str::to_owned).to_vec()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        self.split(split).map(<[Task]>::to_vec)
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(self.coding()))
+    }
+}

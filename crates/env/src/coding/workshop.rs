@@ -1,0 +1,184 @@
+//! Commands of agents and checks of their files, in a sandbox.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::EnvError;
+use turnwise_sandbox::{Command, End, Files, Limits, Outcome, Python, Sandbox, SandboxError, Stage};
+
+use super::repository::Repository;
+
+const DRIVER: &str = include_str!("driver.py");
+
+/// What a command of an agent may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CodingLimits {
+    /// Seconds from start to end.
+    #[schemars(range(min = 1, max = 3600))]
+    pub wall_s: u64,
+    /// Seconds of CPU time of all its processes; also those of the checks.
+    #[schemars(range(min = 1, max = 3600))]
+    pub cpu_s: u64,
+    /// Mebibytes of memory.
+    #[schemars(range(min = 64, max = 1048576))]
+    pub memory_mib: u64,
+    /// Processes and threads at once.
+    #[schemars(range(min = 4, max = 4096))]
+    pub processes: u32,
+    /// Mebibytes of files.
+    #[schemars(range(min = 8, max = 65536))]
+    pub disk_mib: u64,
+    /// Characters of output that the agent sees; of more it sees the beginning and the end.
+    #[schemars(range(min = 100, max = 1000000))]
+    pub output_chars: usize,
+}
+
+impl Default for CodingLimits {
+    fn default() -> Self {
+        Self { wall_s: 10, cpu_s: 5, memory_mib: 512, processes: 32, disk_mib: 16, output_chars: 2000 }
+    }
+}
+
+impl CodingLimits {
+    fn limits(&self) -> Limits {
+        Limits {
+            wall: Duration::from_secs(self.wall_s),
+            cpu: Duration::from_secs(self.cpu_s),
+            memory: self.memory_mib << 20,
+            processes: self.processes,
+            disk: self.disk_mib << 20,
+            ..Limits::default()
+        }
+    }
+}
+
+/// Calls to evaluate on files. Jobs share nothing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Job {
+    /// Texts by path.
+    pub files: BTreeMap<String, String>,
+    /// The module whose names the calls have; none if empty.
+    pub module: String,
+    /// Python expressions.
+    pub calls: Vec<String>,
+    /// Seconds of CPU time after which the rest of the calls have no value.
+    pub seconds: f64,
+}
+
+/// A sandbox with Python.
+#[derive(Debug)]
+pub struct Workshop {
+    sandbox: Sandbox,
+    python: Python,
+}
+
+fn failed(error: &impl ToString) -> EnvError {
+    EnvError::Other(format!("the world coding: {}", error.to_string()))
+}
+
+impl Workshop {
+    /// Finds Python and prepares a sandbox.
+    ///
+    /// # Errors
+    /// There is no Python, or the kernel refuses a part of the sandbox.
+    pub fn new() -> Result<Self, EnvError> {
+        let python = Python::find()
+            .ok_or_else(|| failed(&"its tasks are Python; install python3 so that it is found in PATH"))?;
+        let sandbox = Sandbox::new(std::slice::from_ref(&python.folder)).map_err(|error| failed(&error))?;
+        Ok(Self { sandbox, python })
+    }
+
+    fn command(&self, command: Command) -> Command {
+        let folder =
+            self.python.program.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+        command.variable("PATH", format!("{folder}:/usr/local/bin:/usr/bin:/bin"))
+    }
+
+    /// Runs a command of an agent on its files; what it sees, and the files afterwards.
+    ///
+    /// # Errors
+    /// The sandbox cannot be set up.
+    pub(super) fn run(
+        &self,
+        line: &str,
+        files: &Repository,
+        limits: &CodingLimits,
+    ) -> Result<(String, Option<Repository>), EnvError> {
+        if line.contains('\0') {
+            return Ok(("the command has a NUL byte".to_owned(), None));
+        }
+        let command = self.command(Command::shell(line));
+        let outcome = match self.sandbox.run(&command, &files.to_files(), &limits.limits()) {
+            // What an earlier command left, such as files with holes, can be larger than it was.
+            Err(SandboxError::Kernel { stage: Stage::Files, .. }) => {
+                return Ok((format!("the files do not fit into {} MiB", limits.disk_mib), None));
+            }
+            other => other.map_err(|error| failed(&error))?,
+        };
+        let text = shown(&outcome, limits);
+        Ok((text, Some(Repository::of_files(outcome.files))))
+    }
+
+    /// Evaluates the calls of jobs. A job's values end at the first call that could not be finished.
+    ///
+    /// # Errors
+    /// The sandbox cannot be set up, or is ended by a limit as a whole.
+    pub fn values(&self, jobs: &[Job], limits: &Limits) -> Result<Vec<Vec<String>>, EnvError> {
+        let outcome = self.evaluate(jobs, limits)?;
+        values_of(&outcome).ok_or_else(|| {
+            let output: String = String::from_utf8_lossy(&outcome.output).chars().take(400).collect();
+            failed(&format!("its checks gave no values ({:?}): {output}", outcome.end))
+        })
+    }
+
+    /// Returns the values of one job on files of an agent; none if a limit ended all of it, which is the agent's doing.
+    ///
+    /// # Errors
+    /// The sandbox cannot be set up.
+    pub(super) fn values_of_agent(&self, job: Job, limits: &CodingLimits) -> Result<Vec<String>, EnvError> {
+        // Beside the files there is the text of the job, which has them once more.
+        let disk = (limits.disk_mib << 22) + (16 << 20);
+        let outcome = self.evaluate(&[job], &Limits { disk, ..limits.limits() })?;
+        Ok(values_of(&outcome).and_then(|mut values| values.pop()).unwrap_or_default())
+    }
+
+    fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Outcome, EnvError> {
+        let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
+        let files = Files::from([("jobs.json".to_owned(), text)]);
+        let command = Command::new(&self.python.program).arg("-I").arg("-c").arg(DRIVER);
+        self.sandbox.run(&self.command(command), &files, limits).map_err(|error| failed(&error))
+    }
+}
+
+fn values_of(outcome: &Outcome) -> Option<Vec<Vec<String>>> {
+    serde_json::from_slice(outcome.files.get("results.json")?).ok()
+}
+
+/// A command's output and end as an agent sees them.
+fn shown(outcome: &Outcome, limits: &CodingLimits) -> String {
+    let output = String::from_utf8_lossy(&outcome.output);
+    let characters = output.chars().count();
+    let mut text = if characters <= limits.output_chars {
+        output.trim_end().to_owned()
+    } else {
+        let half = limits.output_chars / 2;
+        let head: String = output.chars().take(half).collect();
+        let tail: String = output.chars().skip(characters - half).collect();
+        format!("{head}\n({} characters left out)\n{}", characters - 2 * half, tail.trim_end())
+    };
+    let end = match outcome.end {
+        End::Exited(0) => String::new(),
+        End::Exited(code) => format!("exit code {code}"),
+        End::Signalled(signal) => format!("killed by signal {signal}"),
+        End::WallTime => format!("killed after {} s", limits.wall_s),
+        End::CpuTime => format!("killed after {} s of CPU time", limits.cpu_s),
+        End::Memory => format!("killed: more than {} MiB of memory", limits.memory_mib),
+        End::Output => "killed: too much output".to_owned(),
+    };
+    if !end.is_empty() {
+        text = if text.is_empty() { end } else { format!("{text}\n{end}") };
+    }
+    if text.is_empty() { "(no output)".to_owned() } else { text }
+}

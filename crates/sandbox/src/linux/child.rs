@@ -1,0 +1,203 @@
+//! What the new processes do before the command.
+//!
+//! The first process is number 1 of its namespace. It makes the mounts, starts the command and waits for it. When it ends, the
+//! kernel kills every process that is left. Nothing here allocates (see `kernel.rs`): a [`Plan`] has all that is needed.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+
+use seccompiler::BpfProgram;
+
+use super::kernel::{self, Done, Errno, Side};
+use super::layout::Mount;
+use crate::Stage;
+
+/// User and group of a command within its namespace.
+pub(super) const USER: u32 = 1000;
+
+/// Descriptors of the first process: a socket to the program, the output's pipe, Landlock's rules.
+const CONTROL: c_int = 3;
+const OUTPUT: c_int = 4;
+const RULES: c_int = 5;
+/// Above the descriptors that the others are moved to.
+const HIGH: c_int = 64;
+
+/// Most mounts of a layout.
+pub(super) const MOST_MOUNTS: usize = 48;
+
+/// First byte of messages to the program.
+pub(super) const STARTED: u8 = b'S';
+pub(super) const READY: u8 = b'R';
+pub(super) const FAILED: u8 = b'F';
+pub(super) const ENDED: u8 = b'E';
+
+/// All that the new processes need.
+pub(super) struct Plan<'a> {
+    pub(super) control: c_int,
+    pub(super) output: c_int,
+    pub(super) rules: c_int,
+    /// A folder of the system that the new root is mounted at until it is the root.
+    pub(super) root: &'a CStr,
+    /// Folders, relative to the root, parents first.
+    pub(super) folders: &'a [CString],
+    pub(super) mounts: &'a [Mount],
+    /// Links: target and path, relative to the root.
+    pub(super) links: &'a [(CString, CString)],
+    /// Options of the file system of `/work` and `/tmp`.
+    pub(super) memory: &'a CStr,
+    /// Folders of the given files, parents first, and the files, relative to the root.
+    pub(super) file_folders: &'a [CString],
+    pub(super) files: &'a [(CString, &'a [u8])],
+    /// Resources and their limits.
+    pub(super) limits: &'a [(u32, u64)],
+    /// Landlock's rights in `/work` and `/tmp`, and at devices.
+    pub(super) work_access: u64,
+    pub(super) device_access: u64,
+    pub(super) filter: &'a BpfProgram,
+    pub(super) program: &'a CStr,
+    pub(super) arguments: &'a [*const c_char],
+    pub(super) variables: &'a [*const c_char],
+}
+
+/// An error and where it happened.
+type Failed = (Stage, Errno);
+
+fn at(stage: Stage) -> impl Fn(Errno) -> Failed {
+    move |error| (stage, error)
+}
+
+/// Runs the first process of a sandbox.
+pub(super) fn first(plan: &Plan<'_>) -> ! {
+    let failed = match set_up(plan).and_then(|()| watch(plan)) {
+        Ok(status) => {
+            let [a, b, c, d] = status.to_ne_bytes();
+            let _ = kernel::write_all(CONTROL, &[ENDED, a, b, c, d]);
+            kernel::exit(0)
+        }
+        Err(failed) => failed,
+    };
+    report(failed)
+}
+
+fn report((stage, Errno(number)): Failed) -> ! {
+    let [a, b, c, d] = number.to_ne_bytes();
+    let _ = kernel::write_all(CONTROL, &[FAILED, stage as u8, a, b, c, d]);
+    kernel::exit(1)
+}
+
+/// Moves the descriptors to their numbers and closes all others, those of other sandboxes among them.
+fn take_descriptors(plan: &Plan<'_>) -> Done {
+    let control = kernel::duplicate_above(plan.control, HIGH)?;
+    let output = kernel::duplicate_above(plan.output, HIGH)?;
+    let rules = kernel::duplicate_above(plan.rules, HIGH)?;
+    kernel::duplicate(control, CONTROL, false)?;
+    kernel::duplicate(output, OUTPUT, false)?;
+    kernel::duplicate(rules, RULES, false)?;
+    kernel::close_from(RULES + 1)
+}
+
+fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
+    // Before anything else, so that what fails later can be reported.
+    if take_descriptors(plan).is_err() {
+        kernel::exit(1);
+    }
+    // The program first makes this user known; a program that is gone sends nothing.
+    if !matches!(kernel::read_byte(CONTROL), Ok(Some(_))) {
+        kernel::exit(1);
+    }
+    // Still as the program's user, who may enter folders that nobody else may; and before the new root covers what is below
+    // its place.
+    kernel::make_mounts_private().map_err(at(Stage::Mounts))?;
+    let mut copies = [-1; MOST_MOUNTS];
+    for (copy, mount) in copies.iter_mut().zip(plan.mounts) {
+        *copy = kernel::copy_mount(&mount.source).map_err(at(Stage::System))?;
+    }
+    kernel::become_user(USER, USER).map_err(at(Stage::Users))?;
+    // After the change of the user, which would forget it.
+    kernel::end_with_parent().map_err(at(Stage::Processes))?;
+    // Fails if the program ended just before.
+    kernel::write_all(CONTROL, &[STARTED]).map_err(at(Stage::Processes))?;
+    kernel::new_session().map_err(at(Stage::Processes))?;
+    make_root(plan, &copies)?;
+    kernel::change_root().map_err(at(Stage::Root))?;
+    kernel::change_folder(c"/work").map_err(at(Stage::Root))?;
+    kernel::set_mount(c"/", kernel::ATTR_RDONLY | kernel::ATTR_NODEV, false).map_err(at(Stage::Root))
+}
+
+fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
+    let mounts = at(Stage::Mounts);
+    kernel::mount_memory(plan.root, c"size=1m,nr_inodes=1024,mode=0755").map_err(&mounts)?;
+    kernel::change_folder(plan.root).map_err(&mounts)?;
+    for folder in plan.folders {
+        kernel::make_folder(folder).map_err(&mounts)?;
+    }
+    for (target, path) in plan.links {
+        kernel::make_link(target, path).map_err(&mounts)?;
+    }
+    for (copy, mount) in copies.iter().zip(plan.mounts) {
+        if mount.is_file {
+            kernel::make_file(&mount.target, b"").map_err(at(Stage::System))?;
+        }
+        kernel::place_mount(*copy, &mount.target).map_err(at(Stage::System))?;
+        kernel::set_mount(&mount.target, mount.attributes, true).map_err(at(Stage::System))?;
+    }
+    kernel::mount_memory(c"data", plan.memory).map_err(&mounts)?;
+    kernel::make_folder(c"data/work").map_err(&mounts)?;
+    kernel::make_folder(c"data/tmp").map_err(&mounts)?;
+    for folder in plan.file_folders {
+        kernel::make_folder(folder).map_err(at(Stage::Files))?;
+    }
+    for (path, bytes) in plan.files {
+        kernel::make_file(path, bytes).map_err(at(Stage::Files))?;
+    }
+    kernel::bind(c"data/work", c"work").map_err(&mounts)?;
+    kernel::bind(c"data/tmp", c"tmp").map_err(&mounts)?;
+    // The program reads the files by this folder when all processes are gone.
+    let work = kernel::open(c"data/work", libc::O_RDONLY | libc::O_DIRECTORY).map_err(&mounts)?;
+    kernel::send_descriptor(CONTROL, &[READY], work).map_err(at(Stage::Processes))?;
+    kernel::unmount(c"data").map_err(&mounts)?;
+    kernel::close_from(RULES + 1).map_err(&mounts)
+}
+
+/// Starts the command and waits for its end; its status.
+fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
+    match kernel::clone(0, false).map_err(at(Stage::Processes))? {
+        Side::New => report(command(plan)),
+        Side::Old { process, .. } => loop {
+            let (ended, status) = kernel::wait().map_err(at(Stage::Processes))?;
+            if ended == process {
+                return Ok(status);
+            }
+        },
+    }
+}
+
+/// Becomes the command; returns only if that fails.
+fn command(plan: &Plan<'_>) -> Failed {
+    match prepare(plan) {
+        Ok(()) => (Stage::Command, kernel::execute(plan.program, plan.arguments, plan.variables)),
+        Err(failed) => failed,
+    }
+}
+
+fn prepare(plan: &Plan<'_>) -> Result<(), Failed> {
+    let processes = at(Stage::Processes);
+    kernel::new_session().map_err(&processes)?;
+    let input = kernel::open(c"/dev/null", libc::O_RDONLY).map_err(&processes)?;
+    kernel::duplicate(input, 0, true).map_err(&processes)?;
+    kernel::duplicate(OUTPUT, 1, true).map_err(&processes)?;
+    kernel::duplicate(OUTPUT, 2, true).map_err(&processes)?;
+    kernel::reset_signals();
+    for (resource, value) in plan.limits {
+        kernel::limit(*resource, *value).map_err(at(Stage::Limits))?;
+    }
+    kernel::drop_capabilities().map_err(at(Stage::Limits))?;
+    let landlock = at(Stage::Landlock);
+    for (path, access) in
+        [(c"/work", plan.work_access), (c"/tmp", plan.work_access), (c"/dev", plan.device_access)]
+    {
+        let folder = kernel::open(path, libc::O_PATH).map_err(&landlock)?;
+        kernel::allow_below(RULES, folder, access).map_err(&landlock)?;
+    }
+    kernel::obey_landlock(RULES).map_err(&landlock)?;
+    seccompiler::apply_filter(plan.filter).map_err(|_| (Stage::Seccomp, Errno(libc::EPERM)))
+}

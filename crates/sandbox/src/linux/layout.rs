@@ -1,0 +1,155 @@
+//! Folders of the system that a command sees, read-only.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use super::child::MOST_MOUNTS;
+use super::kernel::{ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY};
+use crate::SandboxError;
+
+/// What is shown if it is there: programs, libraries, and where the loader finds these.
+const SYSTEM: [&str; 9] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/localtime",
+];
+
+/// Devices without a state that could be shared.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// A mount of a folder or file of the system.
+#[derive(Debug)]
+pub(super) struct Mount {
+    pub(super) source: CString,
+    /// Relative to the new root.
+    pub(super) target: CString,
+    pub(super) attributes: u64,
+    pub(super) is_file: bool,
+}
+
+/// The new root without its files.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// Folders, parents first, relative to the root.
+    pub(super) folders: Vec<CString>,
+    pub(super) mounts: Vec<Mount>,
+    /// Targets and paths of links.
+    pub(super) links: Vec<(CString, CString)>,
+    /// What Landlock lets a command read and run.
+    pub(super) readable: Vec<PathBuf>,
+}
+
+/// Returns a path for the kernel.
+///
+/// # Errors
+/// It has a NUL byte.
+pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| SandboxError::Nul(path.display().to_string()))
+}
+
+impl Layout {
+    /// Returns the usual layout with further folders.
+    ///
+    /// # Errors
+    /// A further folder is no absolute path, cannot be read, or is one too many.
+    pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
+        let mut layout = Self::default();
+        let mut folders: BTreeSet<PathBuf> = ["data", "work", "tmp", "dev"].map(PathBuf::from).into();
+        for path in SYSTEM.map(Path::new) {
+            // A system without one of them does not need it.
+            let Ok(kind) = path.symlink_metadata() else { continue };
+            let relative = relative(path);
+            folders.extend(relative.ancestors().skip(1).map(Path::to_path_buf));
+            if kind.is_symlink() && path.parent() == Some(Path::new("/")) {
+                let target = fs::read_link(path).map_err(|source| folder_error(path, source))?;
+                layout.links.push((c_path(&target)?, c_path(&relative)?));
+            } else {
+                layout.add(path, &relative, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, &mut folders)?;
+                layout.readable.push(path.to_path_buf());
+            }
+        }
+        for path in DEVICES.map(Path::new) {
+            if path.metadata().is_ok_and(|kind| kind.file_type().is_char_device()) {
+                layout.add(path, &relative(path), ATTR_RDONLY | ATTR_NOSUID | ATTR_NOEXEC, &mut folders)?;
+            }
+        }
+        for path in further {
+            let real = path.canonicalize().map_err(|source| folder_error(path, source))?;
+            let inside = |known: &PathBuf| real.starts_with(known);
+            if layout.readable.iter().any(inside) {
+                continue;
+            }
+            if real == Path::new("/") {
+                let source = std::io::Error::other("it would show the whole system");
+                return Err(folder_error(path, source));
+            }
+            layout.add(&real, &relative(&real), ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, &mut folders)?;
+            layout.readable.push(real);
+        }
+        folders.remove(Path::new(""));
+        layout.folders = folders.iter().map(|path| c_path(path)).collect::<Result<_, _>>()?;
+        Ok(layout)
+    }
+
+    fn add(
+        &mut self,
+        source: &Path,
+        target: &Path,
+        attributes: u64,
+        folders: &mut BTreeSet<PathBuf>,
+    ) -> Result<(), SandboxError> {
+        if self.mounts.len() == MOST_MOUNTS {
+            return Err(folder_error(source, std::io::Error::other("too many folders")));
+        }
+        // What is mounted must be there, not behind a link that the new root does not have.
+        let real = source.canonicalize().map_err(|error| folder_error(source, error))?;
+        let is_file = !real.is_dir();
+        folders.extend(target.ancestors().skip(usize::from(is_file)).map(Path::to_path_buf));
+        self.mounts.push(Mount { source: c_path(&real)?, target: c_path(target)?, attributes, is_file });
+        Ok(())
+    }
+}
+
+fn relative(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+fn folder_error(path: &Path, source: std::io::Error) -> SandboxError {
+    SandboxError::Folder { path: path.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_folders_are_mounted_with_their_parents() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().canonicalize().unwrap().join("a");
+        fs::create_dir(&inner).unwrap();
+        let layout = Layout::new(&[inner.clone(), PathBuf::from("/usr/bin")]).unwrap();
+        let target = c_path(&relative(&inner)).unwrap();
+        assert!(layout.mounts.iter().any(|mount| mount.target == target && !mount.is_file));
+        assert!(layout.folders.contains(&target), "the place of the mount is made");
+        assert!(layout.folders.contains(&c_path(relative(&inner).parent().unwrap()).unwrap()));
+        assert_eq!(
+            layout.readable.iter().filter(|path| path.ends_with("usr/bin")).count(),
+            0,
+            "part of /usr"
+        );
+        for (wrong, said) in [("/", "the whole system"), ("/no/such/folder", "/no/such/folder")] {
+            let error = Layout::new(&[PathBuf::from(wrong)]).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

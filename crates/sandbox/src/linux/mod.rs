@@ -1,0 +1,425 @@
+//! Starts a sandbox, watches it, and ends it.
+
+mod child;
+mod collect;
+mod filter;
+mod kernel;
+mod layout;
+mod usage;
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, Scope, path_beneath_rules,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Signal, WaitId, WaitIdOptions};
+use seccompiler::BpfProgram;
+
+use self::child::{ENDED, FAILED, Plan, USER};
+use self::kernel::Side;
+use self::layout::Layout;
+use crate::{Command, End, Files, Limits, Outcome, SandboxError, Stage};
+
+/// A user and group of the system that owns nothing, for sandboxes that root starts.
+const NOBODY: u32 = 65_534;
+
+/// Time between two looks at memory and CPU time.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Landlock's version whose rights and scopes are asked for; older kernels enforce what they know.
+const LANDLOCK: ABI = ABI::V6;
+
+/// A prepared sandbox.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    layout: Layout,
+    filter: BpfProgram,
+    /// Where the new root is mounted until it is the root.
+    root: CString,
+    page: u64,
+    tick: Duration,
+}
+
+fn kernel_error(stage: Stage) -> impl Fn(io::Error) -> SandboxError {
+    move |source| SandboxError::Kernel { stage, source }
+}
+
+impl Sandbox {
+    pub(super) fn new(folders: &[PathBuf]) -> Result<Self, SandboxError> {
+        let filter = filter::filter().map_err(kernel_error(Stage::Seccomp))?;
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        let sandbox = Self {
+            layout: Layout::new(folders)?,
+            filter,
+            root: layout::c_path(&std::env::temp_dir().canonicalize().unwrap_or_else(|_| "/tmp".into()))?,
+            page: rustix::param::page_size() as u64,
+            tick: Duration::from_secs(1) / u32::try_from(ticks).unwrap_or(100),
+        };
+        sandbox.run(&Command::shell("exit 0"), &Files::new(), &Limits::default())?;
+        Ok(sandbox)
+    }
+
+    pub(super) fn run(
+        &self,
+        command: &Command,
+        files: &Files,
+        limits: &Limits,
+    ) -> Result<Outcome, SandboxError> {
+        let words = Words::new(command)?;
+        let (arguments, variables) = words.pointers();
+        let (file_folders, files) = file_paths(files)?;
+        let memory =
+            format!("size={},nr_inodes={},mode=0755", limits.disk.max(1), limits.files.saturating_add(8));
+        let memory = CString::new(memory).map_err(|error| SandboxError::Nul(error.to_string()))?;
+        let (rules, rights) = self.rules()?;
+        let processes = kernel_error(Stage::Processes);
+        let socket =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (control, other) = socket.map_err(|error| processes(error.into()))?;
+        let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| processes(error.into()))?;
+        let (output, writer) = pipe;
+        rustix::fs::fcntl_setfl(&output, rustix::fs::OFlags::NONBLOCK)
+            .map_err(|error| processes(error.into()))?;
+        let seconds = limits.cpu.as_secs() + 1;
+        let plan = Plan {
+            control: other.as_raw_fd(),
+            output: writer.as_raw_fd(),
+            rules: rules.as_raw_fd(),
+            root: &self.root,
+            folders: &self.layout.folders,
+            mounts: &self.layout.mounts,
+            links: &self.layout.links,
+            memory: &memory,
+            file_folders: &file_folders,
+            files: &files,
+            limits: &[
+                (libc::RLIMIT_AS, limits.memory),
+                (libc::RLIMIT_CPU, seconds),
+                (libc::RLIMIT_NPROC, u64::from(limits.processes) + 1),
+                (libc::RLIMIT_FSIZE, limits.disk),
+                (libc::RLIMIT_NOFILE, 256),
+                (libc::RLIMIT_MEMLOCK, 0),
+                (libc::RLIMIT_MSGQUEUE, 0),
+                // At 0 a handler of core dumps would still be started; 1 is the kernel's word for none at all.
+                (libc::RLIMIT_CORE, 1),
+            ],
+            work_access: rights.work.bits(),
+            device_access: rights.device.bits(),
+            filter: &self.filter,
+            program: &words.program,
+            arguments: &arguments,
+            variables: &variables,
+        };
+        let spaces = libc::CLONE_NEWUSER
+            | libc::CLONE_NEWNS
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWCGROUP;
+        let (process, handle) = match kernel::clone(spaces, true) {
+            Ok(Side::New) => child::first(&plan),
+            Ok(Side::Old { process, handle }) => (process, handle),
+            Err(error) => return Err(kernel_error(Stage::Namespaces)(io::Error::from_raw_os_error(error.0))),
+        };
+        let running = Running::new(process, handle, self);
+        drop((other, writer, rules));
+        running.name_user()?;
+        rustix::io::write(&control, &[0]).map_err(|error| processes(error.into()))?;
+        running.watch(&control, &output, limits)
+    }
+
+    /// Landlock's rules for the system's folders, and the rights for those of the sandbox.
+    fn rules(&self) -> Result<(OwnedFd, Rights), SandboxError> {
+        let failed = kernel_error(Stage::Landlock);
+        let all = AccessFs::from_all(LANDLOCK);
+        let make = || {
+            let ruleset = Ruleset::default()
+                .set_compatibility(CompatLevel::HardRequirement)
+                .handle_access(AccessFs::from_all(ABI::V1))?
+                .set_compatibility(CompatLevel::BestEffort)
+                .handle_access(all)?
+                .handle_access(AccessNet::from_all(LANDLOCK))?
+                .scope(Scope::from_all(LANDLOCK))?
+                .create()?;
+            let readable = path_beneath_rules(&self.layout.readable, AccessFs::from_read(LANDLOCK));
+            ruleset.add_rules(readable)
+        };
+        let created = make().map_err(|error| failed(io::Error::other(error)))?;
+        let known = enforced();
+        let rules = Option::<OwnedFd>::from(created)
+            .ok_or_else(|| failed(io::Error::other("the kernel has it not switched on")))?;
+        let never = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
+        let work = (all & known) & !never;
+        let device = AccessFs::ReadFile | AccessFs::WriteFile;
+        Ok((rules, Rights { work, device }))
+    }
+}
+
+/// The rights that this kernel knows, of those asked for. A rule with others would be refused.
+fn enforced() -> BitFlags<AccessFs> {
+    let version = match kernel::landlock_version() {
+        ..=1 => ABI::V1,
+        2 => ABI::V2,
+        3 => ABI::V3,
+        4 => ABI::V4,
+        5 => ABI::V5,
+        _ => LANDLOCK,
+    };
+    AccessFs::from_all(version)
+}
+
+struct Rights {
+    work: BitFlags<AccessFs>,
+    device: BitFlags<AccessFs>,
+}
+
+/// A command as the kernel takes it.
+struct Words {
+    program: CString,
+    arguments: Vec<CString>,
+    variables: Vec<CString>,
+}
+
+impl Words {
+    fn new(command: &Command) -> Result<Self, SandboxError> {
+        let text = |text: String| CString::new(text.as_str()).map_err(|_| SandboxError::Nul(text));
+        let program = layout::c_path(&command.program)?;
+        let mut arguments = vec![program.clone()];
+        for argument in &command.arguments {
+            arguments.push(text(argument.clone())?);
+        }
+        let variables = command.variables.iter();
+        let variables =
+            variables.map(|(name, value)| text(format!("{name}={value}"))).collect::<Result<_, _>>()?;
+        Ok(Self { program, arguments, variables })
+    }
+
+    /// The lists of arguments and variables, each with a null pointer at its end.
+    fn pointers(&self) -> (Vec<*const libc::c_char>, Vec<*const libc::c_char>) {
+        let list = |texts: &[CString]| {
+            texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
+        };
+        (list(&self.arguments), list(&self.variables))
+    }
+}
+
+type NamedFile<'a> = (CString, &'a [u8]);
+
+/// Folders, parents first, and files, relative to the new root.
+fn file_paths(files: &Files) -> Result<(Vec<CString>, Vec<NamedFile<'_>>), SandboxError> {
+    let mut folders = BTreeSet::new();
+    let mut named = Vec::with_capacity(files.len());
+    for (name, bytes) in files {
+        let path = Path::new(name);
+        let normal = path.components().all(|part| matches!(part, Component::Normal(_)));
+        // `a//b`, `a/./b` and `a/` are normal to `Path`.
+        let plain = !name.is_empty() && !name.split('/').any(|part| part.is_empty() || part == ".");
+        if !(normal && plain) {
+            return Err(SandboxError::Path(name.clone()));
+        }
+        let ancestors = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
+        folders.extend(ancestors.map(|parent| Path::new("data/work").join(parent)));
+        named.push((layout::c_path(&Path::new("data/work").join(path))?, bytes.as_slice()));
+    }
+    let folders = folders.iter().map(|path| layout::c_path(path)).collect::<Result<_, _>>()?;
+    Ok((folders, named))
+}
+
+/// The first process of a sandbox. It is killed and reaped when this is dropped.
+struct Running<'a> {
+    process: i32,
+    handle: OwnedFd,
+    sandbox: &'a Sandbox,
+    started: Instant,
+}
+
+impl<'a> Running<'a> {
+    #[expect(unsafe_code, reason = "the kernel gives the handle as a number")]
+    fn new(process: i32, handle: i32, sandbox: &'a Sandbox) -> Self {
+        // SAFETY: `clone3` made this descriptor, and nothing else owns it.
+        let handle = unsafe { OwnedFd::from_raw_fd(handle) };
+        Self { process, handle, sandbox, started: Instant::now() }
+    }
+
+    /// Makes the sandbox's user and group known to its namespace.
+    fn name_user(&self) -> Result<(), SandboxError> {
+        let write = |name: &str, text: &str| fs::write(format!("/proc/{}/{name}", self.process), text);
+        let user = rustix::process::geteuid();
+        // Nobody owns no files, and limits of processes do not hold for root.
+        let as_nobody = user.is_root()
+            && write("gid_map", &format!("{USER} {NOBODY} 1")).is_ok()
+            && write("uid_map", &format!("{USER} {NOBODY} 1")).is_ok();
+        if as_nobody {
+            return Ok(());
+        }
+        let group = rustix::process::getegid().as_raw();
+        write("setgroups", "deny")
+            .and_then(|()| write("gid_map", &format!("{USER} {group} 1")))
+            .and_then(|()| write("uid_map", &format!("{USER} {} 1", user.as_raw())))
+            .map_err(kernel_error(Stage::Users))
+    }
+
+    /// Follows the command to its end.
+    fn watch(self, control: &OwnedFd, output: &OwnedFd, limits: &Limits) -> Result<Outcome, SandboxError> {
+        let mut seen = Seen::default();
+        let mut early = None;
+        let mut next_look = self.started + LOOK;
+        while early.is_none() {
+            let now = Instant::now();
+            if now >= next_look {
+                early = self.over(limits);
+                next_look = now + LOOK;
+            }
+            if now.duration_since(self.started) >= limits.wall {
+                early = Some(End::WallTime);
+            }
+            let wait = LOOK.min(limits.wall.saturating_sub(now.duration_since(self.started)));
+            let wait = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
+            let mut places = [
+                PollFd::new(&self.handle, PollFlags::IN),
+                PollFd::new(control, PollFlags::IN),
+                PollFd::new(output, PollFlags::IN),
+            ];
+            match poll(&mut places, Some(&wait)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(kernel_error(Stage::Processes)(error.into())),
+            }
+            let [ended, told, written] = places.map(|place| !place.revents().is_empty());
+            if written && !seen.take_output(output, limits.output) {
+                early = early.or(Some(End::Output));
+            }
+            if told {
+                seen.take_message(control)?;
+            }
+            if ended {
+                break;
+            }
+        }
+        // All processes are gone after this.
+        drop(self);
+        while seen.take_message(control)? {}
+        if !seen.take_output(output, limits.output) {
+            early = early.or(Some(End::Output));
+        }
+        let work = seen.work.take();
+        let end = match (early, seen.status) {
+            (Some(end), _) => end,
+            (None, Some(status)) => Seen::end(status),
+            (None, None) => return Err(SandboxError::Killed),
+        };
+        let (files, left_out) =
+            work.map_or_else(Default::default, |work| collect::collect(&work, limits.disk));
+        Ok(Outcome { end, output: seen.output, files, left_out })
+    }
+
+    /// Returns the limit that all processes together are over, if there is one.
+    fn over(&self, limits: &Limits) -> Option<End> {
+        let usage = usage::usage(self.process);
+        if usage.pages.saturating_mul(self.sandbox.page) > limits.memory {
+            return Some(End::Memory);
+        }
+        let used = self.sandbox.tick.saturating_mul(u32::try_from(usage.ticks).unwrap_or(u32::MAX));
+        (used > limits.cpu).then_some(End::CpuTime)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        // Its error says that the process has ended.
+        let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
+        // The kernel lets the first process of a namespace end after all others.
+        while let Err(rustix::io::Errno::INTR) = rustix::process::waitid(
+            WaitId::PidFd(std::os::fd::AsFd::as_fd(&self.handle)),
+            WaitIdOptions::EXITED,
+        ) {}
+    }
+}
+
+/// What came from the sandbox.
+#[derive(Default)]
+struct Seen {
+    output: Vec<u8>,
+    work: Option<OwnedFd>,
+    status: Option<i32>,
+}
+
+impl Seen {
+    /// Takes output that is there; false if it is more than the limit.
+    fn take_output(&mut self, output: &OwnedFd, limit: usize) -> bool {
+        let mut buffer = [0; 16_384];
+        loop {
+            match rustix::io::read(output, &mut buffer) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(_) => return true,
+                Ok(count) => {
+                    let room = limit - self.output.len();
+                    self.output.extend_from_slice(&buffer[..count.min(room)]);
+                    if count > room {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a message of the first process; false if there is none.
+    fn take_message(&mut self, control: &OwnedFd) -> Result<bool, SandboxError> {
+        let mut bytes = [0; 8];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut sent = RecvAncillaryBuffer::new(&mut space);
+        let received = rustix::net::recvmsg(
+            control,
+            &mut [io::IoSliceMut::new(&mut bytes)],
+            &mut sent,
+            RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+        );
+        let count = match received {
+            Ok(message) if message.bytes > 0 => message.bytes,
+            _ => return Ok(false),
+        };
+        for message in sent.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.work = descriptors.last().or(self.work.take());
+            }
+        }
+        match bytes.get(..count).unwrap_or_default() {
+            [FAILED, stage, number @ ..] => {
+                let stage = Stage::ALL.get(usize::from(*stage)).copied().unwrap_or(Stage::Processes);
+                let number = i32::from_ne_bytes(number.try_into().unwrap_or_default());
+                Err(kernel_error(stage)(io::Error::from_raw_os_error(number)))
+            }
+            [ENDED, status @ ..] => {
+                self.status = Some(i32::from_ne_bytes(status.try_into().unwrap_or_default()));
+                Ok(true)
+            }
+            // `STARTED` and `READY`: all is well so far.
+            _ => Ok(true),
+        }
+    }
+
+    /// Returns the end that a status stands for.
+    fn end(status: i32) -> End {
+        if libc::WIFSIGNALED(status) {
+            match libc::WTERMSIG(status) {
+                libc::SIGXCPU => End::CpuTime,
+                signal => End::Signalled(signal),
+            }
+        } else {
+            End::Exited(libc::WEXITSTATUS(status))
+        }
+    }
+}

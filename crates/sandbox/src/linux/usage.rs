@@ -1,0 +1,55 @@
+//! Memory and CPU time of all processes of a sandbox, from `/proc` of the program.
+
+use std::fs;
+
+/// What the processes use at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// Resident memory in pages.
+    pub(super) pages: u64,
+    /// CPU time in ticks, with that of children that have ended.
+    pub(super) ticks: u64,
+}
+
+/// Adds up what a process and its descendants use. All processes of a sandbox descend from its first one.
+pub(super) fn usage(first: i32) -> Usage {
+    let mut total = Usage::default();
+    let mut open = vec![first];
+    while let Some(process) = open.pop() {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        if let Some(own) = parse(&stat) {
+            total.pages += own.pages;
+            total.ticks += own.ticks;
+        }
+        // Threads may have children too.
+        for thread in fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            open.extend(children.split_whitespace().filter_map(|number| number.parse::<i32>().ok()));
+        }
+    }
+    total
+}
+
+/// Reads `/proc/PID/stat`. The name of the process may have spaces and parentheses.
+fn parse(stat: &str) -> Option<Usage> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    // Fields 14 to 17 are times; field 24 is the resident memory. The first here is the third.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let ticks = (14..=17).map(field).sum::<Option<u64>>()?;
+    Some(Usage { pages: field(24)?, ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_move_the_fields() {
+        let stat =
+            "7 (a) b) S 1 7 7 0 -1 4194560 10 20 0 0 5 6 7 8 20 0 1 0 100 4096 33 18446744073709551615";
+        assert_eq!(parse(stat), Some(Usage { pages: 33, ticks: 26 }));
+        assert_eq!(parse("7 (a"), None);
+        assert!(usage(std::process::id().cast_signed()).pages > 0);
+    }
+}

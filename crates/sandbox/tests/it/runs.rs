@@ -1,0 +1,86 @@
+//! What a command sees, gets and leaves.
+
+use std::thread;
+use std::time::Duration;
+
+use turnwise_sandbox::{Command, End, Files, Limits, Sandbox, SandboxError, Stage};
+
+use crate::escapes::{limits, sandbox};
+
+fn text(files: &[(&str, &str)]) -> Files {
+    files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
+}
+
+fn shell(sandbox: &Sandbox, line: &str, files: &Files) -> (End, String, Files) {
+    let outcome = sandbox.run(&Command::shell(line), files, &limits()).unwrap();
+    (outcome.end, String::from_utf8_lossy(&outcome.output).into_owned(), outcome.files)
+}
+
+#[test]
+fn files_go_in_and_come_back() {
+    let Some((sandbox, _)) = sandbox() else { return };
+    let files = text(&[("a.txt", "one"), ("deep/er/b.txt", "two"), ("gone", "")]);
+    let line = "cat a.txt deep/er/b.txt; pwd; echo three > deep/c; rm gone; echo more >> a.txt; exit 3";
+    let (end, output, after) = shell(&sandbox, line, &files);
+    assert_eq!((end, output.as_str()), (End::Exited(3), "onetwo/work\n"));
+    assert_eq!(after, text(&[("a.txt", "onemore\n"), ("deep/c", "three\n"), ("deep/er/b.txt", "two")]));
+    let (_, output, _) = shell(&sandbox, "ls -a /work /tmp; env | sort | head -3; id -u", &Files::new());
+    assert!(
+        output.contains("HOME=/work") && output.ends_with("1000\n"),
+        "nothing is left of the last one: {output}"
+    );
+    assert!(!output.contains("a.txt"));
+}
+
+#[test]
+fn a_signal_and_an_unknown_program_are_told_apart() {
+    let Some((sandbox, _)) = sandbox() else { return };
+    assert_eq!(shell(&sandbox, "kill -9 $$", &Files::new()).0, End::Signalled(9));
+    let error = sandbox.run(&Command::new("/no/such/program"), &Files::new(), &limits()).unwrap_err();
+    assert!(matches!(error, SandboxError::Kernel { stage: Stage::Command, .. }), "{error}");
+    assert!(error.to_string().contains("start the command"), "{error}");
+}
+
+#[test]
+fn wrong_paths_and_too_large_files_are_errors() {
+    let Some((sandbox, _)) = sandbox() else { return };
+    let long = "x/".repeat(40) + "x";
+    for name in ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a/.", "a/", "a\0b"] {
+        let error = sandbox.run(&Command::shell(":"), &text(&[(name, "x")]), &limits()).unwrap_err();
+        assert!(matches!(error, SandboxError::Path(_) | SandboxError::Nul(_)), "{name}: {error}");
+    }
+    let deep = sandbox.run(&Command::shell(":"), &text(&[(&long, "x")]), &limits()).unwrap();
+    assert_eq!((deep.files.len(), deep.left_out), (0, 1), "too deep to come back");
+    let large = Files::from([("large".to_owned(), vec![0; 9 << 20])]);
+    let error = sandbox.run(&Command::shell(":"), &large, &limits()).unwrap_err();
+    assert!(matches!(error, SandboxError::Kernel { stage: Stage::Files, .. }), "{error}");
+    let error = sandbox.run(&Command::shell("a\0b"), &Files::new(), &limits()).unwrap_err();
+    assert!(matches!(error, SandboxError::Nul(_)), "{error}");
+}
+
+#[test]
+fn fifty_at_once_have_the_results_of_one_at_a_time() {
+    let Some((sandbox, python)) = sandbox() else { return };
+    let limits = Limits { wall: Duration::from_mins(1), ..limits() };
+    // Each writes under the same names, and one in five is ended by a limit.
+    let run = &|number: usize| {
+        let code = format!(
+            "import os, sys\nn = {number}\nopen('/tmp/same', 'w').write(str(n))\nopen('same', 'w').write(str(n * n))\n\
+             if n % 5 == 0:\n    while True: os.write(1, b'x' * 4096)\n\
+             print(sum(i * n for i in range(20000)), open('/tmp/same').read(), sorted(os.listdir('.')))\nsys.exit(n)"
+        );
+        let command = Command::new(&python.program).arg("-I").arg("-c").arg(code);
+        sandbox.run(&command, &Files::new(), &limits).unwrap()
+    };
+    let together: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..50).map(|number| scope.spawn(move || run(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (number, outcome) in together.iter().enumerate() {
+        let expected =
+            if number % 5 == 0 { End::Output } else { End::Exited(i32::try_from(number).unwrap()) };
+        assert_eq!(outcome.end, expected, "{number}");
+        assert_eq!(outcome.files, text(&[("same", &(number * number).to_string())]));
+        assert_eq!(*outcome, run(number), "{number}");
+    }
+}
