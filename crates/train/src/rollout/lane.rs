@@ -313,6 +313,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
         live.results.clear();
         let turn = Turn {
+            kind: turnwise_core::TurnKind::Action,
             observation: seen.text().into_owned(),
             parts: if seen.is_plain() { Vec::new() } else { seen.parts },
             state_key: seen.state_key,
