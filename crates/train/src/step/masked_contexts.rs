@@ -1,6 +1,6 @@
 //! Responses after prompts that hide the goal, the history or both.
 
-use turnwise_core::{Batch, ContextMask, PerTurn, TokenSequence, Trajectory, TurnSpan};
+use turnwise_core::{Batch, ContextMask, PerTurn, TokenSequence, Trajectory, Turn, TurnSpan};
 use turnwise_env::prompt::{PromptKind, PromptView};
 use turnwise_text::TextError;
 
@@ -23,7 +23,7 @@ impl MaskedPrompts<'_> {
     /// Returns the response of one turn after the prompt with the masked part hidden.
     ///
     /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
-    /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out. A policy of
+    /// goal alone shows all of it, from the latest summary on; the prompt has the windowed form, which alone can leave parts out. A policy of
     /// the concatenated layout has never seen that form ([`crate::config::Config::warnings`]).
     ///
     /// # Errors
@@ -32,7 +32,10 @@ impl MaskedPrompts<'_> {
         let data = &trajectory.turns[turn];
         let window = match self.layout {
             Layout::Windowed => self.history,
-            Layout::Concatenated => turn,
+            Layout::Concatenated => {
+                let before = &trajectory.turns[..turn];
+                turn - before.iter().rposition(Turn::is_compaction).unwrap_or(0)
+            }
         };
         let history: Vec<(String, String)> = trajectory.turns[turn - window.min(turn)..turn]
             .iter()
@@ -44,7 +47,7 @@ impl MaskedPrompts<'_> {
             window,
             observation: &data.observation,
             admissible: &data.admissible,
-            step: turn,
+            step: trajectory.turns[..turn].iter().filter(|turn| !turn.is_compaction()).count(),
         };
         let text = self.prompter.template.render(&view, PromptKind::Masked(self.mask));
         let mut tokens = self.prompter.start(&text, &trajectory.tools)?;

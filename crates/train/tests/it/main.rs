@@ -3,6 +3,7 @@
 mod branches;
 mod chat;
 mod common;
+mod compaction;
 mod composition;
 #[path = "../../../../examples/custom_environment.rs"]
 #[expect(dead_code, reason = "the example's `main` is for the terminal")]
