@@ -72,4 +72,4 @@ pub use table::{PerToken, PerTurn, ResponseTokens, ShapeError, Table, Turns, Uni
 pub use task::{Task, TaskLimits};
 pub use task_list::{TaskList, Tasks};
 pub use tool::{Tool, ToolError};
-pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn, TurnField};
+pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn, TurnField, TurnKind};

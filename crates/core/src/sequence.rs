@@ -32,7 +32,8 @@ impl TurnSpan {
 /// A token sequence that is run through the policy at once.
 ///
 /// In the layout `windowed`, a sequence is one turn with one span. In the layout `concatenated`, it
-/// is the whole trajectory with a span per turn. Per-token arrays have one entry per response
+/// is the whole trajectory with a span per turn, or the part of it up to a compaction
+/// ([`crate::TurnKind::Compaction`]). Per-token arrays have one entry per response
 /// token, in span order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {

@@ -35,9 +35,29 @@ impl StopReason {
     }
 }
 
+/// What a response is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnKind {
+    /// An action in the environment, or the reply to an agent.
+    #[default]
+    Action,
+    /// A summary that replaces the turns before it in later prompts. The environment takes no step: the turn has no reward.
+    Compaction,
+}
+
+impl TurnKind {
+    fn is_action(&self) -> bool {
+        *self == Self::Action
+    }
+}
+
 /// An observation, the response to it, and the result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
+    /// What the response is for.
+    #[serde(default, skip_serializing_if = "TurnKind::is_action")]
+    pub kind: TurnKind,
     /// Text that the policy saw.
     pub observation: String,
     /// All parts of the observation, if it was not a single text.
@@ -114,6 +134,11 @@ fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ToolCall>, D
 }
 
 impl Turn {
+    /// Returns true if the response is a summary ([`TurnKind::Compaction`]).
+    pub fn is_compaction(&self) -> bool {
+        self.kind == TurnKind::Compaction
+    }
+
     /// Returns the key of the state in which the turn was taken; turns of a group are compared by
     /// it. Defaults to the text of the observation.
     pub fn state_key(&self) -> &str {
@@ -180,7 +205,7 @@ pub struct Trajectory {
     pub stop: StopReason,
     /// Whether the task was solved.
     pub success: bool,
-    /// Token sequences: one per turn (`windowed`) or one in total (`concatenated`).
+    /// Token sequences: one per turn (`windowed`), or one in total and one more after each compaction (`concatenated`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
     /// One advantage per turn, once credit is assigned. Absent does not mean zero.
@@ -252,6 +277,11 @@ impl Trajectory {
             returns[index] = following;
         }
         returns
+    }
+
+    /// Returns the number of turns that are actions; summaries are not.
+    pub fn actions(&self) -> usize {
+        self.turns.iter().filter(|turn| !turn.is_compaction()).count()
     }
 
     /// Returns the number of tokens that the policy wrote.

@@ -1,12 +1,13 @@
 //! Anchor states: which turns of a group are in the same state (GiGPO, section 4.2; STAPO, section
 //! 3.1).
 //!
-//! Each turn of the group, in any trajectory and at any time, is in exactly one anchor group.
+//! Each turn of the group, in any trajectory and at any time, is in exactly one anchor group. A summary
+//! ([`TurnKind::Compaction`]) is compared with the other summaries of its state, not with its actions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, Group};
+use turnwise_core::{Batch, Group, Turn, TurnKind};
 
 use crate::CreditError;
 use crate::hashing::FastMap;
@@ -80,15 +81,20 @@ impl Anchors {
     pub fn find(group: &Group, config: &AnchorConfig) -> Self {
         match config.matching {
             Matching::Exact => {
-                let mut ids: FastMap<&str, usize> = FastMap::default();
-                Self::assign(group, |text| {
+                let mut ids: FastMap<(TurnKind, &str), usize> = FastMap::default();
+                Self::assign(group, |turn| {
                     let next = ids.len();
-                    *ids.entry(text).or_insert(next)
+                    *ids.entry((turn.kind, turn.state_key())).or_insert(next)
                 })
             }
             Matching::Similarity => {
-                let mut grouper = Grouper::new(config);
-                Self::assign(group, |text| grouper.assign(text))
+                let mut groupers = [Grouper::new(config), Grouper::new(config)];
+                let mut ids: FastMap<(TurnKind, usize), usize> = FastMap::default();
+                Self::assign(group, |turn| {
+                    let own = groupers[usize::from(turn.is_compaction())].assign(turn.state_key());
+                    let next = ids.len();
+                    *ids.entry((turn.kind, own)).or_insert(next)
+                })
             }
         }
     }
@@ -134,10 +140,10 @@ impl Anchors {
         all.map(|(anchors, group)| anchors.unwrap_or_else(|| Self::find(group, config))).collect()
     }
 
-    fn assign<'a>(group: &'a Group, mut group_of: impl FnMut(&'a str) -> usize) -> Self {
+    fn assign<'a>(group: &'a Group, mut group_of: impl FnMut(&'a Turn) -> usize) -> Self {
         let mut anchors = Self::default();
         for trajectory in &group.trajectories {
-            let of: Vec<usize> = trajectory.turns.iter().map(|turn| group_of(turn.state_key())).collect();
+            let of: Vec<usize> = trajectory.turns.iter().map(&mut group_of).collect();
             anchors.count = of.iter().fold(anchors.count, |count, &id| count.max(id + 1));
             anchors.of.push(of);
         }
@@ -208,5 +214,28 @@ impl Grouper {
         });
         self.seen[id.index()] = (self.representatives.len(), Some((group, ratio)));
         group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::{Task, Trajectory};
+
+    use super::*;
+
+    #[test]
+    fn summaries_are_compared_with_summaries_of_their_state() {
+        let turn = |kind, state: &str| Turn { kind, state_key: Some(state.into()), ..Turn::default() };
+        let turns = [
+            turn(TurnKind::Action, "a"),
+            turn(TurnKind::Compaction, "b"),
+            turn(TurnKind::Action, "b"),
+            turn(TurnKind::Compaction, "b"),
+        ];
+        let group = Group { trajectories: vec![Trajectory::new(Task::default(), turns.to_vec())] };
+        for matching in [Matching::Exact, Matching::Similarity] {
+            let anchors = Anchors::find(&group, &AnchorConfig { matching, ..AnchorConfig::default() });
+            assert_eq!((anchors.of[0].as_slice(), anchors.count), ([0, 1, 2, 1].as_slice(), 3));
+        }
     }
 }

@@ -60,7 +60,7 @@ impl CompactFilterConfig {
     fn loops(&self, trajectory: &Trajectory) -> bool {
         let mut taken: HashMap<(&str, &str), usize> = HashMap::new();
         self.max_repeats > 0
-            && trajectory.turns.iter().any(|turn| {
+            && trajectory.turns.iter().filter(|turn| !turn.is_compaction()).any(|turn| {
                 let times = taken.entry((turn.state_key(), &turn.action)).or_default();
                 *times += 1;
                 *times > self.max_repeats

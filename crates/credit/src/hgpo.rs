@@ -18,7 +18,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Group, PerTurn, Preset};
+use turnwise_core::{Group, PerTurn, Preset, TurnKind};
 
 use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
@@ -157,16 +157,16 @@ impl Hgpo {
     /// A history of k observations is the history of k - 1 before the turn plus its own
     /// observation, so each level costs one look-up per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
-        let mut texts: FastMap<&str, usize> = FastMap::default();
+        let mut texts: FastMap<(TurnKind, &str), usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group
             .trajectories
             .iter()
             .map(|trajectory| {
-                let id = |text| {
+                let mut id = |text| {
                     let next = texts.len();
                     *texts.entry(text).or_insert(next)
                 };
-                trajectory.turns.iter().map(turnwise_core::Turn::state_key).map(id).collect()
+                trajectory.turns.iter().map(|turn| id((turn.kind, turn.state_key()))).collect()
             })
             .collect();
         let mut levels = vec![(observations.clone(), texts.len())];

@@ -5,7 +5,8 @@
 //! stays there.
 //!
 //! Differs from the paper: each turn is a response, and the term is added to the turn's reward
-//! before credit assignment.
+//! before credit assignment. Summaries have a limit of their own (`prompt.max_summary_tokens`) and are
+//! left out.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Batch;
@@ -66,7 +67,7 @@ impl OverlongConfig {
         let members = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
         for trajectory in members {
             let own = self.within(trajectory.task.limits.response_tokens);
-            for turn in &mut trajectory.turns {
+            for turn in trajectory.turns.iter_mut().filter(|turn| !turn.is_compaction()) {
                 let shaping = own.shaping(turn.response_ids.len());
                 touched += usize::from(shaping != 0.0);
                 turn.shape_reward(shaping);

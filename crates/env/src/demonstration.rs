@@ -106,6 +106,18 @@ pub struct Demonstration {
     pub final_observation: String,
 }
 
+/// Number of actions in a summary of [`latest_actions`].
+const SUMMARY_ACTIONS: usize = 5;
+
+/// Returns a summary of an episode before a turn for worlds that have no better one: the latest five actions, in one line.
+pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
+    let before = &episode.turns[..turn.min(episode.turns.len())];
+    let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();
+    let actions: Vec<String> =
+        latest.map(|turn| turn.action.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    format!("{} actions so far, the latest: {}.", before.len(), actions.join("; "))
+}
+
 /// The outcome of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demonstrations {
@@ -223,6 +235,19 @@ mod tests {
 
     fn ids(found: &Demonstrations) -> Vec<&str> {
         found.episodes.iter().map(|episode| episode.task.id.as_str()).collect()
+    }
+
+    #[test]
+    fn a_summary_names_the_latest_actions_in_one_line() {
+        let mut made = episode("a");
+        made.turns = (0..7)
+            .map(|turn| DemonstrationTurn {
+                action: format!("go\nto {turn}"),
+                ..DemonstrationTurn::default()
+            })
+            .collect();
+        assert_eq!(latest_actions(&made, 2), "2 actions so far, the latest: go to 0; go to 1.");
+        assert_eq!(latest_actions(&made, 6).matches("go to").count(), 5);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use turnwise_core::{EnvError, Environment, Observation, PendingStep, Step, Task, TaskList, TaskSet};
 use turnwise_settings::Problem;
 
-use crate::demonstration::{DemonstrationRequest, Demonstrations};
+use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, latest_actions};
 use crate::replay::ReplayReport;
 
 /// The conditions a world is opened under.
@@ -50,6 +50,13 @@ pub trait World: Any + Send + Sync {
     /// False where [`Self::demonstrations`] never has any: what wants them is rejected before long work.
     fn has_expert(&self) -> bool {
         true
+    }
+
+    /// Returns the summary that a demonstration of compaction (`prompt.compact_after`) writes before turn `turn` of an
+    /// episode, the turn's observation included: one line, of what was seen and done so far. By default the latest actions
+    /// ([`crate::demonstration::latest_actions`]).
+    fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
+        latest_actions(episode, turn)
     }
 
     /// Fixed phrases of the world's texts, which a small model's tokenizer keeps whole.

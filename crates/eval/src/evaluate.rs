@@ -287,7 +287,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
         Rate::new(chosen.iter().filter(|trajectory| trajectory.success).count(), chosen.len())
     };
     let turns_of = |chosen: &[&Trajectory]| {
-        chosen.iter().map(|trajectory| trajectory.turns.len()).sum::<usize>() as f64
+        chosen.iter().map(|trajectory| trajectory.actions()).sum::<usize>() as f64
             / chosen.len().max(1) as f64
     };
     let mut by_kind: BTreeMap<String, Vec<&Trajectory>> = BTreeMap::new();

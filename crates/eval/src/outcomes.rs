@@ -39,7 +39,7 @@ impl Outcomes {
             kind: trajectory.task.kind.clone(),
             success: trajectory.success,
             outcome_return: trajectory.outcome_return(),
-            turns: trajectory.turns.len(),
+            turns: trajectory.actions(),
         };
         Self(whole.map(outcome).collect())
     }

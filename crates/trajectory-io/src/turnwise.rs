@@ -9,6 +9,7 @@
 //! | key | meaning |
 //! |---|---|
 //! | `group` | which trajectories are compared with each other: a string or a number |
+//! | `turns[].kind` | `"action"`, or `"compaction"` for a summary that replaced the turns before it; `"action"` if not said |
 //! | `turns[].reward` | the environment's reward |
 //! | `turns[].shaped_reward` | what a run made of it (scale, KL, penalty on length), which credit is then assigned from |
 //! | `turns[].observation`, `action` | what was seen and what was done, as texts |
@@ -44,6 +45,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use turnwise_core::{
     AgentTurn, Part, SCHEMA_VERSION, StopReason, Task, TokenSequence, Tool, ToolCall, Trajectory, Turn,
+    TurnKind,
 };
 
 use self::keys::{check_keys, is_used};
@@ -82,6 +84,8 @@ enum TaskLine {
 
 #[derive(Deserialize)]
 struct TurnLine {
+    #[serde(default, deserialize_with = "or_default")]
+    kind: TurnKind,
     observation: Option<String>,
     state_key: Option<String>,
     action: Option<String>,
@@ -317,6 +321,7 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
         credit: read.credit,
     };
     let turn = Turn {
+        kind: read.kind,
         observation: read.observation.unwrap_or_default(),
         state_key: read.state_key,
         action: read.action.unwrap_or_default(),

@@ -147,6 +147,7 @@ fn play(
         valid: Validity::Format,
         layout,
         history: 2,
+        compaction: None,
         params: SamplingParams::default(),
         max_context: 8192,
         slots: 1,

@@ -448,5 +448,6 @@ fn between<'t>(text: &'t str, opening: &str, middle: &str) -> Option<(&'t str, &
     Some((first, second.strip_suffix('.')?))
 }
 
+pub(super) mod summary;
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Observation, Task, TaskSet};
 
 use super::demonstrations::{Source, demonstrate};
+use super::expert::summary::summary;
 use super::expert::{Expert, SearchOrder};
 use super::generator::{GeneratorConfig, generate, write_games};
 use super::replay::replay;
 use super::{AlfworldSet, DEFAULT_MAX_STEPS, PHRASES, Prior};
-use crate::demonstration::{DemonstrationRequest, Demonstrations};
+use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
 use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
 
@@ -164,6 +165,10 @@ impl World for AlfworldWorld {
 
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
         demonstrate(&self.set, request, self.expert.source, self.expert.search_order).map(Some)
+    }
+
+    fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
+        summary(episode, turn)
     }
 
     fn phrases(&self) -> Result<Vec<String>, EnvError> {

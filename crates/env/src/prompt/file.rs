@@ -65,7 +65,7 @@ const SECTIONS: [Section; 5] = [
             "concatenated_first",
             "concatenated_next",
         ],
-        optional: &[],
+        optional: &["summarize", "compacted"],
     },
 ];
 
@@ -120,6 +120,11 @@ const MASKED: Rule = Rule {
     allowed: &[Slot::StepCount, Slot::CurrentStep, Slot::CurrentObservation, Slot::AdmissibleActions],
     required: &[Slot::CurrentObservation],
     why: "this prompt hides goal and history",
+};
+const COMPACTED: Rule = Rule {
+    allowed: &[Slot::FirstObservation, Slot::Summary, Slot::CurrentObservation],
+    required: &[Slot::FirstObservation, Slot::Summary, Slot::CurrentObservation],
+    why: "this text replaces {current_observation} of prompt.concatenated_first after a compaction",
 };
 const LINE: Rule = Rule {
     allowed: &[Slot::Step, Slot::Observation, Slot::Action],
@@ -183,6 +188,24 @@ struct PromptSection {
     masked_history: String,
     concatenated_first: String,
     concatenated_next: String,
+    /// The request for a summary, in place of `concatenated_next`.
+    #[serde(default = "summarize")]
+    summarize: String,
+    /// What `concatenated_first` shows after a summary, in place of the observation.
+    #[serde(default = "compacted")]
+    compacted: String,
+}
+
+fn summarize() -> String {
+    "\n{current_observation}\n\nThe conversation has become too long. From the next turn on you will see the task, a summary \
+     that you write now, and the observation above. Write the summary: what you have done, what you have found, and what is \
+     left to do. Do not act in this turn.\n"
+        .to_owned()
+}
+
+fn compacted() -> String {
+    "{first_observation}\n\nYour summary of the turns since then:\n{summary}\n\n{current_observation}"
+        .to_owned()
 }
 
 impl PromptTemplate {
@@ -310,6 +333,8 @@ impl PromptTemplate {
                 &NO_HISTORY,
             )?,
             concatenated_next: text("prompt.concatenated_next", &file.prompt.concatenated_next, &NO_HISTORY)?,
+            summarize: text("prompt.summarize", &file.prompt.summarize, &NO_HISTORY)?,
+            compacted: text("prompt.compacted", &file.prompt.compacted, &COMPACTED)?,
         };
         if !template.observation.keep_goal && !template.first.has(Slot::TaskDescription) {
             return Err(

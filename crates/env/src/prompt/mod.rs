@@ -17,8 +17,8 @@
 //!
 //! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
 //! `{current_step}` that plus one; `{history_length}` earlier turns shown; `{action_history}` those
-//! turns, one history line each; `{current_observation}`; `{admissible_actions}`. `{{` and `}}` are
-//! literal braces.
+//! turns, one history line each; `{current_observation}`; `{admissible_actions}`. In `compacted`,
+//! `{first_observation}` and `{summary}`. `{{` and `}}` are literal braces.
 
 mod file;
 mod observation;
@@ -58,6 +58,15 @@ pub struct PromptView<'a> {
     pub step: usize,
 }
 
+/// What a prompt shows of the turns before a compaction.
+#[derive(Clone, Copy, Debug)]
+pub struct Compacted<'a> {
+    /// The first observation of the episode.
+    pub first_observation: &'a str,
+    /// The summary.
+    pub summary: &'a str,
+}
+
 /// The prompts of one environment and the form of the responses to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptTemplate {
@@ -81,6 +90,8 @@ pub struct PromptTemplate {
     masked_history: Text,
     concatenated_first: Text,
     concatenated_next: Text,
+    summarize: Text,
+    compacted: Text,
 }
 
 impl PromptTemplate {
@@ -94,6 +105,7 @@ impl PromptTemplate {
             &self.masked_history,
             &self.concatenated_first,
             &self.concatenated_next,
+            &self.summarize,
         ]
         .iter()
         .any(|text| text.has(Slot::AdmissibleActions))
@@ -183,7 +195,32 @@ impl PromptTemplate {
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
+    /// Returns the request for a summary of a concatenated sequence, in place of
+    /// [`PromptTemplate::render_concatenated_next`].
+    pub fn render_summarize(&self, view: &PromptView<'_>, closed: bool) -> String {
+        let next = self.fill(&self.summarize, view, &[], !self.observation.keep_goal);
+        if closed { next } else { format!("{}{next}", self.end) }
+    }
+
+    /// Returns the start of the sequence after a compaction: [`PromptTemplate::render_concatenated_first`]
+    /// with the episode's first observation (which may state the task), the summary, and the newest
+    /// observation, which `view` has.
+    pub fn render_compacted(&self, view: &PromptView<'_>, compacted: &Compacted<'_>) -> String {
+        self.fill_after(&self.concatenated_first, view, &[], false, Some(compacted))
+    }
+
     fn fill(&self, text: &Text, view: &PromptView<'_>, shown: &[(String, String)], strip: bool) -> String {
+        self.fill_after(text, view, shown, strip, None)
+    }
+
+    fn fill_after(
+        &self,
+        text: &Text,
+        view: &PromptView<'_>,
+        shown: &[(String, String)],
+        strip: bool,
+        compacted: Option<&Compacted<'_>>,
+    ) -> String {
         let mut out = String::with_capacity(256);
         text.fill(&mut out, |slot, out| match slot {
             Slot::TaskDescription => out.push_str(&self.observation.cased(description(view.goal))),
@@ -191,10 +228,29 @@ impl PromptTemplate {
             Slot::CurrentStep => push(out, view.step + 1),
             Slot::HistoryLength => push(out, shown.len()),
             Slot::ActionHistory => self.push_history(out, view, shown, strip),
-            Slot::CurrentObservation => self.observation.push(out, view.goal, view.observation, strip),
+            Slot::CurrentObservation => match compacted {
+                None => self.observation.push(out, view.goal, view.observation, strip),
+                Some(Compacted { first_observation, summary }) => {
+                    self.compacted.fill(out, |slot, out| match slot {
+                        Slot::FirstObservation => {
+                            self.observation.push(out, view.goal, first_observation, false);
+                        }
+                        Slot::Summary => out.push_str(summary),
+                        _ => {
+                            let strip = !self.observation.keep_goal;
+                            self.observation.push(out, view.goal, view.observation, strip);
+                        }
+                    });
+                }
+            },
             Slot::AdmissibleActions => self.push_admissible(out, view.admissible),
             // The rules of the texts filled here let no other placeholder in.
-            Slot::Step | Slot::Observation | Slot::Action | Slot::Thought => {}
+            Slot::Step
+            | Slot::Observation
+            | Slot::Action
+            | Slot::Thought
+            | Slot::FirstObservation
+            | Slot::Summary => {}
         });
         out
     }

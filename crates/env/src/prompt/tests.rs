@@ -37,6 +37,32 @@ fn alfworld() -> impl Iterator<Item = &'static str> {
 const MASKS: [ContextMask; 3] = [ContextMask::GoalAndHistory, ContextMask::Goal, ContextMask::History];
 
 #[test]
+fn a_compacted_prompt_has_the_first_observation_the_summary_and_the_newest_one() {
+    let template = PromptTemplate::named("alfworld-compact").unwrap();
+    let (history, admissible) = (history(3), admissible());
+    let view = view(&history, &admissible, 0);
+    assert_eq!(template.render_summarize(&view, true), "You are here.\nSummary:");
+    assert_eq!(template.render_summarize(&view, false), "\nYou are here.\nSummary:");
+    let compacted = Compacted { first_observation: INTRO, summary: "seen bed 1." };
+    assert_eq!(
+        template.render_compacted(&view, &compacted),
+        format!("{INTRO}\nSummary: seen bed 1.\nYou are here.\n>")
+    );
+    // A template of one's own without these texts has those of every template.
+    for name in alfworld() {
+        let template = PromptTemplate::named(name).unwrap();
+        let prompt = template.render_compacted(&view, &compacted);
+        let place = |text: &str| prompt.find(text).unwrap_or_else(|| panic!("{name}: {prompt}"));
+        assert!(place("Your task is to: put a mug") < place("seen bed 1."), "{name}");
+        assert!(place("seen bed 1.") < place("You are here."), "{name}");
+        assert!(template.render_summarize(&view, true).contains("ummary"), "{name}");
+    }
+    let own = "base = \"plain\"\n[prompt]\ncompacted = \"{summary}\"";
+    let error = PromptTemplate::parse(own, "own.toml").unwrap_err().to_string();
+    assert!(error.contains("prompt.compacted") && error.contains("{first_observation}"), "{error}");
+}
+
+#[test]
 fn the_full_prompt_reads_as_in_the_paper() {
     let template = PromptTemplate::named("alfworld").unwrap();
     let (history, admissible) = (history(3), admissible());

@@ -16,10 +16,12 @@ pub(super) enum Slot {
     Observation,
     Action,
     Thought,
+    FirstObservation,
+    Summary,
 }
 
 impl Slot {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::TaskDescription,
         Self::StepCount,
         Self::HistoryLength,
@@ -31,6 +33,8 @@ impl Slot {
         Self::Observation,
         Self::Action,
         Self::Thought,
+        Self::FirstObservation,
+        Self::Summary,
     ];
 
     /// Returns the name between the braces.
@@ -47,6 +51,8 @@ impl Slot {
             Self::Observation => "observation",
             Self::Action => "action",
             Self::Thought => "thought",
+            Self::FirstObservation => "first_observation",
+            Self::Summary => "summary",
         }
     }
 }

@@ -13,7 +13,7 @@
 //! | `train.rs` | the table of the training loop |
 //! | `difference.rs` | the settings in which two configs differ |
 //! | `sft_data.rs` | the table of own conversations for SFT |
-//! | `rules.rs`, `service_rules.rs` | rules between settings, and those of a policy that a service trains |
+//! | `rules.rs`, `prompt_rules.rs`, `service_rules.rs` | rules between settings, those of prompts, and those of a policy that a service trains |
 //! | `switches.rs` | settings that are read only where another one is set |
 //! | `warnings.rs` | what is said of settings that run |
 //! | `describe.rs` | JSON Schema, annotated TOML, reference page |
@@ -30,6 +30,7 @@ mod methods;
 #[cfg(test)]
 mod nonsense;
 mod presets;
+mod prompt_rules;
 mod rollout;
 mod rules;
 mod service_rules;
@@ -195,6 +196,14 @@ pub struct PromptConfig {
     /// Number of earlier turns in a windowed prompt.
     #[schemars(range(max = 100000))]
     pub history: usize,
+    /// With `layout = "concatenated"`: if the prompt of the next action would have more tokens than this, the policy first writes a
+    /// summary, which replaces the turns so far. Absent: the sequence grows to the end (docs/compaction.md).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10000000))]
+    pub compact_after: Option<usize>,
+    /// Maximum tokens of such a summary.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub max_summary_tokens: usize,
     /// Wrap prompts in the model's chat template: prompts are user messages, responses are replies.
     /// `auto`: if the model has a template.
     pub chat: AutoOnOff,
@@ -214,6 +223,8 @@ impl Default for PromptConfig {
             template: "alfworld-compact".into(),
             layout: Layout::Concatenated,
             history: 2,
+            compact_after: None,
+            max_summary_tokens: 256,
             chat: AutoOnOff::Auto,
             system: None,
             thinking: AutoOnOff::Auto,

@@ -102,6 +102,20 @@ const NONSENSE: &[(&str, &str)] = &[
     ("rollout.max_response_tokens=0", "rollout.max_response_tokens"),
     ("rollout.max_context=0", "rollout.max_context"),
     ("rollout.max_context=512", "rollout.max_context: is 512, which leaves no token for a prompt"),
+    ("prompt.compact_after=0", "prompt.compact_after"),
+    (
+        "prompt.compact_after=400  prompt.layout=windowed",
+        "prompt.compact_after: is set, and with prompt.layout",
+    ),
+    (
+        "prompt.compact_after=2400",
+        "prompt.compact_after: is 2400, which with prompt.max_summary_tokens = 256 leaves no room",
+    ),
+    ("prompt.max_summary_tokens=9", "prompt.max_summary_tokens: is set, and no summaries are written"),
+    (
+        "preset=has-turnrd  prompt.compact_after=400  decomposer.network.max_turns=50",
+        "decomposer.network.max_turns: is 50",
+    ),
     ("rollout.selection={kind=\"dynamic\", max_rounds=0}", "rollout.selection.max_rounds"),
     ("rollout.selection={kind=\"rejection\", oversample=0}", "rollout.selection.oversample"),
     ("rollout.selection={kind=\"all\", max_rounds=3}", "rollout.selection.max_rounds: unknown key"),

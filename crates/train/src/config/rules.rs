@@ -1,19 +1,15 @@
 //! Rules between settings. Ranges of single settings are declared at their fields.
 
-use std::path::Path;
-
 use toml::Table;
 use turnwise_credit::selection::SelectionConfig;
 use turnwise_credit::{Pipeline, TurnField};
 use turnwise_decompose::JudgeError;
 use turnwise_model::{Device, LoraConfig, ModelError};
 use turnwise_objective::{Loss, RatioKind};
-use turnwise_settings::{Problem, SettingsError, is_hidden, problems, suggest};
+use turnwise_settings::{Problem, SettingsError, is_hidden, problems};
 
 use super::load::schema_with;
-use super::{
-    AutoOnOff, Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, RolloutConfig, ServedWeights,
-};
+use super::{Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, RolloutConfig, ServedWeights};
 use crate::TrainError;
 
 /// Longest name of a run in bytes: file systems have 255, and files beside the run have its name with an ending.
@@ -142,47 +138,6 @@ impl Rules<'_> {
                     eval.splits.join(", ")
                 ),
             );
-        }
-    }
-
-    /// Checks that the template is one of the environment's, or a file.
-    fn prompt(&mut self) {
-        let Config { env, prompt, .. } = self.config;
-        let name = prompt.template.as_str();
-        let worlds = &env.worlds;
-        if let Ok(world) = worlds.kind(&env.kind)
-            && !Path::new(name).is_file()
-        {
-            let foreign = |name: &str| {
-                let others = worlds.kinds().filter(|kind| kind.name() != world.name());
-                others.flat_map(|kind| kind.templates().iter()).any(|(known, _)| *known == name)
-            };
-            let own: Vec<&str> =
-                worlds.templates().map(|(known, _)| known).filter(|known| !foreign(known)).collect();
-            if foreign(name) {
-                let reason = format!(
-                    "is {name:?}, a template of another world; use one of {}, or a file",
-                    own.join(", ")
-                );
-                self.fail("prompt.template", reason);
-            } else if !own.contains(&name) {
-                let meant =
-                    suggest(name, &own).map(|name| format!(" Did you mean {name:?}?")).unwrap_or_default();
-                let reason = format!(
-                    "is {name:?}, which is no file and no template; there are: {}.{meant}",
-                    own.join(", ")
-                );
-                self.fail("prompt.template", reason);
-            }
-        }
-        if prompt.chat == AutoOnOff::Off {
-            for (key, set) in
-                [("system", prompt.system.is_some()), ("thinking", prompt.thinking != AutoOnOff::Auto)]
-            {
-                if set {
-                    self.fail(&format!("prompt.{key}"), "is set, and prompt.chat = \"off\" leaves no chat template that could use it; remove one of the two");
-                }
-            }
         }
     }
 
@@ -475,8 +430,17 @@ impl Rules<'_> {
                 if turnrd.hold_out == 1 {
                     self.fail("decomposer.hold_out", "is 1, which holds every record out of training; use 0 for none, or at least 2");
                 }
-                if turnrd.network.max_turns < env.max_turns {
-                    let (most, turns) = (turnrd.network.max_turns, env.max_turns);
+                let most = turnrd.network.max_turns;
+                let (turns, summaries) = (env.max_turns, self.config.prompt.compact_after.is_some());
+                if summaries && most < 2 * turns {
+                    self.fail(
+                        "decomposer.network.max_turns",
+                        format!(
+                            "is {most}, and with prompt.compact_after an episode has up to two turns for each of env.max_turns = \
+                             {turns}; raise it"
+                        ),
+                    );
+                } else if most < turns {
                     self.fail(
                         "decomposer.network.max_turns",
                         format!("is {most}, and an episode has up to env.max_turns = {turns} turns; raise it"),

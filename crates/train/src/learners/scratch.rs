@@ -41,8 +41,14 @@ pub(crate) fn scratch_parts(
         observer.event(Event::Demonstrations { played, total });
         ControlFlow::Continue(())
     })?;
-    let texts: Vec<String> =
-        demonstrations.episodes.iter().map(|demonstration| text_of(demonstration, template)).collect();
+    let text = |demonstration: &Demonstration| {
+        let mut text = text_of(demonstration, template);
+        if config.prompt.compact_after.is_some() {
+            text.push_str(&summary_of(demonstration, template, world));
+        }
+        text
+    };
+    let texts: Vec<String> = demonstrations.episodes.iter().map(text).collect();
     let tokenizer = Tokenizer::train(
         texts.iter().map(String::as_str),
         &TokenizerConfig {
@@ -80,6 +86,21 @@ fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
         text.push_str(&template.response(&turn.action));
     }
     text
+}
+
+/// Returns the request of a summary before the last turn, and the summary.
+fn summary_of(demonstration: &Demonstration, template: &PromptTemplate, world: &World) -> String {
+    let Some((last, before)) = demonstration.turns.split_last() else { return String::new() };
+    let view = PromptView {
+        goal: &demonstration.task.goal,
+        history: &[],
+        window: 0,
+        observation: &last.observation,
+        admissible: &last.admissible,
+        step: before.len(),
+    };
+    let request = template.render_summarize(&view, true);
+    format!("{request} {}\n", world.summarize(demonstration, before.len()))
 }
 
 /// The error of a model from scratch in a run without an environment.

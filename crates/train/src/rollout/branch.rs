@@ -5,12 +5,13 @@
 
 use turnwise_core::{
     Action, EnvError, Environment, Observation, Part, Purpose, Seed, Snapshot, Task, TaskSet, TokenSequence,
-    Trajectory, Turn, digest,
+    Trajectory, Turn, TurnKind, digest,
 };
 
 use super::RolloutContext;
 use crate::TrainError;
 use crate::config::Layout;
+use crate::rollout::observations::shorten;
 
 /// The state before a turn of a played episode.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +24,8 @@ pub struct Branch {
     pub(super) observation: Observation,
     /// The prompt that it was sampled from.
     pub(super) prompt: Vec<u32>,
+    /// What the response to it is for.
+    pub(super) kind: TurnKind,
 }
 
 impl Branch {
@@ -34,6 +37,11 @@ impl Branch {
     /// Number of turns before the state.
     pub fn turn(&self) -> usize {
         self.before.turns.len()
+    }
+
+    /// What the response in this state is for.
+    pub(super) fn kind(&self) -> TurnKind {
+        self.kind
     }
 
     /// Restores the state and returns what the agent sees in it.
@@ -75,6 +83,7 @@ pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result
         let place = || format!("{}, turn {index}", trajectory.task.id);
         // An observation that the task's limit has cut is not compared.
         let same = trajectory.task.limits.observation_tokens.is_some()
+            || turn.is_compaction()
             || (seen.text() == turn.observation && seen.state_key == turn.state_key);
         if !same {
             return Err(differs(&*context.task_set, &place(), "observation"));
@@ -97,7 +106,16 @@ pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result
             sequences: sequence.into_iter().collect(),
             ..Trajectory::new(trajectory.task.clone(), Vec::new())
         };
-        branches.push(Branch { snapshot, before, observation: observation(turn), prompt });
+        // The action after a summary was taken in the same state, and saw the observation without the request.
+        let shown = match trajectory.turns.get(index + 1).filter(|_| turn.is_compaction()) {
+            Some(next) => observation(next),
+            None if turn.is_compaction() => shorten(seen.clone(), &trajectory.task, context.tokenizer),
+            None => observation(turn),
+        };
+        branches.push(Branch { snapshot, before, observation: shown, prompt, kind: turn.kind });
+        if turn.is_compaction() {
+            continue;
+        }
         let mut reward = 0.0;
         for action in actions(turn) {
             let step = environment.step(&action)?;
@@ -148,10 +166,13 @@ fn tokens_before(
 /// A turn as later prompts need it: every continuation has a copy.
 fn without_tokens(turn: &Turn) -> Turn {
     Turn {
+        kind: turn.kind,
         observation: turn.observation.clone(),
         action: turn.action.clone(),
         reward: turn.reward,
         valid: turn.valid,
+        // A summary has the progress of the turn before it.
+        progress: turn.progress,
         calls: turn.calls.clone(),
         ..Turn::default()
     }

@@ -1,4 +1,4 @@
-//! The check that first prompts fit the context, made at a run's start: a warm start may take hours, and nothing could be sampled
+//! The check that first prompts fit the context and `prompt.compact_after`, made at a run's start: a warm start may take hours, and nothing could be sampled
 //! after it.
 
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use crate::setup::World;
 /// begin an episode is no fault of the context: the rollout reports it.
 ///
 /// # Errors
-/// `rollout.max_context`, with the length of the shortest prompt.
+/// `rollout.max_context` or `prompt.compact_after`, with the length of the shortest prompt.
 pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> Result<(), TrainError> {
-    let rollout = &config.rollout;
+    let (rollout, compact_after) = (&config.rollout, config.prompt.compact_after);
     let order = TaskOrder::new(Tasks::of(world.task_set(), &config.env.split)?, config.seed);
     let Some(order) = order.filter(|_| config.train.steps > 0) else { return Ok(()) };
     let pool = EnvPool::new(world.shared_task_set(), EnvCalls::new(rollout));
@@ -34,16 +34,35 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
             Seed::derive(config.seed, Purpose::Environment, &coordinates),
         );
         let Some(Outcome::Begun(environment, observation)) = next(&mut lane) else { return Ok(()) };
+        if compact_after.is_some() && observation.conversation.is_some() {
+            return Err(TrainError::Config {
+                origin: "prompt.compact_after".into(),
+                reason: format!(
+                    "is set, and env.kind = \"{}\" plays agents, which write their own prompts; leave it out, and let the agent \
+                     replace its history by a summary: its request for one is a turn",
+                    config.env.kind
+                ),
+            });
+        }
         let tools = environment.tools().to_vec();
         lane.close(environment);
         let observation = shorten(observation, &task, prompter.tokenizer);
         let layout = (config.prompt.layout, config.prompt.history);
         let prompt = prompter.first(layout, &task, (&observation, ""), &tools);
         let Ok(prompt) = prompt else { return Ok(()) };
-        if prompt.len() < rollout.max_context {
+        if prompt.len() < rollout.max_context && compact_after.is_none_or(|after| prompt.len() <= after) {
             return Ok(());
         }
         shortest = shortest.min(prompt.len());
+    }
+    if let Some(after) = compact_after.filter(|_| shortest < rollout.max_context) {
+        return Err(TrainError::Config {
+            origin: "prompt.compact_after".into(),
+            reason: format!(
+                "is {after}, and no first prompt is that short: the shortest of the first step has {shortest} tokens; raise it to \
+                 more than {shortest}, a summary and a few turns"
+            ),
+        });
     }
     Err(TrainError::Config {
         origin: "rollout.max_context".into(),

@@ -5,6 +5,10 @@
 //! ([`turnwise_core::TaskSet::is_instant`]) are called in place, in a fixed order. For others, the
 //! order of their answers only affects which responses are decoded together. Seeds come from
 //! coordinates, and a response's numbers do not depend on other sequences.
+//!
+//! `lane/prompts.rs` has the prompts of later turns, and summaries.
+
+mod prompts;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -12,20 +16,18 @@ use std::time::{Duration, Instant};
 
 use turnwise_core::{
     Action, Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, Reply, RequestId,
-    SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence,
-    Trajectory, Turn, TurnSpan,
+    SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Trajectory, Turn, TurnKind,
 };
-use turnwise_env::prompt::PromptKind;
-use turnwise_text::TextError;
 
+use self::prompts::record_tokens;
 use super::branch::Branch;
 use super::pool::{LanePool, Outcome, Ticket};
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 use crate::config::{Layout, Validity};
-use crate::rollout::conversations::{add_response, agent_turn, calls_of, tokens_until};
-use crate::rollout::observations::{Results, as_result, shorten};
-use crate::rollout::prompting::{Prompter, view};
+use crate::rollout::conversations::{agent_turn, calls_of};
+use crate::rollout::observations::{as_result, shorten};
+use crate::rollout::prompting::Prompter;
 
 /// A trajectory under way.
 struct Live {
@@ -37,6 +39,10 @@ struct Live {
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
+    /// True if the prompt begins a sequence of the concatenated layout.
+    begins: bool,
+    /// What the response is for.
+    asks: TurnKind,
     /// Actions of the last response, the one that is carried out first: several where it made several calls.
     actions: VecDeque<Action>,
     /// Results of those that have been carried out.
@@ -226,6 +232,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
                     environment: Some(environment),
                     observation,
                     history: branch.map_or_else(Vec::new, Branch::history),
+                    begins: trajectory.sequences.is_empty(),
+                    asks: branch.map_or(TurnKind::Action, Branch::kind),
                     trajectory,
                     prompt,
                     actions: VecDeque::new(),
@@ -240,11 +248,15 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Returns the sampling parameters of a task; its own limit applies if smaller.
-    fn params(&self, task: &Task, observation: &Observation) -> SamplingParams {
+    /// Returns the sampling parameters of the next response; the task's own limit of an action applies if smaller.
+    fn params(&self, live: &Live) -> SamplingParams {
         let mut params = self.context.params.clone();
-        let asked = observation.conversation.as_deref();
-        let limits = [task.limits.response_tokens, asked.and_then(|asked| asked.max_tokens)];
+        if let Some(compaction) = self.context.compaction.filter(|_| live.asks == TurnKind::Compaction) {
+            params.max_tokens = compaction.max_tokens;
+            return params;
+        }
+        let asked = live.observation.conversation.as_deref();
+        let limits = [live.trajectory.task.limits.response_tokens, asked.and_then(|asked| asked.max_tokens)];
         params.max_tokens = limits.into_iter().flatten().fold(params.max_tokens, usize::min);
         params.stop_strings.extend(asked.into_iter().flat_map(|asked| asked.stop.iter().cloned()));
         params
@@ -268,7 +280,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         let request = SampleRequest {
             session: live.job as u64,
             prompt: live.prompt.clone(),
-            params: self.params(&job.task, &live.observation),
+            params: self.params(&live),
             seed: Seed::derive(self.context.run_seed, self.context.purpose, &coordinates),
         };
         match self.sampler.submit(request) {
@@ -288,11 +300,14 @@ impl<'a, S: Sampler> Lane<'a, S> {
     /// Applies a response and requests the next.
     fn advance(&mut self, mut live: Live, completion: Completion) -> Result<Option<Trajectory>, TrainError> {
         let context = self.context;
-        self.progress.turns.fetch_add(1, Ordering::Relaxed);
         self.progress.tokens.fetch_add(completion.tokens.len(), Ordering::Relaxed);
+        if live.asks == TurnKind::Compaction {
+            return self.summarized(live, completion);
+        }
+        self.progress.turns.fetch_add(1, Ordering::Relaxed);
         let prompter = self.prompter();
         let response = prompter.response(&completion.tokens);
-        let first = context.layout == Layout::Windowed || live.trajectory.turns.is_empty();
+        let first = context.layout == Layout::Windowed || live.begins;
         let whole = prompter.whole(&response, first);
         let parsed = context.parser.parse(&whole, &live.observation.admissible);
         let prompt_tokens = live.prompt.len();
@@ -313,6 +328,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
         live.results.clear();
         let turn = Turn {
+            kind: TurnKind::Action,
             observation: seen.text().into_owned(),
             parts: if seen.is_plain() { Vec::new() } else { seen.parts },
             state_key: seen.state_key,
@@ -395,14 +411,15 @@ impl<'a, S: Sampler> Lane<'a, S> {
             return Ok(Some(self.end(live, StopReason::Terminated)));
         }
         let limit = live.trajectory.task.limits.turns;
-        if step.truncated || limit.is_some_and(|limit| live.trajectory.turns.len() >= limit) {
+        if step.truncated || limit.is_some_and(|limit| live.trajectory.actions() >= limit) {
             return Ok(Some(self.end(live, StopReason::MaxTurns)));
         }
         // An agent's next request may be about another conversation.
         if finish == FinishReason::Context && live.observation.conversation.is_none() {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
         }
-        match self.next_prompt(&mut live, finish) {
+        let prompt = self.next_prompt(&mut live, finish);
+        match prompt.and_then(|prompt| self.or_request(&mut live, prompt, finish)) {
             Ok(prompt) => live.prompt = prompt,
             // A chat template that refuses these words ends this trajectory only.
             Err(error) => return Ok(Some(self.end(live, StopReason::SampleError(error.to_string())))),
@@ -426,66 +443,5 @@ impl<'a, S: Sampler> Lane<'a, S> {
         live.trajectory.final_observation = live.observation.into_text();
         live.trajectory.stop = stop;
         live.trajectory
-    }
-
-    fn next_prompt(&self, live: &mut Live, finish: FinishReason) -> Result<Vec<u32>, TextError> {
-        let context = self.context;
-        if let Some(asked) = &mut live.observation.conversation {
-            let turn = asked.continues.map(|continued| continued.turn);
-            let before = turn.and_then(|turn| tokens_until(&live.trajectory.sequences, turn));
-            if before.is_some() {
-                if let Ok(prompt) = self.prompter().request(asked, before) {
-                    return Ok(prompt);
-                }
-                // A template that cannot be continued with these messages may still render all of them.
-                asked.continues = None;
-            }
-            return self.prompter().request(asked, None);
-        }
-        let task = &live.trajectory.task;
-        let turn = live.trajectory.turns.len();
-        let words = live.observation.text();
-        let seen = (&*words, live.observation.admissible.as_slice());
-        match context.layout {
-            Layout::Windowed => {
-                let view = view(task, seen, &live.history, turn, context.history);
-                let preamble = &self.jobs[live.job].preamble;
-                let text = context.template.render(&view, PromptKind::Full);
-                self.prompter().start(&format!("{preamble}{text}"), &live.trajectory.tools)
-            }
-            Layout::Concatenated => {
-                let mut tokens = live
-                    .trajectory
-                    .sequences
-                    .first()
-                    .map(|sequence| sequence.tokens.clone())
-                    .unwrap_or_default();
-                let view = view(task, seen, &[], turn, 0);
-                let calls = live.trajectory.turns.last().map_or(&[][..], |turn| &turn.calls);
-                let results = Results::of(&live.observation, calls);
-                let last = (tokens.last().copied(), finish);
-                tokens.extend(self.prompter().between(&view, &live.trajectory.tools, &results, last)?);
-                Ok(tokens)
-            }
-        }
-    }
-}
-
-/// Keeps the ids that were seen and sampled; nothing is ever tokenised a second time.
-fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
-    let turn = live.trajectory.turns.len();
-    let mut tokens = std::mem::take(&mut live.prompt);
-    let start = tokens.len();
-    tokens.extend(&completion.tokens);
-    let span = TurnSpan { turn, start, end: tokens.len() };
-    if let Some(asked) = live.observation.conversation.as_deref() {
-        return add_response(&mut live.trajectory.sequences, (tokens, span), asked, layout);
-    }
-    match (layout, live.trajectory.sequences.first_mut()) {
-        (Layout::Concatenated, Some(sequence)) => {
-            sequence.tokens = tokens;
-            sequence.spans.push(span);
-        }
-        _ => live.trajectory.sequences.push(TokenSequence { tokens, spans: vec![span] }),
     }
 }

@@ -16,10 +16,12 @@
 //! | `faults` | trajectories that ended through no fault of the policy |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
 //! | `conversations` | requests of agents as tokens |
+//! | `compaction` | summaries that replace the turns before them |
 //! | [`observations`] | observations cut to their length, and as the results of calls |
 
 pub mod actor;
 pub mod branch;
+pub mod compaction;
 pub mod continuations;
 mod conversations;
 pub mod engines;
@@ -47,6 +49,7 @@ use turnwise_text::chat::ChatFormat;
 use crate::TrainError;
 use crate::config::{Config, Layout, Validity};
 use crate::rollout::branch::Branch;
+use crate::rollout::compaction::Compaction;
 use crate::rollout::engines::{sampling_lanes, sampling_params};
 use crate::rollout::lane::Lane;
 use crate::rollout::pool::{EnvCalls, EnvPool};
@@ -106,6 +109,8 @@ pub struct RolloutContext<'a> {
     pub layout: Layout,
     /// Earlier turns shown in a windowed prompt.
     pub history: usize,
+    /// When the policy is asked for a summary of a concatenated sequence; `None` for never.
+    pub compaction: Option<Compaction>,
     /// Sampling parameters.
     pub params: SamplingParams,
     /// Maximum tokens of a sequence.
@@ -143,6 +148,7 @@ impl<'a> RolloutContext<'a> {
             valid: config.prompt.valid,
             layout: config.prompt.layout,
             history: config.prompt.history,
+            compaction: Compaction::of(&config.prompt),
             params: sampling_params(config, prompter, temperature),
             max_context: config.rollout.max_context,
             slots: sampling_lanes(config).1,

@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use turnwise_core::{FinishReason, Observation, Reasoning, Task, Tool, ToolCall};
+use turnwise_core::{FinishReason, Observation, Reasoning, Task, Tool, ToolCall, TurnKind};
 use turnwise_env::parse::{ActionParser, Style, calls_of_words};
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView, tool_list};
 use turnwise_text::TextError;
@@ -109,12 +109,28 @@ impl Prompter<'_> {
         view: &PromptView<'_>,
         tools: &[Tool],
         results: &Results<'_>,
-        (last, finish): (Option<u32>, FinishReason),
+        last: (Option<u32>, FinishReason),
     ) -> Result<Vec<u32>, TextError> {
+        self.between_responses(view, tools, results, last, TurnKind::Action)
+    }
+
+    /// Returns the tokens of [`Prompter::between`] for a next response of this kind.
+    pub(crate) fn between_responses(
+        &self,
+        view: &PromptView<'_>,
+        tools: &[Tool],
+        results: &Results<'_>,
+        (last, finish): (Option<u32>, FinishReason),
+        kind: TurnKind,
+    ) -> Result<Vec<u32>, TextError> {
+        let render = |view: &PromptView<'_>, closed| match kind {
+            TurnKind::Action => self.template.render_concatenated_next(view, closed),
+            TurnKind::Compaction => self.template.render_summarize(view, closed),
+        };
         if let Some(chat) = self.chat_with(tools).filter(|_| !results.answered.is_empty()) {
             let said = PromptView { observation: &results.said, ..*view };
-            let words =
-                (!results.said.is_empty()).then(|| self.template.render_concatenated_next(&said, true));
+            let speaks = !results.said.is_empty() || kind == TurnKind::Compaction;
+            let words = speaks.then(|| render(&said, true));
             let words = words.as_deref().map(str::trim_start);
             return chat.next_after_calls(
                 self.tokenizer,
@@ -127,13 +143,13 @@ impl Prompter<'_> {
         // A reply that stays open goes on after the observation as plain text does.
         if let Some(chat) = self.chat.filter(|_| !self.template.keeps_reply_open()) {
             // The blanks that set an observation off from the text before it mean nothing in a message.
-            let text = self.template.render_concatenated_next(view, true);
+            let text = render(view, true);
             return chat.next(self.tokenizer, text.trim_start(), last);
         }
         // An end token is not the text that a response to this template ends with.
         let ended = last.is_some_and(|last| self.tokenizer.end_tokens().contains(&last));
         let closed = finish == FinishReason::Stop && !ended;
-        Ok(self.tokenizer.encode(&self.template.render_concatenated_next(view, closed)))
+        Ok(self.tokenizer.encode(&render(view, closed)))
     }
 
     /// Returns the calls that a demonstrated action makes in a world with these tools, with the ids that they have in a rollout.
@@ -235,7 +251,7 @@ pub(super) fn view<'a>(
 }
 
 /// The rest of a reply after what the chat template has written of it: of a thought that is open there, its rest or its end.
-fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
+pub(super) fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);
     }

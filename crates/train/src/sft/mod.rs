@@ -4,9 +4,11 @@
 pub mod conversations;
 pub(crate) mod warm_start;
 
-use turnwise_core::{FinishReason, Observation, Part, Purpose, Seed, TokenSequence, ToolCall, TurnSpan};
+use turnwise_core::{
+    FinishReason, Observation, Part, Purpose, Seed, TokenSequence, ToolCall, TurnKind, TurnSpan,
+};
 use turnwise_env::demonstration::Demonstration;
-use turnwise_env::prompt::{PromptKind, PromptView};
+use turnwise_env::prompt::{Compacted, PromptKind, PromptView};
 use turnwise_text::TextError;
 
 use crate::config::Layout;
@@ -56,8 +58,17 @@ impl Builder {
     }
 }
 
-/// Returns the sequences of one demonstration: one in all (`concatenated`) or one per imitated turn
-/// (`windowed`).
+/// Summaries in demonstrations, where a rollout would ask for one ([`crate::rollout::compaction`]).
+#[derive(Clone, Copy)]
+pub struct DemonstratedSummaries<'a> {
+    /// Maximum tokens of an action's prompt.
+    pub after: usize,
+    /// Returns the summary of an episode before a turn.
+    pub summary: &'a dyn Fn(&Demonstration, usize) -> String,
+}
+
+/// Returns the sequences of one demonstration: one in all (`concatenated`) and one more after each summary, or one per imitated
+/// turn (`windowed`).
 ///
 /// # Errors
 /// Fails like [`Prompter::start`] and, for a concatenated sequence, of [`Prompter::between`].
@@ -67,11 +78,12 @@ pub fn sequences(
     layout: Layout,
     history: usize,
     max_context: usize,
+    summaries: Option<DemonstratedSummaries<'_>>,
 ) -> Result<Vec<SftSequence>, TextError> {
     let (template, tools) = (prompter.template, demonstration.tools.as_slice());
     let mut pairs: Vec<(String, String)> = Vec::new();
     let mut whole = Builder::default();
-    let mut windows = Vec::new();
+    let mut finished = Vec::new();
     for (index, turn) in demonstration.turns.iter().enumerate() {
         let view = PromptView {
             goal: &demonstration.task.goal,
@@ -90,29 +102,39 @@ pub fn sequences(
                         prompter.demonstrated_calls(&demonstration.turns[index - 1].action, index - 1);
                     let seen = result_of(&calls, &turn.observation);
                     let last = (whole.tokens.last().copied(), FinishReason::Stop);
-                    prompter.between(&view, tools, &Results::of(&seen, &calls), last)?
+                    let results = Results::of(&seen, &calls);
+                    let prompt = prompter.between(&view, tools, &results, last)?;
+                    match summaries {
+                        Some(summaries) if whole.tokens.len() + prompt.len() > summaries.after => {
+                            let kind = TurnKind::Compaction;
+                            let request = prompter.between_responses(&view, tools, &results, last, kind)?;
+                            let summary = (summaries.summary)(demonstration, index);
+                            whole.push(request, false, true);
+                            whole.push(prompter.demonstrated_summary(&summary), true, true);
+                            finished.extend(std::mem::take(&mut whole).finish(max_context));
+                            let first_observation = &demonstration.turns[0].observation;
+                            let compacted = Compacted { first_observation, summary: &summary };
+                            prompter.compacted(&view, &compacted, "", tools)?
+                        }
+                        _ => prompt,
+                    }
                 };
+                let first = whole.tokens.is_empty();
                 whole.push(prompt, false, true);
-                whole.push(
-                    prompter.demonstrated(&turn.action, tools, index == 0),
-                    turn.imitate,
-                    turn.imitate,
-                );
+                whole.push(prompter.demonstrated(&turn.action, tools, first), turn.imitate, turn.imitate);
             }
             Layout::Windowed if turn.imitate => {
                 let mut window = Builder::default();
                 window.push(prompter.start(&template.render(&view, PromptKind::Full), tools)?, false, true);
                 window.push(prompter.demonstrated(&turn.action, tools, true), true, true);
-                windows.extend(window.finish(max_context));
+                finished.extend(window.finish(max_context));
             }
             Layout::Windowed => {}
         }
         pairs.push((turn.observation.clone(), turn.action.clone()));
     }
-    Ok(match layout {
-        Layout::Concatenated => whole.finish(max_context).into_iter().collect(),
-        Layout::Windowed => windows,
-    })
+    finished.extend(whole.finish(max_context));
+    Ok(finished)
 }
 
 /// The observation after a demonstrated action as the result of its call, if it made one.

@@ -1,10 +1,12 @@
 //! The warm start: supervised updates on demonstrations, or on your own conversations.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use turnwise_core::{LearnError, TokenSequence};
+use turnwise_env::demonstration::Demonstration;
 use turnwise_model::Schedule;
 use turnwise_objective::{SupervisedObjective, SupervisedSequence};
 
@@ -15,7 +17,7 @@ use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::actor::Actor;
 use crate::sft::conversations::SftData;
-use crate::sft::{self, BatchPlan, SftSequence};
+use crate::sft::{self, BatchPlan, DemonstratedSummaries, SftSequence};
 
 /// The demonstrations of a run as sequences, and the updates that they are dealt to.
 pub(crate) struct WarmStart<'a> {
@@ -162,6 +164,16 @@ fn demonstrations(
         total
     )));
     let prompter = actor.prompter();
+    let (written, too_long) = (Cell::new(0_usize), Cell::new(0_usize));
+    let summarize = |demonstration: &Demonstration, turn| {
+        let summary = actor.world.summarize(demonstration, turn);
+        let is_long = prompter.demonstrated_summary(&summary).len() > config.prompt.max_summary_tokens;
+        written.set(written.get() + 1);
+        too_long.set(too_long.get() + usize::from(is_long));
+        summary
+    };
+    let summaries =
+        config.prompt.compact_after.map(|after| DemonstratedSummaries { after, summary: &summarize });
     let mut sequences = Vec::new();
     for demonstration in &played.episodes {
         sequences.extend(sft::sequences(
@@ -170,7 +182,16 @@ fn demonstrations(
             config.prompt.layout,
             config.prompt.history,
             config.rollout.max_context,
+            summaries,
         )?);
+    }
+    if summaries.is_some() {
+        let limit = config.prompt.max_summary_tokens;
+        let long = match too_long.get() {
+            0 => String::new(),
+            long => format!("; {long} have more than prompt.max_summary_tokens = {limit} tokens: raise it"),
+        };
+        observer.event(Event::Note(format!("the demonstrations have {} summaries{long}", written.get())));
     }
     Ok(Some(sequences))
 }

@@ -34,7 +34,7 @@ impl MaskedPrompts<'_> {
     /// Returns the response of one turn after the prompt with the masked part hidden.
     ///
     /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
-    /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out. A policy of
+    /// goal alone shows all of it, from the latest summary on; the prompt has the windowed form, which alone can leave parts out. A policy of
     /// the concatenated layout has never seen that form ([`crate::config::Config::warnings`]).
     ///
     /// An agent's request stays messages. Its system messages, its newest messages and its tools are always shown. The goal is what
@@ -50,7 +50,10 @@ impl MaskedPrompts<'_> {
         }
         let window = match self.layout {
             Layout::Windowed => self.history,
-            Layout::Concatenated => turn,
+            Layout::Concatenated => {
+                let before = &trajectory.turns[..turn];
+                turn - before.iter().rposition(Turn::is_compaction).unwrap_or(0)
+            }
         };
         let history: Vec<(String, String)> = trajectory.turns[turn - window.min(turn)..turn]
             .iter()
@@ -62,7 +65,7 @@ impl MaskedPrompts<'_> {
             window,
             observation: &data.observation,
             admissible: &data.admissible,
-            step: turn,
+            step: trajectory.turns[..turn].iter().filter(|turn| !turn.is_compaction()).count(),
         };
         let text = self.prompter.template.render(&view, PromptKind::Masked(self.mask));
         Ok(after(self.prompter.start(&text, &trajectory.tools)?, turn, &data.response_ids))

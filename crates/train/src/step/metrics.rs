@@ -43,9 +43,12 @@ impl StepMetrics {
         self.seconds.iter().find(|(known, _)| *known == stage).map_or(0.0, |&(_, seconds)| seconds)
     }
 
-    /// The rollout's numbers; `longest`: the limit of a response's tokens.
-    pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64, longest: usize) {
-        rollout(&mut self.metrics, batch, longest);
+    /// The rollout's numbers.
+    pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64, config: &Config) {
+        rollout(&mut self.metrics, batch, config.rollout.max_response_tokens);
+        if config.prompt.compact_after.is_some() {
+            compactions(&mut self.metrics, batch);
+        }
         self.metrics.0.append(&mut sampled.0);
         self.metrics.set("rollout/mismatch_kl", mismatch_kl);
     }
@@ -158,11 +161,15 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     if batch.groups.is_empty() {
         return;
     }
-    metrics.set("rollout/turns/mean", mean(trajectories().map(|trajectory| trajectory.turns.len() as f64)));
+    metrics.set("rollout/turns/mean", mean(trajectories().map(|trajectory| trajectory.actions() as f64)));
     metrics.set(
         "rollout/tokens/mean",
         mean(trajectories().map(|trajectory| trajectory.response_tokens() as f64)),
     );
+    let longest_sequence = |trajectory: &Trajectory| {
+        trajectory.sequences.iter().map(|sequence| sequence.tokens.len()).max().unwrap_or(0) as f64
+    };
+    metrics.set("rollout/context/mean", mean(trajectories().map(longest_sequence)));
     metrics.set("rollout/invalid_rate", mean(turns().map(|turn| share(!turn.valid))));
     metrics.set(
         "rollout/equal_return_frac",
@@ -173,8 +180,10 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
         let limit = trajectory.task.limits.response_tokens.map_or(longest, |limit| limit.min(longest));
         share(turn.response_ids.len() >= limit)
     };
-    let cut_off = trajectories()
-        .flat_map(|trajectory| trajectory.turns.iter().map(move |turn| cut_off(trajectory, turn)));
+    let cut_off = trajectories().flat_map(|trajectory| {
+        let actions = trajectory.turns.iter().filter(|turn| !turn.is_compaction());
+        actions.map(move |turn| cut_off(trajectory, turn))
+    });
     metrics.set("rollout/truncated_rate", mean(cut_off));
     if let Some(rate) = inadmissible_rate(turns()) {
         metrics.set("rollout/inadmissible_rate", rate);
@@ -190,6 +199,18 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
         let of = |trajectory: &Trajectory| trajectory.metrics.get(name).copied().unwrap_or(0.0);
         metrics.set(&format!("train/{name}"), mean(trajectories().map(of)));
     }
+}
+
+/// Metrics of summaries ([`crate::rollout::compaction`]).
+fn compactions(metrics: &mut Metrics, batch: &Batch) {
+    if batch.groups.is_empty() {
+        return;
+    }
+    let summaries =
+        || batch.trajectories().flat_map(|trajectory| &trajectory.turns).filter(|turn| turn.is_compaction());
+    let trajectories = batch.trajectories().count().max(1);
+    metrics.set("rollout/compactions", summaries().count() as f64 / trajectories as f64);
+    metrics.set("rollout/summary_tokens/mean", mean(summaries().map(|turn| turn.response_ids.len() as f64)));
 }
 
 /// Metrics of the advantages.

@@ -90,7 +90,7 @@ pub(crate) fn step(
     sampled.overflows.warn(at, config, *observer);
     record.timed("passes", || fill_entropies(&mut batch, method, learners.policy.as_mut()))?;
     let mismatch = record.timed("passes", || mismatch(learners.policy.as_mut(), &batch))?;
-    record.sampled(&batch, sampled.metrics, mismatch, config.rollout.max_response_tokens);
+    record.sampled(&batch, sampled.metrics, mismatch, config);
 
     let loss = method.loss.with_kl_coef(state.kl_coef)?;
     let shaped = record.timed("rewards", || shape_rewards(&mut batch, &loss, config, learners))?;

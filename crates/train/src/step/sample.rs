@@ -81,7 +81,7 @@ impl Totals {
         self.resampled += resampled;
         for trajectory in round.iter().flat_map(|group| &group.trajectories) {
             self.tokens += trajectory.response_tokens();
-            self.turns += trajectory.turns.len();
+            self.turns += trajectory.actions();
         }
     }
 

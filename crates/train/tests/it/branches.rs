@@ -65,10 +65,14 @@ fn actor(layout: Layout) -> (turnwise_train::Config, Actor) {
     let mut overrides: Vec<String> = overrides.map(str::to_owned).to_vec();
     overrides.push(format!("prompt.layout={layout}"));
     let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
+    let actor = actor_of(&config);
+    (config, actor)
+}
+
+fn actor_of(config: &turnwise_train::Config) -> Actor {
     let world = World::new(&config.env, &["train"], &mut |_| ()).unwrap();
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    let actor = Actor::new(&config, world, Arc::new(tokenizer)).unwrap();
-    (config, actor)
+    Actor::new(config, world, Arc::new(tokenizer)).unwrap()
 }
 
 fn run(context: &RolloutContext<'_>, jobs: &[Job]) -> Vec<Trajectory> {
@@ -112,6 +116,33 @@ fn the_same_draws_from_a_saved_state_give_the_same_episode() {
         }
         assert!(others > played.len(), "other draws go elsewhere");
     }
+}
+
+/// Continuations from a summary and from the actions before and after it have the exact context.
+#[test]
+fn the_same_draws_around_a_summary_give_the_same_episode() {
+    let (mut config, _) = actor(Layout::Concatenated);
+    config.prompt.compact_after = Some(250);
+    let actor = actor_of(&config);
+    let stop = AtomicBool::new(false);
+    let context = actor.context(&config, 4, 3, &stop);
+    let task = actor.world.task_set().tasks("train").unwrap().remove(0);
+    let jobs: Vec<Job> = (0..4).map(|sample| Job::new(task.clone(), 0, sample)).collect();
+    let mut summaries = 0;
+    for (job, whole) in jobs.iter().zip(&run(&context, &jobs)) {
+        for (turn, state) in branches(&context, whole).unwrap().into_iter().enumerate() {
+            summaries += usize::from(whole.turns[turn].is_compaction());
+            let job = Job { branch: Some(Arc::new(state)), ..job.clone() };
+            let again = run(&context, &[job]).remove(0);
+            assert_eq!(again.turns[turn..], whole.turns[turn..], "turn {turn}");
+            assert_eq!((&again.stop, again.success), (&whole.stop, whole.success));
+            let of = |sequence: &TokenSequence| sequence.spans.iter().any(|span| span.turn >= turn);
+            let expected: Vec<&TokenSequence> =
+                whole.sequences.iter().filter(|sequence| of(sequence)).collect();
+            assert_eq!(again.sequences.iter().collect::<Vec<_>>(), expected, "turn {turn}");
+        }
+    }
+    assert!(summaries > 3, "{summaries}");
 }
 
 #[test]

@@ -295,7 +295,7 @@ fn demonstrations_are_replies_that_end() {
     let close = tokenizer.token_id("<|im_end|>").unwrap();
     for episode in &episodes {
         for layout in [Layout::Concatenated, Layout::Windowed] {
-            for sequence in sft::sequences(episode, prompter, layout, 1, 4096).unwrap() {
+            for sequence in sft::sequences(episode, prompter, layout, 1, 4096, None).unwrap() {
                 let tokens = &sequence.tokens.tokens;
                 assert_eq!(tokens.last(), Some(&close));
                 assert_eq!(sequence.action.last(), Some(&true), "the end of a reply is learnt");

@@ -3,6 +3,7 @@
 mod branches;
 mod chat;
 mod common;
+mod compaction;
 mod composition;
 mod correction;
 #[path = "../../../../examples/custom_environment.rs"]

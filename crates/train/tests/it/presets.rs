@@ -347,7 +347,7 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
 }
 
 /// A preset's two steps of a model of a few thousand weights, every number explained.
-fn config(preset: &str, more: &[String]) -> Config {
+pub(crate) fn config(preset: &str, more: &[String]) -> Config {
     config_in(true, preset, more)
 }
 
@@ -367,7 +367,7 @@ fn config_in(save: bool, preset: &str, more: &[String]) -> Config {
 }
 
 /// Trains to the end; the metrics, all of them finite, and the trajectories of every step.
-fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
+pub(crate) fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
     let steps = config.train.steps;
     let mut run = Run::start(config.clone(), root, &mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{what}");

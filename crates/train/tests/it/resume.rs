@@ -71,6 +71,14 @@ fn tiny_vineppo() -> Config {
     config
 }
 
+/// The same with summaries, which are continued from, too.
+fn tiny_compaction() -> Config {
+    let mut config = tiny_vineppo();
+    config.prompt.compact_after = Some(70);
+    config.prompt.max_summary_tokens = 8;
+    config
+}
+
 /// The same with a learned decomposer in rounds of two steps.
 fn tiny_turnrd() -> Config {
     let folder = tempfile::tempdir().unwrap();
@@ -142,6 +150,7 @@ fn an_interrupted_run_ends_with_the_same_bits() {
         ("critic", tiny_ppo()),
         ("turnrd", tiny_turnrd()),
         ("state values", tiny_vineppo()),
+        ("summaries", tiny_compaction()),
         ("lora", tiny_lora()),
         ("lora critic", tiny_lora_ppo()),
     ];

@@ -156,6 +156,7 @@ fn play(
         valid: turnwise_train::config::Validity::Format,
         layout: Layout::Concatenated,
         history: 4,
+        compaction: None,
         params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
         max_context: 8192,
         slots: samples,

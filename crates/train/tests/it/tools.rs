@@ -150,6 +150,7 @@ fn play(tokenizer: &Tokenizer, template: &str, layout: Layout, replies: Vec<&str
         valid: Validity::Format,
         layout,
         history: 2,
+        compaction: None,
         params: SamplingParams::default(),
         max_context: 8192,
         slots: 1,
@@ -289,7 +290,7 @@ fn demonstrations_have_the_form_of_the_chat_template() {
             final_observation: String::new(),
         };
         let sequence =
-            sft::sequences(&demonstration, prompter, Layout::Concatenated, 0, 8192).unwrap().remove(0);
+            sft::sequences(&demonstration, prompter, Layout::Concatenated, 0, 8192, None).unwrap().remove(0);
         let replies = vec![written, written];
         let shown = tokenizer.decode(&sequence.tokens.tokens);
         let name = if source == HERMES { "tools" } else { "tools-llama" };

@@ -6,11 +6,31 @@ use super::{CLOSE, ChatCall, ChatMessage, Conversation, OPEN};
 use crate::chat;
 
 impl Conversation {
-    /// Returns the conversation of a trajectory with the rewards of the environment.
+    /// Returns the conversation of a trajectory with the rewards of the environment. The request of a summary
+    /// ([`turnwise_core::TurnKind::Compaction`]) is a message of the user, the summary one of the assistant.
     pub fn of(trajectory: &Trajectory) -> Self {
         let mut messages = Vec::new();
         let mut before: Option<&Turn> = None;
-        for turn in &trajectory.turns {
+        for (index, turn) in trajectory.turns.iter().enumerate() {
+            if turn.is_compaction() {
+                // Calls are answered before anything else is said; the turn after it has their results.
+                if let Some(before) = before.filter(|turn| !turn.calls.is_empty()) {
+                    let next = trajectory.turns.get(index + 1);
+                    let (parts, text) =
+                        next.map_or((&[][..], ""), |next| (&next.parts[..], next.observation.as_str()));
+                    observed(&mut messages, parts, text, Some(before));
+                }
+                messages.push(ChatMessage::new("user", turn.observation.as_str()));
+                messages.push(said(turn));
+                before = Some(turn);
+                continue;
+            }
+            if before.is_some_and(Turn::is_compaction) {
+                messages.push(ChatMessage::new("user", turn.observation.as_str()));
+                messages.push(said(turn));
+                before = Some(turn);
+                continue;
+            }
             observed(&mut messages, &turn.parts, &turn.observation, before);
             messages.push(said(turn));
             before = Some(turn);

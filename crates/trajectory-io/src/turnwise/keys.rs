@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize as _;
 use serde_json::Value;
-use turnwise_core::{AgentTurn, Part, StopReason, TokenSequence, Tool, ToolCall};
+use turnwise_core::{AgentTurn, Part, StopReason, TokenSequence, Tool, ToolCall, TurnKind};
 
 use super::TaskLine;
 use crate::DumpError;
@@ -25,7 +25,8 @@ pub(super) const LINE_KEYS: [(&str, Kind); 10] = [
     ("tools", Kind::Tools),
     ("turns", Kind::List),
 ];
-pub(super) const TURN_KEYS: [(&str, Kind); 18] = [
+pub(super) const TURN_KEYS: [(&str, Kind); 19] = [
+    ("kind", Kind::Turn),
     ("observation", Kind::Text),
     ("state_key", Kind::Text),
     ("action", Kind::Text),
@@ -70,6 +71,8 @@ pub(super) enum Kind {
     Calls,
     /// What a run keeps of an agent's request.
     Agent,
+    /// What a turn's response is for.
+    Turn,
 }
 
 impl Kind {
@@ -97,6 +100,7 @@ impl Kind {
             Self::Parts => Vec::<Part>::deserialize(value).is_ok(),
             Self::Calls => Vec::<ToolCall>::deserialize(value).is_ok(),
             Self::Agent => AgentTurn::deserialize(value).is_ok(),
+            Self::Turn => TurnKind::deserialize(value).is_ok(),
         }
     }
 
@@ -121,6 +125,7 @@ impl Kind {
             Self::Parts => "a list of parts of an observation as a run writes them",
             Self::Calls => "a list of calls: objects with `id`, `name` and `arguments`",
             Self::Agent => "an object as a run writes it, with the number of `messages`",
+            Self::Turn => "\"action\" or \"compaction\"",
         }
     }
 }

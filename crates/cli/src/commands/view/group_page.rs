@@ -114,6 +114,9 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     if one.decisive() == Some(turn) {
         body.push_str("<span class=\"badge decisive\">decisive</span>");
     }
+    if of.is_compaction() {
+        body.push_str("<span class=\"badge\">compaction</span>");
+    }
     if !of.valid {
         body.push_str("<span class=\"badge\">invalid</span>");
     }
@@ -126,7 +129,11 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let _ = write!(
         body,
         "</summary><div class=\"body\" id=\"g{group}t{trajectory}u{turn}\"><div>{}</div><div>{}{}</div></div></details>",
-        seen_and_said(of, turn.checked_sub(1).map(|before| &one.trajectory.turns[before]), page.look),
+        seen_and_said(
+            of,
+            one.trajectory.turns[..turn].iter().rfind(|before| !before.is_compaction()),
+            page.look
+        ),
         numbers(of),
         stages(page, trajectory, turn)
     );

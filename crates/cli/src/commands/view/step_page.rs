@@ -165,7 +165,8 @@ pub(super) fn about(source: &Source, step: &Step) -> String {
     body.push_str(
         "<p class=\"legend\">A cell is a turn: <i class=\"cell pos\" style=\"--a:.8\"></i> its advantage is above 0, \
          <i class=\"cell neg\" style=\"--a:.8\"></i> below 0, the paler the nearer to 0 beside the largest of its group; \
-         <i class=\"cell invalid\">x</i> an invalid response, <i class=\"cell\">o</i> an outlier.</p>",
+         <i class=\"cell invalid\">x</i> an invalid response, <i class=\"cell\">o</i> an outlier, \
+         <i class=\"cell\">s</i> a summary (compaction).</p>",
     );
     body.push_str(&legend(step));
     body
@@ -375,7 +376,8 @@ pub(super) fn stop(reason: &StopReason) -> String {
 fn cell(shown: &Shown, turn: usize, (value, most): (Option<f64>, f64), to: &str) -> String {
     let (class, strength) = colour(value, most);
     let one = &shown.trajectory.turns[turn];
-    let mut title = format!("turn {turn}: {}", shortened(&one.action, ACTION));
+    let what = if one.is_compaction() { "compaction, " } else { "" };
+    let mut title = format!("{what}turn {turn}: {}", shortened(&one.action, ACTION));
     if let Some(advantage) = shown.advantage(turn) {
         let _ = write!(title, "\nadvantage {}", signed(advantage));
     }
@@ -392,7 +394,7 @@ fn cell(shown: &Shown, turn: usize, (value, most): (Option<f64>, f64), to: &str)
     let (mark, invalid) = match (one.valid, shown.is_outlier(turn)) {
         (false, _) => ("x", " invalid"),
         (true, true) => ("o", ""),
-        (true, false) => ("", ""),
+        (true, false) => (if one.is_compaction() { "s" } else { "" }, ""),
     };
     format!(
         "<a class=\"cell {class}{invalid}{decisive}\" style=\"--a:{strength:.3}\" href=\"{to}\" title=\"{}\">{mark}</a>",

@@ -154,6 +154,7 @@ fn measure_at(
         valid: Validity::Format,
         layout,
         history: 2,
+        compaction: None,
         params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
         max_context: 4096,
         slots: 8,

@@ -1,0 +1,83 @@
+//! Rules of the `[prompt]` table.
+
+use std::path::Path;
+
+use turnwise_settings::suggest;
+
+use super::rules::Rules;
+use super::{AutoOnOff, Config, Layout, PromptConfig};
+
+impl Rules<'_> {
+    /// Checks that the template is one of the environment's, or a file.
+    pub(super) fn prompt(&mut self) {
+        let Config { env, prompt, .. } = self.config;
+        let name = prompt.template.as_str();
+        let worlds = &env.worlds;
+        if let Ok(world) = worlds.kind(&env.kind)
+            && !Path::new(name).is_file()
+        {
+            let foreign = |name: &str| {
+                let others = worlds.kinds().filter(|kind| kind.name() != world.name());
+                others.flat_map(|kind| kind.templates().iter()).any(|(known, _)| *known == name)
+            };
+            let own: Vec<&str> =
+                worlds.templates().map(|(known, _)| known).filter(|known| !foreign(known)).collect();
+            if foreign(name) {
+                let reason = format!(
+                    "is {name:?}, a template of another world; use one of {}, or a file",
+                    own.join(", ")
+                );
+                self.fail("prompt.template", reason);
+            } else if !own.contains(&name) {
+                let meant =
+                    suggest(name, &own).map(|name| format!(" Did you mean {name:?}?")).unwrap_or_default();
+                let reason = format!(
+                    "is {name:?}, which is no file and no template; there are: {}.{meant}",
+                    own.join(", ")
+                );
+                self.fail("prompt.template", reason);
+            }
+        }
+        self.compaction();
+        if prompt.chat == AutoOnOff::Off {
+            for (key, set) in
+                [("system", prompt.system.is_some()), ("thinking", prompt.thinking != AutoOnOff::Auto)]
+            {
+                if set {
+                    self.fail(&format!("prompt.{key}"), "is set, and prompt.chat = \"off\" leaves no chat template that could use it; remove one of the two");
+                }
+            }
+        }
+    }
+
+    /// Checks that prompts grow, and that there is room for a summary.
+    fn compaction(&mut self) {
+        let Config { prompt, rollout, .. } = self.config;
+        let Some(after) = prompt.compact_after else {
+            if prompt.max_summary_tokens != PromptConfig::default().max_summary_tokens {
+                self.fail(
+                    "prompt.max_summary_tokens",
+                    "is set, and no summaries are written; set prompt.compact_after, or leave it out",
+                );
+            }
+            return;
+        };
+        let (summary, context) = (prompt.max_summary_tokens, rollout.max_context);
+        if prompt.layout == Layout::Windowed {
+            self.fail(
+                "prompt.compact_after",
+                "is set, and with prompt.layout = \"windowed\" prompts do not grow: they have the latest prompt.history turns; set \
+                 prompt.layout = \"concatenated\", or leave it out",
+            );
+        } else if after + summary >= context {
+            self.fail(
+                "prompt.compact_after",
+                format!(
+                    "is {after}, which with prompt.max_summary_tokens = {summary} leaves no room in rollout.max_context = \
+                     {context} for the request of a summary; lower it, or raise rollout.max_context above {} and the request",
+                    after + summary
+                ),
+            );
+        }
+    }
+}
