@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_agent::with_agents;
-use turnwise_core::{Purpose, Seed, Trajectory};
+use turnwise_core::{Purpose, Seed, Trajectory, Turn};
 use turnwise_env::registry::Registry;
 use turnwise_model::{Parameters, save_model};
 use turnwise_text::chat::ChatTemplate;
@@ -118,7 +118,7 @@ fn methods_that_compare_states_train_on_an_agent() {
         assert!(of(&lines, "loss/gradient_norm").iter().any(|&norm| norm > 0.0), "{preset}");
         // The first call, and the lamp on and off, in each group.
         let keys: std::collections::BTreeSet<&str> =
-            played.iter().flat_map(|trajectory| &trajectory.turns).map(|turn| turn.state_key()).collect();
+            played.iter().flat_map(|trajectory| &trajectory.turns).map(Turn::state_key).collect();
         assert_eq!(keys.len(), 3, "{preset}: {keys:?}");
         match preset {
             "gigpo" | "aem-gigpo" => {
