@@ -47,6 +47,7 @@ pub enum TurnKind {
 }
 
 impl TurnKind {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_action(&self) -> bool {
         *self == Self::Action
     }

@@ -20,7 +20,7 @@ fn submit() -> String {
 }
 
 /// The calls that solve a task; none if its fix is not known.
-fn calls(task: &CodingTask, expert: &CodingExpert) -> Vec<String> {
+fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     let Some((first, last, new)) = task.known_edit() else { return Vec::new() };
     let path = task.path();
     let mut calls = Vec::new();
@@ -55,7 +55,7 @@ pub(super) struct Adviser {
 
 impl Adviser {
     /// `None` if the task's fix is not known.
-    pub(super) fn new(task: &CodingTask, expert: &CodingExpert) -> Option<Self> {
+    pub(super) fn new(task: &CodingTask, expert: CodingExpert) -> Option<Self> {
         let calls = calls(task, expert);
         (!calls.is_empty()).then(|| Self { calls: calls.into_iter() })
     }
@@ -71,7 +71,7 @@ impl Advisor for Adviser {
 pub(super) fn demonstrate(
     set: &CodingTasks,
     request: &DemonstrationRequest<'_>,
-    expert: &CodingExpert,
+    expert: CodingExpert,
 ) -> Result<Demonstrations, EnvError> {
     play_all(set.split(request.split)?, request, |task, seed| {
         play(set, task, request, expert, &mut seed.rng())
@@ -83,7 +83,7 @@ fn play(
     set: &CodingTasks,
     task: &Task,
     request: &DemonstrationRequest<'_>,
-    expert: &CodingExpert,
+    expert: CodingExpert,
     rng: &mut Rng,
 ) -> Result<Option<Demonstration>, EnvError> {
     let known = calls(set.task(&task.id)?, expert);

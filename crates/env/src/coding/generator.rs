@@ -79,7 +79,7 @@ impl CodingGenerator {
             .map(job)
             .collect();
         let limits = Limits {
-            wall: Duration::from_secs(300),
+            wall: Duration::from_mins(5),
             cpu: Duration::from_secs(100),
             files: 8192,
             disk: 64 << 20,

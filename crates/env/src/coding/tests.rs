@@ -24,7 +24,7 @@ fn available() -> bool {
 
 fn settings(libraries: &[&str], per_library: usize) -> CodingSettings {
     let libraries = libraries.iter().map(|name| (*name).to_owned()).collect();
-    let generator = CodingGenerator { libraries, per_library, ..CodingGenerator::default() };
+    let generator = CodingGenerator { per_library, libraries, ..CodingGenerator::default() };
     CodingSettings { generator, ..CodingSettings::default() }
 }
 

@@ -143,7 +143,7 @@ impl World for CodingWorld {
     }
 
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
-        demonstrate(&self.set, request, &self.expert).map(Some)
+        demonstrate(&self.set, request, self.expert).map(Some)
     }
 
     fn has_expert(&self) -> bool {
@@ -155,7 +155,7 @@ impl World for CodingWorld {
     }
 
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
-        let adviser = Adviser::new(self.set.task(&task.id)?, &self.expert);
+        let adviser = Adviser::new(self.set.task(&task.id)?, self.expert);
         Ok(adviser.map(|adviser| Box::new(adviser) as Box<dyn Advisor>))
     }
 }

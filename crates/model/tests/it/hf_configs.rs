@@ -70,11 +70,10 @@ fn what_sets_a_model_apart_is_read() {
 #[test]
 fn other_models_are_refused_with_what_is_supported() {
     let Some(folder) = folder() else { return };
-    for (name, expected) in [("Qwen3-30B-A3B", "`qwen3_moe` (a mixture of experts) is not supported")] {
-        let error = read_config(&folder.join(format!("{name}.config.json"))).unwrap_err().to_string();
-        assert!(error.contains(expected) && error.contains("qwen2, qwen3, llama"), "{error}");
-        assert!(error.contains(&format!("{name}.config.json")), "{error}");
-    }
+    let error = read_config(&folder.join("Qwen3-30B-A3B.config.json")).unwrap_err().to_string();
+    let expected = "`qwen3_moe` (a mixture of experts) is not supported";
+    assert!(error.contains(expected) && error.contains("qwen2, qwen3, llama"), "{error}");
+    assert!(error.contains("Qwen3-30B-A3B.config.json"), "{error}");
     let mut known: Vec<&str> = MODELS.iter().map(|(name, ..)| *name).collect();
     known.push("Qwen3-30B-A3B");
     for entry in std::fs::read_dir(&folder).unwrap() {

@@ -107,12 +107,11 @@ fn balanced(text: &str) -> bool {
             (Some(_), _) if escaped => escaped = false,
             (Some(_), '\\') => escaped = true,
             (Some(open), _) if letter == open => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(letter),
             (None, '(' | '[' | '{') => depth += 1,
             (None, ')' | ']' | '}') => depth -= 1,
             (None, ',' | '#') if depth == 0 => return false,
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
         if depth < 0 {
             return false;

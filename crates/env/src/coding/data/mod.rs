@@ -51,8 +51,8 @@ pub(super) fn read(
     Ok(tasks)
 }
 
-fn wrong(path: &Path, reason: impl ToString) -> EnvError {
-    EnvError::File { path: path.display().to_string(), reason: reason.to_string() }
+fn wrong(path: &Path, reason: impl Into<String>) -> EnvError {
+    EnvError::File { path: path.display().to_string(), reason: reason.into() }
 }
 
 fn read_lines(
@@ -92,8 +92,8 @@ fn read_lines(
     own.extend(evaluate(drafts, workshop, note)?);
     let mut ids: Vec<&str> = own.iter().map(|task| task.id.as_str()).collect();
     ids.sort_unstable();
-    if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(wrong(path, format!("the task {} is there twice", pair[0])));
+    if let Some(&[id, ..]) = ids.windows(2).find(|pair| pair.first() == pair.last()) {
+        return Err(wrong(path, format!("the task {id} is there twice")));
     }
     Ok(own)
 }
@@ -105,7 +105,7 @@ fn evaluate(
     note: &mut dyn FnMut(String),
 ) -> Result<Vec<CodingTask>, EnvError> {
     let limits = Limits {
-        wall: Duration::from_secs(600),
+        wall: Duration::from_mins(10),
         cpu: Duration::from_secs(500),
         files: 16_384,
         disk: 64 << 20,
