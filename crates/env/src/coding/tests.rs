@@ -15,7 +15,7 @@ fn available() -> bool {
     match Workshop::new() {
         Ok(_) => true,
         Err(error) => {
-            assert!(std::env::var_os("TURNWISE_REQUIRE_DATA").is_none(), "{error}");
+            assert!(std::env::var_os("TURNWISE_REQUIRE_SANDBOX").is_none(), "{error}");
             println!("skipped: {error}");
             false
         }

@@ -29,8 +29,8 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// A sandbox with Python. `None`, with a word about it, where the machine has no Python; where the kernel allows no sandbox the
-/// test says so, and fails if a sandbox is required.
+/// Opens a sandbox with Python. Without Python, or if the kernel allows no sandbox, it says so and returns `None`; with
+/// `TURNWISE_REQUIRE_SANDBOX` a refusing kernel is a failure.
 pub(crate) fn sandbox() -> Option<(Sandbox, Python)> {
     let Some(python) = Python::find() else {
         println!("skipped: there is no python3 in PATH");
@@ -39,7 +39,7 @@ pub(crate) fn sandbox() -> Option<(Sandbox, Python)> {
     match Sandbox::new(std::slice::from_ref(&python.folder)) {
         Ok(sandbox) => Some((sandbox, python)),
         Err(error) => {
-            assert!(std::env::var_os("TURNWISE_REQUIRE_DATA").is_none(), "{error}");
+            assert!(std::env::var_os("TURNWISE_REQUIRE_SANDBOX").is_none(), "{error}");
             println!("skipped: {error}");
             None
         }
