@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use turnwise_agent::world::observation;
 use turnwise_core::{
-    Action, ChatMessage, Completion, ContextMask, Continued, Conversation, EnvError, Environment,
-    FinishReason, MessageCall, Observation, Purpose, RequestId, SampleError, SampleRequest, Sampler,
+    Action, Batch, ChatMessage, Completion, ContextMask, Continued, Conversation, EnvError, Environment,
+    FinishReason, Group, MessageCall, Observation, Purpose, RequestId, SampleError, SampleRequest, Sampler,
     SamplingParams, Seed, Step, Task, TaskSet, Tool, Trajectory, TurnReward,
 };
 use turnwise_env::parse::ActionParser;
@@ -18,6 +18,7 @@ use turnwise_train::rollout::pool::EnvCalls;
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::step::masked_contexts::MaskedPrompts;
+use turnwise_train::step::training_set::{SetInputs, paired};
 
 const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja");
 /// A template that knows no tools.
@@ -244,6 +245,54 @@ fn prompts_go_on_from_sampled_tokens_and_branches_begin_sequences() {
     let prompts =
         |asked: &[SampleRequest]| asked.iter().map(|asked| asked.prompt.clone()).collect::<Vec<_>>();
     assert_eq!(prompts(&asked), prompts(&again));
+}
+
+/// An agent that replaces its history by a summary: the request for it is a turn, and what goes on from it a second sequence.
+#[test]
+fn a_summary_that_an_agent_asks_for_is_a_turn_with_credit() {
+    let tokenizer = tokenizer(PLAIN);
+    let summarize = vec![user("a"), assistant("b"), user("summarize")];
+    let requests = vec![
+        request(vec![user("a")], None),
+        request(summarize, Some((0, 2))),
+        request(vec![user("a\nSummary: s"), user("c")], None),
+    ];
+    let replies = vec!["b<|im_end|>", "s<|im_end|>", "d<|im_end|>"];
+    let (played, asked) = play(&tokenizer, Layout::Concatenated, requests, replies);
+    assert!(played.success, "{:?}", played.stop);
+    let spans: Vec<Vec<usize>> = played
+        .sequences
+        .iter()
+        .map(|sequence| sequence.spans.iter().map(|span| span.turn).collect())
+        .collect();
+    assert_eq!(spans, [vec![0, 1], vec![2]]);
+    for (sequence, span) in
+        played.sequences.iter().flat_map(|one| one.spans.iter().map(move |span| (one, span)))
+    {
+        assert_eq!(sequence.tokens[..span.start], asked[span.turn].prompt);
+        assert_eq!(sequence.tokens[span.start..span.end], played.turns[span.turn].response_ids);
+    }
+    // The other trajectory of its group failed: the summary has the same credit as the turns beside it.
+    let mut failed = played.clone();
+    failed.turns.iter_mut().for_each(|turn| turn.reward = 0.0);
+    let batch = Batch { groups: vec![Group { trajectories: vec![played, failed] }] };
+    let advantages = turnwise_train::config::Config::default().pipeline().unwrap().run(&batch).unwrap();
+    let rows: Vec<Vec<f64>> = advantages.rows().map(<[f64]>::to_vec).collect();
+    assert!(rows[0].len() == 3 && rows[0].iter().all(|&advantage| advantage > 0.0), "{rows:?}");
+    assert!(rows[1].iter().all(|&advantage| advantage < 0.0), "{rows:?}");
+    // Both sequences are trained with it.
+    let inputs = SetInputs {
+        advantages: &advantages,
+        tokens: None,
+        values: None,
+        masked: &[],
+        skip_zero: true,
+        skip_equal_groups: true,
+        filter: None,
+    };
+    let set = paired(&batch, &inputs);
+    assert_eq!(set.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2]);
+    assert!(set.iter().flatten().all(|sequence| sequence.has_gradient));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Messages of a conversation.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use turnwise_model::vision::Image;
 
@@ -69,7 +69,8 @@ pub struct ChatMessage {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    Parts(Vec<Part>),
+    /// Read one by one, so that an error names the part.
+    Parts(Vec<Value>),
 }
 
 #[derive(Deserialize)]
@@ -142,13 +143,18 @@ impl ChatMessage {
 /// Returns the text of parts, and appends their pictures.
 fn joined(
     place: &str,
-    parts: Vec<Part>,
+    parts: Vec<Value>,
     images: &mut Vec<Image>,
     pixels: &mut u64,
 ) -> Result<String, ApiError> {
     let mut joined = String::new();
     let mut after_text = false;
     for (index, part) in parts.into_iter().enumerate() {
+        let part: Part = serde_json::from_value(part).map_err(|error| {
+            let place = format!("{place}[{index}]");
+            let message = format!("`{place}`: {error}");
+            ApiError::field(place, message)
+        })?;
         match (part.kind.as_str(), part.text, part.image_url) {
             ("text", Some(text), _) => {
                 if after_text {

@@ -137,7 +137,12 @@ fn a_field_that_is_wrong_or_not_supported_is_named() {
         (
             r#", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]"#,
             "messages[0].content[0]",
-            "\"image_url\" are not supported",
+            "missing field `url`",
+        ),
+        (
+            r#", "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_audio"}]}]"#,
+            "messages[0].content[1]",
+            "\"input_audio\" are not supported",
         ),
     ] {
         let (named, message) = rejected(more);
