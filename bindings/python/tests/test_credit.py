@@ -237,7 +237,7 @@ def test_what_is_wrong_is_named(make_batch):
     refused(r'batch\[1\]\["turns"\]\[1\]\["reward"\] is NaN', changed(reward=float("nan")))
     refused(r'batch\[1\]\["turns"\]\[1\]\["reward"\] is of type object', changed(reward=object()))
     refused(r"batch\[0\]: `group` is missing", [{"turns": [{"reward": 1.0}]}])
-    refused("there is no trajectory", [])
+    refused("has no trajectories", [])
     refused("batch is of type dict", batch[0])
     refused(r"batch\[1\] is of type int", [batch[0], 3])
     for turns in (3, [3]):

@@ -47,7 +47,7 @@ def test_credit_of_a_run_is_what_the_run_had(run_folder):
 
 
 def test_a_folder_that_is_no_run(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no run directory: it has no config.toml"):
+    with pytest.raises(FileNotFoundError, match="is not a run directory: it has no config.toml"):
         turnwise.Run(tmp_path)
     (tmp_path / "config.toml").write_text("name = \n")
     with pytest.raises(ValueError, match="config.toml"):
