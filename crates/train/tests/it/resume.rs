@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use turnwise_model::LoraConfig;
 use turnwise_train::config::{Config, ConfigSource, TrainConfig, load};
 use turnwise_train::record::earlier_configs::of_position;
+use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::{EvaluationPoint, Event, Observer, Resume, Run, RunEnd, RunParts};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
@@ -74,7 +75,7 @@ fn tiny_vineppo() -> Config {
 /// The same with summaries, which are continued from, too.
 fn tiny_compaction() -> Config {
     let mut config = tiny_vineppo();
-    config.prompt.compact_after = Some(70);
+    config.prompt.compact_after = Some(110);
     config.prompt.max_summary_tokens = 8;
     config
 }
@@ -157,6 +158,9 @@ fn an_interrupted_run_ends_with_the_same_bits() {
     for (layout, config) in configs {
         let folder = tempfile::tempdir().unwrap();
         let expected = straight(&config, &folder.path().join("straight"));
+        let lines = read_metrics(&folder.path().join("straight/metrics.jsonl")).unwrap();
+        let written = lines.iter().any(|line| line.metrics.get("rollout/compactions") > Some(0.0));
+        assert_eq!(written, layout == "summaries", "{layout}");
         for every in [4, 7] {
             let root = folder.path().join(format!("every-{every}"));
             let (found, rounds) = interrupted(&config, &root, every);
