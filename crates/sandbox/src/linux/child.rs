@@ -27,6 +27,7 @@ pub(super) const MOST_MOUNTS: usize = 48;
 /// First byte of messages to the program.
 pub(super) const STARTED: u8 = b'S';
 pub(super) const READY: u8 = b'R';
+pub(super) const RUNNING: u8 = b'X';
 pub(super) const FAILED: u8 = b'F';
 pub(super) const ENDED: u8 = b'E';
 
@@ -160,14 +161,18 @@ fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
 
 /// Starts the command and waits for its end; its status.
 fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
-    match kernel::clone(0, false).map_err(at(Stage::Processes))? {
+    // Goes on when the new process has become the command, and no longer is a copy of the program.
+    match kernel::clone(libc::CLONE_VFORK, false).map_err(at(Stage::Processes))? {
         Side::New => report(command(plan)),
-        Side::Old { process, .. } => loop {
-            let (ended, status) = kernel::wait().map_err(at(Stage::Processes))?;
-            if ended == process {
-                return Ok(status);
+        Side::Old { process, .. } => {
+            kernel::write_all(CONTROL, &[RUNNING]).map_err(at(Stage::Processes))?;
+            loop {
+                let (ended, status) = kernel::wait().map_err(at(Stage::Processes))?;
+                if ended == process {
+                    return Ok(status);
+                }
             }
-        },
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 use seccompiler::BpfProgram;
 
-use self::child::{ENDED, FAILED, Plan, USER};
+use self::child::{ENDED, FAILED, Plan, RUNNING, USER};
 use self::kernel::Side;
 use self::layout::Layout;
 use crate::{Command, End, Files, Limits, Outcome, SandboxError, Stage};
@@ -281,7 +281,7 @@ impl<'a> Running<'a> {
         while early.is_none() {
             let now = Instant::now();
             if now >= next_look {
-                early = self.over(limits);
+                early = self.over(limits, seen.running);
                 next_look = now + LOOK;
             }
             if now.duration_since(self.started) >= limits.wall {
@@ -326,10 +326,10 @@ impl<'a> Running<'a> {
         Ok(Outcome { end, output: seen.output, files, left_out })
     }
 
-    /// Returns the limit that all processes together are over, if there is one.
-    fn over(&self, limits: &Limits) -> Option<End> {
+    /// Returns the limit that all processes together exceed. Memory counts once the command is running.
+    fn over(&self, limits: &Limits, running: bool) -> Option<End> {
         let usage = usage::usage(self.process);
-        if usage.pages.saturating_mul(self.sandbox.page) > limits.memory {
+        if running && usage.pages.saturating_mul(self.sandbox.page) > limits.memory {
             return Some(End::Memory);
         }
         let used = self.sandbox.tick.saturating_mul(u32::try_from(usage.ticks).unwrap_or(u32::MAX));
@@ -354,6 +354,8 @@ impl Drop for Running<'_> {
 struct Seen {
     output: Vec<u8>,
     work: Option<OwnedFd>,
+    /// The command has begun.
+    running: bool,
     status: Option<i32>,
 }
 
@@ -404,6 +406,10 @@ impl Seen {
             }
             [ENDED, status @ ..] => {
                 self.status = Some(i32::from_ne_bytes(status.try_into().unwrap_or_default()));
+                Ok(true)
+            }
+            [RUNNING] => {
+                self.running = true;
                 Ok(true)
             }
             // `STARTED` and `READY`: all is well so far.

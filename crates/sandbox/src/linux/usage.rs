@@ -5,20 +5,22 @@ use std::fs;
 /// What the processes use at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Resident memory in pages.
+    /// Resident memory in pages, without that of the first process.
     pub(super) pages: u64,
     /// CPU time in ticks, with that of children that have ended.
     pub(super) ticks: u64,
 }
 
-/// Adds up what a process and its descendants use. All processes of a sandbox descend from its first one.
+/// Adds up what the descendants of a process use, and its own CPU time. All processes of a sandbox descend from its first one.
+///
+/// The first process runs only our code and is a copy of the program, whose memory would count as its own.
 pub(super) fn usage(first: i32) -> Usage {
     let mut total = Usage::default();
     let mut open = vec![first];
     while let Some(process) = open.pop() {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         if let Some(own) = parse(&stat) {
-            total.pages += own.pages;
+            total.pages += if process == first { 0 } else { own.pages };
             total.ticks += own.ticks;
         }
         // Threads may have children too.
@@ -50,6 +52,7 @@ mod tests {
             "7 (a) b) S 1 7 7 0 -1 4194560 10 20 0 0 5 6 7 8 20 0 1 0 100 4096 33 18446744073709551615";
         assert_eq!(parse(stat), Some(Usage { pages: 33, ticks: 26 }));
         assert_eq!(parse("7 (a"), None);
-        assert!(usage(std::process::id().cast_signed()).pages > 0);
+        // This process is a descendant of its parent.
+        assert!(usage(std::os::unix::process::parent_id().cast_signed()).pages > 0);
     }
 }

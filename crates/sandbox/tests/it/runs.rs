@@ -33,6 +33,25 @@ fn files_go_in_and_come_back() {
 }
 
 #[test]
+fn memory_of_the_program_is_not_the_commands() {
+    let Some((sandbox, python)) = sandbox() else { return };
+    // New processes begin as copies of this one, which has more than a sandbox may.
+    let own = vec![1_u8; 256 << 20];
+    let limits = Limits { memory: 128 << 20, ..limits() };
+    let run = |code: &str| {
+        let command = Command::new(&python.program).arg("-I").arg("-c").arg(code);
+        sandbox.run(&command, &Files::new(), &limits).unwrap().end
+    };
+    for _ in 0..3 {
+        assert_eq!(run("import time; time.sleep(0.2)"), End::Exited(0));
+    }
+    // The command's own memory counts, in processes together, too.
+    let children = "import os, time\nfor _ in range(3): os.fork()\nkept = b'x' * (40 << 20)\ntime.sleep(5)";
+    assert_eq!(run(children), End::Memory);
+    assert!(own.iter().all(|&byte| byte == 1));
+}
+
+#[test]
 fn a_signal_and_an_unknown_program_are_told_apart() {
     let Some((sandbox, _)) = sandbox() else { return };
     assert_eq!(shell(&sandbox, "kill -9 $$", &Files::new()).0, End::Signalled(9));
