@@ -50,9 +50,9 @@ pub(super) struct Mutant {
     pub(super) line: usize,
 }
 
-/// Returns all texts with one mistake in the body of a function, in order of its place.
+/// Returns all texts with one mistake in the body of a function, each once, in order of its place.
 pub(super) fn mutants(source: &str) -> Vec<Mutant> {
-    let mut found = Vec::new();
+    let mut found: Vec<Mutant> = Vec::new();
     let mut in_text = false;
     let mut start = 0;
     for (number, line) in source.split_inclusive('\n').enumerate() {
@@ -63,7 +63,10 @@ pub(super) fn mutants(source: &str) -> Vec<Mutant> {
             for (place, _) in line.match_indices(right) {
                 let at = start + place;
                 let text = [&source[..at], wrong, &source[at + right.len()..]].concat();
-                found.push(Mutant { text, line: number + 1 });
+                // Two mistakes may give one text: `not in` without its `not` is `in`.
+                if found.iter().all(|known| known.text != text) {
+                    found.push(Mutant { text, line: number + 1 });
+                }
             }
         }
         start += line.len();
@@ -93,5 +96,8 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, ["return a - 1", "return a", "return a + 2"]);
+        let source = "def f(a, b):\n    return a not in b\n";
+        let texts: Vec<String> = mutants(source).into_iter().map(|mutant| mutant.text).collect();
+        assert_eq!(texts, ["def f(a, b):\n    return a in b\n"]);
     }
 }

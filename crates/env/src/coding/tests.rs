@@ -102,6 +102,8 @@ fn splits_have_no_line_in_common_and_depend_on_the_settings_alone() {
     let all = settings(&["grid", "heap", "ledger", "roman"], 1000);
     let set = coding(&all);
     assert!(set.all().len() > 100, "{}", set.all().len());
+    let ids: BTreeSet<&str> = set.all().iter().map(|task| task.id.as_str()).collect();
+    assert_eq!(ids.len(), set.all().len(), "each task has another id");
     let sites = |split: &str| -> BTreeSet<String> {
         let tasks = set.split(split).unwrap();
         tasks.iter().map(|task| task.id.rsplit_once('-').unwrap().0.to_owned()).collect()
