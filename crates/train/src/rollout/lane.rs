@@ -39,14 +39,19 @@ struct Live {
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
-    /// True if the prompt begins a sequence of the concatenated layout.
-    begins: bool,
     /// What the response is for.
     asks: TurnKind,
     /// Actions of the last response, the one that is carried out first: several where it made several calls.
     actions: VecDeque<Action>,
     /// Results of those that have been carried out.
     results: Vec<Part>,
+}
+
+impl Live {
+    /// Returns true if the next response begins a sequence of the concatenated layout: the first one, and one after a summary.
+    fn begins_sequence(&self) -> bool {
+        self.trajectory.turns.last().is_none_or(Turn::is_compaction)
+    }
 }
 
 /// A call that an environment works on.
@@ -232,7 +237,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
                     environment: Some(environment),
                     observation,
                     history: branch.map_or_else(Vec::new, Branch::history),
-                    begins: trajectory.sequences.is_empty(),
                     asks: branch.map_or(TurnKind::Action, Branch::kind),
                     trajectory,
                     prompt,
@@ -307,7 +311,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.progress.turns.fetch_add(1, Ordering::Relaxed);
         let prompter = self.prompter();
         let response = prompter.response(&completion.tokens);
-        let first = context.layout == Layout::Windowed || live.begins;
+        let first = context.layout == Layout::Windowed || live.begins_sequence();
         let whole = prompter.whole(&response, first);
         let parsed = context.parser.parse(&whole, &live.observation.admissible);
         let prompt_tokens = live.prompt.len();
@@ -419,7 +423,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
         }
         let prompt = self.next_prompt(&mut live, finish);
-        match prompt.and_then(|prompt| self.or_request(&mut live, prompt, finish)) {
+        match prompt.and_then(|prompt| self.or_compaction(&mut live, prompt, finish)) {
             Ok(prompt) => live.prompt = prompt,
             // A chat template that refuses these words ends this trajectory only.
             Err(error) => return Ok(Some(self.end(live, StopReason::SampleError(error.to_string())))),
