@@ -4,19 +4,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_agent::with_agents;
-use turnwise_core::{Purpose, Seed, Trajectory, Turn};
+use turnwise_core::{Trajectory, Turn};
 use turnwise_env::registry::Registry;
-use turnwise_model::{Parameters, save_model};
-use turnwise_text::chat::ChatTemplate;
-use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::{Config, ConfigSource, ScratchConfig, load_with};
+use turnwise_train::config::{Config, ConfigSource, load_with};
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Run, RunEnd, TrainError};
 
+use super::model::write_model;
 use super::{LIBRARY, has_python};
-
-const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// A lamp that a reply toggles if the sum of its bytes is even. An episode has four calls and pays for every toggle, so that a
 /// random policy has returns that differ, and meets two states again and again. `STATE` may name them.
@@ -34,33 +30,11 @@ for line in sys.stdin:
     print(json.dumps({"reward": toggles, "success": toggles == 4}), flush=True)
 "#;
 
-/// Writes a model of random weights with a chat template.
-fn write_model(folder: &Path) {
-    let special = ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec();
-    let config = TokenizerConfig { special_tokens: special, ..TokenizerConfig::default() };
-    let tokenizer = Tokenizer::train(std::iter::empty(), &config).unwrap();
-    let end = vec![tokenizer.token_id("<|im_end|>").unwrap()];
-    let tokenizer = tokenizer.with_chat(ChatTemplate::from_source(TEMPLATE).unwrap(), end);
-    let scratch = ScratchConfig {
-        hidden_size: 16,
-        layers: 1,
-        heads: 2,
-        key_value_heads: 1,
-        intermediate_size: 32,
-        // Replies repeat, and SALT has edges to merge.
-        initializer_range: 0.5,
-        ..ScratchConfig::default()
-    };
-    let shape = scratch.model_config(tokenizer.vocab_size(), 1024);
-    let weights = Parameters::init(shape, Seed::derive(1, Purpose::Init, &[])).unwrap();
-    save_model(&weights, folder).unwrap();
-    tokenizer.save_folder(folder).unwrap();
-}
-
-/// Two steps of a preset on the lamp, whose calls name their state so.
+/// Returns the config of two steps of a preset on the lamp. `state` is what its calls say of their state.
 fn config(folder: &Path, preset: &str, state: &str) -> Result<Config, TrainError> {
     let model = folder.join("model");
-    write_model(&model);
+    // Replies repeat with such large weights, so SALT has edges to merge.
+    write_model(&model, 0.5);
     let program = folder.join("lamp.py");
     std::fs::write(&program, format!("{LIBRARY}STATE = lambda turn: {state}\n{LAMP}")).unwrap();
     let write_tasks = |split: &str, ids: [&str; 2]| {

@@ -20,9 +20,9 @@ use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::step::masked_contexts::MaskedPrompts;
 use turnwise_train::step::training_set::{SetInputs, paired};
 
+use super::model::TEMPLATE as PLAIN;
+
 const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja");
-/// A template that knows no tools.
-const PLAIN: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 const ADD: &str =
     r#"{"name": "add", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}"#;
 
