@@ -31,7 +31,7 @@ for line in sys.stdin:
 "#;
 
 /// Returns the config of two steps of a preset on the lamp. `state` is what its calls say of their state.
-fn config(folder: &Path, preset: &str, state: &str) -> Result<Config, TrainError> {
+fn config(folder: &Path, preset: &str, state: &str, more: &[&str]) -> Result<Config, TrainError> {
     let model = folder.join("model");
     // Replies repeat with such large weights, so SALT has edges to merge.
     write_model(&model, 0.5);
@@ -54,7 +54,7 @@ fn config(folder: &Path, preset: &str, state: &str) -> Result<Config, TrainError
                     rollout.max_response_tokens=1 rollout.max_context=1024 train.steps=2 \
                     train.learning_rate=1e-3 train.warmup=0 train.num_minibatches=1 \
                     train.skip_zero_advantage=false train.explain=true eval.splits=[\"test\"]";
-    overrides.extend(settings.split_whitespace().map(str::to_owned));
+    overrides.extend(settings.split_whitespace().chain(more.iter().copied()).map(str::to_owned));
     if preset == "stapo" {
         // So few turns have no quartiles to be outside of.
         overrides.push("credit.outliers.locate=all".into());
@@ -67,7 +67,7 @@ fn train(preset: &str, state: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let mut run =
-        Run::start(config(folder.path(), preset, state).unwrap(), &root, &mut NoopObserver).unwrap();
+        Run::start(config(folder.path(), preset, state, &[]).unwrap(), &root, &mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{preset}");
     let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
     let files = (1..=2).map(|step| root.join(format!("trajectories/step-{step:06}.jsonl.zst")));
@@ -128,6 +128,13 @@ fn an_agent_may_name_its_states() {
 #[test]
 fn credit_from_progress_is_rejected_because_an_agent_reports_none() {
     let folder = tempfile::tempdir().unwrap();
-    let error = config(folder.path(), "has-progressive", "{}").unwrap_err().to_string();
+    let error = config(folder.path(), "has-progressive", "{}", &[]).unwrap_err().to_string();
     assert!(error.contains("does not say how much of a task is done"), "{error}");
+}
+
+#[test]
+fn compaction_is_rejected_because_an_agent_writes_its_own_prompts() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = config(folder.path(), "grpo", "{}", &["prompt.compact_after=400"]).unwrap_err().to_string();
+    assert!(error.contains("prompt.compact_after") && error.contains("plays agents"), "{error}");
 }

@@ -34,16 +34,6 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
             Seed::derive(config.seed, Purpose::Environment, &coordinates),
         );
         let Some(Outcome::Begun(environment, observation)) = next(&mut lane) else { return Ok(()) };
-        if compact_after.is_some() && observation.conversation.is_some() {
-            return Err(TrainError::Config {
-                origin: "prompt.compact_after".into(),
-                reason: format!(
-                    "is set, and env.kind = \"{}\" plays agents, which write their own prompts; leave it out, and let the agent \
-                     replace its history by a summary: its request for one is a turn",
-                    config.env.kind
-                ),
-            });
-        }
         let tools = environment.tools().to_vec();
         lane.close(environment);
         let observation = shorten(observation, &task, prompter.tokenizer);
