@@ -32,7 +32,7 @@ impl Rules<'_> {
                 let meant =
                     suggest(name, &own).map(|name| format!(" Did you mean {name:?}?")).unwrap_or_default();
                 let reason = format!(
-                    "is {name:?}, which is no file and no template; there are: {}.{meant}",
+                    "is {name:?}, which is neither a file nor a template; templates: {}.{meant}",
                     own.join(", ")
                 );
                 self.fail("prompt.template", reason);
