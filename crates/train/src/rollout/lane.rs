@@ -41,9 +41,9 @@ struct Live {
     prompt: Vec<u32>,
     /// What the response is for.
     asks: TurnKind,
-    /// Actions of the last response, the one that is carried out first: several where it made several calls.
+    /// Actions of the last response that are not finished, in order. A response with several calls has several.
     actions: VecDeque<Action>,
-    /// Results of those that have been carried out.
+    /// Results of its finished actions.
     results: Vec<Part>,
 }
 
@@ -120,7 +120,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             if self.live.is_empty() {
                 continue;
             }
-            // Not for ever: a sampler that is elsewhere may not answer, and the run may be stopped meanwhile.
+            // With a limit, because a remote sampler may not answer and the run may be stopped meanwhile.
             let wait = if self.waiting.is_empty() { WAIT } else { SAMPLE };
             let completions = self.sampler.poll_until(Instant::now() + wait)?;
             for (request, reason) in self.sampler.take_failures() {
@@ -196,7 +196,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.begun(index, begun)
     }
 
-    /// Asks for the first response in an environment whose episode was started.
+    /// Requests the first response of an episode that has begun.
     fn begun(
         &mut self,
         index: usize,
@@ -216,7 +216,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 let observation = shorten(observation, &job.task, self.context.tokenizer);
                 trajectory.tools = environment.tools().to_vec();
                 let prompt = if let Some(branch) = branch {
-                    // What was sampled from is not rendered and tokenised a second time.
+                    // The prompt that was sampled from is not rendered and tokenised again.
                     Ok(branch.prompt.clone())
                 } else {
                     let RolloutContext { layout, history, .. } = *self.context;
@@ -278,7 +278,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
         let job = &self.jobs[live.job];
         let turn = live.trajectory.turns.len() as u64;
-        // An attempt after a failure draws anew, where no sample's coordinate lies.
+        // A retry has other draws, at coordinates that no sample has.
         let sample = job.sample as u64 | job.attempt << 32;
         let coordinates = [self.context.step, job.group as u64, sample, turn];
         let request = SampleRequest {
@@ -357,7 +357,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.act(live, completion.finish)
     }
 
-    /// Carries the first action out that the last response still has.
+    /// Carries out the next action of the last response.
     fn act(&mut self, mut live: Live, finish: FinishReason) -> Result<Option<Trajectory>, TrainError> {
         let action = live.actions.front().cloned().unwrap_or_default();
         match live.environment.take() {
@@ -375,7 +375,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Records what an action brought about and carries the next one out, or asks for the next response.
+    /// Records the result of an action, then carries out the next action or requests the next response.
     fn stepped(
         &mut self,
         mut live: Live,
@@ -425,7 +425,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         let prompt = self.next_prompt(&mut live, finish);
         match prompt.and_then(|prompt| self.or_compaction(&mut live, prompt, finish)) {
             Ok(prompt) => live.prompt = prompt,
-            // A chat template that refuses these words ends this trajectory only.
+            // A chat template that rejects this text ends only this trajectory.
             Err(error) => return Ok(Some(self.end(live, StopReason::SampleError(error.to_string())))),
         }
         self.ask(live)
