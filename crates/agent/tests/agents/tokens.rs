@@ -247,7 +247,7 @@ fn prompts_go_on_from_sampled_tokens_and_branches_begin_sequences() {
     assert_eq!(prompts(&asked), prompts(&again));
 }
 
-/// An agent that replaces its history by a summary: the request for it is a turn, and what goes on from it a second sequence.
+/// An agent replaces its history by a summary: the request for it is a turn, and the next request begins a second sequence.
 #[test]
 fn a_summary_that_an_agent_asks_for_is_a_turn_with_credit() {
     let tokenizer = tokenizer(PLAIN);
