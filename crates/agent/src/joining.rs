@@ -1,6 +1,6 @@
-//! Joins the requests of an episode: finds the earlier turn whose response a request goes on from.
+//! Joins the requests of an episode: finds the earlier turn that a request continues.
 //!
-//! A request goes on from a turn if its messages begin with those of that turn's request and the reply to it, and more follow. The
+//! A request continues a turn if its messages begin with those of that turn's request and the reply to it, and more follow. The
 //! tools must be the same. Several turns may fit (branches of one conversation); the one with the most messages counts. What does
 //! not fit begins a sequence: another sub-agent, a summary instead of the history, edited messages.
 

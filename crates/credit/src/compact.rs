@@ -11,7 +11,7 @@
 //! | looping | took one action in one state more than `max_repeats` times |
 //!
 //! Source: the recipe of DeepSWE (Luo et al. 2025, with rLLM), which AEM trains on too (its section 5.2). Differs from it: rLLM masks by
-//! the reason of the end alone; a loop is told by the state's key and the parsed action.
+//! the reason of the end alone; a loop is recognised by the state's key and the parsed action.
 
 use std::collections::HashMap;
 

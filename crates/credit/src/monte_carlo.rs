@@ -6,13 +6,13 @@
 //! turn has the value 0, so that the last turn's `r_t` is the known outcome. The trajectory itself is not
 //! among the continuations.
 //!
-//! The estimate is unbiased for any `K`: what a larger `K` buys is less noise. With `K` to infinity this is
-//! the true advantage of every turn, so that it is the ceiling of what credit assignment can give. It costs
-//! `K` continuations from every state that the batch has been in.
+//! The estimate is unbiased for any `K`; a larger `K` has less noise. In the limit it is the true advantage of
+//! every turn, which is the ceiling of what credit assignment can give. It costs `K` continuations from every
+//! state of the batch.
 //!
 //! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`, its return less the
-//! value of its first state. That is GRPO with a baseline of continuations: the control that tells what better
-//! credit adds to a better baseline.
+//! value of its first state. That is GRPO with a baseline from continuations: the control that shows what
+//! better credit adds to a better baseline.
 //!
 //! The values are an input ([`turnwise_core::Turn::state_value`], [`crate::StateValues`]). The rollout measures them, each
 //! state once, with the policy that played the batch.

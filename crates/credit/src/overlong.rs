@@ -5,7 +5,7 @@
 //! stays there.
 //!
 //! Differs from the paper: each turn is a response, and the term is added to the turn's reward
-//! before credit assignment. Summaries have a limit of their own (`prompt.max_summary_tokens`) and are
+//! before credit assignment. Summaries have their own limit (`prompt.max_summary_tokens`) and are
 //! left out.
 
 use serde::{Deserialize, Serialize};

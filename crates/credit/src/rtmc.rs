@@ -7,7 +7,7 @@
 //! * `Q(s, a) = (sum of the returns from the first time that a is taken in s + k V(s)) / (n(s, a) + k)`.
 //!
 //! `k` is the strength of the prior (`prior`): a state that one rollout alone visits has the advantage `k / (1 + k)^2 (R - m)`, a share of the
-//! trajectory's own, and 0 without a prior. States are told apart by the environment's state keys, actions by their parsed text. On exact
+//! trajectory's own, and 0 without a prior. States are distinguished by the environment's state keys, actions by their parsed text. On exact
 //! keys this is the cheapest Monte-Carlo estimate of an advantage: no model, no rollout besides the group's.
 //!
 //! Differs from the paper: written from its abstract and summaries, which name first-visit estimates, `Q - V` and a smoothing prior, and

@@ -105,7 +105,7 @@ impl Salt {
     /// Creates SALT with these settings.
     ///
     /// # Errors
-    /// A history of nothing, a threshold that is no cosine, or actions matched by embedding where observations are not.
+    /// Fails on an empty history, a threshold that is not a cosine, or actions matched by embedding if observations are not.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
         if config.history == 0 {

@@ -11,7 +11,7 @@
 //! clips whole turns.
 //!
 //! Differs from the paper: the critic is trained to `A_k + V_k` at every token of the turn, of which the first alone is read; a turn
-//! without tokens is no step, and its reward goes to the turn with tokens before it (to the first one where none is before it).
+//! without tokens is not a step; its reward goes to the turn with tokens before it, or else to the first one.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};

@@ -56,7 +56,7 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
 /// Fails if there is none.
 pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
-        PolicyError::file(&run.join("checkpoints"), "holds no whole checkpoint; start the run anew")
+        PolicyError::file(&run.join("checkpoints"), "has no complete checkpoint; start the run again")
     })
 }
 
@@ -179,7 +179,7 @@ mod tests {
             }
         };
         put("step-000002", false);
-        assert!(newest_checkpoint(run).unwrap_err().to_string().contains("no whole checkpoint"));
+        assert!(newest_checkpoint(run).unwrap_err().to_string().contains("no complete checkpoint"));
         put("sft-000900", true);
         put("step-000001", true);
         put(".part-step-000004", true);

@@ -6,7 +6,7 @@
 //! | folder | subject |
 //! |---|---|
 //! | [`config`] | the typed configuration, and the methods that it may name |
-//! | [`setup`] | parts that a config stands for: the world, the prompts |
+//! | [`setup`] | parts that a config describes: the world, the prompts |
 //! | [`record`] | what a run writes: directory, checkpoints, panels, metrics, events |
 //! | [`rollout`] | trajectories: environments and samplers, prompts as tokens, which tasks |
 //! | [`learners`] | what is trained: policy, critic, decomposer |

@@ -248,7 +248,7 @@ impl Episode {
 
     fn rewards(&self) -> Result<(Observation, Rewards), String> {
         let (rewards, last_line) = self.inbox.outcome()?;
-        // Ends are one state if they are worth the same, whatever the last line says besides.
+        // Ends with equal rewards are the same state, whatever else the last line says.
         let end = format!("end with {}", rewards.total());
         Ok((Observation::new(last_line).with_state_key(end), rewards))
     }

@@ -7,6 +7,7 @@
 
 mod failures;
 mod methods;
+mod model;
 mod playing;
 mod tokens;
 
@@ -45,7 +46,7 @@ def reply(messages, **more):
     return ask(messages, **more)["choices"][0]["message"]
 "#;
 
-/// False where there is no Python, which is said.
+/// Returns false without Python, and prints that the test is skipped.
 fn has_python() -> bool {
     let found = std::process::Command::new("python3").arg("--version").output().is_ok();
     if !found {

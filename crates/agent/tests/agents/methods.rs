@@ -4,19 +4,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_agent::with_agents;
-use turnwise_core::{Purpose, Seed, Trajectory, Turn};
+use turnwise_core::{Trajectory, Turn};
 use turnwise_env::registry::Registry;
-use turnwise_model::{Parameters, save_model};
-use turnwise_text::chat::ChatTemplate;
-use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::{Config, ConfigSource, ScratchConfig, load_with};
+use turnwise_train::config::{Config, ConfigSource, load_with};
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Run, RunEnd, TrainError};
 
+use super::model::write_model;
 use super::{LIBRARY, has_python};
-
-const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// A lamp that a reply toggles if the sum of its bytes is even. An episode has four calls and pays for every toggle, so that a
 /// random policy has returns that differ, and meets two states again and again. `STATE` may name them.
@@ -34,33 +30,11 @@ for line in sys.stdin:
     print(json.dumps({"reward": toggles, "success": toggles == 4}), flush=True)
 "#;
 
-/// Writes a model of random weights with a chat template.
-fn write_model(folder: &Path) {
-    let special = ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec();
-    let config = TokenizerConfig { special_tokens: special, ..TokenizerConfig::default() };
-    let tokenizer = Tokenizer::train(std::iter::empty(), &config).unwrap();
-    let end = vec![tokenizer.token_id("<|im_end|>").unwrap()];
-    let tokenizer = tokenizer.with_chat(ChatTemplate::from_source(TEMPLATE).unwrap(), end);
-    let scratch = ScratchConfig {
-        hidden_size: 16,
-        layers: 1,
-        heads: 2,
-        key_value_heads: 1,
-        intermediate_size: 32,
-        // Replies repeat, and SALT has edges to merge.
-        initializer_range: 0.5,
-        ..ScratchConfig::default()
-    };
-    let shape = scratch.model_config(tokenizer.vocab_size(), 1024);
-    let weights = Parameters::init(shape, Seed::derive(1, Purpose::Init, &[])).unwrap();
-    save_model(&weights, folder).unwrap();
-    tokenizer.save_folder(folder).unwrap();
-}
-
-/// Two steps of a preset on the lamp, whose calls name their state so.
-fn config(folder: &Path, preset: &str, state: &str) -> Result<Config, TrainError> {
+/// Returns the config of two steps of a preset on the lamp. `state` is what its calls say of their state.
+fn config(folder: &Path, preset: &str, state: &str, more: &[&str]) -> Result<Config, TrainError> {
     let model = folder.join("model");
-    write_model(&model);
+    // Replies repeat with such large weights, so SALT has edges to merge.
+    write_model(&model, 0.5);
     let program = folder.join("lamp.py");
     std::fs::write(&program, format!("{LIBRARY}STATE = lambda turn: {state}\n{LAMP}")).unwrap();
     let write_tasks = |split: &str, ids: [&str; 2]| {
@@ -80,7 +54,7 @@ fn config(folder: &Path, preset: &str, state: &str) -> Result<Config, TrainError
                     rollout.max_response_tokens=1 rollout.max_context=1024 train.steps=2 \
                     train.learning_rate=1e-3 train.warmup=0 train.num_minibatches=1 \
                     train.skip_zero_advantage=false train.explain=true eval.splits=[\"test\"]";
-    overrides.extend(settings.split_whitespace().map(str::to_owned));
+    overrides.extend(settings.split_whitespace().chain(more.iter().copied()).map(str::to_owned));
     if preset == "stapo" {
         // So few turns have no quartiles to be outside of.
         overrides.push("credit.outliers.locate=all".into());
@@ -93,7 +67,7 @@ fn train(preset: &str, state: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let mut run =
-        Run::start(config(folder.path(), preset, state).unwrap(), &root, &mut NoopObserver).unwrap();
+        Run::start(config(folder.path(), preset, state, &[]).unwrap(), &root, &mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{preset}");
     let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
     let files = (1..=2).map(|step| root.join(format!("trajectories/step-{step:06}.jsonl.zst")));
@@ -154,6 +128,13 @@ fn an_agent_may_name_its_states() {
 #[test]
 fn credit_from_progress_is_rejected_because_an_agent_reports_none() {
     let folder = tempfile::tempdir().unwrap();
-    let error = config(folder.path(), "has-progressive", "{}").unwrap_err().to_string();
+    let error = config(folder.path(), "has-progressive", "{}", &[]).unwrap_err().to_string();
     assert!(error.contains("does not say how much of a task is done"), "{error}");
+}
+
+#[test]
+fn compaction_is_rejected_because_an_agent_writes_its_own_prompts() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = config(folder.path(), "grpo", "{}", &["prompt.compact_after=400"]).unwrap_err().to_string();
+    assert!(error.contains("prompt.compact_after") && error.contains("plays agents"), "{error}");
 }

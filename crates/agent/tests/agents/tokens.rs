@@ -20,9 +20,9 @@ use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::step::masked_contexts::MaskedPrompts;
 use turnwise_train::step::training_set::{SetInputs, paired};
 
+use super::model::TEMPLATE as PLAIN;
+
 const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja");
-/// A template that knows no tools.
-const PLAIN: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 const ADD: &str =
     r#"{"name": "add", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}"#;
 
@@ -247,7 +247,7 @@ fn prompts_go_on_from_sampled_tokens_and_branches_begin_sequences() {
     assert_eq!(prompts(&asked), prompts(&again));
 }
 
-/// An agent that replaces its history by a summary: the request for it is a turn, and what goes on from it a second sequence.
+/// An agent replaces its history by a summary: the request for it is a turn, and the next request begins a second sequence.
 #[test]
 fn a_summary_that_an_agent_asks_for_is_a_turn_with_credit() {
     let tokenizer = tokenizer(PLAIN);

@@ -76,5 +76,5 @@ fn a_run_without_an_update_does_not_say_that_it_is_done() {
         said.contains("This run trained 0 updates in 6 steps") && said.contains("random weights"),
         "{said}"
     );
-    assert!(said.contains("no valid action, for example"), "{said}");
+    assert!(said.contains("not valid actions, for example"), "{said}");
 }

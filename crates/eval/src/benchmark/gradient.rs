@@ -9,8 +9,8 @@
 //!   about the number of tasks after which signal and noise of a mean gradient are as large.
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2` of the mean over `n` tasks: the expected
 //!   cosine of one step's gradient with the true gradient of the whole distribution. What a method throws away as signal and what it
-//!   saves as noise are both in it. It is left out if the 95 % interval of the mean of `<h_i, h_j>` has 0 in it: then the tasks are
-//!   too few to know the true gradient of the distribution.
+//!   saves as noise are both in it. It is left out if the 95 % interval of the mean of `<h_i, h_j>` contains 0, because the tasks
+//!   are then too few to know the true gradient of the distribution.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -204,7 +204,7 @@ impl Products {
         over(means(&self.with_truth, drawn)?.1, means(&self.truth, drawn)?.1 * square)
     }
 
-    /// Returns whether the tasks' true gradients surely have something in common.
+    /// Returns true if the tasks' true gradients share a direction: the interval of the mean of `<h_i, h_j>` is above 0.
     fn knows_ascent(&self, settings: &ScoreSettings) -> bool {
         let common = estimate(settings, self.own.len(), |drawn| Some(means(&self.truth, drawn)?.1));
         common.is_some_and(|common| common.interval.is_none_or(|interval| interval.low > 0.0))

@@ -1,4 +1,4 @@
-//! Loading versions into servers: adapters side by side, or all weights in place of the old ones.
+//! Loading versions into servers: adapters side by side, or all weights instead of the old ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -9,12 +9,12 @@
 //! | `source.rs` | [`EngineSource`]: from a config to a policy, checked before any long work |
 //! | `policy.rs` | the learner in this process with samplers that are elsewhere |
 //! | `versions.rs` | versions in the shared folder: their files and names |
-//! | `loading.rs` | versions on their way into the servers: adapters, or all weights in the place of those before |
+//! | `loading.rs` | versions on their way into the servers: adapters, or all weights instead of the earlier ones |
 //! | `check.rs` | one request held against the learner's own scoring pass |
 //! | `sampler.rs` | the sampler that a lane of a rollout holds |
 //! | `server_pool.rs` | the servers, sessions that stay with one, repetitions |
 //! | `concurrency_limit.rs` | back-pressure: the requests that a server is given at a time |
-//! | `readings.rs` | what servers report of their own load |
+//! | `readings.rs` | what servers report of their load |
 //! | `dialect.rs`, `vllm.rs`, `completions.rs`, `sglang.rs` | requests to servers and their responses |
 //! | `error.rs` | [`EngineError`] |
 

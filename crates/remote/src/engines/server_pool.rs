@@ -221,7 +221,7 @@ impl ServerPool {
         let (tokens, logprobs, weights) = (Vec::new(), Vec::new(), Vec::new());
         let mut whole = GenerateResponse { tokens, logprobs, end: End::Abort, cached: 0, weights };
         let mut seed = draws.bits();
-        // Begin of the first attempt that failed, without any progress since. What a request waits for its turn before it is no failure.
+        // Begin of the first attempt that failed, without any progress since. The time that a request waits for its turn is not a failure.
         let mut failing_since: Option<Instant> = None;
         let (mut attempt, mut refusals) = (0u64, 0);
         loop {
@@ -249,7 +249,7 @@ impl ServerPool {
                         return Ok(whole);
                     }
                     self.counters.aborts.fetch_add(1, Ordering::Relaxed);
-                    // What comes next has draws of its own.
+                    // The next request has other draws.
                     seed = draws.bits();
                     // Tokens alone are progress: what breaks off without any, again and again, is given up in the end.
                     if progress {

@@ -20,7 +20,7 @@ pub(crate) struct Published {
     /// files. A name never refers to other weights, and equal runs share no names, because each run
     /// removes its own.
     pub(crate) name: String,
-    /// True for an adapter beside others, false for full weights in place of the old ones.
+    /// True for an adapter beside others, false for full weights that replace the old ones.
     pub(crate) adapter: bool,
     /// The learner's version.
     pub(crate) version: u64,

@@ -23,7 +23,7 @@ fn address(index: usize, url: &str) -> Result<Url, ServerError> {
     let wrong = |reason: &str| {
         ServerError::setting("urls", format!("number {index} {reason}, such as http://127.0.0.1:8000"))
     };
-    let url = Url::parse(url.trim_end_matches('/')).map_err(|_| wrong("is no address"))?;
+    let url = Url::parse(url.trim_end_matches('/')).map_err(|_| wrong("is not an address"))?;
     turnwise_settings::check_address(url.as_str())
         .map_err(|error| ServerError::setting("urls", format!("number {index} {error}")))?;
     if url.query().is_some() || url.fragment().is_some() {
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(below(&url, "ws"), "http://127.0.0.1:8000/env/ws");
         assert!(addresses(&[]).unwrap_err().to_string().contains("env.urls: is empty"));
         for (url, expected) in [
-            ("secret-host", "number 0 is no address"),
+            ("secret-host", "number 0 is not an address"),
             ("ftp://secret-host", "must start with http:// or https://"),
             ("http://me:secret-word@host", "must hold no user name or password"),
             ("http://host/?key=secret", "has a query"),

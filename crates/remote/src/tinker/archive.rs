@@ -25,7 +25,7 @@ const LARGEST_HEADER: u64 = 64 << 20;
 /// Fails on something else than an adapter or a model, or a file that cannot be read or written.
 pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let fail = |reason: String| TinkerError::File { path: archive.display().to_string(), reason };
-    let io = |error: std::io::Error| fail(format!("is no whole archive: {error}"));
+    let io = |error: std::io::Error| fail(format!("is not a complete archive: {error}"));
     let mut file = BufReader::new(File::open(archive).map_err(io)?);
     let mut magic = [0; 2];
     let read = file.read(&mut magic).map_err(io)?;
@@ -88,7 +88,7 @@ fn modules(weights: &Path) -> Result<BTreeSet<String>, TinkerError> {
     });
     let header = read.map_err(|error| file_error(weights, &error))?;
     let header: Value = serde_json::from_slice(&header)
-        .map_err(|error| fail(format!("is no file of safetensors: {error}")))?;
+        .map_err(|error| fail(format!("is not a safetensors file: {error}")))?;
     let names = header.as_object().into_iter().flat_map(|tensors| tensors.keys());
     Ok(names
         .filter_map(|name| {

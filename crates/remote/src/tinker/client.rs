@@ -286,7 +286,7 @@ impl Client {
                 row.iter().zip(&example.weights).any(|(value, weight)| *weight != 0.0 && !value.is_finite());
             if row.len() != targets || bad {
                 let reason =
-                    format!("{} log-probabilities for {targets} targets, or one is no number", row.len());
+                    format!("{} log-probabilities for {targets} targets, or one is not a number", row.len());
                 return Err(TinkerError::Protocol { what, reason });
             }
         }
@@ -344,7 +344,7 @@ impl Client {
     ) -> Result<String, TinkerError> {
         let number = self.counter.fetch_add(1, Ordering::SeqCst);
         let (id, label) = (model.id.clone(), self.label.clone());
-        // Every try has a name of its own: a service refuses one that it has seen.
+        // Each try has a new name: a service rejects a name that it has seen.
         let make = move |attempt: u32| {
             let name = format!("turnwise-{label}-{number}-{attempt}");
             Payload::json(&json!({ "model_id": id, "path": name }))
@@ -390,7 +390,10 @@ impl Client {
         let what = "a download";
         // SkyRL names a checkpoint `MODEL/NAME`, Tinker `MODEL/sampler_weights/NAME`.
         let Some((model, name)) = path.trim_start_matches("tinker://").split_once('/') else {
-            return Err(TinkerError::Protocol { what, reason: format!("`{}` is no path", shortened(path)) });
+            return Err(TinkerError::Protocol {
+                what,
+                reason: format!("`{}` is not a path", shortened(path)),
+            });
         };
         let from = format!("api/v1/training_runs/{model}/checkpoints/{name}/archive");
         let (requests, to) = (Arc::clone(&self.requests), to.to_owned());

@@ -75,7 +75,7 @@ pub(super) enum Reference {
 }
 
 impl TinkerPolicy {
-    /// Returns a copy of the policy in a model of its own, without its optimizer.
+    /// Returns a copy of the policy as a separate model, without its optimizer.
     fn copy(&self) -> Result<RemoteModel, TinkerError> {
         let weights = self.client.save_weights(&self.model)?;
         let copy = self.client.create_model(&self.base_model, self.rank, self.seed)?;

@@ -164,7 +164,7 @@ pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
 pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
-        return Err(format!("{} bytes are no whole number of float32", bytes.len()));
+        return Err(format!("{} bytes are not a whole number of float32 values", bytes.len()));
     }
     Ok(chunks.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
 }
@@ -176,11 +176,11 @@ pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
 pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
-        return Err(format!("{} bytes are no whole number of int32", bytes.len()));
+        return Err(format!("{} bytes are not a whole number of int32 values", bytes.len()));
     }
     let token = |chunk: &[u8; 4]| {
         let id = i32::from_le_bytes(*chunk);
-        u32::try_from(id).map_err(|_| format!("{id} is no token id"))
+        u32::try_from(id).map_err(|_| format!("{id} is not a token id"))
     };
     chunks.iter().map(token).collect()
 }

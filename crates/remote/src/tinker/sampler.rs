@@ -220,7 +220,10 @@ fn of_json(value: &Value) -> Result<Sampled, String> {
     let sequence = value["sequences"].get(0).ok_or("it has no response")?;
     let list = |key: &str| sequence[key].as_array().ok_or_else(|| format!("it has no {key}"));
     let token = |value: &Value| {
-        value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| format!("{value} is no token id"))
+        value
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok())
+            .ok_or_else(|| format!("{value} is not a token id"))
     };
     Ok(Sampled {
         tokens: list("tokens")?.iter().map(token).collect::<Result<_, _>>()?,

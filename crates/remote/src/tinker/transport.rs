@@ -55,7 +55,7 @@ impl Transport {
         let fail = |key, reason: String| TinkerError::Setting { key, reason };
         let text = format!("{}/", url.trim_end_matches('/'));
         let base =
-            reqwest::Url::parse(&text).map_err(|error| fail("url", format!("is no address: {error}")))?;
+            reqwest::Url::parse(&text).map_err(|error| fail("url", format!("is not an address: {error}")))?;
         if base.scheme() == "https" && !cfg!(feature = "tls") {
             return Err(fail("url", "https needs a program with the feature `tls`".into()));
         }

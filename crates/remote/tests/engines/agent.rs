@@ -1,20 +1,15 @@
-//! An agent of the user's own whose calls are answered from servers: the agent knows the run's endpoint alone.
+//! A user's agent whose calls are answered by servers. The agent knows only the run's endpoint.
 
 use std::path::Path;
 
 use turnwise_agent::with_agents;
-use turnwise_core::{Purpose, Seed};
 use turnwise_env::registry::Registry;
-use turnwise_model::{Parameters, save_model};
-use turnwise_text::chat::ChatTemplate;
-use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::Methods;
-use turnwise_train::config::{Config, ConfigSource, ScratchConfig, load_with};
+use turnwise_train::config::{Config, ConfigSource, load_with};
 
 use crate::double::Double;
+use crate::model::write_model;
 use crate::runs::{KINDS, finish, largest_distance};
-
-const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// Two calls of one conversation and one of another; every other reply pays, by the sum of its bytes.
 const AGENT: &str = r#"
@@ -35,32 +30,10 @@ for line in sys.stdin:
     print(json.dumps({"reward": sum(even)}), flush=True)
 "#;
 
-/// Writes a base model of random weights with a chat template.
-fn write_model(folder: &Path) {
-    let special = ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec();
-    let config = TokenizerConfig { special_tokens: special, ..TokenizerConfig::default() };
-    let tokenizer = Tokenizer::train(std::iter::empty(), &config).unwrap();
-    let end = vec![tokenizer.token_id("<|im_end|>").unwrap()];
-    let tokenizer = tokenizer.with_chat(ChatTemplate::from_source(TEMPLATE).unwrap(), end);
-    let scratch = ScratchConfig {
-        hidden_size: 16,
-        layers: 1,
-        heads: 2,
-        key_value_heads: 1,
-        intermediate_size: 32,
-        initializer_range: 0.3,
-        ..ScratchConfig::default()
-    };
-    let shape = scratch.model_config(tokenizer.vocab_size(), 1024);
-    let weights = Parameters::init(shape, Seed::derive(1, Purpose::Init, &[])).unwrap();
-    save_model(&weights, folder).unwrap();
-    tokenizer.save_folder(folder).unwrap();
-}
-
 fn config(kind: &str, server: &Double, folder: &Path) -> Config {
     let (kind, route) = if kind == "completions" { ("vllm", "completions") } else { (kind, "generate") };
     let paths = ["model", "agent.py", "train.jsonl", "test.jsonl", "adapters"].map(|name| folder.join(name));
-    write_model(&paths[0]);
+    write_model(&paths[0], 0.3);
     std::fs::write(&paths[1], AGENT).unwrap();
     let line = |id: &str| format!("{{\"id\": \"{id}\", \"goal\": \"say {id}\"}}\n");
     std::fs::write(&paths[2], line("one") + &line("two")).unwrap();
@@ -101,7 +74,7 @@ fn an_agent_is_answered_by_servers_with_the_weights_of_each_step() {
         // Can fail: the weights before the updates give others.
         let moved = finished.sum("loss/gradient_norm") > 0.0 && finished.sum("train/updates") >= 3.0;
         assert!(moved, "{kind}: nothing was trained");
-        // Each call is a turn, with the tokens that the server was asked after and those that it returned.
+        // Each call is a turn, with the prompt that the server got and the tokens that it returned.
         let served = server.served();
         for trajectory in &finished.trajectories {
             let shape: Vec<Vec<usize>> = trajectory

@@ -5,6 +5,8 @@ mod agent;
 mod double;
 mod elsewhere;
 mod load;
+#[path = "../../../agent/tests/agents/model.rs"]
+mod model;
 mod refusals;
 mod runs;
 #[path = "../common/serving.rs"]

@@ -144,7 +144,9 @@ fn settings_that_cannot_work_are_refused_at_once() {
     let error = refusal(&config(&[&server], empty.path()));
     assert!(error.contains("env.datasets: ") && error.contains("train.txt"), "{error}");
     let odd = datasets("a_1\n../secrets\n");
-    assert!(refusal(&config(&[&server], odd.path())).contains("train.txt, line 2: is no name of a task"));
+    assert!(
+        refusal(&config(&[&server], odd.path())).contains("train.txt, line 2: is not the name of a task")
+    );
     let folder = datasets("unknown\n");
     assert!(refusal(&config(&[&server], folder.path())).contains("HTTP 500 to /tasks"));
     let gone = AppWorldConfig { urls: vec![nowhere()], ..config(&[&server], folder.path()) };

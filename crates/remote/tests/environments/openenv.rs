@@ -124,7 +124,7 @@ fn a_server_that_fails_is_an_error_of_the_environment() {
         ("close", "closed the connection"),
         ("huge", "more than 20000 bytes"),
         ("words", "no answer of OpenEnv"),
-        ("bytes", "bytes in place of text"),
+        ("bytes", "bytes instead of text"),
         ("nan", "no answer of OpenEnv"),
         ("slow", "no answer within 1 s"),
         ("raise", "EXECUTION_ERROR): division by zero"),

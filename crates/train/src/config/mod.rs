@@ -440,6 +440,11 @@ impl Config {
         self.train.steps > 0 || self.sft.data.is_none()
     }
 
+    /// Returns true if the environment's observations are requests of agents.
+    pub(crate) fn has_conversations(&self) -> bool {
+        self.env.worlds.kind(&self.env.kind).is_ok_and(turnwise_env::registry::Kind::has_conversations)
+    }
+
     /// Returns all splits that the run uses, each once.
     pub fn splits(&self) -> Vec<&str> {
         let mut splits = vec![self.env.split.as_str()];

@@ -32,7 +32,7 @@ impl Rules<'_> {
                 let meant =
                     suggest(name, &own).map(|name| format!(" Did you mean {name:?}?")).unwrap_or_default();
                 let reason = format!(
-                    "is {name:?}, which is no file and no template; there are: {}.{meant}",
+                    "is {name:?}, which is neither a file nor a template; templates: {}.{meant}",
                     own.join(", ")
                 );
                 self.fail("prompt.template", reason);
@@ -50,9 +50,9 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that prompts grow, and that there is room for a summary.
+    /// Checks that prompts grow, that the policy does not play agents, and that a summary has room.
     fn compaction(&mut self) {
-        let Config { prompt, rollout, .. } = self.config;
+        let Config { env, prompt, rollout, .. } = self.config;
         let Some(after) = prompt.compact_after else {
             if prompt.max_summary_tokens != PromptConfig::default().max_summary_tokens {
                 self.fail(
@@ -63,6 +63,16 @@ impl Rules<'_> {
             return;
         };
         let (summary, context) = (prompt.max_summary_tokens, rollout.max_context);
+        if self.config.has_conversations() {
+            self.fail(
+                "prompt.compact_after",
+                format!(
+                    "is set, and env.kind = \"{}\" plays agents, which write their own prompts; leave it out, and let the agent \
+                     replace its history by a summary: its request for one is a turn",
+                    env.kind
+                ),
+            );
+        }
         if prompt.layout == Layout::Windowed {
             self.fail(
                 "prompt.compact_after",

@@ -377,7 +377,7 @@ impl Rules<'_> {
             self.fail(
                 "objective.ratio",
                 format!(
-                    "is \"sequence\": one ratio for a whole sequence stands for one advantage (GSPO), and `{estimator}` \
+                    "is \"sequence\": the ratio of a whole sequence takes one advantage (GSPO), and `{estimator}` \
                      gives one per token; use \"sequence-token\", \"token\" or \"turn\", or a group-relative estimator"
                 ),
             );

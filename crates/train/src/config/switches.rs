@@ -49,7 +49,7 @@ const SWITCHED: &[Switched] = &[
         table: "sft",
         keys: &[],
         switch: "steps",
-        hint: "there is no warm start by default; set sft.steps (0 to say that there is none)",
+        hint: "there is no warm start by default; set sft.steps (0 for none)",
     },
 ];
 

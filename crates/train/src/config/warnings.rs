@@ -16,9 +16,10 @@ impl Config {
         let masked = Loss::new(&self.objective, &self.methods.objective)
             .is_ok_and(|loss| loss.passes().masked_context.is_some());
         // An agent's masked prompts are messages, in both layouts.
-        let agent =
-            self.env.worlds.kind(&self.env.kind).is_ok_and(turnwise_env::registry::Kind::has_conversations);
-        let foreign = self.train.steps > 0 && masked && !agent && self.prompt.layout == Layout::Concatenated;
+        let foreign = self.train.steps > 0
+            && masked
+            && !self.has_conversations()
+            && self.prompt.layout == Layout::Concatenated;
         let foreign = foreign.then(|| FOREIGN_MASKED_PROMPTS.to_owned());
         foreign.into_iter().chain(self.low_rate()).chain(self.long_warmup()).collect()
     }

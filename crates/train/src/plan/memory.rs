@@ -106,7 +106,7 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         divergences: passes.needs_divergences(),
         second_gradient: passes.bias_gradient,
         critic,
-        // Servers have memory of their own.
+        // Servers have their own memory.
         sampling: here.then_some((lanes, engine)),
         staleness: if here { config.rollout.max_staleness } else { 0 },
         merged: lora.is_some() && sends_all_weights(config),

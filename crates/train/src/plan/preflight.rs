@@ -235,7 +235,7 @@ impl Display for Preflight {
         writeln!(to, "memory:\n{}", self.memory)?;
         if let Some(bytes) = self.shared_folder {
             let size = bytes as f64 / memory::GIB;
-            writeln!(to, "disk: {size:.1} GiB in rollout.engine.adapter_dir, written anew at every step")?;
+            writeln!(to, "disk: {size:.1} GiB in rollout.engine.adapter_dir, rewritten at every step")?;
         }
         for missing in &self.missing {
             writeln!(to, "missing: {missing}")?;

@@ -247,10 +247,7 @@ pub fn prune(
 }
 
 fn nothing_to_resume(run: &RunDirectory) -> TrainError {
-    TrainError::file(
-        &run.checkpoints(),
-        "holds no whole checkpoint, so there is nothing to resume; start anew",
-    )
+    TrainError::file(&run.checkpoints(), "has no complete checkpoint to resume from; start the run again")
 }
 
 fn entries(run: &RunDirectory) -> Result<Vec<PathBuf>, TrainError> {

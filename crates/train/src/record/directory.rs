@@ -216,7 +216,7 @@ impl RunDirectory {
     /// Returns the steps of reinforcement learning that have trajectories, in order.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// Fails if the folder cannot be read.
     pub fn trajectory_steps(&self) -> Result<Vec<u64>, TrainError> {
         let folder = self.root.join("trajectories");
         let entries = fs::read_dir(&folder).map_err(|error| TrainError::io(&folder, error))?;

@@ -210,7 +210,7 @@ impl Learning {
     fn unread_cause(&self, share: f64) -> String {
         let example = self.unread.as_ref().map(|text| format!(", for example {text:?}")).unwrap_or_default();
         format!(
-            "{:.0} % of the responses are no valid action{example}: see that prompt.template asks for what this policy writes, or give \
+            "{:.0} % of the responses are not valid actions{example}: see that prompt.template asks for what this policy writes, or give \
              it a warm start",
             100.0 * share
         )
@@ -225,7 +225,7 @@ fn truncated_cause(config: &Config, share: f64) -> String {
     )
 }
 
-/// Returns the first response of a batch that is no valid action, shortened.
+/// Returns the first response of a batch that is not a valid action, shortened.
 pub fn unread_response(batch: &Batch) -> Option<String> {
     let turn = batch.trajectories().flat_map(|trajectory| &trajectory.turns).find(|turn| !turn.valid)?;
     let mut text: String = turn.response.chars().take(EXAMPLE).collect();
@@ -289,7 +289,7 @@ mod tests {
             for expected in [
                 "the last 5 steps had no update",
                 "random weights and had no warm start",
-                "100 % of the responses are no valid action, for example \"hm\\nhm\"",
+                "100 % of the responses are not valid actions, for example \"hm\\nhm\"",
                 "75 % of the responses were cut off at rollout.max_response_tokens",
                 "no trajectory solved its task",
             ] {
@@ -316,7 +316,7 @@ mod tests {
         {
             let [text] = warnings(&config, &steps(success)).try_into().unwrap();
             assert!(text.contains(expected) && !text.contains("random weights"), "{text}");
-            assert!(!text.contains("no valid action") && !text.contains("cut off"), "{text}");
+            assert!(!text.contains("not valid actions") && !text.contains("cut off"), "{text}");
         }
         let equal = [0; STEPS].map(|_| good(&[("rollout/equal_return_frac", 1.0)]));
         assert!(warnings(&config, &equal)[0].contains("only groups whose returns are equal"));
@@ -339,7 +339,7 @@ mod tests {
         };
         assert_eq!(run(&[]), [""; 0]);
         for (changed, expected) in [
-            (("rollout/invalid_rate", 0.95), "95 % of the responses are no valid action"),
+            (("rollout/invalid_rate", 0.95), "95 % of the responses are not valid actions"),
             (("rollout/truncated_rate", 1.0), "cut off at rollout.max_response_tokens"),
             (("rollout/entropy", 1e-4), "entropy has collapsed from 0.500"),
             (("rollout/mismatch_kl", 0.5), "rollout/mismatch_kl 0.500"),

@@ -43,7 +43,7 @@ impl FromStr for Position {
 
     /// Reads a label, with or without its leading zeros: `step-12`, `sft-000300`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is no position of a run; write step-12 or sft-300");
+        let refuse = || format!("`{text}` is not a position of a run; write step-12 or sft-300");
         let (phase, step) = text.split_once('-').ok_or_else(refuse)?;
         let phase = match phase {
             "sft" => Phase::Sft,

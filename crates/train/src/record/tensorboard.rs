@@ -24,7 +24,7 @@ impl EventWriter {
     /// Fails if the file cannot be made in `directory`, or its first record cannot be written.
     pub fn create(directory: &Path, wall_time: f64) -> std::io::Result<Self> {
         let (seconds, process) = (wall_time as u64, std::process::id());
-        // Two starts of one process within a second have files of their own.
+        // Two starts of one process within a second have separate files.
         let mut count = 0;
         let (path, file) = loop {
             let path = directory.join(format!("{PREFIX}{seconds:010}.turnwise.{process}.{count}"));

@@ -39,7 +39,7 @@ impl Branch {
         self.before.turns.len()
     }
 
-    /// What the response in this state is for.
+    /// Returns the kind of the response in this state.
     pub(super) fn kind(&self) -> TurnKind {
         self.kind
     }
@@ -71,8 +71,8 @@ impl Branch {
 /// Returns the state before each turn of a trajectory that was played in this context, by playing its actions again.
 ///
 /// # Errors
-/// [`TrainError::Env`]: the world cannot save its states, it fails, or it does not answer the same actions in the same way.
-/// So is a trajectory without the tokens of its prompts.
+/// Fails with [`TrainError::Env`] if the world cannot save its states, fails, or does not repeat its answers to the same actions.
+/// A trajectory without the tokens of its prompts fails, too.
 pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result<Vec<Branch>, TrainError> {
     let mut environment = context.task_set.environment()?;
     let coordinates = [context.purpose as u64, context.step, trajectory.group as u64];
@@ -139,7 +139,7 @@ fn differs(task_set: &dyn TaskSet, place: &str, what: &str) -> TrainError {
     .into()
 }
 
-/// The prompt of a turn, and the sequence up to the response before it where the layout goes on with that.
+/// Returns the prompt of a turn, and in the concatenated layout the sequence up to the response before it.
 fn tokens_before(
     trajectory: &Trajectory,
     turn: usize,
@@ -163,7 +163,7 @@ fn tokens_before(
     Some((prompt, before))
 }
 
-/// A turn as later prompts need it: every continuation has a copy.
+/// Returns the parts of a turn that later prompts need, because every continuation copies them.
 fn without_tokens(turn: &Turn) -> Turn {
     Turn {
         kind: turn.kind,
@@ -178,7 +178,7 @@ fn without_tokens(turn: &Turn) -> Turn {
     }
 }
 
-/// The observation of a turn, as the policy was shown it.
+/// Returns the observation of a turn as the policy saw it.
 fn observation(turn: &Turn) -> Observation {
     let parts = match turn.parts.as_slice() {
         [] => vec![Part::Text { text: turn.observation.clone() }],

@@ -1,7 +1,7 @@
 //! Compaction: the policy writes a summary that replaces the turns before it (`prompt.compact_after`).
 //!
-//! When the prompt of the next action would have more than `compact_after` tokens, the policy is asked for a summary instead. Its
-//! response is a turn of the kind [`turnwise_core::TurnKind::Compaction`] with its own tokens, log-probs and credit. The environment takes no step.
+//! If the prompt of the next action would have more than `compact_after` tokens, the policy first writes a summary. That response is
+//! a turn of the kind [`turnwise_core::TurnKind::Compaction`] with its own tokens, log-probs and credit. The environment takes no step.
 //! The next action begins a new sequence, with a prompt of the first observation, the summary and the newest observation:
 //!
 //! ```text
@@ -19,7 +19,7 @@ use turnwise_text::TextError;
 use super::prompting::{Prompter, after_opening};
 use crate::config::PromptConfig;
 
-/// When the policy is asked for a summary, and how long it may be.
+/// When the policy writes a summary, and how long it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// Maximum tokens of an action's prompt.
@@ -36,10 +36,10 @@ impl Compaction {
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of the first action after a compaction. `view` has the newest observation; `preamble` stands first.
+    /// Returns the prompt of the first action after a compaction. `view` has the newest observation; `preamble` comes first.
     ///
     /// # Errors
-    /// As [`Prompter::start`].
+    /// Fails like [`Prompter::start`].
     pub fn compacted(
         &self,
         view: &PromptView<'_>,
@@ -51,15 +51,15 @@ impl Prompter<'_> {
         self.start(&format!("{preamble}{text}"), tools)
     }
 
-    /// Returns the summary in a response: the text after any reasoning, without the string that ended it. A response that was
-    /// cut off in its reasoning has none.
+    /// Returns the summary in a response: the text after any reasoning, without the string that ended it. It is empty if the
+    /// response was cut off in its reasoning.
     pub fn summary(&self, response: &str) -> String {
         let text = Reasoning::of(response).answer().unwrap_or_default().trim();
         let stop = self.template.stop().iter().find_map(|stop| text.strip_suffix(stop.as_str()));
         stop.unwrap_or(text).trim().to_owned()
     }
 
-    /// Returns a demonstrated summary as the model should write it, its end included.
+    /// Returns the tokens of a demonstrated summary, including its end.
     pub fn demonstrated_summary(&self, summary: &str) -> Vec<u32> {
         if let Some(chat) = self.chat.filter(|_| !self.template.keeps_reply_open()) {
             let mut ids = self.tokenizer.encode(&after_opening(chat.opening(), summary));

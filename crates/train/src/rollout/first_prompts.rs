@@ -1,5 +1,6 @@
-//! The check that first prompts fit the context and `prompt.compact_after`, made at a run's start: a warm start may take hours, and nothing could be sampled
-//! after it.
+//! The check that first prompts fit the context and `prompt.compact_after`.
+//!
+//! It runs at the start, because a warm start may take hours and nothing could be sampled after it.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,11 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::setup::World;
 
-/// Rejects a context that none of the first prompts of the first training step fits. One that fits is enough. A world that cannot
-/// begin an episode is no fault of the context: the rollout reports it.
+/// Rejects the config if no first prompt of the first training step fits. One that fits is enough. A world that cannot begin an
+/// episode passes, because the rollout reports it.
 ///
 /// # Errors
-/// `rollout.max_context` or `prompt.compact_after`, with the length of the shortest prompt.
+/// Names `rollout.max_context` or `prompt.compact_after`, and the length of the shortest prompt.
 pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> Result<(), TrainError> {
     let (rollout, compact_after) = (&config.rollout, config.prompt.compact_after);
     let order = TaskOrder::new(Tasks::of(world.task_set(), &config.env.split)?, config.seed);
@@ -34,16 +35,6 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
             Seed::derive(config.seed, Purpose::Environment, &coordinates),
         );
         let Some(Outcome::Begun(environment, observation)) = next(&mut lane) else { return Ok(()) };
-        if compact_after.is_some() && observation.conversation.is_some() {
-            return Err(TrainError::Config {
-                origin: "prompt.compact_after".into(),
-                reason: format!(
-                    "is set, and env.kind = \"{}\" plays agents, which write their own prompts; leave it out, and let the agent \
-                     replace its history by a summary: its request for one is a turn",
-                    config.env.kind
-                ),
-            });
-        }
         let tools = environment.tools().to_vec();
         lane.close(environment);
         let observation = shorten(observation, &task, prompter.tokenizer);
@@ -74,9 +65,9 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
     })
 }
 
-/// The outcome of the one call under way.
+/// Returns the outcome of the only call under way.
 fn next(lane: &mut LanePool) -> Option<Outcome> {
-    // The call has a limit of its own (`rollout.env_timeout_s`, or the world's).
+    // The call has its own timeout (`rollout.env_timeout_s`, or the world's).
     let deadline = Instant::now() + Duration::from_hours(24);
     lane.poll(deadline).pop().map(|(_, outcome)| outcome)
 }

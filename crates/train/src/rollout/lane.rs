@@ -39,14 +39,19 @@ struct Live {
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
-    /// True if the prompt begins a sequence of the concatenated layout.
-    begins: bool,
     /// What the response is for.
     asks: TurnKind,
-    /// Actions of the last response, the one that is carried out first: several where it made several calls.
+    /// Actions of the last response that are not finished, in order. A response with several calls has several.
     actions: VecDeque<Action>,
-    /// Results of those that have been carried out.
+    /// Results of its finished actions.
     results: Vec<Part>,
+}
+
+impl Live {
+    /// Returns true if the next response begins a sequence of the concatenated layout: the first one, and one after a summary.
+    fn begins_sequence(&self) -> bool {
+        self.trajectory.turns.last().is_none_or(Turn::is_compaction)
+    }
 }
 
 /// A call that an environment works on.
@@ -115,7 +120,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             if self.live.is_empty() {
                 continue;
             }
-            // Not for ever: a sampler that is elsewhere may not answer, and the run may be stopped meanwhile.
+            // With a limit, because a remote sampler may not answer and the run may be stopped meanwhile.
             let wait = if self.waiting.is_empty() { WAIT } else { SAMPLE };
             let completions = self.sampler.poll_until(Instant::now() + wait)?;
             for (request, reason) in self.sampler.take_failures() {
@@ -191,7 +196,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.begun(index, begun)
     }
 
-    /// Asks for the first response in an environment whose episode was started.
+    /// Requests the first response of an episode that has begun.
     fn begun(
         &mut self,
         index: usize,
@@ -211,7 +216,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 let observation = shorten(observation, &job.task, self.context.tokenizer);
                 trajectory.tools = environment.tools().to_vec();
                 let prompt = if let Some(branch) = branch {
-                    // What was sampled from is not rendered and tokenised a second time.
+                    // The prompt that was sampled from is not rendered and tokenised again.
                     Ok(branch.prompt.clone())
                 } else {
                     let RolloutContext { layout, history, .. } = *self.context;
@@ -232,7 +237,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
                     environment: Some(environment),
                     observation,
                     history: branch.map_or_else(Vec::new, Branch::history),
-                    begins: trajectory.sequences.is_empty(),
                     asks: branch.map_or(TurnKind::Action, Branch::kind),
                     trajectory,
                     prompt,
@@ -274,7 +278,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
         let job = &self.jobs[live.job];
         let turn = live.trajectory.turns.len() as u64;
-        // An attempt after a failure draws anew, where no sample's coordinate lies.
+        // A retry has other draws, at coordinates that no sample has.
         let sample = job.sample as u64 | job.attempt << 32;
         let coordinates = [self.context.step, job.group as u64, sample, turn];
         let request = SampleRequest {
@@ -307,7 +311,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.progress.turns.fetch_add(1, Ordering::Relaxed);
         let prompter = self.prompter();
         let response = prompter.response(&completion.tokens);
-        let first = context.layout == Layout::Windowed || live.begins;
+        let first = context.layout == Layout::Windowed || live.begins_sequence();
         let whole = prompter.whole(&response, first);
         let parsed = context.parser.parse(&whole, &live.observation.admissible);
         let prompt_tokens = live.prompt.len();
@@ -353,7 +357,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.act(live, completion.finish)
     }
 
-    /// Carries the first action out that the last response still has.
+    /// Carries out the next action of the last response.
     fn act(&mut self, mut live: Live, finish: FinishReason) -> Result<Option<Trajectory>, TrainError> {
         let action = live.actions.front().cloned().unwrap_or_default();
         match live.environment.take() {
@@ -371,7 +375,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Records what an action brought about and carries the next one out, or asks for the next response.
+    /// Records the result of an action, then carries out the next action or requests the next response.
     fn stepped(
         &mut self,
         mut live: Live,
@@ -419,9 +423,9 @@ impl<'a, S: Sampler> Lane<'a, S> {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
         }
         let prompt = self.next_prompt(&mut live, finish);
-        match prompt.and_then(|prompt| self.or_request(&mut live, prompt, finish)) {
+        match prompt.and_then(|prompt| self.or_compaction(&mut live, prompt, finish)) {
             Ok(prompt) => live.prompt = prompt,
-            // A chat template that refuses these words ends this trajectory only.
+            // A chat template that rejects this text ends only this trajectory.
             Err(error) => return Ok(Some(self.end(live, StopReason::SampleError(error.to_string())))),
         }
         self.ask(live)

@@ -11,7 +11,7 @@
 //! | `lane` | one lane: its trajectories from reset to end |
 //! | [`branch`] | states in the middle of an episode, which trajectories are continued from |
 //! | [`continuations`] | values of states, from continuations of them |
-//! | [`pool`] | environments on threads of their own, with timeouts and retries |
+//! | [`pool`] | environments on separate threads, with timeouts and retries |
 //! | `first_prompts` | the check that first prompts fit the context |
 //! | `faults` | trajectories that ended through no fault of the policy |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
@@ -69,7 +69,7 @@ pub struct Job {
     /// Number of earlier attempts that failed for reasons other than the policy; each attempt has
     /// its own draws.
     pub attempt: u64,
-    /// The state that the episode goes on from, instead of the start of its task. The trajectory then has the turns
+    /// The state that the episode continues from, instead of the start of its task. The trajectory then has the turns
     /// before it, too.
     pub branch: Option<Arc<Branch>>,
 }
@@ -109,7 +109,7 @@ pub struct RolloutContext<'a> {
     pub layout: Layout,
     /// Earlier turns shown in a windowed prompt.
     pub history: usize,
-    /// When the policy is asked for a summary of a concatenated sequence; `None` for never.
+    /// When the policy summarizes a concatenated sequence; `None` for never.
     pub compaction: Option<Compaction>,
     /// Sampling parameters.
     pub params: SamplingParams,

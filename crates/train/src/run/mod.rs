@@ -4,7 +4,7 @@
 //! |---|---|
 //! | this one | the phases: which step comes next, when a checkpoint and an evaluation are due, how a run ends |
 //! | `start` | a run from a config, or from its directory |
-//! | [`source`] | where a run's policy comes from: the config's model, or a learner of one's own |
+//! | [`source`] | where a run's policy comes from: the config's model, or your own learner |
 //! | `shared_warm_start` | a run that begins with the warm start of another one |
 //! | [`best`] | the checkpoint with the best evaluation |
 //! | [`export`] | a policy for other programs |
@@ -269,7 +269,7 @@ impl Run {
         let Some(split) = &self.config.train.keep_best else { return Ok(()) };
         let position = self.state.position;
         if best::beats_all_before(&self.directory, split, position)? {
-            // There may be none yet: evaluations and checkpoints have periods of their own.
+            // The checkpoint may not exist yet: evaluations and checkpoints have separate periods.
             self.save(observer)?;
         }
         if let Some(best) = best::update(&self.directory, split, position)? {

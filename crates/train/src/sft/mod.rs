@@ -58,7 +58,7 @@ impl Builder {
     }
 }
 
-/// Summaries in demonstrations, where a rollout would ask for one ([`crate::rollout::compaction`]).
+/// Summaries of demonstrations, at the points where a rollout would write one ([`crate::rollout::compaction`]).
 #[derive(Clone, Copy)]
 pub struct DemonstratedSummaries<'a> {
     /// Maximum tokens of an action's prompt.
@@ -67,11 +67,11 @@ pub struct DemonstratedSummaries<'a> {
     pub summary: &'a dyn Fn(&Demonstration, usize) -> String,
 }
 
-/// Returns the sequences of one demonstration: one in all (`concatenated`) and one more after each summary, or one per imitated
-/// turn (`windowed`).
+/// Returns the sequences of one demonstration. The layout `concatenated` has one, and one more after each summary; `windowed` has
+/// one per imitated turn.
 ///
 /// # Errors
-/// Fails like [`Prompter::start`] and, for a concatenated sequence, of [`Prompter::between`].
+/// Fails like [`Prompter::start`] and, for a concatenated sequence, [`Prompter::between`].
 pub fn sequences(
     demonstration: &Demonstration,
     prompter: Prompter<'_>,
@@ -137,7 +137,7 @@ pub fn sequences(
     Ok(finished)
 }
 
-/// The observation after a demonstrated action as the result of its call, if it made one.
+/// Returns the observation after a demonstrated action, as the result of its call if it made one.
 fn result_of(calls: &[ToolCall], text: &str) -> Observation {
     let mut seen = Observation::new(text);
     if let [call] = calls {
@@ -146,7 +146,7 @@ fn result_of(calls: &[ToolCall], text: &str) -> Observation {
     seen
 }
 
-/// Sequences of each update: shuffled anew every pass, filled up to a number of tokens.
+/// Sequences of each update: shuffled at every pass, filled up to a number of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchPlan {
     batches: Vec<Vec<usize>>,
@@ -210,8 +210,8 @@ impl BatchPlan {
     }
 }
 
-/// Per-token weights of a batch, one vector a sequence: action tokens share a weight of 1, all other
-/// kept tokens share `observation_weight`, so that the loss is
+/// Returns the weights of a batch's tokens, one vector per sequence. Action tokens share a weight of 1,
+/// all other kept tokens share `observation_weight`, so that the loss is
 /// `mean over action tokens + observation_weight * mean over the rest`.
 pub fn weights(batch: &[&SftSequence], observation_weight: f64) -> Vec<Vec<f64>> {
     let tokens = || batch.iter().flat_map(|sequence| sequence.action.iter().zip(&sequence.kept));

@@ -33,12 +33,12 @@ fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
 impl MaskedPrompts<'_> {
     /// Returns the response of one turn after the prompt with the masked part hidden.
     ///
-    /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
-    /// goal alone shows all of it, from the latest summary on; the prompt has the windowed form, which alone can leave parts out. A policy of
-    /// the concatenated layout has never seen that form ([`crate::config::Config::warnings`]).
+    /// In a concatenated sequence the history is everything before the turn, from the latest summary on. A mask that hides
+    /// only the goal shows all of it. The prompt has the windowed form, because only that can leave parts out. A policy
+    /// of the concatenated layout has never seen that form ([`crate::config::Config::warnings`]).
     ///
-    /// An agent's request stays messages. Its system messages, its newest messages and its tools are always shown. The goal is what
-    /// stands before the first message of the assistant, the history what lies between that and the newest messages.
+    /// An agent's request stays a list of messages. Its system messages, newest messages and tools are always shown. The goal is
+    /// the messages before the first one of the assistant. The history is the messages from there to the newest.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`] for the masked prompt.
@@ -120,16 +120,13 @@ fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Co
     Conversation { messages, tools: tools.clone(), ..Conversation::default() }
 }
 
-/// Returns the messages of an agent's turn, from those of the turns that it goes on from.
+/// Returns the messages of an agent's turn: those of the turns that it continues, then its new ones.
 fn messages_until(trajectory: &Trajectory, turn: usize) -> Vec<ChatMessage> {
     let continues = |turn: usize| trajectory.turns[turn].agent.as_ref().and_then(|agent| agent.continues);
-    // Turns only go on from earlier ones.
-    let mut chain = vec![turn];
-    while let Some(earlier) =
-        continues(chain[chain.len() - 1]).filter(|earlier| *earlier < chain[chain.len() - 1])
-    {
-        chain.push(earlier);
-    }
+    // A turn continues an earlier one. Without the check, a file with a cycle would never end.
+    let chain: Vec<usize> =
+        std::iter::successors(Some(turn), |&turn| continues(turn).filter(|&earlier| earlier < turn))
+            .collect();
     let mut messages = Vec::new();
     for (place, &index) in chain.iter().enumerate().rev() {
         let data = &trajectory.turns[index];

@@ -43,7 +43,7 @@ impl StepMetrics {
         self.seconds.iter().find(|(known, _)| *known == stage).map_or(0.0, |&(_, seconds)| seconds)
     }
 
-    /// The rollout's numbers.
+    /// Adds the metrics of the rollout.
     pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64, config: &Config) {
         rollout(&mut self.metrics, batch, config.rollout.max_response_tokens);
         if config.prompt.compact_after.is_some() {
@@ -53,7 +53,7 @@ impl StepMetrics {
         self.metrics.set("rollout/mismatch_kl", mismatch_kl);
     }
 
-    /// The numbers of rewards and credit.
+    /// Adds the metrics of rewards and credit.
     pub(crate) fn credited(&mut self, batch: &Batch, shaped: &ShapedRewards, credited: &Credited) {
         if let Some(turns) = shaped.overlong_turns {
             self.metrics.set("rollout/overlong_turns", turns as f64);
@@ -201,7 +201,7 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     }
 }
 
-/// Metrics of summaries ([`crate::rollout::compaction`]).
+/// Adds the metrics of summaries ([`crate::rollout::compaction`]).
 fn compactions(metrics: &mut Metrics, batch: &Batch) {
     if batch.groups.is_empty() {
         return;

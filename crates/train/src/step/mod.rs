@@ -3,12 +3,12 @@
 //! | file | stage |
 //! |---|---|
 //! | `queue`, `sample` | sample: the rollouts under way, rounds of them until there is a batch |
-//! | `overflow` | a warning, or an error, where prompts do not fit the context |
-//! | `entropies` | entropies, where credit reads them and the sampler does not know them |
+//! | `overflow` | a warning, or an error, if prompts do not fit the context |
+//! | `entropies` | entropies, if credit reads them and the sampler does not return them |
 //! | [`rewards`] | rewards: what the loss adds to them |
 //! | [`credit`] | credit: one advantage per turn, from what the estimator asks for |
 //! | [`training_set`] | training set: sequences with advantages and what the extra passes found |
-//! | [`masked_contexts`] | responses after prompts that hide something, where the objective asks for them |
+//! | [`masked_contexts`] | responses after prompts that hide something, if the objective needs them |
 //! | [`update`] | updates: epochs and minibatches |
 //! | `metrics` | the numbers of the step |
 
@@ -62,15 +62,15 @@ pub(crate) struct StepContext<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// What came of a step.
+/// The result of a step.
 pub(crate) struct Stepped {
-    /// Its numbers.
+    /// Its metrics.
     pub(crate) metrics: Metrics,
-    /// A response that is no valid action, where there is one.
+    /// An example of a response that is not a valid action, if there is one.
     pub(crate) unread: Option<String>,
 }
 
-/// One rollout and its updates; `None` when it was stopped before anything changed.
+/// Runs one rollout and its updates; returns `None` if it was stopped before anything changed.
 pub(crate) fn step(
     actor: &Actor,
     learners: &mut Learners,

@@ -171,7 +171,7 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     for episode in episodes.iter().filter(|episode| episode.turns.iter().all(|turn| turn.imitate)) {
         let summary = DemonstratedSummaries { after: 550, summary: &summarize };
         let taught = sft::sequences(episode, prompter, Layout::Concatenated, 0, 4096, Some(summary)).unwrap();
-        // What it says: the imitated tokens, cut where the prompts are.
+        // The imitated tokens, split at the prompts.
         let responses = taught.iter().flat_map(|sequence| {
             let words = sequence.tokens.tokens[1..].iter().zip(&sequence.action);
             let runs = words.collect::<Vec<_>>();
@@ -195,7 +195,7 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
         for (at, sequence) in taught.iter().enumerate() {
             assert_eq!(tokens(at), &sequence.tokens.tokens, "sequence {at}");
         }
-        // A prompt is what the sequence had before the response, and summaries have a limit of their own.
+        // A prompt is the sequence before the response, and summaries have their own limit.
         // The first action after a summary is taken however long its prompt is.
         let mut begins = false;
         for (turn, asked) in played.turns.iter().zip(&script[0].asked) {

@@ -12,26 +12,17 @@ impl Conversation {
         let mut messages = Vec::new();
         let mut before: Option<&Turn> = None;
         for (index, turn) in trajectory.turns.iter().enumerate() {
-            if turn.is_compaction() {
-                // Calls are answered before anything else is said; the turn after it has their results.
-                if let Some(before) = before.filter(|turn| !turn.calls.is_empty()) {
-                    let next = trajectory.turns.get(index + 1);
-                    let (parts, text) =
-                        next.map_or((&[][..], ""), |next| (&next.parts[..], next.observation.as_str()));
-                    observed(&mut messages, parts, text, Some(before));
-                }
-                messages.push(ChatMessage::new("user", turn.observation.as_str()));
-                messages.push(said(turn));
-                before = Some(turn);
-                continue;
+            if turn.is_compaction() && before.is_some_and(|before| !before.calls.is_empty()) {
+                // Results must follow their calls. The turn after the summary has them.
+                let next = trajectory.turns.get(index + 1);
+                let (parts, text) = next.map_or((&[][..], ""), |next| (&next.parts[..], &next.observation));
+                observed(&mut messages, parts, text, before);
             }
-            if before.is_some_and(Turn::is_compaction) {
+            if turn.is_compaction() || before.is_some_and(Turn::is_compaction) {
                 messages.push(ChatMessage::new("user", turn.observation.as_str()));
-                messages.push(said(turn));
-                before = Some(turn);
-                continue;
+            } else {
+                observed(&mut messages, &turn.parts, &turn.observation, before);
             }
-            observed(&mut messages, &turn.parts, &turn.observation, before);
             messages.push(said(turn));
             before = Some(turn);
         }

@@ -45,8 +45,8 @@ enum World {
 }
 
 impl Pictures {
-    /// Returns how turns of a run with this config get pictures. A relative folder is one of where the program is started, as it was for
-    /// the run.
+    /// Returns the source of pictures for the turns of a run with this config. A relative folder is resolved against the working
+    /// directory, as in the run.
     pub(super) fn of_config(text: &str) -> Self {
         #[derive(Default, Deserialize)]
         struct Settings {

@@ -73,7 +73,7 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
         let id = line.trim();
         if !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
             let path = format!("{}, line {number}", path.display());
-            return Err(EnvError::File { path, reason: "is no name of a task".to_owned() });
+            return Err(EnvError::File { path, reason: "is not the name of a task".to_owned() });
         }
         let described = client.task(0, id)?;
         let mut task = Task::new(id, "appworld", described.instruction);

@@ -110,7 +110,7 @@ async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Li
                     None if !asked && greeting.is_none() => greeting = Some(text.to_string()),
                     None => break ServerError::Answer("it sent a message that nobody asked for".into()),
                 },
-                Some(Ok(Message::Binary(_))) => break ServerError::Answer("it sent bytes in place of text".into()),
+                Some(Ok(Message::Binary(_))) => break ServerError::Answer("it sent bytes instead of text".into()),
                 Some(Ok(Message::Close(frame))) => {
                     let code = frame.map(|frame| format!(" (code {})", u16::from(frame.code)));
                     break ServerError::Lost(format!("the server closed the connection{}", code.unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! The prompts of a trajectory's later turns, summaries, and the tokens that are kept.
+//! Prompts of later turns, summaries, and the tokens that a trajectory keeps.
 
 use turnwise_core::{
     Completion, FinishReason, Sampler, StopReason, TokenSequence, Trajectory, Turn, TurnKind, TurnSpan,
@@ -44,7 +44,7 @@ impl<S: Sampler> Lane<'_, S> {
         }
     }
 
-    /// Returns the tokens of the last sequence with the newest observation, up to a next response of this kind.
+    /// Returns the prompt of a next response of this kind: the last sequence and the newest observation.
     fn grown(&self, live: &Live, finish: FinishReason, kind: TurnKind) -> Result<Vec<u32>, TextError> {
         let trajectory = &live.trajectory;
         let mut tokens =
@@ -59,8 +59,9 @@ impl<S: Sampler> Lane<'_, S> {
         Ok(tokens)
     }
 
-    /// Returns the prompt of the next action, or if that is too long ([`super::super::compaction`]) the one of a summary.
-    pub(super) fn or_request(
+    /// Returns the given prompt of the next action. If it is too long ([`super::super::compaction`]), returns the prompt of a
+    /// summary instead.
+    pub(super) fn or_compaction(
         &self,
         live: &mut Live,
         prompt: Vec<u32>,
@@ -108,7 +109,7 @@ impl<S: Sampler> Lane<'_, S> {
             ..Turn::default()
         };
         trajectory.turns.push(turn);
-        (live.asks, live.begins) = (TurnKind::Action, true);
+        live.asks = TurnKind::Action;
         match prompt {
             Ok(prompt) => live.prompt = prompt,
             Err(error) => return Ok(Some(self.end(live, StopReason::SampleError(error.to_string())))),
@@ -117,9 +118,9 @@ impl<S: Sampler> Lane<'_, S> {
     }
 }
 
-/// Keeps the ids that were seen and sampled; nothing is ever tokenised a second time.
+/// Keeps the ids that were seen and sampled. Text is never tokenised again.
 pub(super) fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
-    let (turn, begins) = (live.trajectory.turns.len(), std::mem::take(&mut live.begins));
+    let (turn, begins) = (live.trajectory.turns.len(), live.begins_sequence());
     let mut tokens = std::mem::take(&mut live.prompt);
     let start = tokens.len();
     tokens.extend(&completion.tokens);
