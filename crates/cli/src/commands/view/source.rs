@@ -243,63 +243,36 @@ impl Source {
     /// Fails if a file cannot be read, or if the chosen method needs data that the trajectories
     /// lack.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
-        let mut step = self.of_first_method(number)?;
-        let (beside, truth) = match self {
-            Self::Run { beside, .. } => (beside.as_ref(), None),
-            Self::Files(files) => {
-                let of_step = files.steps.iter().find(|step| step.number == number);
-                (files.beside.as_ref(), of_step.and_then(|step| step.truth.as_ref()))
+        let batch = self.batch(number)?.into_owned();
+        let (path, beside, in_file) = match self {
+            Self::Run { directory, beside, .. } => {
+                let path = trajectories_of(directory, number);
+                check_explanations(&batch, &path)?;
+                (path, beside, None)
             }
+            Self::Files(files) => (files.path.clone(), &files.beside, Some(files.step(number)?)),
         };
-        if let Some(method) = beside {
-            beside::add_method(&mut step, self.by_method(number, method)?, &method.name);
+        let dump = in_file.and_then(|step| step.dump.as_ref());
+        let by_method = |batch: Batch, method: &Method| {
+            explain::by_method(number, batch, dump, method).with_context(|| path.display().to_string())
+        };
+        // Only a second method needs the trajectories twice.
+        let second = beside.as_ref().map(|method| (method, batch.clone()));
+        let mut step = match (self.method(), self) {
+            (Some(method), _) => by_method(batch, method)?,
+            (None, Self::Run { directory, .. }) => {
+                let position = Position { phase: Phase::Rl, step: number };
+                explain::of_run(number, batch, &earlier_configs::of_position(directory, position)?)?
+            }
+            (None, Self::Files(_)) => explain::of_file(number, batch, dump),
+        };
+        if let Some((method, batch)) = second {
+            beside::add_method(&mut step, by_method(batch, method)?, &method.name);
         }
-        if let Some(truth) = truth {
+        if let Some(truth) = in_file.and_then(|step| step.truth.as_ref()) {
             beside::add_truth(&mut step, truth);
         }
         Ok(step)
-    }
-
-    /// Returns the trajectories of a step with the credit of another method.
-    fn by_method(&self, number: u64, method: &Method) -> anyhow::Result<Step> {
-        match self {
-            Self::Run { directory, .. } => {
-                let path = trajectories_of(directory, number);
-                explain::by_method(number, grouped(read_trajectories(&path)?), None, method)
-                    .with_context(|| path.display().to_string())
-            }
-            Self::Files(files) => {
-                let step = files.step(number)?;
-                explain::by_method(number, step.batch.clone(), step.dump.as_ref(), method)
-                    .with_context(|| files.path.display().to_string())
-            }
-        }
-    }
-
-    /// Returns the trajectories of a step with the recorded credit, or that of the first named method.
-    fn of_first_method(&self, number: u64) -> anyhow::Result<Step> {
-        match self {
-            Self::Run { directory, method, .. } => {
-                let position = Position { phase: Phase::Rl, step: number };
-                let path = trajectories_of(directory, number);
-                let batch = grouped(read_trajectories(&path)?);
-                check_explanations(&batch, &path)?;
-                match method {
-                    Some(method) => explain::by_method(number, batch, None, method)
-                        .with_context(|| path.display().to_string()),
-                    None => {
-                        explain::of_run(number, batch, &earlier_configs::of_position(directory, position)?)
-                    }
-                }
-            }
-            Self::Files(files) => {
-                let step = files.step(number)?;
-                match &files.method {
-                    Some(method) => self.by_method(number, method),
-                    None => Ok(explain::of_file(number, step.batch.clone(), step.dump.as_ref())),
-                }
-            }
-        }
     }
 }
 
