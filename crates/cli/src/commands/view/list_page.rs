@@ -16,6 +16,7 @@ use super::query::{Place, encoded};
 use super::run_page::{ago, evaluations, pager};
 use super::{explain, search};
 use crate::commands::pages::html::escape;
+use crate::commands::{is_run, name_of};
 use crate::plot::chart::spark;
 
 /// Runs on a page.
@@ -60,9 +61,7 @@ impl Runs {
 
     /// Returns the name of the folder.
     pub(super) fn title(&self) -> String {
-        let name =
-            self.root.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
-        name.unwrap_or_else(|| self.root.display().to_string())
+        name_of(&self.root)
     }
 
     /// Returns the names of the runs: those of the folder, and as `SWEEP/RUN` those one folder deeper.
@@ -254,11 +253,6 @@ fn folders(root: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
-}
-
-/// Returns true for a run directory.
-pub(super) fn is_run(folder: &Path) -> bool {
-    folder.join("config.toml").is_file()
 }
 
 fn modified(path: &Path) -> Option<f64> {

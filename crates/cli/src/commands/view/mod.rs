@@ -40,13 +40,13 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use self::group_page::Look;
-use self::list_page::{Runs, is_run};
+use self::list_page::Runs;
 use self::site::{Pages, Site};
 use self::source::{Method, Source};
 use super::credit::{Reading, Switches};
 use super::output::{check_ending, check_output_of, write_text};
-use super::pages;
 use super::pages::html::document;
+use super::{is_run, pages};
 use crate::ui;
 
 const STYLE: &str = include_str!("style.css");

@@ -21,6 +21,7 @@ use super::pictures::Pictures;
 use super::step::Step;
 use super::tokens::TokenTexts;
 use crate::commands::credit::{self, Reading};
+use crate::commands::{is_run, name_of};
 use crate::registries::methods;
 
 /// A method by preset name, with its settings and the seed of what it draws.
@@ -88,7 +89,7 @@ impl Source {
         method: Option<Method>,
         beside: Option<Method>,
     ) -> anyhow::Result<Self> {
-        if path.join("config.toml").is_file() {
+        if is_run(path) {
             if !reading.is_automatic() {
                 bail!(
                     "{}: is a run directory; --format and --reward are for files of trajectories",
@@ -133,12 +134,10 @@ impl Source {
 
     /// Returns the name for people.
     pub(super) fn title(&self) -> String {
-        let path = match self {
+        name_of(match self {
             Self::Run { directory, .. } => directory.root(),
             Self::Files(files) => &files.path,
-        };
-        let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
-        name.unwrap_or_else(|| path.display().to_string())
+        })
     }
 
     /// Returns the method that was named, instead of the one that the advantages were recorded with.
@@ -365,7 +364,7 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !dumps.is_empty() {
         return Ok(dumps);
     }
-    let runs = paths.iter().filter(|path| path.join("config.toml").is_file());
+    let runs = paths.iter().filter(|path| is_run(path));
     let runs: Vec<String> = runs.map(|path| path.display().to_string()).collect();
     match runs.as_slice() {
         [] => bail!("{}: is neither a run directory nor a folder of trajectories", folder.display()),
