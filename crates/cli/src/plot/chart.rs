@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::figure::figure;
+use super::{extent, share};
 use crate::commands::pages::html::escape;
 
 const WIDTH: f64 = 300.0;
@@ -57,18 +58,17 @@ fn drawn(count: usize) -> Vec<usize> {
 /// it. `dots` marks single points, for numbers that few steps have.
 pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) -> String {
     let points: Vec<Point> = points.iter().copied().filter(|point| point.value.is_finite()).collect();
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return String::new() };
     let ends = points.iter().flat_map(|point| {
         let (low, high) = point.interval.unwrap_or((point.value, point.value));
         [low, high]
     });
-    let (low, high) =
-        ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-    let scale = |value: f64, low: f64, high: f64| if high > low { (value - low) / (high - low) } else { 0.5 };
+    let (Some(first), Some(last), Some((low, high))) = (points.first(), points.last(), extent(ends)) else {
+        return String::new();
+    };
     let base = HEIGHT - BOTTOM;
-    let x =
-        |step: u64| LEFT + scale(step as f64, first.step as f64, last.step as f64) * (WIDTH - LEFT - MARGIN);
-    let y = |value: f64| MARGIN + (1.0 - scale(value, low, high)) * (base - 2.0 * MARGIN);
+    let steps = (first.step as f64, last.step as f64);
+    let x = |step: u64| LEFT + share(step as f64, steps) * (WIDTH - LEFT - MARGIN);
+    let y = |value: f64| MARGIN + (1.0 - share(value, (low, high))) * (base - 2.0 * MARGIN);
     let shown = drawn(points.len());
     let polyline = |class: &str, values: &dyn Fn(usize) -> f64| {
         let mut line = format!("<polyline{class} points=\"");
@@ -155,19 +155,15 @@ fn marks(
 /// are known; `about` says what it is.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-    if values.len() < 2 {
+    let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {
         return String::new();
-    }
-    let found = values
-        .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)));
-    let (low, high) = range.unwrap_or(found);
+    };
     let shown = drawn(values.len());
     let mut points = String::new();
     for (place, &index) in shown.iter().enumerate() {
         let x = 1.0 + 98.0 * place as f64 / (shown.len() - 1) as f64;
-        let share = if high > low { (values[index] - low) / (high - low) } else { 0.5 };
-        let _ = write!(points, "{x:.1},{:.1} ", 21.0 - 18.0 * share.clamp(0.0, 1.0));
+        let y = 21.0 - 18.0 * share(values[index], range).clamp(0.0, 1.0);
+        let _ = write!(points, "{x:.1},{y:.1} ");
     }
     let about = format!("{about}: {} to {}", figure(values[0]), figure(values[values.len() - 1]));
     format!(

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use turnwise_eval::compare::curves::{Curve, Point};
 
-use super::{COLOURS, LETTER, Piece, colour, ticks};
+use super::{COLOURS, LETTER, Piece, colour, extent, ticks};
 use crate::commands::pages::html::escape;
 
 /// Width and height of a panel's axes, and the room around them.
@@ -81,12 +81,7 @@ impl Axes {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let bounds =
             |point: &Point| point.success.interval.map_or([point.success.value; 2], |it| [it.low, it.high]);
-        let (low, high) = points()
-            .flat_map(bounds)
-            .fold(None, |range: Option<(f64, f64)>, value| {
-                Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
-            })
-            .unwrap_or((0.0, 1.0));
+        let (low, high) = extent(points().flat_map(bounds)).unwrap_or((0.0, 1.0));
         let low = if low > CUT * high { low.max(0.0) } else { 0.0 };
         let percents = ticks(100.0 * low, 100.0 * high.min(1.0));
         let last = points().map(|point| point.step).max().unwrap_or(0).max(1);

@@ -4,6 +4,7 @@ use super::beside::{difference, largest};
 use super::query::Query;
 use super::search;
 use super::step::{Shown, Step};
+use crate::plot::extent;
 
 /// Filters by the name in an address, with their words.
 pub(super) const SHOWS: [(&str, &str); 7] = [
@@ -49,24 +50,21 @@ impl Facts {
     pub(super) fn of(group: &[Shown]) -> Self {
         let most = largest(group);
         let mut facts = Self::default();
-        let (mut returns, mut advantages) = (Range::default(), Range::default());
         for shown in group {
             facts.known += usize::from(shown.success.is_some());
             facts.solved += usize::from(shown.success == Some(true));
             facts.errors += usize::from(shown.trajectory.stop.is_failure());
             facts.mean_return += shown.trajectory.outcome_return() / group.len() as f64;
-            returns.add(shown.trajectory.outcome_return());
             for (turn, of) in shown.trajectory.turns.iter().enumerate() {
                 facts.turns += 1;
                 facts.invalid += usize::from(!of.valid);
                 facts.outliers += usize::from(shown.is_outlier(turn));
-                shown.advantage(turn).into_iter().for_each(|advantage| advantages.add(advantage));
                 let change = difference(shown, turn, &most).unwrap_or(0.0).abs();
                 facts.change = facts.change.max(change);
             }
         }
-        facts.returns = returns.width();
-        facts.advantages = advantages.width();
+        facts.returns = width(group.iter().map(|shown| shown.trajectory.outcome_return()));
+        facts.advantages = width(group.iter().flat_map(|shown| shown.advantages.iter().flatten().copied()));
         facts
     }
 
@@ -104,23 +102,9 @@ impl Facts {
     }
 }
 
-/// The smallest and the largest of some numbers.
-struct Range(f64, f64);
-
-impl Default for Range {
-    fn default() -> Self {
-        Self(f64::INFINITY, f64::NEG_INFINITY)
-    }
-}
-
-impl Range {
-    fn add(&mut self, value: f64) {
-        *self = Self(self.0.min(value), self.1.max(value));
-    }
-
-    fn width(&self) -> f64 {
-        (self.1 - self.0).max(0.0)
-    }
+/// Returns the difference of the largest and the smallest value; 0 without values.
+fn width(values: impl Iterator<Item = f64>) -> f64 {
+    extent(values).map_or(0.0, |(low, high)| (high - low).max(0.0))
 }
 
 /// Returns the groups that an address asks for, in its order.
