@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use anyhow::Context as _;
 use toml::{Table, Value};
@@ -90,50 +91,46 @@ impl Runs {
         [of("metrics.jsonl"), of("status.json"), of("eval")].join(" ")
     }
 
-    /// Returns what the list shows of a run; it is read again only when its files have changed.
-    fn summary(&self, name: &str) -> Arc<Summary> {
-        let stamp = self.stamp(name);
+    /// Returns the runs by name, each with its stamp.
+    fn stamps(&self) -> Vec<(String, String)> {
+        let stamps = self.names().into_iter().map(|name| {
+            let stamp = self.stamp(&name);
+            (name, stamp)
+        });
+        stamps.collect()
+    }
+
+    /// Returns what the list shows of a run. Its files are read only if the stamp has changed.
+    fn summary(&self, name: &str, stamp: &str) -> Arc<Summary> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, summary)) = lock().get(name)
-            && *known == stamp
+            && known == stamp
         {
             return Arc::clone(summary);
         }
         let summary = Arc::new(Summary::read(&self.root.join(name)));
-        lock().insert(name.to_owned(), (stamp, Arc::clone(&summary)));
+        lock().insert(name.to_owned(), (stamp.to_owned(), Arc::clone(&summary)));
         summary
-    }
-
-    /// Returns the numbers that tell whether the list has changed, as JSON.
-    pub(super) fn data(&self) -> String {
-        serde_json::json!({ "version": self.version() }).to_string()
     }
 
     /// Returns a text that changes when a run does.
     pub(super) fn version(&self) -> String {
-        let mut stamps = String::new();
-        for name in self.names() {
-            let _ = writeln!(stamps, "{name} {}", self.stamp(&name));
-        }
-        short_hash(&stamps)
+        version_of(&self.stamps())
     }
 
-    /// Returns the body of the list.
+    /// Returns the body of the list and its version.
     ///
     /// # Errors
     /// Fails if the folder cannot be read any more.
-    pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<String> {
+    pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<(String, String)> {
         std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         let words = place.query.get("q").to_lowercase();
-        let mut runs: Vec<(String, Arc<Summary>)> = self
-            .names()
-            .into_iter()
-            .map(|name| (self.summary(&name), name))
-            .map(|(run, name)| (name, run))
-            .collect();
+        let stamps = self.stamps();
+        let mut runs: Vec<(&str, Arc<Summary>)> =
+            stamps.iter().map(|(name, stamp)| (name.as_str(), self.summary(name, stamp))).collect();
         let all = runs.len();
         runs.retain(|(name, run)| {
-            [name, &run.method, &run.env].iter().any(|text| text.to_lowercase().contains(&words))
+            [*name, &run.method, &run.env].iter().any(|text| text.to_lowercase().contains(&words))
         });
         runs.sort_by(|(a, one), (b, two)| two.changed.total_cmp(&one.changed).then_with(|| a.cmp(b)));
         let running = runs.iter().filter(|(_, run)| run.state == Some(RunStatus::Running)).count();
@@ -152,7 +149,9 @@ impl Runs {
         for (name, run) in runs.iter().skip((page - 1) * ROWS).take(ROWS) {
             body.push_str(&run.row(name));
         }
-        Ok(body + "</table></div>" + &pager(place, "/", page, pages))
+        body.push_str("</table></div>");
+        body.push_str(&pager(place, "/", page, pages));
+        Ok((body, version_of(&stamps)))
     }
 }
 
@@ -168,7 +167,8 @@ impl Summary {
                 of("env", "kind").and_then(|kind| Some(kind.as_str()?.to_owned())).unwrap_or_default();
             summary.steps = of("train", "steps").as_ref().and_then(Value::as_integer);
         }
-        let changed = |file: &str| modified(&folder.join(file)).unwrap_or(0.0);
+        let changed =
+            |file: &str| folder.join(file).metadata().ok().as_ref().and_then(modified).unwrap_or(0.0);
         summary.changed =
             ["metrics.jsonl", "status.json", "config.toml"].map(changed).into_iter().fold(0.0, f64::max);
         let Ok(directory) = RunDirectory::open(folder) else { return summary };
@@ -255,15 +255,22 @@ fn folders(root: &Path) -> Vec<String> {
     names
 }
 
-fn modified(path: &Path) -> Option<f64> {
-    let time: SystemTime = path.metadata().ok()?.modified().ok()?;
-    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+/// Returns the seconds from 1970 to the last change of a file.
+fn modified(file: &Metadata) -> Option<f64> {
+    Some(file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
 }
 
 /// Returns the length of a file or folder and the time of its last change, as text.
 pub(super) fn stamp_of(path: &Path) -> String {
-    let length = path.metadata().map_or(0, |found| found.len());
-    format!("{length}@{}", modified(path).unwrap_or(0.0))
+    let found = path.metadata().ok();
+    let length = found.as_ref().map_or(0, Metadata::len);
+    format!("{length}@{}", found.as_ref().and_then(modified).unwrap_or(0.0))
+}
+
+/// Returns a short text that differs for different stamps.
+fn version_of(stamps: &[(String, String)]) -> String {
+    let lines: Vec<String> = stamps.iter().map(|(name, stamp)| format!("{name} {stamp}")).collect();
+    short_hash(&lines.join("\n"))
 }
 
 /// Returns a short text that differs for different texts.
@@ -304,7 +311,7 @@ mod tests {
         let folder = folder();
         let runs = Runs::new(&folder.path().join("runs"));
         let query = super::super::query::Query::default();
-        let page = || runs.page(Place { base: "", query: &query }).unwrap();
+        let page = || runs.page(Place { base: "", query: &query }).unwrap().0;
         let (before, version) = (page(), runs.version());
         assert!(
             before.contains("sweep/c&lt;i&gt;") && !before.contains("<i>") && before.contains("&lt;b&gt;")

@@ -41,15 +41,13 @@ use clap::Args;
 
 use self::group_page::Look;
 use self::list_page::Runs;
-use self::site::{Pages, Site};
+use self::site::{Pages, STYLE, Site};
 use self::source::{Method, Source};
 use super::credit::{Reading, Switches};
 use super::output::{check_ending, check_output_of, write_text};
 use super::pages::html::document;
 use super::{is_run, pages};
 use crate::ui;
-
-const STYLE: &str = include_str!("style.css");
 
 /// View trajectories in a browser: each turn, its advantage, and how it was computed.
 ///

@@ -189,12 +189,9 @@ pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit>
     let mut splits: BTreeMap<String, OfSplit> = BTreeMap::new();
     let entries = std::fs::read_dir(directory.path("eval")).into_iter().flatten().flatten();
     for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
-        let step = name.strip_prefix("step-").and_then(|name| name.strip_suffix(".json")?.parse().ok());
-        let (Some(step), Ok(results)) =
-            (step, directory.read_json::<Vec<Evaluation>>(&format!("eval/{name}")))
-        else {
-            continue;
-        };
+        let label = name.strip_suffix(".json").and_then(|label| label.parse().ok());
+        let Some(Position { phase: Phase::Rl, step }) = label else { continue };
+        let Ok(results) = directory.read_json::<Vec<Evaluation>>(&format!("eval/{name}")) else { continue };
         for result in results {
             splits.entry(result.split.clone()).or_default().push((step, result));
         }

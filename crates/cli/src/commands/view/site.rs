@@ -13,10 +13,10 @@ use super::step::Step;
 use super::step_page::{self, Neighbours};
 use super::tokens::{Color, TokenTexts};
 use super::{run_page, search};
-use crate::commands::pages::html::{document_with, message};
+use crate::commands::pages::html::{document_with, escape, message};
 use crate::commands::pages::http::{Reply, Request};
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("viewer.js");
 
 /// Runs whose pages are kept ready, each with the step that was looked at last.
@@ -62,14 +62,14 @@ impl Site {
             (_, ["viewer.js"]) => return Reply::script(SCRIPT),
             (Self::One(pages), path) => pages.reply(path, "", &query),
             (Self::Folder { runs, .. }, []) => list(runs, &query),
-            (Self::Folder { runs, .. }, ["data.json"]) => Ok(Some(Reply::json(runs.data()))),
+            (Self::Folder { runs, .. }, ["data.json"]) => Ok(Some(data(&runs.version()))),
             (Self::Folder { .. }, ["run", name, path @ ..]) => {
                 let name = decoded(name);
-                match self.of_run(&name) {
-                    Ok(Some(pages)) => pages.reply(path, &format!("/run/{}", encoded(&name)), &query),
-                    Ok(None) => Ok(None),
-                    Err(error) => Err(error),
-                }
+                let base = format!("/run/{}", encoded(&name));
+                self.of_run(&name).and_then(|pages| match pages {
+                    Some(pages) => pages.reply(path, &base, &query),
+                    None => Ok(None),
+                })
             }
             (Self::Folder { .. }, _) => Ok(None),
         };
@@ -97,9 +97,13 @@ impl Site {
 
 fn list(runs: &Runs, query: &Query) -> anyhow::Result<Option<Reply>> {
     let place = Place { base: "", query };
-    let version = runs.version();
-    let body = runs.page(place)?;
+    let (body, version) = runs.page(place)?;
     Ok(Some(page(&runs.title(), &body, Some(("/data.json", &version)))))
+}
+
+/// Returns what a live page asks for: the version of what it shows.
+fn data(version: &str) -> Reply {
+    Reply::json(serde_json::json!({ "version": version }).to_string())
 }
 
 /// Returns a page; one that is `live` has the address of a few numbers and their version, and follows them.
@@ -143,17 +147,14 @@ impl Pages {
         let place = Place { base, query };
         match path {
             [] => self.first(place),
-            ["data.json"] => {
-                let data = serde_json::json!({ "version": self.version() });
-                Ok(Some(Reply::json(data.to_string())))
-            }
+            ["data.json"] => Ok(Some(data(&self.version()))),
             ["search"] => {
                 let up = place.link("/", &[("q", ""), ("before", "")]);
                 let title = self.source.title();
                 let mut body = format!(
                     "<nav>{}<a rel=\"up\" href=\"{up}\">{}</a></nav>",
                     step_page::all_runs(place),
-                    crate::commands::pages::html::escape(&title)
+                    escape(&title)
                 );
                 body.push_str(&search::page(&self.source, place)?);
                 Ok(Some(page(&format!("search in {title}"), &body, None)))
