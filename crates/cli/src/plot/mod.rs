@@ -37,7 +37,7 @@ const LETTER: f64 = 7.0;
 pub(crate) const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-/// The colour of what is not decided.
+/// The colour of differences whose interval contains 0.
 pub(crate) const GREY: &str = "#888888";
 
 /// A part of a document: elements that begin at the origin, and their size.
@@ -97,7 +97,7 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
         let (first, last) = bounds(*step);
         last - first <= MOST_INTERVALS
     };
-    // Steps grow without end, so that one fits for any finite range.
+    // Steps grow without bound, so one fits any finite range.
     let Some(step) = steps.take(60).find(fits) else { return vec![low, high] };
     let (first, last) = bounds(step);
     let count = (last - first).max(1.0) as u32;
