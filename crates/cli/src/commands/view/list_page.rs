@@ -1,4 +1,4 @@
-//! The list of the runs of a folder: state, method, success, curves; newest first. Runs of sweeps are in folders of their own.
+//! The list of the runs in a folder and in its sweeps, newest first: state, method, success, curves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,36 +23,37 @@ use crate::plot::chart::spark;
 /// Runs on a page.
 const ROWS: usize = 100;
 
-/// Points of a sparkline: those of longer runs are means.
+/// Maximum number of points of a sparkline. Longer curves are averaged.
 const POINTS: usize = 60;
 
-/// The runs of a folder, with what was read of them.
+/// The runs of a folder, with a cache of their summaries.
 pub(super) struct Runs {
     root: PathBuf,
     known: Mutex<BTreeMap<String, (String, Arc<Summary>)>>,
 }
 
-/// What the list shows of a run.
+/// A run in the list.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     state: Option<RunStatus>,
     reason: Option<String>,
     warnings: usize,
-    /// The last step, and the number of steps that the config asks for.
+    /// The last step.
     step: u64,
     phase: Option<Phase>,
+    /// The value of `train.steps`.
     steps: Option<i64>,
     method: String,
     env: String,
-    /// Success of the last evaluation with its interval and split, else of the last training rollouts.
+    /// Success of the last evaluation, or of the last training rollouts before the first evaluation.
     success: Option<Success>,
     training: Vec<f64>,
     entropy: Vec<f64>,
-    /// Seconds since 1970 of the last change.
+    /// Time of the last change, in seconds since 1970.
     changed: f64,
 }
 
-/// A success rate, its interval and the split that it is of.
+/// A success rate, its interval and its split.
 type Success = (f64, Option<(f64, f64)>, String);
 
 impl Runs {
@@ -65,7 +66,7 @@ impl Runs {
         name_of(&self.root)
     }
 
-    /// Returns the names of the runs: those of the folder, and as `SWEEP/RUN` those one folder deeper.
+    /// Returns the names of the runs. Runs one folder deeper are named `SWEEP/RUN`.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for name in folders(&self.root) {
@@ -80,7 +81,8 @@ impl Runs {
         names
     }
 
-    /// Returns the folder of a run; `None` for a name that is not in the list, so that no name leads elsewhere.
+    /// Returns the folder of a run; `None` if the name is not in the list, so that a name such as `..` cannot
+    /// leave the folder.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
         self.names().iter().any(|known| known == name).then(|| self.root.join(name))
     }
@@ -121,7 +123,7 @@ impl Runs {
     /// Returns the body of the list and its version.
     ///
     /// # Errors
-    /// Fails if the folder cannot be read any more.
+    /// Fails if the folder cannot be read.
     pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<(String, String)> {
         std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         let words = place.query.get("q").to_lowercase();
@@ -156,7 +158,7 @@ impl Runs {
 }
 
 impl Summary {
-    /// Reads a run; what cannot be read is left out.
+    /// Reads a run. Files that cannot be read are skipped.
     fn read(folder: &Path) -> Self {
         let mut summary = Self::default();
         let config = std::fs::read_to_string(folder.join("config.toml")).unwrap_or_default();
@@ -238,13 +240,13 @@ impl Summary {
     }
 }
 
-/// Returns means of equal parts of a curve, at most [`POINTS`].
+/// Averages a curve down to at most [`POINTS`] values.
 fn thinned(values: &[f64]) -> Vec<f64> {
     let size = values.len().div_ceil(POINTS).max(1);
     values.chunks(size).map(|part| part.iter().sum::<f64>() / part.len() as f64).collect()
 }
 
-/// Returns the names of the folders in one, in order.
+/// Returns the sorted names of the subfolders.
 fn folders(root: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -273,7 +275,7 @@ fn version_of(stamps: &[(String, String)]) -> String {
     short_hash(&lines.join("\n"))
 }
 
-/// Returns a short text that differs for different texts.
+/// Returns the first 16 hexadecimal digits of the SHA-256 of a text.
 pub(super) fn short_hash(text: &str) -> String {
     use sha2::Digest as _;
     turnwise_core::hexadecimal(&sha2::Sha256::digest(text))[..16].to_owned()

@@ -132,7 +132,7 @@ impl Source {
         Ok(Self::Files(files))
     }
 
-    /// Returns the name for people.
+    /// Returns the name of the run, file or folder.
     pub(super) fn title(&self) -> String {
         name_of(match self {
             Self::Run { directory, .. } => directory.root(),
@@ -140,7 +140,7 @@ impl Source {
         })
     }
 
-    /// Returns the method that was named, instead of the one that the advantages were recorded with.
+    /// Returns the method of `--preset`, which replaces the recorded advantages.
     pub(super) fn method(&self) -> Option<&Method> {
         match self {
             Self::Run { method, .. } => method.as_ref(),
@@ -153,7 +153,7 @@ impl Source {
         matches!(self, Self::Files(files) if files.steps.iter().any(|step| step.truth.is_some()))
     }
 
-    /// Chooses methods for a file of `turnwise benchmark credit`, which has no advantages: GRPO, with GiGPO beside it.
+    /// Sets the default methods, GRPO and GiGPO, for a file of `turnwise benchmark credit`, which has no advantages.
     ///
     /// # Errors
     /// Fails like `named`.
@@ -171,7 +171,7 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the steps that there are trajectories of, in order; those of a run that is under way grow.
+    /// Returns the steps with trajectories, in order. A run that is training adds to them.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => directory.trajectory_steps().unwrap_or_default(),
@@ -179,7 +179,7 @@ impl Source {
         }
     }
 
-    /// Notes on how files were read.
+    /// Returns notes on how files were read.
     pub(super) fn notes(&self) -> &[String] {
         match self {
             Self::Run { .. } => &[],
@@ -187,14 +187,14 @@ impl Source {
         }
     }
 
-    /// Returns the metrics of a run's step, where it has them.
+    /// Returns the metrics of a run's step, if it has any.
     pub(super) fn metrics(&self, number: u64) -> Option<MetricsLine> {
         let Self::Run { directory, .. } = self else { return None };
         let lines = read_metrics(&directory.path("metrics.jsonl")).ok()?;
         lines.into_iter().find(|line| line.phase == Phase::Rl && line.step == number)
     }
 
-    /// Returns the texts of token ids, where the source has a tokenizer.
+    /// Returns the texts of token ids, if the source has a tokenizer.
     pub(super) fn tokens(&self) -> Option<TokenTexts> {
         match self {
             Self::Run { directory, .. } => TokenTexts::of_run(directory.root()),
@@ -221,15 +221,14 @@ impl Source {
         }
     }
 
-    /// Returns how turns get pictures.
+    /// Returns the source of the pictures of turns.
     pub(super) fn pictures(&self) -> Pictures {
         let Self::Run { directory, .. } = self else { return Pictures::default() };
         let config = std::fs::read_to_string(directory.path("config.toml")).unwrap_or_default();
         Pictures::of_config(&config)
     }
 
-    /// Returns the length and time of the file that a run's step is in; files that were read whole stay
-    /// as they were read.
+    /// Returns the length and time of the file of a run's step; `None` for files, which are read only once.
     pub(super) fn stamp(&self, number: u64) -> Option<Stamp> {
         let Self::Run { directory, .. } = self else { return None };
         let found = trajectories_of(directory, number).metadata().ok()?;
@@ -297,7 +296,7 @@ impl Files {
             }
             return Ok(());
         }
-        // A run's own file says more of a turn than the fields that all formats have.
+        // A run's file has more about a turn than other formats do.
         if reading.is_automatic()
             && let Ok(trajectories) = read_trajectories(path)
             && !trajectories.is_empty()
@@ -337,7 +336,7 @@ impl Files {
     }
 }
 
-/// Returns true for a file that may have trajectories, by its name.
+/// Returns true if the name of a file is that of a format of trajectories.
 fn is_dump(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let plain = name.strip_suffix(".zst").unwrap_or(name);
@@ -397,7 +396,7 @@ fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Trajectories by group, in order of the groups' indices.
+/// Groups trajectories, in order of the groups' indices.
 fn grouped(trajectories: Vec<Trajectory>) -> Batch {
     let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
     for trajectory in trajectories {
