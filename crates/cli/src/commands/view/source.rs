@@ -8,7 +8,6 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use turnwise_core::{Batch, Group, Trajectory};
 use turnwise_credit::{CreditConfig, Pipeline};
-use turnwise_eval::benchmark::TruthLine;
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::earlier_configs;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
@@ -285,14 +284,9 @@ impl Files {
         if reading.is_automatic()
             && let Some(lines) = beside::truth_of(path)?
         {
-            let mut steps: BTreeMap<u64, Vec<TruthLine>> = BTreeMap::new();
-            for line in lines {
-                steps.entry(line.trajectory.step).or_default().push(line);
-            }
-            for (step, lines) in steps {
+            for (step, lines) in by_key(lines, |line| line.trajectory.step) {
                 let (batch, truth) = beside::grouped(lines);
-                check_explanations(&batch, path)?;
-                self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth: Some(truth) });
+                self.add_recorded(step, batch, Some(truth), path)?;
             }
             return Ok(());
         }
@@ -301,15 +295,8 @@ impl Files {
             && let Ok(trajectories) = read_trajectories(path)
             && !trajectories.is_empty()
         {
-            let mut steps: BTreeMap<u64, Vec<Trajectory>> = BTreeMap::new();
-            for trajectory in trajectories {
-                steps.entry(trajectory.step).or_default().push(trajectory);
-            }
-            for (step, trajectories) in steps {
-                let batch = grouped(trajectories);
-                check_explanations(&batch, path)?;
-                // A run's files are named by the number of finished steps.
-                self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth: None });
+            for (step, trajectories) in by_key(trajectories, |trajectory| trajectory.step) {
+                self.add_recorded(step, grouped(trajectories), None, path)?;
             }
             return Ok(());
         }
@@ -320,6 +307,20 @@ impl Files {
             let batch = std::mem::take(&mut step.batch);
             DumpStep { number: step.step, batch, dump: Some(step), truth: None }
         }));
+        Ok(())
+    }
+
+    /// Adds a step that a run recorded.
+    fn add_recorded(
+        &mut self,
+        step: u64,
+        batch: Batch,
+        truth: Option<Truth>,
+        path: &Path,
+    ) -> anyhow::Result<()> {
+        check_explanations(&batch, path)?;
+        // A run's files are named by the number of finished steps.
+        self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth });
         Ok(())
     }
 
@@ -398,11 +399,17 @@ fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
 
 /// Groups trajectories, in order of the groups' indices.
 fn grouped(trajectories: Vec<Trajectory>) -> Batch {
-    let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
-    for trajectory in trajectories {
-        groups.entry(trajectory.group).or_default().trajectories.push(trajectory);
+    let groups = by_key(trajectories, |trajectory| trajectory.group).into_values();
+    Batch { groups: groups.map(|trajectories| Group { trajectories }).collect() }
+}
+
+/// Groups items by a key; those of a key keep their order.
+pub(super) fn by_key<T, K: Ord>(items: Vec<T>, key: impl Fn(&T) -> K) -> BTreeMap<K, Vec<T>> {
+    let mut groups: BTreeMap<K, Vec<T>> = BTreeMap::new();
+    for item in items {
+        groups.entry(key(&item)).or_default().push(item);
     }
-    Batch { groups: groups.into_values().collect() }
+    groups
 }
 
 /// Returns the name of a trajectory's group in its file, and its place there.
