@@ -2,8 +2,8 @@
 
     python3 tools/synthetic_run.py FOLDER [--steps 200] [--groups 64] [--samples 8] [--turns 6] [--hostile]
 
-The trajectories are invented: some groups are mixed, some turns invalid. `--hostile` puts markup, scripts and control characters into every
-text. It needs Python 3.10 and nothing else.
+The trajectories are synthetic: some groups are mixed, some turns invalid. `--hostile` puts markup, scripts and control characters into every
+text. Needs only Python 3.10.
 """
 
 import argparse

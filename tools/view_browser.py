@@ -1,9 +1,9 @@
-"""Looks at the viewer's pages in a headless Chromium: nothing overflows, no script of a trajectory runs, keys and live pages work.
+"""Checks the viewer's pages in headless Chromium: nothing overflows, text of a trajectory never runs, keys and live pages work.
 
     python3 tools/view_browser.py TURNWISE [--screenshots FOLDER] [--run RUN]
 
-TURNWISE is the program. Pages are those of an invented run with hostile texts; `--run` only takes screenshots of a real run or a folder of
-runs. It says `skipped: REASON` where there is no Chromium. It needs Python 3.10 and nothing else.
+TURNWISE is the program. The pages show a synthetic run with hostile texts. With `--run`, they show a real run or folder of runs, and keys and
+live pages are not checked. Prints `skipped: REASON` without Chromium. Needs only Python 3.10.
 """
 
 import argparse
@@ -25,7 +25,7 @@ WIDTHS = {"wide": 1280, "narrow": 400}
 
 
 class Browser:
-    """A Chromium that is driven through a pipe by the DevTools protocol."""
+    """Chromium, controlled through a pipe by the DevTools protocol."""
 
     def __init__(self, path: str, folder: str):
         to_read, self.to_write = os.pipe()
@@ -100,7 +100,7 @@ class Browser:
         self.wait(f"location.href != 'about:blank' && document.readyState == 'complete'", url)
 
     def key(self, key: str) -> None:
-        # Keys are known once the script was run.
+        # Keys work once the script has run.
         self.wait("document.readyState == 'complete'", "the page is loaded")
         text = "\r" if key == "Enter" else key
         code = 13 if key == "Enter" else 0
@@ -156,7 +156,7 @@ def pages(address: str, base: str, step: int) -> dict[str, str]:
 
 
 def look(browser: Browser, address: str, found: dict[str, str], folder: Path | None) -> None:
-    """Opens every page in every size and scheme, and checks what holds for all of them."""
+    """Opens each page in each size and colour scheme, and checks layout, scripts and requests."""
     for scheme in ["light", "dark"]:
         for size, width in WIDTHS.items():
             browser.size(width, scheme == "dark")
@@ -180,7 +180,7 @@ def look(browser: Browser, address: str, found: dict[str, str], folder: Path | N
 
 
 def use(browser: Browser, address: str, run: Path, step: int) -> None:
-    """Uses keys, filters, a link to a turn, and a run that goes on."""
+    """Checks keys, filters, a link to a turn, and the update of a live page."""
     browser.size(1280, False)
     base = f"{address}/run/{run.name}"
     browser.open(address)

@@ -11,6 +11,7 @@ use turnwise_train::run::export::{ExportOptions, Exported, export};
 use turnwise_train::{Phase, Position, RunDirectory};
 use turnwise_trajectory_io::{ExportFormat, ReadOptions, export as trajectories, read_conversations};
 
+use super::is_run;
 use super::output::check_output_of;
 use crate::ui;
 
@@ -79,7 +80,7 @@ fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result
     if out.exists() && !args.force {
         bail!("{}: exists already; name another file, or replace it with --force", out.display());
     }
-    let found = if args.policy.join("config.toml").is_file() {
+    let found = if is_run(&args.policy) {
         of_run(&args.policy, &args.step)?
     } else {
         if !args.step.is_empty() {

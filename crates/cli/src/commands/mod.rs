@@ -26,6 +26,19 @@ pub(crate) mod train;
 pub(crate) mod turnrd;
 pub(crate) mod view;
 
+use std::path::Path;
+
+/// Returns true for a run directory.
+pub(crate) fn is_run(folder: &Path) -> bool {
+    folder.join("config.toml").is_file()
+}
+
+/// Returns the name of a file or folder, also of `.`; the path as it is if it does not exist.
+pub(crate) fn name_of(path: &Path) -> String {
+    let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
+    name.unwrap_or_else(|| path.display().to_string())
+}
+
 /// Returns a seed that a config can hold: TOML has whole numbers up to 2^63 - 1.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     const MOST: u64 = i64::MAX as u64;

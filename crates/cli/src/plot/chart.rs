@@ -1,18 +1,19 @@
-//! Small charts of a page: a metric over the steps of a run, sparklines, and rates with their intervals. Colours are the page's.
+//! Small charts of a page: metrics over steps, sparklines, and rates with intervals. Colours are the page's.
 
 use std::fmt::Write as _;
 
 use super::figure::figure;
+use super::{extent, share};
 use crate::commands::pages::html::escape;
 
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 96.0;
-/// Room at the left and below for the numbers: `-0.0001234` is the longest.
+/// Margins for the numbers at the left and below. `-0.0001234` is the longest number.
 const LEFT: f64 = 66.0;
 const BOTTOM: f64 = 18.0;
 const MARGIN: f64 = 6.0;
 
-/// Maximum number of points that are drawn and say their value under the pointer; a longer curve is thinned.
+/// Maximum number of points that are drawn. Longer curves are thinned.
 const MOST: usize = 300;
 
 /// A value at a step.
@@ -30,7 +31,7 @@ impl Point {
     }
 }
 
-/// Returns the mean of each value and those before it, `window` in total.
+/// Returns the trailing mean over `window` values.
 fn smoothed(points: &[Point], window: usize) -> Vec<f64> {
     let mut sum = 0.0;
     let values = points.iter().enumerate().map(|(index, point)| {
@@ -43,7 +44,7 @@ fn smoothed(points: &[Point], window: usize) -> Vec<f64> {
     values.collect()
 }
 
-/// Returns the indices of the points that are drawn: all of a short curve, else an even choice with the last.
+/// Returns the indices of the points that are drawn: at most [`MOST`], evenly spaced, with the last one.
 fn drawn(count: usize) -> Vec<usize> {
     if count <= MOST {
         return (0..count).collect();
@@ -51,24 +52,23 @@ fn drawn(count: usize) -> Vec<usize> {
     (1..=MOST).map(|index| index * count / MOST - 1).collect()
 }
 
-/// Returns a small chart of points with its extremes and its last value; values that are not finite are left out. Empty without points.
+/// Returns a small chart with its extremes and its last value. Values that are not finite are skipped. Empty without points.
 ///
-/// Each point says its value under the pointer. A `window` above 1 draws the mean of so many points, with the points themselves pale behind
-/// it. `dots` marks single points, for numbers that few steps have.
+/// Each point shows its value under the pointer. A `window` above 1 draws the trailing mean, with the points
+/// pale behind it. `dots` marks each point, for metrics that few steps have.
 pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) -> String {
     let points: Vec<Point> = points.iter().copied().filter(|point| point.value.is_finite()).collect();
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return String::new() };
     let ends = points.iter().flat_map(|point| {
         let (low, high) = point.interval.unwrap_or((point.value, point.value));
         [low, high]
     });
-    let (low, high) =
-        ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-    let scale = |value: f64, low: f64, high: f64| if high > low { (value - low) / (high - low) } else { 0.5 };
+    let (Some(first), Some(last), Some((low, high))) = (points.first(), points.last(), extent(ends)) else {
+        return String::new();
+    };
     let base = HEIGHT - BOTTOM;
-    let x =
-        |step: u64| LEFT + scale(step as f64, first.step as f64, last.step as f64) * (WIDTH - LEFT - MARGIN);
-    let y = |value: f64| MARGIN + (1.0 - scale(value, low, high)) * (base - 2.0 * MARGIN);
+    let steps = (first.step as f64, last.step as f64);
+    let x = |step: u64| LEFT + share(step as f64, steps) * (WIDTH - LEFT - MARGIN);
+    let y = |value: f64| MARGIN + (1.0 - share(value, (low, high))) * (base - 2.0 * MARGIN);
     let shown = drawn(points.len());
     let polyline = |class: &str, values: &dyn Fn(usize) -> f64| {
         let mut line = format!("<polyline{class} points=\"");
@@ -116,7 +116,7 @@ fn numbers(low: f64, high: f64, base: f64) -> String {
     numbers
 }
 
-/// Returns a strip as high as the chart for each point, which shows the point and its value under the pointer.
+/// Returns a strip for each point, as high as the chart, that shows the point and its value under the pointer.
 fn marks(
     points: &[Point],
     shown: &[usize],
@@ -151,23 +151,19 @@ fn marks(
     marks
 }
 
-/// Returns a line of a word's height without numbers; empty for less than two points. `range` is its lowest and highest value, if they
-/// are known; `about` says what it is.
+/// Returns a sparkline of a word's height; empty for less than two values. `range` is the range of the axis, by
+/// default that of the values. `about` names the metric.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-    if values.len() < 2 {
+    let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {
         return String::new();
-    }
-    let found = values
-        .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)));
-    let (low, high) = range.unwrap_or(found);
+    };
     let shown = drawn(values.len());
     let mut points = String::new();
     for (place, &index) in shown.iter().enumerate() {
         let x = 1.0 + 98.0 * place as f64 / (shown.len() - 1) as f64;
-        let share = if high > low { (values[index] - low) / (high - low) } else { 0.5 };
-        let _ = write!(points, "{x:.1},{:.1} ", 21.0 - 18.0 * share.clamp(0.0, 1.0));
+        let y = 21.0 - 18.0 * share(values[index], range).clamp(0.0, 1.0);
+        let _ = write!(points, "{x:.1},{y:.1} ");
     }
     let about = format!("{about}: {} to {}", figure(values[0]), figure(values[values.len() - 1]));
     format!(
@@ -200,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_and_the_last_value_are_written() {
+    fn a_chart_has_its_extremes_and_its_last_value() {
         let svg = chart("train/<rate>", &points(&[0.25, f64::NAN, 0.75, 0.5]), true, 1);
         assert!(svg.contains("train/&lt;rate&gt; <b>0.5</b>"), "{svg}");
         assert!(
@@ -211,7 +207,7 @@ mod tests {
         assert_eq!(svg.matches("<circle cx").count(), 3);
         assert!(svg.contains("<title>step 3: 0.75</title>"));
         assert_eq!(chart("x", &points(&[f64::NAN]), true, 1), "");
-        // A curve that does not move has one number and lies in the middle.
+        // A constant curve has one number and lies in the middle.
         let flat = chart("x", &points(&[2.0, 2.0]), false, 1);
         assert_eq!(flat.matches("text-anchor=\"end\">2<").count(), 2, "{flat}");
     }

@@ -1,4 +1,4 @@
-//! Estimates with their intervals: one row each, one panel or several beside each other.
+//! Forest plots: estimates with intervals, one row each, in one panel or several.
 
 use std::fmt::Write as _;
 
@@ -7,28 +7,28 @@ use turnwise_eval::compare::Estimate;
 use super::{COLOURS, GREY, LETTER, Piece, ticks};
 use crate::commands::pages::html::escape;
 
-/// Width of the axis of a panel: of the only one, and of several.
+/// Width of the axis of a single panel, and of each of several panels.
 const ONE: f64 = 460.0;
 const SEVERAL: f64 = 210.0;
-/// Room between panels without numbers: the labels of their ends are beside each other.
+/// Gap between panels without numbers; the labels at the ends of two axes fit into it.
 const GAP: f64 = 38.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
 
 /// A plot of estimates on one axis.
 pub(crate) struct Forest {
-    /// Titles of the panels; an empty one is not written.
+    /// Titles of the panels; empty for a panel without a title.
     pub(crate) panels: Vec<String>,
     pub(crate) rows: Vec<Row>,
     /// Height of a row.
     pub(crate) row: f64,
-    /// Values that the axis covers in any case, in hundredths.
+    /// Range that the axis always covers, in hundredths.
     pub(crate) covers: (f64, f64),
     /// Values beyond which marks are drawn at the end of the axis, in hundredths.
     pub(crate) limits: (f64, f64),
     /// Text of a tick, given in hundredths.
     pub(crate) label: fn(f64) -> String,
-    /// True if the text of each mark stands at the right of its axis, and not only under the pointer.
+    /// True if the text of each mark is also written at the right of its axis, not only under the pointer.
     pub(crate) numbers: bool,
     /// Words below the axis at values, in hundredths.
     pub(crate) words: Vec<(f64, String)>,
@@ -44,14 +44,14 @@ pub(crate) struct Row {
 pub(crate) struct Mark {
     pub(crate) estimate: Estimate,
     pub(crate) colour: &'static str,
-    /// True for what is no number of its own: a ring at its value.
+    /// True for a ring instead of a disc: the value is a placeholder, not an estimate.
     pub(crate) hollow: bool,
     /// Its number in words.
     pub(crate) text: String,
 }
 
 impl Mark {
-    /// Returns the mark of a difference: blue above 0, orange below, grey if its interval has 0 in it or is not known.
+    /// Returns the mark of a difference. Grey if the interval contains 0 or is unknown, else blue above 0 and orange below.
     pub(crate) fn difference(estimate: Estimate) -> Self {
         let colour = match estimate.interval {
             Some(interval) if interval.low > 0.0 => COLOURS[0],

@@ -1,13 +1,13 @@
-//! Curves with bands over steps: panels beside each other with one legend.
+//! Curves with bands over steps, in panels with one legend.
 
 use std::fmt::Write as _;
 
 use turnwise_eval::compare::curves::{Curve, Point};
 
-use super::{COLOURS, LETTER, Piece, colour, ticks};
+use super::{COLOURS, LETTER, Piece, colour, extent, ticks};
 use crate::commands::pages::html::escape;
 
-/// Width and height of a panel's axes, and the room around them.
+/// Size of a panel's axes and the margins around them.
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 44.0;
@@ -15,14 +15,14 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 
-/// Height of an entry of the legend, and the room beside its name.
+/// Height of a legend entry, and its width without the name.
 const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 
-/// The axis of success begins at 0 unless all curves are above this share of the highest: it is then cut, and marked.
+/// If all curves are above this share of the highest, the axis of success is cut and marked. Else it begins at 0.
 const CUT: f64 = 0.6;
 
-/// Dashes of the lines, a kind for each round of the colours.
+/// Dashes of the lines. The next kind is used once all colours are.
 const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
 
 /// Returns the attributes of the line of the method with this index.
@@ -31,7 +31,7 @@ fn stroke(index: usize) -> String {
     format!("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"", colour(index))
 }
 
-/// Returns curves of success in panels, each a title and its curves; `names` are the methods of the legend, in the order of their colours.
+/// Draws curves of success. Each panel is a title and its curves; `names` are the methods, in the order of colours.
 pub(crate) fn lines(panels: &[(String, &[Curve])], names: &[&str]) -> Piece {
     let step = LEFT + WIDTH + RIGHT;
     let width = step * panels.len().max(1) as f64;
@@ -59,7 +59,7 @@ pub(crate) fn lines(panels: &[(String, &[Curve])], names: &[&str]) -> Piece {
     Piece { body, width, height: TOP + HEIGHT + BOTTOM + legend }
 }
 
-/// Axes and curves of one split.
+/// Draws the axes and curves of one split.
 fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&str]) {
     let axes = Axes::of(left, curves);
     axes.draw(svg, title);
@@ -69,7 +69,7 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
     }
 }
 
-/// The axis of success, in percent, goes from 0 or a cut to the tick above all bands, that of steps to the last step.
+/// The axes of a panel: success in percent from 0 or the cut to the tick above all bands, and steps to the last one.
 struct Axes {
     left: f64,
     percents: Vec<f64>,
@@ -81,12 +81,7 @@ impl Axes {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let bounds =
             |point: &Point| point.success.interval.map_or([point.success.value; 2], |it| [it.low, it.high]);
-        let (low, high) = points()
-            .flat_map(bounds)
-            .fold(None, |range: Option<(f64, f64)>, value| {
-                Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
-            })
-            .unwrap_or((0.0, 1.0));
+        let (low, high) = extent(points().flat_map(bounds)).unwrap_or((0.0, 1.0));
         let low = if low > CUT * high { low.max(0.0) } else { 0.0 };
         let percents = ticks(100.0 * low, 100.0 * high.min(1.0));
         let last = points().map(|point| point.step).max().unwrap_or(0).max(1);
@@ -155,7 +150,7 @@ impl Axes {
     }
 }
 
-/// The band and the line of one method. Few points are shown as such: the line between them was not measured.
+/// Draws the band and the line of one method. Up to 20 points are marked, since the line between them was not measured.
 fn curve(svg: &mut String, axes: &Axes, curve: &Curve, index: usize) {
     let colour = colour(index);
     let with_band: Vec<&Point> =

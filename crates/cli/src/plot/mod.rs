@@ -37,7 +37,7 @@ const LETTER: f64 = 7.0;
 pub(crate) const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-/// The colour of what is not decided.
+/// The colour of differences whose interval contains 0.
 pub(crate) const GREY: &str = "#888888";
 
 /// A part of a document: elements that begin at the origin, and their size.
@@ -75,6 +75,19 @@ fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
+/// Returns the smallest and the largest value; `None` without values.
+pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    values.into_iter().fold(None, |extent: Option<(f64, f64)>, value| {
+        let (low, high) = extent.unwrap_or((value, value));
+        Some((low.min(value), high.max(value)))
+    })
+}
+
+/// Returns where a value is in a range, from 0 to 1; the middle if the range is empty.
+fn share(value: f64, (low, high): (f64, f64)) -> f64 {
+    if high > low { (value - low) / (high - low) } else { 0.5 }
+}
+
 /// Returns ticks at multiples of 1, 2, 5, 10, 20, 50, ..., the first at or below `low` and the last at or above `high`.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let powers = (0..).map(|power| 10_f64.powi(power));
@@ -84,7 +97,7 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
         let (first, last) = bounds(*step);
         last - first <= MOST_INTERVALS
     };
-    // Steps grow without end, so that one fits for any finite range.
+    // Steps grow without bound, so one fits any finite range.
     let Some(step) = steps.take(60).find(fits) else { return vec![low, high] };
     let (first, last) = bounds(step);
     let count = (last - first).max(1.0) as u32;
@@ -94,6 +107,13 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_have_an_extent_and_a_share_of_it() {
+        assert_eq!(extent([2.0, -1.0, f64::NAN, 0.5]), Some((-1.0, 2.0)));
+        assert_eq!(extent([]), None);
+        assert_eq!((share(0.5, (-1.0, 2.0)), share(3.0, (3.0, 3.0))), (0.5, 0.5));
+    }
 
     #[test]
     fn ticks_are_round_and_around_the_range() {

@@ -347,7 +347,7 @@ fn what_cannot_be_shown_is_refused() {
         (vec![html_folder.path().to_str().unwrap()], "neither a run directory nor a folder of trajectories"),
         (vec![run, "--set", "aem.lambda=2"], "--preset"),
         (vec![run, "--preset", "ppo"], "--preset ppo"),
-        (vec![run, "--step", "9"], "has no trajectories of it; there is step 1"),
+        (vec![run, "--step", "9"], "has no trajectories of it; it has step 1"),
         (vec![run, "--output", metrics, "--step", "1"], "metrics.jsonl: give it a name that ends in .html"),
         (vec![run, "--output", html, "--group", "1"], "step 1 has groups 0 to 0"),
         (vec![run, "--output", html, "--preset", "aem-grpo"], "--preset aem-grpo"),

@@ -16,6 +16,7 @@ use turnwise_eval::statistics::Bootstrap;
 use super::output::{check_ending, check_output, write_text};
 use super::sweep::file::SweepFile;
 use super::sweep::layout::Layout;
+use super::{is_run, name_of};
 use crate::ui::{self, Ui};
 
 /// Compare runs: success by task kind, interquartile mean with bootstrap intervals over seeds,
@@ -133,18 +134,17 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if let Some(path) = args.svg {
-        write_text("--svg", &path, &plot::plots(&comparison, &name_of(&args.runs)))?;
+        write_text("--svg", &path, &plot::plots(&comparison, &title_of(&args.runs)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the title of a plot: the compared sweeps and folders by their names.
-fn name_of(arguments: &[PathBuf]) -> String {
+fn title_of(arguments: &[PathBuf]) -> String {
     let name = |path: &PathBuf| {
         let sweep = path.extension().is_some_and(|extension| extension == "toml");
         let named = sweep.then(|| SweepFile::read(path).ok()).flatten().map(|sweep| sweep.name);
-        let folder = || path.canonicalize().ok()?.file_name().map(|name| name.display().to_string());
-        named.or_else(folder).unwrap_or_else(|| path.display().to_string())
+        named.unwrap_or_else(|| name_of(path))
     };
     let mut names: Vec<String> = arguments.iter().map(name).collect();
     names.dedup();
@@ -152,10 +152,6 @@ fn name_of(arguments: &[PathBuf]) -> String {
         Some(more @ 1..) => format!("{} and {more} more", names[..4].join(", ")),
         _ => names.join(", "),
     }
-}
-
-fn is_run(folder: &Path) -> bool {
-    folder.join("config.toml").is_file()
 }
 
 /// Baselines and pools of the sweep files that are compared.

@@ -33,7 +33,7 @@ pub(super) fn plots(comparison: &Comparison, name: &str) -> String {
     document(name, &[seeds(comparison)], &pieces)
 }
 
-/// Returns the runs behind a comparison, in words.
+/// Describes the compared runs and the intervals.
 fn seeds(comparison: &Comparison) -> String {
     let of_method = |method: &MethodResult| -> BTreeSet<u64> {
         method.seeds.iter().filter_map(|seed| seed.seed).collect()
@@ -53,8 +53,8 @@ fn seeds(comparison: &Comparison) -> String {
     format!("{words}; bands and bars are 95 % intervals")
 }
 
-/// Returns the forest plot of the differences to the baselines: a panel per split, and one of the training rollouts. Nothing without
-/// a method to compare.
+/// Draws the forest plot of the differences to the baselines, with a panel per split and one of the training rollouts.
+/// Returns `None` without a baseline.
 fn differences(comparison: &Comparison) -> Option<Piece> {
     let mut names: Vec<(&str, &str)> = Vec::new();
     for pair in comparison.splits.iter().flat_map(|split| &split.pairs) {

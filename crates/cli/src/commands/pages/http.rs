@@ -18,7 +18,7 @@ pub(in crate::commands) struct Request {
     pub(in crate::commands) method: String,
     /// The path without its query.
     pub(in crate::commands) path: String,
-    /// What follows the path's question mark, still encoded; empty without one.
+    /// The query after the question mark, still encoded; empty without one.
     pub(in crate::commands) query: String,
     /// The host that the client asked for; empty if it named none.
     pub(in crate::commands) host: String,
@@ -29,13 +29,13 @@ pub(in crate::commands) struct Request {
 pub(in crate::commands) struct Reply {
     status: u16,
     kind: &'static str,
-    /// Address that the client is led to; without control characters.
+    /// Address of a redirect, without control characters.
     location: Option<String>,
     body: String,
 }
 
-/// What a browser may do with a reply: run the viewer's own script from this address, ask this address again, show pictures that are in the
-/// page. No text of a trajectory can be a script: scripts in a page are forbidden, and no other reply has the type of one.
+/// Content security policy: a browser may run the viewer's script, fetch from this server, and show embedded pictures.
+/// Inline scripts are forbidden and no other reply has the type of a script, so text of a trajectory never runs.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -52,13 +52,13 @@ impl Request {
             let mut line = String::new();
             match reader.read_line(&mut line) {
                 Ok(_) if line.ends_with('\n') => Ok(line.trim_end().to_owned()),
-                _ => Err(refuse(400, "This is no whole request.")),
+                _ => Err(refuse(400, "The request is incomplete.")),
             }
         };
         let first = line()?;
         let mut words = first.split(' ');
         let (Some(method), Some(target)) = (words.next(), words.next()) else {
-            return Err(refuse(400, "This is no request."));
+            return Err(refuse(400, "The request is not HTTP."));
         };
         let mut host = String::new();
         loop {
@@ -114,7 +114,7 @@ impl Reply {
         Self { status, kind: "text/html", location: None, body }
     }
 
-    /// Returns numbers as JSON.
+    /// Returns JSON.
     pub(in crate::commands) fn json(body: String) -> Self {
         Self { kind: "application/json", ..Self::page(200, body) }
     }
@@ -124,7 +124,7 @@ impl Reply {
         Self { kind: "text/javascript", ..Self::page(200, body.to_owned()) }
     }
 
-    /// Leads the client to another path of this server, which begins with one slash.
+    /// Redirects the client to a path of this server. The path must begin with one slash.
     pub(in crate::commands) fn redirect(path: &str) -> Self {
         let path: String = path.chars().filter(char::is_ascii_graphic).collect();
         Self { location: Some(path), ..Self::page(303, String::new()) }

@@ -45,7 +45,7 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
     Ok((listener, address))
 }
 
-/// Answers requests until the program is ended, each on a thread of its own, within limits of number and time: neither many
+/// Answers requests until the program is ended, each on its own thread, within limits of number and time: neither many
 /// connections nor slow ones take more than a bounded share of the machine.
 ///
 /// A listener that only this machine reaches refuses requests for other hosts: a page of the web whose name leads here could read the answers.
@@ -55,7 +55,7 @@ pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + 
     let (connections, pages) = (Limit::new(CONNECTIONS), Limit::new(PAGES));
     loop {
         let connection = connections.take();
-        // A visitor who is gone already is no reason to end, and neither are too many open files.
+        // Clients that have left and too many open files must not end the server.
         let Ok((stream, _)) = listener.accept() else {
             thread::sleep(PAUSE);
             continue;
@@ -94,7 +94,8 @@ fn refusal(request: &Request, local: bool) -> Option<&'static str> {
     (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
 }
 
-/// True if the host of a request, with or without a port, is this machine's own name for itself. A client that is no browser may name none.
+/// Returns true if the host of a request, with or without a port, is a loopback name. Clients other than browsers may
+/// send no host.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,11 +1,11 @@
 //! Another method's advantages and the true ones, beside those of a step.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use turnwise_core::{Batch, Group, Trajectory};
+use turnwise_core::{Batch, Group};
 use turnwise_eval::benchmark::{TruthLine, TurnTruth, read_truth};
 
+use super::source::by_key;
 use super::step::{Beside, Shown, Step, TRUTH};
 
 /// The true advantages of a step, `[group][trajectory][turn]`.
@@ -30,14 +30,12 @@ pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
 
 /// Returns the trajectories of a step by group, in order of the groups' indices, and their truth.
 pub(super) fn grouped(lines: Vec<TruthLine>) -> (Batch, Truth) {
-    let mut groups: BTreeMap<usize, (Vec<Trajectory>, OfGroup)> = BTreeMap::new();
-    for line in lines {
-        let (trajectories, truth) = groups.entry(line.trajectory.group).or_default();
-        trajectories.push(line.trajectory);
-        truth.push(line.truth);
-    }
-    let (trajectories, truth): (Vec<_>, Vec<_>) = groups.into_values().unzip();
-    let groups = trajectories.into_iter().map(|trajectories| Group { trajectories }).collect();
+    let groups = by_key(lines, |line| line.trajectory.group).into_values().map(|lines| {
+        let (trajectories, truth): (Vec<_>, OfGroup) =
+            lines.into_iter().map(|line| (line.trajectory, line.truth)).unzip();
+        (Group { trajectories }, truth)
+    });
+    let (groups, truth) = groups.unzip();
     (Batch { groups }, truth)
 }
 

@@ -1,10 +1,11 @@
-//! The list of the runs of a folder: state, method, success, curves; newest first. Runs of sweeps are in folders of their own.
+//! The list of the runs in a folder and in its sweeps, newest first: state, method, success, curves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use anyhow::Context as _;
 use toml::{Table, Value};
@@ -16,41 +17,43 @@ use super::query::{Place, encoded};
 use super::run_page::{ago, evaluations, pager};
 use super::{explain, search};
 use crate::commands::pages::html::escape;
+use crate::commands::{is_run, name_of};
 use crate::plot::chart::spark;
 
 /// Runs on a page.
 const ROWS: usize = 100;
 
-/// Points of a sparkline: those of longer runs are means.
+/// Maximum number of points of a sparkline. Longer curves are averaged.
 const POINTS: usize = 60;
 
-/// The runs of a folder, with what was read of them.
+/// The runs of a folder, with a cache of their summaries.
 pub(super) struct Runs {
     root: PathBuf,
     known: Mutex<BTreeMap<String, (String, Arc<Summary>)>>,
 }
 
-/// What the list shows of a run.
+/// A run in the list.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     state: Option<RunStatus>,
     reason: Option<String>,
     warnings: usize,
-    /// The last step, and the number of steps that the config asks for.
+    /// The last step.
     step: u64,
     phase: Option<Phase>,
+    /// The value of `train.steps`.
     steps: Option<i64>,
     method: String,
     env: String,
-    /// Success of the last evaluation with its interval and split, else of the last training rollouts.
+    /// Success of the last evaluation, or of the last training rollouts before the first evaluation.
     success: Option<Success>,
     training: Vec<f64>,
     entropy: Vec<f64>,
-    /// Seconds since 1970 of the last change.
+    /// Time of the last change, in seconds since 1970.
     changed: f64,
 }
 
-/// A success rate, its interval and the split that it is of.
+/// A success rate, its interval and its split.
 type Success = (f64, Option<(f64, f64)>, String);
 
 impl Runs {
@@ -60,12 +63,10 @@ impl Runs {
 
     /// Returns the name of the folder.
     pub(super) fn title(&self) -> String {
-        let name =
-            self.root.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
-        name.unwrap_or_else(|| self.root.display().to_string())
+        name_of(&self.root)
     }
 
-    /// Returns the names of the runs: those of the folder, and as `SWEEP/RUN` those one folder deeper.
+    /// Returns the names of the runs. Runs one folder deeper are named `SWEEP/RUN`.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for name in folders(&self.root) {
@@ -80,7 +81,8 @@ impl Runs {
         names
     }
 
-    /// Returns the folder of a run; `None` for a name that is not in the list, so that no name leads elsewhere.
+    /// Returns the folder of a run; `None` if the name is not in the list, so that a name such as `..` cannot
+    /// leave the folder.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
         self.names().iter().any(|known| known == name).then(|| self.root.join(name))
     }
@@ -91,50 +93,46 @@ impl Runs {
         [of("metrics.jsonl"), of("status.json"), of("eval")].join(" ")
     }
 
-    /// Returns what the list shows of a run; it is read again only when its files have changed.
-    fn summary(&self, name: &str) -> Arc<Summary> {
-        let stamp = self.stamp(name);
+    /// Returns the runs by name, each with its stamp.
+    fn stamps(&self) -> Vec<(String, String)> {
+        let stamps = self.names().into_iter().map(|name| {
+            let stamp = self.stamp(&name);
+            (name, stamp)
+        });
+        stamps.collect()
+    }
+
+    /// Returns what the list shows of a run. Its files are read only if the stamp has changed.
+    fn summary(&self, name: &str, stamp: &str) -> Arc<Summary> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, summary)) = lock().get(name)
-            && *known == stamp
+            && known == stamp
         {
             return Arc::clone(summary);
         }
         let summary = Arc::new(Summary::read(&self.root.join(name)));
-        lock().insert(name.to_owned(), (stamp, Arc::clone(&summary)));
+        lock().insert(name.to_owned(), (stamp.to_owned(), Arc::clone(&summary)));
         summary
-    }
-
-    /// Returns the numbers that tell whether the list has changed, as JSON.
-    pub(super) fn data(&self) -> String {
-        serde_json::json!({ "version": self.version() }).to_string()
     }
 
     /// Returns a text that changes when a run does.
     pub(super) fn version(&self) -> String {
-        let mut stamps = String::new();
-        for name in self.names() {
-            let _ = writeln!(stamps, "{name} {}", self.stamp(&name));
-        }
-        short_hash(&stamps)
+        version_of(&self.stamps())
     }
 
-    /// Returns the body of the list.
+    /// Returns the body of the list and its version.
     ///
     /// # Errors
-    /// Fails if the folder cannot be read any more.
-    pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<String> {
+    /// Fails if the folder cannot be read.
+    pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<(String, String)> {
         std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         let words = place.query.get("q").to_lowercase();
-        let mut runs: Vec<(String, Arc<Summary>)> = self
-            .names()
-            .into_iter()
-            .map(|name| (self.summary(&name), name))
-            .map(|(run, name)| (name, run))
-            .collect();
+        let stamps = self.stamps();
+        let mut runs: Vec<(&str, Arc<Summary>)> =
+            stamps.iter().map(|(name, stamp)| (name.as_str(), self.summary(name, stamp))).collect();
         let all = runs.len();
         runs.retain(|(name, run)| {
-            [name, &run.method, &run.env].iter().any(|text| text.to_lowercase().contains(&words))
+            [*name, &run.method, &run.env].iter().any(|text| text.to_lowercase().contains(&words))
         });
         runs.sort_by(|(a, one), (b, two)| two.changed.total_cmp(&one.changed).then_with(|| a.cmp(b)));
         let running = runs.iter().filter(|(_, run)| run.state == Some(RunStatus::Running)).count();
@@ -153,12 +151,14 @@ impl Runs {
         for (name, run) in runs.iter().skip((page - 1) * ROWS).take(ROWS) {
             body.push_str(&run.row(name));
         }
-        Ok(body + "</table></div>" + &pager(place, "/", page, pages))
+        body.push_str("</table></div>");
+        body.push_str(&pager(place, "/", page, pages));
+        Ok((body, version_of(&stamps)))
     }
 }
 
 impl Summary {
-    /// Reads a run; what cannot be read is left out.
+    /// Reads a run. Files that cannot be read are skipped.
     fn read(folder: &Path) -> Self {
         let mut summary = Self::default();
         let config = std::fs::read_to_string(folder.join("config.toml")).unwrap_or_default();
@@ -169,7 +169,8 @@ impl Summary {
                 of("env", "kind").and_then(|kind| Some(kind.as_str()?.to_owned())).unwrap_or_default();
             summary.steps = of("train", "steps").as_ref().and_then(Value::as_integer);
         }
-        let changed = |file: &str| modified(&folder.join(file)).unwrap_or(0.0);
+        let changed =
+            |file: &str| folder.join(file).metadata().ok().as_ref().and_then(modified).unwrap_or(0.0);
         summary.changed =
             ["metrics.jsonl", "status.json", "config.toml"].map(changed).into_iter().fold(0.0, f64::max);
         let Ok(directory) = RunDirectory::open(folder) else { return summary };
@@ -239,13 +240,13 @@ impl Summary {
     }
 }
 
-/// Returns means of equal parts of a curve, at most [`POINTS`].
+/// Averages a curve down to at most [`POINTS`] values.
 fn thinned(values: &[f64]) -> Vec<f64> {
     let size = values.len().div_ceil(POINTS).max(1);
     values.chunks(size).map(|part| part.iter().sum::<f64>() / part.len() as f64).collect()
 }
 
-/// Returns the names of the folders in one, in order.
+/// Returns the sorted names of the subfolders.
 fn folders(root: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -256,23 +257,25 @@ fn folders(root: &Path) -> Vec<String> {
     names
 }
 
-/// Returns true for a run directory.
-pub(super) fn is_run(folder: &Path) -> bool {
-    folder.join("config.toml").is_file()
-}
-
-fn modified(path: &Path) -> Option<f64> {
-    let time: SystemTime = path.metadata().ok()?.modified().ok()?;
-    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+/// Returns the seconds from 1970 to the last change of a file.
+fn modified(file: &Metadata) -> Option<f64> {
+    Some(file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
 }
 
 /// Returns the length of a file or folder and the time of its last change, as text.
 pub(super) fn stamp_of(path: &Path) -> String {
-    let length = path.metadata().map_or(0, |found| found.len());
-    format!("{length}@{}", modified(path).unwrap_or(0.0))
+    let found = path.metadata().ok();
+    let length = found.as_ref().map_or(0, Metadata::len);
+    format!("{length}@{}", found.as_ref().and_then(modified).unwrap_or(0.0))
 }
 
-/// Returns a short text that differs for different texts.
+/// Returns a short text that differs for different stamps.
+fn version_of(stamps: &[(String, String)]) -> String {
+    let lines: Vec<String> = stamps.iter().map(|(name, stamp)| format!("{name} {stamp}")).collect();
+    short_hash(&lines.join("\n"))
+}
+
+/// Returns the first 16 hexadecimal digits of the SHA-256 of a text.
 pub(super) fn short_hash(text: &str) -> String {
     use sha2::Digest as _;
     turnwise_core::hexadecimal(&sha2::Sha256::digest(text))[..16].to_owned()
@@ -310,7 +313,7 @@ mod tests {
         let folder = folder();
         let runs = Runs::new(&folder.path().join("runs"));
         let query = super::super::query::Query::default();
-        let page = || runs.page(Place { base: "", query: &query }).unwrap();
+        let page = || runs.page(Place { base: "", query: &query }).unwrap().0;
         let (before, version) = (page(), runs.version());
         assert!(
             before.contains("sweep/c&lt;i&gt;") && !before.contains("<i>") && before.contains("&lt;b&gt;")

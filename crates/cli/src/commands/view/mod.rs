@@ -5,16 +5,16 @@
 //! | `source` | the run, file or folder behind the pages, and its steps |
 //! | `step` | the trajectories of a step with their credit |
 //! | `beside` | another method's advantages and the true ones beside those of a step |
-//! | `explain` | explanations, as the run recorded them or computed again and held against what it recorded |
+//! | `explain` | explanations: recorded, or recomputed and compared with what the run recorded |
 //! | `tokens`, `pictures` | the text of single tokens and their colours; pictures of turns |
 //! | `site` | pages by their addresses |
-//! | `query` | what an address says besides its path: links keep it |
+//! | `query` | the query of an address, which links keep |
 //! | `list_page` | a folder of runs |
 //! | `run_page`, `settings` | a run: state, evaluations, curves, steps; settings that differ from the defaults |
 //! | `step_page`, `order` | a step: groups in an order, their trajectories as rows of coloured turns |
-//! | `group_page` | a group: every turn with what was seen, said and computed |
-//! | `messages` | what was seen and said as messages: roles, calls of tools, results by id |
-//! | `search` | the turns of a run that have some words |
+//! | `group_page` | a group: each turn with observation, response and computed numbers |
+//! | `messages` | observations and responses as messages: roles, tool calls, results by id |
+//! | `search` | search over the trajectories of a run |
 
 mod beside;
 mod explain;
@@ -40,16 +40,14 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use self::group_page::Look;
-use self::list_page::{Runs, is_run};
-use self::site::{Pages, Site};
+use self::list_page::Runs;
+use self::site::{Pages, STYLE, Site};
 use self::source::{Method, Source};
 use super::credit::{Reading, Switches};
 use super::output::{check_ending, check_output_of, write_text};
-use super::pages;
 use super::pages::html::document;
+use super::{is_run, pages};
 use crate::ui;
-
-const STYLE: &str = include_str!("style.css");
 
 /// View trajectories in a browser: each turn, its advantage, and how it was computed.
 ///
@@ -103,7 +101,7 @@ pub(crate) fn run(args: ViewArgs) -> anyhow::Result<ExitCode> {
             if args.step.is_some() {
                 bail!("--step: {} is a folder of runs; name one of them", args.path.display());
             }
-            // What is wrong with an option is an error now and not on every page.
+            // Reject invalid options now instead of on every page.
             args.methods()?;
             let (address, remote) = (args.address.clone(), args.allow_remote);
             let open = Box::new(move |path: &Path| args.open(path));
@@ -123,7 +121,7 @@ pub(crate) fn run(args: ViewArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         return write(&source, &args, path);
     }
-    // A method that does not fit the trajectories is refused here and not by every page.
+    // Reject a method that does not fit the trajectories now instead of on every page.
     if source.method().is_some()
         && let Some(first) = args.step.or_else(|| source.steps().last().copied())
     {
@@ -134,7 +132,7 @@ pub(crate) fn run(args: ViewArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl ViewArgs {
-    /// Returns the method that is shown instead of the recorded one, and the one beside it.
+    /// Returns the methods of `--preset` and `--beside`.
     fn methods(&self) -> anyhow::Result<[Option<Method>; 2]> {
         let method = match &self.preset {
             Some(preset) => Some(Method::new(preset, self.switches.config(preset)?, self.switches.seed)?),
@@ -149,7 +147,7 @@ impl ViewArgs {
         Method::new(preset, config, self.switches.seed)
     }
 
-    /// Opens a run, file or folder of files with the methods that were named.
+    /// Opens a run, file or folder of files with these methods.
     fn open(&self, path: &Path) -> anyhow::Result<Source> {
         let [method, beside] = self.methods()?;
         let mut source = Source::open(path, &self.reading, method, beside)?;
@@ -160,12 +158,12 @@ impl ViewArgs {
     }
 }
 
-/// Returns the steps that there are, for a message.
+/// Describes the available steps for an error.
 fn steps_in_words(steps: &[u64]) -> String {
     match steps {
-        [] => "there is no step yet".into(),
-        [only] => format!("there is step {only}"),
-        [first, .., last] => format!("there are {} steps from {first} to {last}", steps.len()),
+        [] => "it has no steps yet".into(),
+        [only] => format!("it has step {only}"),
+        [first, .., last] => format!("it has {} steps from {first} to {last}", steps.len()),
     }
 }
 

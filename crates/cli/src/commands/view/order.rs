@@ -1,11 +1,12 @@
-//! Which groups of a step are shown, and in which order: those that teach something first.
+//! Filters and orders of the groups of a step.
 
 use super::beside::{difference, largest};
 use super::query::Query;
 use super::search;
 use super::step::{Shown, Step};
+use crate::plot::extent;
 
-/// Filters by the name in an address, with their words.
+/// Filters: name in an address and label.
 pub(super) const SHOWS: [(&str, &str); 7] = [
     ("", "all"),
     ("mixed", "mixed"),
@@ -16,7 +17,7 @@ pub(super) const SHOWS: [(&str, &str); 7] = [
     ("error", "ended by an error"),
 ];
 
-/// Orders by the name in an address, with their words.
+/// Orders: name in an address and label.
 pub(super) const SORTS: [(&str, &str); 6] = [
     ("", "most instructive"),
     ("change", "largest change between methods"),
@@ -26,7 +27,7 @@ pub(super) const SORTS: [(&str, &str); 6] = [
     ("invalid", "most invalid turns"),
 ];
 
-/// Numbers of a group that it is filtered and ordered by.
+/// Numbers by which groups are filtered and ordered.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
     known: usize,
@@ -45,32 +46,29 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Returns the numbers of a group.
+    /// Computes the numbers of a group.
     pub(super) fn of(group: &[Shown]) -> Self {
         let most = largest(group);
         let mut facts = Self::default();
-        let (mut returns, mut advantages) = (Range::default(), Range::default());
         for shown in group {
             facts.known += usize::from(shown.success.is_some());
             facts.solved += usize::from(shown.success == Some(true));
             facts.errors += usize::from(shown.trajectory.stop.is_failure());
             facts.mean_return += shown.trajectory.outcome_return() / group.len() as f64;
-            returns.add(shown.trajectory.outcome_return());
             for (turn, of) in shown.trajectory.turns.iter().enumerate() {
                 facts.turns += 1;
                 facts.invalid += usize::from(!of.valid);
                 facts.outliers += usize::from(shown.is_outlier(turn));
-                shown.advantage(turn).into_iter().for_each(|advantage| advantages.add(advantage));
                 let change = difference(shown, turn, &most).unwrap_or(0.0).abs();
                 facts.change = facts.change.max(change);
             }
         }
-        facts.returns = returns.width();
-        facts.advantages = advantages.width();
+        facts.returns = width(group.iter().map(|shown| shown.trajectory.outcome_return()));
+        facts.advantages = width(group.iter().flat_map(|shown| shown.advantages.iter().flatten().copied()));
         facts
     }
 
-    /// Returns true if some members were solved and others not; without successes, if their returns differ.
+    /// Returns true if only some members are solved. Without known successes, returns true if returns differ.
     pub(super) fn is_mixed(&self) -> bool {
         if self.known > 0 { 0 < self.solved && self.solved < self.known } else { self.returns > 0.0 }
     }
@@ -87,7 +85,7 @@ impl Facts {
         }
     }
 
-    /// Returns the number that groups are ordered by, the smallest first.
+    /// Returns the sort key of a group; the smallest is first.
     fn rank(&self, sort: &str) -> [f64; 3] {
         match sort {
             "change" => [-self.change, 0.0, 0.0],
@@ -97,33 +95,19 @@ impl Facts {
             "invalid" => [-(self.invalid as f64), 0.0, 0.0],
             _ => {
                 let share = self.solved as f64 / self.known.max(1) as f64;
-                // Half solved before one of eight; of equals, the one that advantages tell most apart.
+                // A group of which half is solved is before one of eight; ties go to the wider range of advantages.
                 [f64::from(u8::from(!self.is_mixed())), (share - 0.5).abs(), -self.advantages]
             }
         }
     }
 }
 
-/// The smallest and the largest of some numbers.
-struct Range(f64, f64);
-
-impl Default for Range {
-    fn default() -> Self {
-        Self(f64::INFINITY, f64::NEG_INFINITY)
-    }
+/// Returns the difference of the largest and the smallest value; 0 without values.
+fn width(values: impl Iterator<Item = f64>) -> f64 {
+    extent(values).map_or(0.0, |(low, high)| (high - low).max(0.0))
 }
 
-impl Range {
-    fn add(&mut self, value: f64) {
-        *self = Self(self.0.min(value), self.1.max(value));
-    }
-
-    fn width(&self) -> f64 {
-        (self.1 - self.0).max(0.0)
-    }
-}
-
-/// Returns the groups that an address asks for, in its order.
+/// Returns the groups that pass the filters of a query, in its order.
 pub(super) fn order(step: &Step, facts: &[Facts], query: &Query) -> Vec<usize> {
     let words = query.get("q").to_lowercase();
     let has_words = |group: usize| {

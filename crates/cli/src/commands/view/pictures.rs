@@ -1,4 +1,4 @@
-//! Pictures of a turn: the file that its observation names, or drawn from the text of worlds that have pictures (Sokoban, EZPoints).
+//! Pictures of turns: stored by the run, or drawn from the text of the observation (Sokoban, EZPoints).
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use turnwise_env::sokoban::picture::Tiles;
 
 use crate::commands::picture::base64;
 
-/// Largest file of a picture that is put into a page.
+/// Largest picture file that is embedded in a page, in bytes.
 const LARGEST: u64 = 4 << 20;
 
 /// First bytes of a PNG file.
 const MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Longest text that a picture is drawn from: a Sokoban room of the largest size has fewer bytes.
+/// Longest text that is drawn, in bytes. The largest Sokoban room is shorter.
 const LONGEST: usize = 8 << 10;
 
 static TILES: LazyLock<Tiles> = LazyLock::new(Tiles::own);
 static CARDS: LazyLock<Cards> = LazyLock::new(Cards::own);
 
-/// How turns of a source get pictures.
+/// Source of the pictures of turns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pictures {
     /// The folder that the run wrote pictures to.
@@ -35,7 +35,7 @@ pub(super) struct Pictures {
     world: World,
 }
 
-/// Worlds whose texts are drawn.
+/// Environments whose observations are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum World {
     Sokoban,
@@ -45,8 +45,8 @@ enum World {
 }
 
 impl Pictures {
-    /// Returns the source of pictures for the turns of a run with this config. A relative folder is resolved against the working
-    /// directory, as in the run.
+    /// Returns the pictures of a run with this config. A relative `env.pictures` is relative to the working
+    /// directory, as for the run.
     pub(super) fn of_config(text: &str) -> Self {
         #[derive(Default, Deserialize)]
         struct Settings {
@@ -67,7 +67,7 @@ impl Pictures {
         Self { folder: env.pictures, world }
     }
 
-    /// Returns the picture of an observation as an element; empty if it has none.
+    /// Returns the picture of an observation as an `img` element; empty without one.
     pub(super) fn of(&self, turn: &Turn) -> String {
         let stored = turn.parts.iter().find_map(|part| match part {
             Part::Image(handle) => self.stored(handle),
@@ -82,7 +82,7 @@ impl Pictures {
         })
     }
 
-    /// Returns the bytes of a stored PNG file. Its name must be a digest, so that no other file can be read.
+    /// Reads a stored PNG file. Its name must be a digest, so that no other file can be read.
     fn stored(&self, handle: &ImageHandle) -> Option<Vec<u8>> {
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if handle.sha256.len() != 64 || !handle.sha256.bytes().all(digits) {
@@ -92,7 +92,7 @@ impl Pictures {
         read_png(&path)
     }
 
-    /// Returns the picture of a text of the world.
+    /// Draws the picture of an observation.
     fn drawn(&self, text: &str) -> Option<Vec<u8>> {
         if text.len() > LONGEST {
             return None;
@@ -111,7 +111,7 @@ fn read_png(path: &Path) -> Option<Vec<u8>> {
     (bytes.starts_with(MAGIC) && bytes.len() as u64 <= LARGEST).then_some(bytes)
 }
 
-/// Draws a room in either of its texts.
+/// Draws a room in either of Sokoban's text formats.
 fn sokoban(text: &str) -> Option<Vec<u8>> {
     let text: String = text.chars().filter(|letter| !matches!(letter, ' ' | '\t')).collect();
     let room = level::parse(text.trim()).ok()?;
@@ -132,7 +132,7 @@ fn ezpoints(text: &str) -> Option<Vec<u8>> {
     CARDS.png(&game).ok()
 }
 
-/// Returns the card of words such as `10 of clubs`.
+/// Parses a card such as `10 of clubs`.
 fn card(words: &str) -> Option<Card> {
     let (rank, suit) = words.split_once(" of ")?;
     let suit = Suit::ALL.into_iter().find(|known| known.word() == suit)?;

@@ -1,4 +1,4 @@
-//! What a page's address says besides its path: search, filter, order, page, smoothing, colours. Links keep it.
+//! The query of a page's address: search, filter, order, page, smoothing, colours. Links keep it.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ const LONGEST: usize = 200;
 pub(super) struct Query([String; KEYS.len()]);
 
 impl Query {
-    /// Reads the text after the question mark.
+    /// Parses the text after the question mark.
     pub(super) fn parse(text: &str) -> Self {
         let mut query = Self::default();
         for pair in text.split('&') {
@@ -32,12 +32,12 @@ impl Query {
         KEYS.iter().position(|known| *known == key).map_or("", |at| self.0[at].trim())
     }
 
-    /// Returns the number that a key has, or another one if it has none.
+    /// Returns the value of a key as a number, or `default` if it is not one.
     pub(super) fn number(&self, key: &str, default: usize) -> usize {
         self.get(key).parse().unwrap_or(default)
     }
 
-    /// Returns a query with other values of some keys; an empty one removes the key.
+    /// Returns a query with some keys changed. An empty value removes the key.
     pub(super) fn with(&self, changes: &[(&str, &str)]) -> Self {
         let mut query = self.clone();
         for (key, value) in changes {
@@ -48,7 +48,7 @@ impl Query {
         query
     }
 
-    /// Returns the query as it follows a path, with its question mark; empty if nothing is set.
+    /// Returns the query with its question mark; empty if no key is set.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for (key, value) in KEYS.iter().zip(&self.0).filter(|(_, value)| !value.is_empty()) {
@@ -58,7 +58,7 @@ impl Query {
         text
     }
 
-    /// Returns the values as fields of a form that are not shown, but for those in `without`.
+    /// Returns hidden form fields with all values except those in `without`.
     pub(super) fn hidden(&self, without: &[&str]) -> String {
         let mut fields = String::new();
         for (key, value) in KEYS.iter().zip(&self.0) {
@@ -70,7 +70,7 @@ impl Query {
     }
 }
 
-/// Where pages are: the path before all others, and the query that links keep.
+/// The base path of pages, and the query that their links keep.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     /// Empty, or `/run/NAME` for a run of a folder.
@@ -79,19 +79,19 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns the address of a path as text of an attribute, with the query changed.
+    /// Returns the address of a path, escaped for an attribute, with some keys of the query changed.
     pub(super) fn link(&self, path: &str, changes: &[(&str, &str)]) -> String {
         escape(&self.address(path, changes))
     }
 
-    /// Returns the address of a path, with the query changed.
+    /// Returns the address of a path, with some keys of the query changed.
     pub(super) fn address(&self, path: &str, changes: &[(&str, &str)]) -> String {
         let path = if path == "/" && !self.base.is_empty() { "" } else { path };
         format!("{}{path}{}", self.base, self.query.with(changes).text())
     }
 }
 
-/// Encodes text for a part of an address.
+/// Percent-encodes text.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -104,7 +104,7 @@ pub(super) fn encoded(text: &str) -> String {
     out
 }
 
-/// Decodes a part of an address; what is no UTF-8 becomes a replacement character.
+/// Decodes percent-encoded text. Invalid UTF-8 becomes a replacement character.
 pub(super) fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

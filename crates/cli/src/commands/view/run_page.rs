@@ -1,4 +1,4 @@
-//! The first page of a run: state, warnings, evaluations, charts, settings, steps. That of files: their steps.
+//! The page of a run: state, warnings, evaluations, charts, settings, steps. For files it lists their steps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ const CURVES: [&str; 12] = [
     "perf/step_s",
 ];
 
-/// Metrics of a step that stand in its row.
+/// Columns of the table of steps: header and metric.
 const COLUMNS: [(&str, &str); 5] = [
     ("success", "train/success_rate"),
     ("turns", "rollout/turns/mean"),
@@ -40,13 +40,13 @@ const COLUMNS: [(&str, &str); 5] = [
     ("groups without advantage", "credit/zero_frac"),
 ];
 
-/// Numbers of steps that charts can be smoothed over; 1 is none.
+/// Window sizes offered for smoothing, in steps; 1 means unsmoothed.
 const SMOOTH: [usize; 4] = [1, 5, 20, 100];
 
-/// Smoothing unless the address says otherwise, once a run has so many steps.
+/// Number of steps from which charts are smoothed by default.
 const SMOOTHED_FROM: usize = 40;
 
-/// Steps in a table.
+/// Maximum number of steps in a table.
 const ROWS: usize = 100;
 
 /// Returns the body of the page.
@@ -139,7 +139,7 @@ fn run(source: &Source, directory: &RunDirectory, place: Place<'_>) -> anyhow::R
     Ok(body)
 }
 
-/// Returns the choice of the smoothing.
+/// Returns the links that choose the smoothing.
 fn smoothing(place: Place<'_>, window: usize) -> String {
     let mut body = String::from("<p class=\"choice\">each point of a curve is the mean of ");
     for steps in SMOOTH {
@@ -153,7 +153,7 @@ fn smoothing(place: Place<'_>, window: usize) -> String {
     body + "steps</p>"
 }
 
-/// Returns the state of a run: `status.json` moves with checkpoints, metrics with every step.
+/// Describes the state of a run. `status.json` changes with checkpoints, metrics with every step.
 pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     let checkpoint = status.position.label();
     let mut text = match (status.state, last) {
@@ -170,7 +170,7 @@ pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     text
 }
 
-/// Returns a time that has passed, in words.
+/// Formats a duration, for example `5 min ago`.
 pub(super) fn ago(seconds: f64) -> String {
     let (count, unit) = match seconds.max(0.0) {
         time if time < 120.0 => (time, "s"),
@@ -189,12 +189,9 @@ pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit>
     let mut splits: BTreeMap<String, OfSplit> = BTreeMap::new();
     let entries = std::fs::read_dir(directory.path("eval")).into_iter().flatten().flatten();
     for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
-        let step = name.strip_prefix("step-").and_then(|name| name.strip_suffix(".json")?.parse().ok());
-        let (Some(step), Ok(results)) =
-            (step, directory.read_json::<Vec<Evaluation>>(&format!("eval/{name}")))
-        else {
-            continue;
-        };
+        let label = name.strip_suffix(".json").and_then(|label| label.parse().ok());
+        let Some(Position { phase: Phase::Rl, step }) = label else { continue };
+        let Ok(results) = directory.read_json::<Vec<Evaluation>>(&format!("eval/{name}")) else { continue };
         for result in results {
             splits.entry(result.split.clone()).or_default().push((step, result));
         }
@@ -247,10 +244,11 @@ fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     body
 }
 
-/// Returns a row a step, newest first, in pages; those without trajectories (`train.save_trajectories = false`) have no link.
+/// Returns a table with a row per step, newest first. Steps without trajectories (`train.save_trajectories = false`)
+/// are not links.
 fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) -> String {
     if lines.is_empty() && with_trajectories.is_empty() {
-        return "<p class=\"note\">No step of reinforcement learning is done yet.</p>".into();
+        return "<p class=\"note\">No steps of reinforcement learning yet.</p>".into();
     }
     let mut rows: BTreeMap<u64, Option<&MetricsLine>> =
         with_trajectories.iter().map(|&step| (step, None)).collect();
@@ -278,7 +276,7 @@ fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) ->
     body + "</table></div>" + &pager(place, "/", page, pages)
 }
 
-/// Returns links to the pages before and after one; nothing if there is one.
+/// Returns links to the previous and the next page; empty for a single page.
 pub(super) fn pager(place: Place<'_>, path: &str, page: usize, pages: usize) -> String {
     if pages < 2 {
         return String::new();

@@ -1,7 +1,7 @@
-//! Full-text search over a run: the turns that have the words, newest step first.
+//! Full-text search over a run, newest step first.
 //!
-//! Files are scanned as they are: a line that does not have the words is not parsed. A page ends after so many results or so much time, and
-//! the next one goes on at the step where it ended, so that a run of any size is searched.
+//! Lines of a file that cannot contain the words are not parsed. A page ends after [`RESULTS`] results or
+//! [`TIME`] and links to the next page, which starts at the first step that was not searched.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::commands::pages::html::escape;
 /// Results of a page.
 const RESULTS: usize = 100;
 
-/// Time after which a page ends at the next file.
+/// Time after which no further file is searched for a page.
 const TIME: Duration = Duration::from_millis(1500);
 
 /// Letters before and behind the words in an excerpt.
@@ -25,26 +25,27 @@ const AROUND: usize = 70;
 /// The part of a trajectory that is the same for its group.
 const TASK: &str = "task";
 
-/// Where the words are.
+/// A match in a trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
     /// The turn; `None` for the task and the last observation.
     pub(super) turn: Option<usize>,
-    /// The part of the turn, in a word.
+    /// Name of the matching field.
     part: &'static str,
-    /// The text around the words: before, the words, behind.
+    /// The text before the words, the words, and the text after them.
     excerpt: [String; 3],
 }
 
-/// A result: its step and group, the place in the group, and where the words are.
-struct Result {
+/// A search result.
+struct Hit {
     step: u64,
     group: usize,
+    /// Index of the trajectory in its group.
     index: usize,
     found: Found,
 }
 
-/// Returns the first place of a trajectory that has the words, which are in lower case.
+/// Returns the first match in a trajectory. `words` must be in lower case.
 pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     let of = |turn: Option<usize>, part: &'static str, text: &str| {
         Some(Found { turn, part, excerpt: excerpt(text, words)? })
@@ -63,16 +64,16 @@ pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     })
 }
 
-/// Returns the text around the first place of the words; `None` without them. Letters are compared in lower case.
+/// Returns the text around the first match; `None` without one. Letters are compared in lower case.
 fn excerpt(text: &str, words: &str) -> Option<[String; 3]> {
-    // Most texts are ASCII, and lower case changes no place in them.
+    // Most texts are ASCII, in which lower case keeps every position.
     let (start, end) = if text.is_ascii() {
         let start = find_ascii(text.as_bytes(), words.as_bytes())?;
         (start, start + words.len())
     } else {
         let lower: String = text.chars().flat_map(char::to_lowercase).collect();
         let start = lower.find(words)?;
-        // Lower case can have another length: places are those of letters.
+        // Lower case can have another length in bytes, so positions are counted in letters.
         let letters = lower[..start].chars().count();
         let count = words.chars().count();
         let place = |letter: usize| text.char_indices().nth(letter).map_or(text.len(), |(at, _)| at);
@@ -83,7 +84,7 @@ fn excerpt(text: &str, words: &str) -> Option<[String; 3]> {
     Some([before.into_iter().rev().collect(), text[start..end].to_owned(), behind])
 }
 
-/// Returns the first place of lower-case bytes in others, whose letters of ASCII are compared in lower case.
+/// Returns the position of lower-case ASCII `words` in `text`, ignoring the case of `text`.
 fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     let (&first, rest) = words.split_first()?;
     let upper = first.to_ascii_uppercase();
@@ -99,7 +100,7 @@ fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true if a line of JSON may have the words in a text. Texts with escapes are compared as JSON writes them.
+/// Returns true if a line of JSON may contain the words. `quoted` is the words as JSON writes them.
 fn may_have(line: &str, quoted: &str) -> bool {
     if line.is_ascii() && quoted.is_ascii() {
         return find_ascii(line.as_bytes(), quoted.as_bytes()).is_some();
@@ -107,22 +108,22 @@ fn may_have(line: &str, quoted: &str) -> bool {
     line.to_lowercase().contains(quoted)
 }
 
-/// Returns the words as they are within a text of JSON.
+/// Returns the words as JSON writes them inside a string.
 fn quoted(words: &str) -> String {
     let text = serde_json::to_string(words).unwrap_or_default();
     text.trim_matches('"').to_owned()
 }
 
-/// What a page found, and the step that it did not come to.
+/// The results of a page.
 #[derive(Default)]
 struct Results {
-    found: Vec<Result>,
+    found: Vec<Hit>,
     /// The newest step that was not searched.
     next: Option<u64>,
     steps: usize,
 }
 
-/// Searches the steps of a source up to `before`, newest first.
+/// Searches the steps of a source, newest first, from step `before` if it is given.
 fn search(source: &Source, words: &str, before: Option<u64>) -> anyhow::Result<Results> {
     let start = Instant::now();
     let mut results = Results::default();
@@ -143,7 +144,7 @@ fn search(source: &Source, words: &str, before: Option<u64>) -> anyhow::Result<R
 }
 
 /// Searches the file of a run's step.
-fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Result>) -> anyhow::Result<()> {
+fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> anyhow::Result<()> {
     let quoted = quoted(words);
     // Groups are shown in order of their indices, and their members in order of the file.
     let mut groups: std::collections::BTreeMap<usize, usize> = std::collections::BTreeMap::new();
@@ -165,7 +166,7 @@ fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Result>) -
         next == group && words.part == TASK && known.part == TASK
     });
     let place = |group: usize| groups.keys().position(|&known| known == group).unwrap_or(0);
-    results.extend(found.into_iter().map(|(group, index, found)| Result {
+    results.extend(found.into_iter().map(|(group, index, found)| Hit {
         step,
         group: place(group),
         index,
@@ -174,13 +175,13 @@ fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Result>) -
     Ok(())
 }
 
-/// Returns the index of the group of a line; `None` if it is no trajectory. Only this key is parsed.
+/// Returns the group index of a line; `None` if it is not a trajectory. Only this key is parsed.
 fn group_of(line: &str) -> Option<usize> {
     #[derive(serde::Deserialize)]
     struct Of {
         group: usize,
     }
-    // The key is near the beginning of what a run writes, before any text that could have it in itself.
+    // A run writes this key right after the task, before any text that could contain it.
     let short = || {
         let rest = line.split_once("},\"group\":")?.1;
         let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
@@ -189,13 +190,13 @@ fn group_of(line: &str) -> Option<usize> {
     short().or_else(|| serde_json::from_str::<Of>(line).ok().map(|of| of.group))
 }
 
-fn search_step(source: &Source, step: u64, words: &str, results: &mut Vec<Result>) -> anyhow::Result<()> {
+fn search_step(source: &Source, step: u64, words: &str, results: &mut Vec<Hit>) -> anyhow::Result<()> {
     for (group, members) in source.batch(step)?.groups.iter().enumerate() {
         let mut has_task = false;
         for (index, trajectory) in members.trajectories.iter().enumerate() {
             if let Some(found) = first(trajectory, words).filter(|found| found.part != TASK || !has_task) {
                 has_task |= found.part == TASK;
-                results.push(Result { step, group, index, found });
+                results.push(Hit { step, group, index, found });
             }
         }
     }
@@ -222,7 +223,7 @@ pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> 
         escape(place.query.get("q"))
     );
     for result in results.found.iter().take(10 * RESULTS) {
-        let Result { step, group, index, found } = result;
+        let Hit { step, group, index, found } = result;
         let anchor = found.turn.map_or_else(String::new, |turn| format!("u{turn}"));
         let turn = found.turn.map_or_else(String::new, |turn| format!(", turn {turn}"));
         let trajectory = if found.part == TASK { String::new() } else { format!(", trajectory {index}") };
@@ -243,7 +244,7 @@ pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> 
     Ok(body)
 }
 
-/// Returns a field for words whose results are at a path.
+/// Returns a search form whose results are at `path`.
 pub(super) fn form(place: Place<'_>, path: &str, label: &str) -> String {
     format!(
         "<form class=\"search\" action=\"{}{path}\" method=\"get\" role=\"search\">{}<input type=\"search\" name=\"q\" value=\"{}\" \
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_have_the_words_are_not_parsed_and_none_is_missed() {
+    fn lines_with_the_words_are_parsed_and_others_are_not() {
         let line = serde_json::to_string(&trajectory()).unwrap();
         for words in ["take mug", "\"on\"\na", "großer", "<mug>"] {
             assert!(may_have(&line, &quoted(words)), "{words}");

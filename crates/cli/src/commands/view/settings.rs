@@ -8,7 +8,7 @@ use turnwise_train::config::{Config, ConfigSource, differences};
 use crate::commands::pages::html::escape;
 use crate::worlds::load;
 
-/// Keys that say which run it is, and no setting.
+/// Keys that identify the run and are not compared.
 const NAMES: [&str; 2] = ["name", "preset"];
 
 /// Longest value in a table, in letters.
@@ -41,14 +41,14 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Returns what a config is compared with, and the key, the own value and the other one of each setting that differs.
+/// Compares a config with its preset or defaults. Returns their name, and `[key, own value, other value]` for each difference.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);
     let kind = own.get("env")?.get("kind")?.as_str()?;
     let template = own.get("prompt").and_then(|prompt| prompt.get("template"));
     let environment = vec![format!("env.kind={kind:?}")];
-    // The default template is of the default environment; another one needs one of its own.
+    // The default template fits only the default environment; others need the config's template.
     let with_template =
         template.map(|template| [environment.clone(), vec![format!("prompt.template={template}")]].concat());
     let tries = [
@@ -58,7 +58,8 @@ fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
         (None, Some(environment)),
         (None, with_template),
     ];
-    // A whole config is a preset as it is; one of a method needs the environment; one of another program is not known here.
+    // A preset can be a whole config or only a method, which needs the environment. Presets of another
+    // program cannot be loaded here.
     let of_kind = |config: &Config| config.env.kind == kind;
     let base = tries.into_iter().find_map(|(preset, overrides)| {
         load(&ConfigSource { preset, overrides: overrides?, ..ConfigSource::default() }).ok().filter(of_kind)
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(of("seed").map(|row| row[1].as_str()), Some("7"));
         assert_eq!(of("train.steps").map(|row| row[1].as_str()), Some("3"));
         assert_eq!(of("optimizer.learning_rate"), None);
-        // A config that is not known here is shown as it is.
+        // A config that cannot be compared is shown unchanged.
         let page = page("[env]\nkind = \"<mine>\"\n");
         assert!(page.contains("&lt;mine&gt;") && !page.contains("<table"), "{page}");
     }

@@ -13,20 +13,20 @@ use super::step::Step;
 use super::step_page::{self, Neighbours};
 use super::tokens::{Color, TokenTexts};
 use super::{run_page, search};
-use crate::commands::pages::html::{document_with, message};
+use crate::commands::pages::html::{document_with, escape, message};
 use crate::commands::pages::http::{Reply, Request};
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("viewer.js");
 
-/// Runs whose pages are kept ready, each with the step that was looked at last.
+/// Maximum number of open runs. Each keeps its last step in memory.
 const KEPT: usize = 4;
 
-/// Seconds after which a page of a run that is under way is loaded again without scripts.
+/// Seconds between reloads of a live page in a browser without scripts.
 const RELOAD: u32 = 15;
 
-/// What a page says when there is none.
-const MISSING: &str = "There is no such page.";
+/// Text of the page for an unknown address.
+const MISSING: &str = "This page does not exist.";
 
 /// The pages behind an address: of one source, or of a folder of runs.
 pub(super) enum Site {
@@ -54,7 +54,7 @@ impl Site {
     /// Answers a request.
     pub(super) fn reply(&self, request: &Request) -> Reply {
         if request.method != "GET" {
-            return Reply::page(405, message("These pages are to be read."));
+            return Reply::page(405, message("Only GET is supported."));
         }
         let query = Query::parse(&request.query);
         let path: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
@@ -62,14 +62,14 @@ impl Site {
             (_, ["viewer.js"]) => return Reply::script(SCRIPT),
             (Self::One(pages), path) => pages.reply(path, "", &query),
             (Self::Folder { runs, .. }, []) => list(runs, &query),
-            (Self::Folder { runs, .. }, ["data.json"]) => Ok(Some(Reply::json(runs.data()))),
+            (Self::Folder { runs, .. }, ["data.json"]) => Ok(Some(data(&runs.version()))),
             (Self::Folder { .. }, ["run", name, path @ ..]) => {
                 let name = decoded(name);
-                match self.of_run(&name) {
-                    Ok(Some(pages)) => pages.reply(path, &format!("/run/{}", encoded(&name)), &query),
-                    Ok(None) => Ok(None),
-                    Err(error) => Err(error),
-                }
+                let base = format!("/run/{}", encoded(&name));
+                self.of_run(&name).and_then(|pages| match pages {
+                    Some(pages) => pages.reply(path, &base, &query),
+                    None => Ok(None),
+                })
             }
             (Self::Folder { .. }, _) => Ok(None),
         };
@@ -97,12 +97,16 @@ impl Site {
 
 fn list(runs: &Runs, query: &Query) -> anyhow::Result<Option<Reply>> {
     let place = Place { base: "", query };
-    let version = runs.version();
-    let body = runs.page(place)?;
+    let (body, version) = runs.page(place)?;
     Ok(Some(page(&runs.title(), &body, Some(("/data.json", &version)))))
 }
 
-/// Returns a page; one that is `live` has the address of a few numbers and their version, and follows them.
+/// Returns what a live page asks for: the version of what it shows.
+fn data(version: &str) -> Reply {
+    Reply::json(serde_json::json!({ "version": version }).to_string())
+}
+
+/// Returns a page. With `live`, the address of its data and their version, the page updates itself.
 fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     let mut head = String::from("<script src=\"/viewer.js\" defer></script>");
     let mut attributes = String::new();
@@ -125,7 +129,7 @@ pub(super) struct Pages {
     pictures: Pictures,
 }
 
-/// A step as its file was.
+/// A parsed step and the stamp of its file.
 struct LastStep {
     stamp: Option<Stamp>,
     step: Step,
@@ -143,17 +147,14 @@ impl Pages {
         let place = Place { base, query };
         match path {
             [] => self.first(place),
-            ["data.json"] => {
-                let data = serde_json::json!({ "version": self.version() });
-                Ok(Some(Reply::json(data.to_string())))
-            }
+            ["data.json"] => Ok(Some(data(&self.version()))),
             ["search"] => {
                 let up = place.link("/", &[("q", ""), ("before", "")]);
                 let title = self.source.title();
                 let mut body = format!(
                     "<nav>{}<a rel=\"up\" href=\"{up}\">{}</a></nav>",
                     step_page::all_runs(place),
-                    crate::commands::pages::html::escape(&title)
+                    escape(&title)
                 );
                 body.push_str(&search::page(&self.source, place)?);
                 Ok(Some(page(&format!("search in {title}"), &body, None)))
@@ -177,7 +178,7 @@ impl Pages {
         short_hash(&["metrics.jsonl", "status.json", "eval", "trajectories"].map(of).join(" "))
     }
 
-    /// Returns the run's page; a file of one step has that step for it.
+    /// Returns the page of the run. For a file with one step it is the page of that step.
     fn first(&self, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
             return self.step_page(*only, place);
@@ -202,7 +203,7 @@ impl Pages {
         Ok(Some(page(&format!("{}, step {number}", self.source.title()), &body, None)))
     }
 
-    /// Leads to the first group in the order of the address: the most instructive one unless it says otherwise.
+    /// Redirects to the first group in the order of the address, by default the most instructive one.
     fn first_group(&self, number: u64, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         let Some(last) = self.step(number)? else { return Ok(None) };
         let first = order(&last.step, &last.facts, place.query).first().copied();
@@ -210,7 +211,7 @@ impl Pages {
         Ok(Some(Reply::redirect(&place.address(&path, &[]))))
     }
 
-    /// `open` shows everything of every turn at once.
+    /// Returns the page of a group. With `open`, every turn is shown in full.
     fn group_page(
         &self,
         number: u64,
@@ -252,7 +253,7 @@ impl Pages {
         Ok(Some(page(&title, &body, None)))
     }
 
-    /// Returns the texts of tokens; a run that has no checkpoint yet is retried.
+    /// Returns the texts of tokens. A run without a checkpoint is retried on the next request.
     fn tokens(&self) -> Option<&TokenTexts> {
         if self.tokens.get().is_none() {
             self.tokens.set(self.source.tokens()?).ok();
@@ -260,9 +261,8 @@ impl Pages {
         self.tokens.get()
     }
 
-    /// Returns the trajectories of a step; `None` if the source has no such step. A run that is resumed
-    /// from an earlier step writes a step again, so that a step is kept only as long as its file is the
-    /// same.
+    /// Returns the trajectories of a step; `None` if the source does not have it. A cached step is used
+    /// only while its file is unchanged, because a resumed run can write a step again.
     fn step(&self, number: u64) -> anyhow::Result<Option<Arc<LastStep>>> {
         if !self.source.steps().contains(&number) {
             return Ok(None);

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use turnwise_core::{Batch, Group, Trajectory};
 use turnwise_credit::{CreditConfig, Pipeline};
-use turnwise_eval::benchmark::TruthLine;
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::earlier_configs;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
@@ -21,6 +20,7 @@ use super::pictures::Pictures;
 use super::step::Step;
 use super::tokens::TokenTexts;
 use crate::commands::credit::{self, Reading};
+use crate::commands::{is_run, name_of};
 use crate::registries::methods;
 
 /// A method by preset name, with its settings and the seed of what it draws.
@@ -88,7 +88,7 @@ impl Source {
         method: Option<Method>,
         beside: Option<Method>,
     ) -> anyhow::Result<Self> {
-        if path.join("config.toml").is_file() {
+        if is_run(path) {
             if !reading.is_automatic() {
                 bail!(
                     "{}: is a run directory; --format and --reward are for files of trajectories",
@@ -131,17 +131,15 @@ impl Source {
         Ok(Self::Files(files))
     }
 
-    /// Returns the name for people.
+    /// Returns the name of the run, file or folder.
     pub(super) fn title(&self) -> String {
-        let path = match self {
+        name_of(match self {
             Self::Run { directory, .. } => directory.root(),
             Self::Files(files) => &files.path,
-        };
-        let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
-        name.unwrap_or_else(|| path.display().to_string())
+        })
     }
 
-    /// Returns the method that was named, instead of the one that the advantages were recorded with.
+    /// Returns the method of `--preset`, which replaces the recorded advantages.
     pub(super) fn method(&self) -> Option<&Method> {
         match self {
             Self::Run { method, .. } => method.as_ref(),
@@ -154,7 +152,7 @@ impl Source {
         matches!(self, Self::Files(files) if files.steps.iter().any(|step| step.truth.is_some()))
     }
 
-    /// Chooses methods for a file of `turnwise benchmark credit`, which has no advantages: GRPO, with GiGPO beside it.
+    /// Sets the default methods, GRPO and GiGPO, for a file of `turnwise benchmark credit`, which has no advantages.
     ///
     /// # Errors
     /// Fails like `named`.
@@ -172,7 +170,7 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the steps that there are trajectories of, in order; those of a run that is under way grow.
+    /// Returns the steps with trajectories, in order. A run that is training adds to them.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => directory.trajectory_steps().unwrap_or_default(),
@@ -180,7 +178,7 @@ impl Source {
         }
     }
 
-    /// Notes on how files were read.
+    /// Returns notes on how files were read.
     pub(super) fn notes(&self) -> &[String] {
         match self {
             Self::Run { .. } => &[],
@@ -188,14 +186,14 @@ impl Source {
         }
     }
 
-    /// Returns the metrics of a run's step, where it has them.
+    /// Returns the metrics of a run's step, if it has any.
     pub(super) fn metrics(&self, number: u64) -> Option<MetricsLine> {
         let Self::Run { directory, .. } = self else { return None };
         let lines = read_metrics(&directory.path("metrics.jsonl")).ok()?;
         lines.into_iter().find(|line| line.phase == Phase::Rl && line.step == number)
     }
 
-    /// Returns the texts of token ids, where the source has a tokenizer.
+    /// Returns the texts of token ids, if the source has a tokenizer.
     pub(super) fn tokens(&self) -> Option<TokenTexts> {
         match self {
             Self::Run { directory, .. } => TokenTexts::of_run(directory.root()),
@@ -222,15 +220,14 @@ impl Source {
         }
     }
 
-    /// Returns how turns get pictures.
+    /// Returns the source of the pictures of turns.
     pub(super) fn pictures(&self) -> Pictures {
         let Self::Run { directory, .. } = self else { return Pictures::default() };
         let config = std::fs::read_to_string(directory.path("config.toml")).unwrap_or_default();
         Pictures::of_config(&config)
     }
 
-    /// Returns the length and time of the file that a run's step is in; files that were read whole stay
-    /// as they were read.
+    /// Returns the length and time of the file of a run's step; `None` for files, which are read only once.
     pub(super) fn stamp(&self, number: u64) -> Option<Stamp> {
         let Self::Run { directory, .. } = self else { return None };
         let found = trajectories_of(directory, number).metadata().ok()?;
@@ -243,63 +240,36 @@ impl Source {
     /// Fails if a file cannot be read, or if the chosen method needs data that the trajectories
     /// lack.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
-        let mut step = self.of_first_method(number)?;
-        let (beside, truth) = match self {
-            Self::Run { beside, .. } => (beside.as_ref(), None),
-            Self::Files(files) => {
-                let of_step = files.steps.iter().find(|step| step.number == number);
-                (files.beside.as_ref(), of_step.and_then(|step| step.truth.as_ref()))
+        let batch = self.batch(number)?.into_owned();
+        let (path, beside, in_file) = match self {
+            Self::Run { directory, beside, .. } => {
+                let path = trajectories_of(directory, number);
+                check_explanations(&batch, &path)?;
+                (path, beside, None)
             }
+            Self::Files(files) => (files.path.clone(), &files.beside, Some(files.step(number)?)),
         };
-        if let Some(method) = beside {
-            beside::add_method(&mut step, self.by_method(number, method)?, &method.name);
+        let dump = in_file.and_then(|step| step.dump.as_ref());
+        let by_method = |batch: Batch, method: &Method| {
+            explain::by_method(number, batch, dump, method).with_context(|| path.display().to_string())
+        };
+        // Only a second method needs the trajectories twice.
+        let second = beside.as_ref().map(|method| (method, batch.clone()));
+        let mut step = match (self.method(), self) {
+            (Some(method), _) => by_method(batch, method)?,
+            (None, Self::Run { directory, .. }) => {
+                let position = Position { phase: Phase::Rl, step: number };
+                explain::of_run(number, batch, &earlier_configs::of_position(directory, position)?)?
+            }
+            (None, Self::Files(_)) => explain::of_file(number, batch, dump),
+        };
+        if let Some((method, batch)) = second {
+            beside::add_method(&mut step, by_method(batch, method)?, &method.name);
         }
-        if let Some(truth) = truth {
+        if let Some(truth) = in_file.and_then(|step| step.truth.as_ref()) {
             beside::add_truth(&mut step, truth);
         }
         Ok(step)
-    }
-
-    /// Returns the trajectories of a step with the credit of another method.
-    fn by_method(&self, number: u64, method: &Method) -> anyhow::Result<Step> {
-        match self {
-            Self::Run { directory, .. } => {
-                let path = trajectories_of(directory, number);
-                explain::by_method(number, grouped(read_trajectories(&path)?), None, method)
-                    .with_context(|| path.display().to_string())
-            }
-            Self::Files(files) => {
-                let step = files.step(number)?;
-                explain::by_method(number, step.batch.clone(), step.dump.as_ref(), method)
-                    .with_context(|| files.path.display().to_string())
-            }
-        }
-    }
-
-    /// Returns the trajectories of a step with the recorded credit, or that of the first named method.
-    fn of_first_method(&self, number: u64) -> anyhow::Result<Step> {
-        match self {
-            Self::Run { directory, method, .. } => {
-                let position = Position { phase: Phase::Rl, step: number };
-                let path = trajectories_of(directory, number);
-                let batch = grouped(read_trajectories(&path)?);
-                check_explanations(&batch, &path)?;
-                match method {
-                    Some(method) => explain::by_method(number, batch, None, method)
-                        .with_context(|| path.display().to_string()),
-                    None => {
-                        explain::of_run(number, batch, &earlier_configs::of_position(directory, position)?)
-                    }
-                }
-            }
-            Self::Files(files) => {
-                let step = files.step(number)?;
-                match &files.method {
-                    Some(method) => self.by_method(number, method),
-                    None => Ok(explain::of_file(number, step.batch.clone(), step.dump.as_ref())),
-                }
-            }
-        }
     }
 }
 
@@ -314,31 +284,19 @@ impl Files {
         if reading.is_automatic()
             && let Some(lines) = beside::truth_of(path)?
         {
-            let mut steps: BTreeMap<u64, Vec<TruthLine>> = BTreeMap::new();
-            for line in lines {
-                steps.entry(line.trajectory.step).or_default().push(line);
-            }
-            for (step, lines) in steps {
+            for (step, lines) in by_key(lines, |line| line.trajectory.step) {
                 let (batch, truth) = beside::grouped(lines);
-                check_explanations(&batch, path)?;
-                self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth: Some(truth) });
+                self.add_recorded(step, batch, Some(truth), path)?;
             }
             return Ok(());
         }
-        // A run's own file says more of a turn than the fields that all formats have.
+        // A run's file has more about a turn than other formats do.
         if reading.is_automatic()
             && let Ok(trajectories) = read_trajectories(path)
             && !trajectories.is_empty()
         {
-            let mut steps: BTreeMap<u64, Vec<Trajectory>> = BTreeMap::new();
-            for trajectory in trajectories {
-                steps.entry(trajectory.step).or_default().push(trajectory);
-            }
-            for (step, trajectories) in steps {
-                let batch = grouped(trajectories);
-                check_explanations(&batch, path)?;
-                // A run's files are named by the number of finished steps.
-                self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth: None });
+            for (step, trajectories) in by_key(trajectories, |trajectory| trajectory.step) {
+                self.add_recorded(step, grouped(trajectories), None, path)?;
             }
             return Ok(());
         }
@@ -349,6 +307,20 @@ impl Files {
             let batch = std::mem::take(&mut step.batch);
             DumpStep { number: step.step, batch, dump: Some(step), truth: None }
         }));
+        Ok(())
+    }
+
+    /// Adds a step that a run recorded.
+    fn add_recorded(
+        &mut self,
+        step: u64,
+        batch: Batch,
+        truth: Option<Truth>,
+        path: &Path,
+    ) -> anyhow::Result<()> {
+        check_explanations(&batch, path)?;
+        // A run's files are named by the number of finished steps.
+        self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth });
         Ok(())
     }
 
@@ -365,7 +337,7 @@ impl Files {
     }
 }
 
-/// Returns true for a file that may have trajectories, by its name.
+/// Returns true if the name of a file is that of a format of trajectories.
 fn is_dump(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let plain = name.strip_suffix(".zst").unwrap_or(name);
@@ -392,7 +364,7 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !dumps.is_empty() {
         return Ok(dumps);
     }
-    let runs = paths.iter().filter(|path| path.join("config.toml").is_file());
+    let runs = paths.iter().filter(|path| is_run(path));
     let runs: Vec<String> = runs.map(|path| path.display().to_string()).collect();
     match runs.as_slice() {
         [] => bail!("{}: is neither a run directory nor a folder of trajectories", folder.display()),
@@ -425,13 +397,19 @@ fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Trajectories by group, in order of the groups' indices.
+/// Groups trajectories, in order of the groups' indices.
 fn grouped(trajectories: Vec<Trajectory>) -> Batch {
-    let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
-    for trajectory in trajectories {
-        groups.entry(trajectory.group).or_default().trajectories.push(trajectory);
+    let groups = by_key(trajectories, |trajectory| trajectory.group).into_values();
+    Batch { groups: groups.map(|trajectories| Group { trajectories }).collect() }
+}
+
+/// Groups items by a key; those of a key keep their order.
+pub(super) fn by_key<T, K: Ord>(items: Vec<T>, key: impl Fn(&T) -> K) -> BTreeMap<K, Vec<T>> {
+    let mut groups: BTreeMap<K, Vec<T>> = BTreeMap::new();
+    for item in items {
+        groups.entry(key(&item)).or_default().push(item);
     }
-    Batch { groups: groups.into_values().collect() }
+    groups
 }
 
 /// Returns the name of a trajectory's group in its file, and its place there.

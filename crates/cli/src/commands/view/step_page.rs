@@ -22,7 +22,7 @@ const NAME: usize = 60;
 /// Groups on a page.
 const GROUPS: usize = 40;
 
-/// Where a page of a group is in the order of its address: the groups before and after it.
+/// A group and the groups before and after it in the order of the address.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Neighbours {
     pub(super) group: usize,
@@ -31,7 +31,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Returns the neighbours of a group in an order; the groups with the next indices if it is not in it.
+    /// Returns the neighbours of a group in `order`, or by index if `order` does not contain it.
     pub(super) fn of(group: usize, order: &[usize], count: usize) -> Self {
         match order.iter().position(|&known| known == group) {
             Some(at) => Self {
@@ -51,7 +51,7 @@ impl Neighbours {
 /// Returns the links above a page: the run, the step, and its neighbours.
 pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<Neighbours>) -> String {
     let up = if group.is_none() { " rel=\"up\"" } else { "" };
-    // Words that a page of a step is filtered by are no search of the whole run.
+    // The words that filter a step do not apply to the page of the run.
     let run = place.link("/", &[("q", ""), ("show", ""), ("page", "")]);
     let mut links = format!("<nav>{}<a{up} href=\"{run}\">{}</a>", all_runs(place), escape(&source.title()));
     let mut link = |rel: &str, path: String, text: String| {
@@ -90,7 +90,7 @@ pub(super) fn all_runs(place: Place<'_>) -> &'static str {
     if place.base.is_empty() { "" } else { "<a href=\"/\">all runs</a>" }
 }
 
-/// Returns the choice of groups and their order, as a form that works without scripts.
+/// Returns the form that chooses groups and their order. It works without scripts.
 fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
     let select = |name: &str, label: &str, options: &[(&str, &str)]| {
         let mut body = format!("<label>{label} <select name=\"{name}\">");
@@ -114,7 +114,7 @@ fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
     )
 }
 
-/// Returns the groups of a step that its address asks for, in its order and in pages.
+/// Returns a page of the groups that the address selects, in its order.
 pub(super) fn groups(step: &Step, facts: &[Facts], place: Place<'_>) -> String {
     let number = step.number;
     let order = order(step, facts, place.query);
@@ -129,7 +129,7 @@ pub(super) fn groups(step: &Step, facts: &[Facts], place: Place<'_>) -> String {
         body.push_str(&self::group(step, group, &link));
     }
     let path = format!("/step/{number}");
-    // Keys lead from step to step here, so that pages have no names for them.
+    // On this page the keys `n` and `p` change the step, so links to pages have no `rel`.
     body + &pager(place, &path, page, pages).replace("rel=\"next\"", "").replace("rel=\"prev\"", "")
 }
 
@@ -143,7 +143,7 @@ pub(super) fn head(source: &Source, step: &Step) -> String {
     body
 }
 
-/// Numbers with their names, as one paragraph.
+/// Returns a paragraph of names and numbers.
 pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, f64)>) -> String {
     let mut body = String::from("<p class=\"facts\">");
     for (name, value) in facts {
@@ -152,7 +152,7 @@ pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, f64)>) -> Stri
     body + "</p>"
 }
 
-/// Method behind the advantages and origin of their explanations, with notes and the legend of the cells.
+/// Returns the method of the advantages, the origin of their explanations, notes, and the legend of the cells.
 pub(super) fn about(source: &Source, step: &Step) -> String {
     let mut body = String::from("<p>");
     if let Some(method) = &step.method {

@@ -11,7 +11,7 @@ pub(super) enum Color {
     /// Darker for less likely tokens.
     #[default]
     LogProb,
-    /// Darker where the policy was less certain.
+    /// Darker for tokens that were sampled with higher entropy.
     Entropy,
 }
 
@@ -20,7 +20,7 @@ impl Color {
     pub(super) const ALL: [(Self, &'static str, &'static str); 2] =
         [(Self::LogProb, "", "log-prob"), (Self::Entropy, "entropy", "entropy")];
 
-    /// Returns the colour of an address; the first one for a name that is none.
+    /// Returns the colour of this name, or the default for an unknown name.
     pub(super) fn named(name: &str) -> Self {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map_or(Self::default(), |(color, ..)| *color)
     }
