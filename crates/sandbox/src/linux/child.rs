@@ -49,9 +49,8 @@ pub(super) struct Plan<'a> {
     pub(super) files: &'a [(CString, &'a [u8])],
     /// Resources and their limits.
     pub(super) limits: &'a [(u32, u64)],
-    /// Landlock's rights in `/work` and `/tmp`, and at devices.
-    pub(super) work_access: u64,
-    pub(super) device_access: u64,
+    /// Landlock's rights below paths that only the new root has.
+    pub(super) access: &'a [(&'a CStr, u64)],
     pub(super) filter: &'a BpfProgram,
     pub(super) program: &'a CStr,
     pub(super) arguments: &'a [*const c_char],
@@ -192,11 +191,9 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failed> {
     }
     kernel::drop_capabilities().map_err(at(Stage::Limits))?;
     let landlock = at(Stage::Landlock);
-    for (path, access) in
-        [(c"/work", plan.work_access), (c"/tmp", plan.work_access), (c"/dev", plan.device_access)]
-    {
+    for (path, access) in plan.access {
         let folder = kernel::open(path, libc::O_PATH).map_err(&landlock)?;
-        kernel::allow_below(RULES, folder, access).map_err(&landlock)?;
+        kernel::allow_below(RULES, folder, *access).map_err(&landlock)?;
     }
     kernel::obey_landlock(RULES).map_err(&landlock)?;
     seccompiler::apply_filter(plan.filter).map_err(|_| (Stage::Seccomp, Errno(libc::EPERM)))

@@ -84,7 +84,9 @@ impl Sandbox {
         let memory =
             format!("size={},nr_inodes={},mode=0755", limits.disk.max(1), limits.files.saturating_add(8));
         let memory = CString::new(memory).map_err(|error| SandboxError::Nul(error.to_string()))?;
-        let (rules, rights) = self.rules()?;
+        let rules = self.rules()?;
+        let work = work_access().bits();
+        let device = AccessFs::ReadFile;
         let processes = kernel_error(Stage::Processes);
         let socket =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -116,8 +118,13 @@ impl Sandbox {
                 // At 0 a handler of core dumps would still be started; 1 is the kernel's word for none at all.
                 (libc::RLIMIT_CORE, 1),
             ],
-            work_access: rights.work.bits(),
-            device_access: rights.device.bits(),
+            access: &[
+                (c"/work", work),
+                (c"/tmp", work),
+                // Shared mappings of a writable `/dev/zero` would be memory that no limit counts.
+                (c"/dev", BitFlags::from(device).bits()),
+                (c"/dev/null", (device | AccessFs::WriteFile).bits()),
+            ],
             filter: &self.filter,
             program: &words.program,
             arguments: &arguments,
@@ -142,16 +149,15 @@ impl Sandbox {
         running.watch(&control, &output, limits)
     }
 
-    /// Landlock's rules for the system's folders, and the rights for those of the sandbox.
-    fn rules(&self) -> Result<(OwnedFd, Rights), SandboxError> {
+    /// Returns Landlock's rules for the system's folders. The first process adds those of [`Plan::access`].
+    fn rules(&self) -> Result<OwnedFd, SandboxError> {
         let failed = kernel_error(Stage::Landlock);
-        let all = AccessFs::from_all(LANDLOCK);
         let make = || {
             let ruleset = Ruleset::default()
                 .set_compatibility(CompatLevel::HardRequirement)
                 .handle_access(AccessFs::from_all(ABI::V1))?
                 .set_compatibility(CompatLevel::BestEffort)
-                .handle_access(all)?
+                .handle_access(AccessFs::from_all(LANDLOCK))?
                 .handle_access(AccessNet::from_all(LANDLOCK))?
                 .scope(Scope::from_all(LANDLOCK))?
                 .create()?;
@@ -159,18 +165,14 @@ impl Sandbox {
             ruleset.add_rules(readable)
         };
         let created = make().map_err(|error| failed(io::Error::other(error)))?;
-        let known = enforced();
-        let rules = Option::<OwnedFd>::from(created)
-            .ok_or_else(|| failed(io::Error::other("the kernel has it not switched on")))?;
-        let never = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
-        let work = (all & known) & !never;
-        let device = AccessFs::ReadFile | AccessFs::WriteFile;
-        Ok((rules, Rights { work, device }))
+        Option::<OwnedFd>::from(created)
+            .ok_or_else(|| failed(io::Error::other("the kernel did not enable it")))
     }
 }
 
-/// The rights that this kernel knows, of those asked for. A rule with others would be refused.
-fn enforced() -> BitFlags<AccessFs> {
+/// Returns the rights of a command in `/work` and `/tmp`: those that this kernel knows, except for devices. The kernel rejects
+/// a rule with a right that it does not know.
+fn work_access() -> BitFlags<AccessFs> {
     let version = match kernel::landlock_version() {
         ..=1 => ABI::V1,
         2 => ABI::V2,
@@ -179,12 +181,7 @@ fn enforced() -> BitFlags<AccessFs> {
         5 => ABI::V5,
         _ => LANDLOCK,
     };
-    AccessFs::from_all(version)
-}
-
-struct Rights {
-    work: BitFlags<AccessFs>,
-    device: BitFlags<AccessFs>,
+    AccessFs::from_all(version) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
 
 /// A command as the kernel takes it.
