@@ -95,6 +95,9 @@ fn take_descriptors(plan: &Plan<'_>) -> Done {
 }
 
 fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
+    // Before Linux 6.12, whose Landlock forbids it, a command may signal this process, which is a copy with the handlers of the
+    // program.
+    kernel::reset_signals();
     // Before anything else, so that what fails later can be reported.
     if take_descriptors(plan).is_err() {
         kernel::exit(1);
@@ -185,7 +188,6 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failed> {
     kernel::duplicate(input, 0, true).map_err(&processes)?;
     kernel::duplicate(OUTPUT, 1, true).map_err(&processes)?;
     kernel::duplicate(OUTPUT, 2, true).map_err(&processes)?;
-    kernel::reset_signals();
     for (resource, value) in plan.limits {
         kernel::limit(*resource, *value).map_err(at(Stage::Limits))?;
     }
