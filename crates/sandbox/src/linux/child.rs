@@ -1,4 +1,4 @@
-//! What the new processes do before the command.
+//! Set-up in the new processes before the command.
 //!
 //! The first process is number 1 of its namespace. It makes the mounts, starts the command and waits for it. When it ends, the
 //! kernel kills every process that is left. Nothing here allocates (see `kernel.rs`): a [`Plan`] has all that is needed.
@@ -102,19 +102,19 @@ fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
     if take_descriptors(plan).is_err() {
         kernel::exit(1);
     }
-    // The program first makes this user known; a program that is gone sends nothing.
+    // The program first maps this user; if it has ended, nothing comes.
     if !matches!(kernel::read_byte(CONTROL), Ok(Some(_))) {
         kernel::exit(1);
     }
-    // Still as the program's user, who may enter folders that nobody else may; and before the new root covers what is below
-    // its place.
+    // As the program's user, who may enter folders that others may not. Before the new root hides what is below its mount
+    // point.
     kernel::make_mounts_private().map_err(at(Stage::Mounts))?;
     let mut copies = [-1; MOST_MOUNTS];
     for (copy, mount) in copies.iter_mut().zip(plan.mounts) {
         *copy = kernel::copy_mount(&mount.source).map_err(at(Stage::System))?;
     }
     kernel::become_user(USER, USER).map_err(at(Stage::Users))?;
-    // After the change of the user, which would forget it.
+    // After the change of the user, which resets it.
     kernel::end_with_parent().map_err(at(Stage::Processes))?;
     // Fails if the program ended just before.
     kernel::write_all(CONTROL, &[STARTED]).map_err(at(Stage::Processes))?;
@@ -160,7 +160,7 @@ fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
     kernel::close_from(RULES + 1).map_err(&mounts)
 }
 
-/// Starts the command and waits for its end; its status.
+/// Starts the command, waits for its end and returns its status.
 fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
     match kernel::clone(0, false).map_err(at(Stage::Processes))? {
         Side::New => report(command(plan)),

@@ -1,4 +1,4 @@
-//! System calls that a command may make. All others fail with `ENOSYS`, those of future kernels too.
+//! System calls that a command may make. All others fail with `ENOSYS`, including those of future kernels.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -14,7 +14,7 @@ pub(crate) enum Expect {
     Memory,
     /// It is ended by the limit of output.
     Output,
-    /// It ends in any way, with or without words.
+    /// It ends in any way, with or without output.
     Ended,
 }
 

@@ -33,7 +33,7 @@ fn files_go_in_and_come_back() {
 }
 
 #[test]
-fn a_signal_and_an_unknown_program_are_told_apart() {
+fn signals_and_unknown_programs_are_distinguished() {
     let Some((sandbox, _)) = sandbox() else { return };
     assert_eq!(shell(&sandbox, "kill -9 $$", &Files::new()).0, End::Signalled(9));
     let error = sandbox.run(&Command::new("/no/such/program"), &Files::new(), &limits()).unwrap_err();
