@@ -106,10 +106,10 @@ pub struct Demonstration {
     pub final_observation: String,
 }
 
-/// Number of actions in a summary of [`latest_actions`].
+/// Number of actions that [`latest_actions`] lists.
 const SUMMARY_ACTIONS: usize = 5;
 
-/// Returns a summary of an episode before a turn for worlds that have no better one: the latest five actions, in one line.
+/// Returns the default summary of an episode before a turn: its latest five actions, in one line.
 pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();

@@ -52,9 +52,10 @@ pub trait World: Any + Send + Sync {
         true
     }
 
-    /// Returns the summary that a demonstration of compaction (`prompt.compact_after`) writes before turn `turn` of an
-    /// episode, the turn's observation included: one line, of what was seen and done so far. By default the latest actions
-    /// ([`crate::demonstration::latest_actions`]).
+    /// Returns the one-line summary of an episode that a demonstration of compaction (`prompt.compact_after`) writes.
+    ///
+    /// It covers the actions before turn `turn` and the observations up to and including that turn's. The default lists the
+    /// latest actions ([`crate::demonstration::latest_actions`]).
     fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
         latest_actions(episode, turn)
     }

@@ -47,7 +47,7 @@ impl Stage {
         Self::Command,
     ];
 
-    /// Returns what was refused, and what to change.
+    /// Returns the refused part and how to allow it.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Namespaces => (
@@ -112,15 +112,15 @@ pub enum SandboxError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// A path of a file is not one of a file below `/work`.
+    /// A path does not name a file below `/work`.
     #[error(
-        "`{0}` is no path of a file in the sandbox: use relative paths without `..`, `.` and empty parts"
+        "`{0}` is not a valid path of a file in the sandbox: use relative paths without `..`, `.` and empty parts"
     )]
     Path(String),
-    /// A text has a NUL byte, which no argument, variable or path can have.
+    /// An argument, variable or path has a NUL byte.
     #[error("`{0}` has a NUL byte, which the kernel takes for its end")]
     Nul(String),
-    /// A folder to be seen in the sandbox cannot be read.
+    /// A folder for the sandbox cannot be read.
     #[error("{path}: {source}; name an absolute path of a folder that this user can read")]
     Folder {
         /// The folder.

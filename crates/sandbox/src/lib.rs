@@ -18,9 +18,9 @@
 //! | file | subject |
 //! |---|---|
 //! | `linux/mod.rs` | starts a sandbox, watches it, ends it |
-//! | `linux/child.rs` | what the new processes do before the command: mounts, limits, privileges |
+//! | `linux/child.rs` | set-up in the new processes before the command: mounts, limits, privileges |
 //! | `linux/kernel.rs` | the system calls of `child.rs`, without allocation |
-//! | `linux/filter.rs` | system calls that a command may make |
+//! | `linux/filter.rs` | the seccomp filter: system calls that a command may make |
 //! | `linux/layout.rs` | folders of the system that a command sees |
 //! | `linux/collect.rs` | reads the files back |
 //! | `python.rs` | finds the Python interpreter |
@@ -41,7 +41,7 @@ pub use python::Python;
 /// Files by their path in `/work`, such as `src/a.py`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// What a command may use. Each limit ends the command alone.
+/// What a command may use. Exceeding a limit never affects another command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Time from start to end.
@@ -86,7 +86,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Returns a command of a program without arguments, with the usual variables.
+    /// Returns a command without arguments, with the usual environment variables.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let variables = [
             ("HOME", "/work"),
@@ -103,7 +103,7 @@ impl Command {
         }
     }
 
-    /// Returns a command line of the shell.
+    /// Returns a command that runs a line in the shell.
     pub fn shell(line: &str) -> Self {
         Self::new("/bin/sh").arg("-c").arg(line)
     }
@@ -162,9 +162,9 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Prepares a sandbox and runs an empty command in it, so that whatever the kernel refuses is known now.
+    /// Prepares a sandbox and runs an empty command in it, so that a refusal by the kernel is an error here.
     ///
-    /// `folders` are seen by commands, read-only, besides `/usr`, `/bin`, `/lib` and what belongs to them.
+    /// Commands see `folders` read-only, besides `/usr`, `/bin`, `/lib` and the like.
     ///
     /// # Errors
     /// Fails on other systems than Linux, if a folder cannot be read, or if the kernel refuses a part of it; the error names

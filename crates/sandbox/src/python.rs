@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 /// A Python interpreter that a sandbox can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Python {
-    /// The interpreter itself, without links, virtual environments and version managers before it.
+    /// The interpreter itself, with links, virtual environments and version managers resolved.
     pub program: PathBuf,
     /// Its folder with the standard library, for [`crate::Sandbox::new`].
     pub folder: PathBuf,
@@ -19,7 +19,7 @@ const ASK: &str = "import os, sys; print(os.path.realpath(sys.executable)); prin
                    print('%d.%d' % sys.version_info[:2])";
 
 impl Python {
-    /// Returns the `python3` of `PATH`; `None` if there is none, or it does not start.
+    /// Finds `python3` in `PATH`; returns `None` if it is missing or does not start.
     pub fn find() -> Option<Self> {
         let output = Command::new("python3").args(["-I", "-c", ASK]).stdin(Stdio::null()).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;

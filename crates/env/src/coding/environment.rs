@@ -41,7 +41,7 @@ impl CodingEnv {
         Self { shared, tools: tools::tools(), max_turns, episode: None, over: false }
     }
 
-    /// The files as they are.
+    /// Returns the current files.
     pub fn files(&self) -> Option<&Repository> {
         self.episode.as_ref().map(|episode| &episode.files)
     }
@@ -67,7 +67,7 @@ impl CodingEnv {
         Ok(Step { observation: Observation::new(text), understood, ..Step::default() })
     }
 
-    /// Evaluates the checks. Their values are compared here: no code of the agent has seen what they should be.
+    /// Evaluates the checks and compares their values here, so that the agent's code never has the expected ones.
     fn submit(&self, episode: &Saved) -> Result<Step, EnvError> {
         let task = self.shared.task(&episode.task)?;
         let job = Job {
@@ -92,7 +92,7 @@ impl CodingEnv {
 
 impl Environment for CodingEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // What fails here leaves no episode, not the one before.
+        // If this fails, the previous episode must not continue.
         self.episode = None;
         self.over = false;
         let known = self.shared.task(&task.id)?;

@@ -19,7 +19,7 @@ fn submit() -> String {
     call("submit", json!({}))
 }
 
-/// The calls that solve a task; none if its fix is not known.
+/// Returns the calls that solve a task, or none if its fix is unknown.
 fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     let Some((first, last, new)) = task.known_edit() else { return Vec::new() };
     let path = task.path();
@@ -39,7 +39,7 @@ fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     calls
 }
 
-/// The text of one changed line and its new text, if that line occurs once.
+/// Returns the old and the new text of the changed line, if one line changes and its text occurs once.
 fn old_text(task: &CodingTask, first: usize, last: usize, new: &str) -> Option<(String, String)> {
     let text = task.files.get(&task.path())?;
     let old = text.lines().nth(first.checked_sub(1)?)?.trim();
@@ -54,7 +54,7 @@ pub(super) struct Adviser {
 }
 
 impl Adviser {
-    /// `None` if the task's fix is not known.
+    /// Returns `None` if the task's fix is unknown.
     pub(super) fn new(task: &CodingTask, expert: CodingExpert) -> Option<Self> {
         let calls = calls(task, expert);
         (!calls.is_empty()).then(|| Self { calls: calls.into_iter() })
@@ -78,7 +78,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// One episode; `None` if it does not solve its task within the turns.
+/// Plays one episode; returns `None` if it does not solve its task within the turns.
 fn play(
     set: &CodingTasks,
     task: &Task,

@@ -1,4 +1,4 @@
-//! Tasks of the project's own: a library with a defect that its checks find.
+//! Generated tasks: a built-in library with a defect that its checks find.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ pub struct CodingGenerator {
     /// Defects of each library at most, one a task.
     #[schemars(range(min = 1, max = 1000))]
     pub per_library: usize,
-    /// Names of the libraries; none: all.
+    /// Names of the libraries; an empty list means all.
     pub libraries: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl Default for CodingGenerator {
 }
 
 impl CodingGenerator {
-    /// Names of libraries that there are not.
+    /// Returns the configured names that are not names of libraries.
     pub(super) fn unknown(&self) -> Vec<String> {
         let known = |name: &&String| !LIBRARIES.iter().any(|library| library.name == name.as_str());
         self.libraries.iter().filter(known).cloned().collect()
@@ -48,7 +48,7 @@ impl CodingGenerator {
     /// Generates the tasks. Every defect fails at least one check, which the library passes.
     ///
     /// # Errors
-    /// The sandbox cannot be set up.
+    /// Fails if the sandbox cannot be set up.
     pub(super) fn tasks(&self, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
         let wanted = |library: &&Library| {
             self.libraries.is_empty() || self.libraries.iter().any(|name| name == library.name)
@@ -107,7 +107,7 @@ impl CodingGenerator {
     }
 }
 
-/// The task of a defect; none if no check finds it.
+/// Returns the task of a defect, or `None` if no check fails on it.
 fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) -> Option<CodingTask> {
     let failing = checks.iter().enumerate().find(|(place, check)| wrong.get(*place) != Some(&check.value));
     let (failing, check) = failing?;
@@ -139,7 +139,7 @@ fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) 
     })
 }
 
-/// The file of tests that the agent sees.
+/// Returns the test file that the agent sees.
 fn tests(name: &str, checks: &[&Check]) -> String {
     let mut text = format!("from {name} import *\n\nCHECKS = [\n");
     for Check { call, value } in checks {

@@ -1,4 +1,4 @@
-//! The project's own small libraries in Python, and calls that check them.
+//! Built-in small Python libraries, and calls that check them.
 
 /// A library: one module, and expressions whose values are its behaviour.
 pub(super) struct Library {
@@ -32,7 +32,7 @@ pub(super) const LIBRARIES: [Library; 10] = [
 ];
 
 impl Library {
-    /// Expressions that check the library, one a line of its file.
+    /// Returns the expressions that check the library, one for each line of its file.
     pub(super) fn calls(&self) -> Vec<String> {
         self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
     }

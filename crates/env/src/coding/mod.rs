@@ -6,7 +6,7 @@
 //! | `tools.rs` | the five functions and how calls of them are read |
 //! | `workshop.rs`, `driver.py` | commands and checks in a sandbox (crate `turnwise-sandbox`, ADR 42) |
 //! | `task.rs` | a task: files, checks, the known fix |
-//! | `library.rs`, `libraries/`, `mutation.rs`, `generator.rs` | the project's own tasks: small libraries with a defect each |
+//! | `library.rs`, `libraries/`, `mutation.rs`, `generator.rs` | generated tasks: built-in libraries with one defect each |
 //! | `data/` | QuixBugs, HumanEval and MBPP from the user's files |
 //! | `set.rs`, `environment.rs`, `expert.rs`, `world.rs` | the world |
 //!

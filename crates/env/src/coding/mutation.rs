@@ -1,4 +1,4 @@
-//! Small defects: one place of a text that is changed as programmers mistake it.
+//! Small defects: one typical mistake at one place of a source text.
 
 /// A text and what it is mistaken for.
 const MISTAKES: [(&str, &str); 38] = [
@@ -74,7 +74,7 @@ pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     found
 }
 
-/// True for lines within functions that do something.
+/// Returns true for statements within functions.
 fn is_code(line: &str) -> bool {
     let code = line.trim_start();
     let within = line.starts_with("    ");

@@ -32,19 +32,19 @@ pub struct Repository(BTreeMap<String, Content>);
 pub enum Place {
     /// A text that occurs once.
     Text(String),
-    /// Lines from the first to the last, counted from 1; none if the last is before the first.
+    /// Lines from the first to the last, counted from 1; no lines if the last is before the first.
     Lines(usize, usize),
     /// A new file, or all of one.
     Whole,
 }
 
 impl Repository {
-    /// The files of a task.
+    /// Creates the files of a task.
     pub fn new(files: &BTreeMap<String, String>) -> Self {
         Self(files.iter().map(|(path, text)| (path.clone(), Content::Text(text.clone()))).collect())
     }
 
-    /// Files as a sandbox gave them back.
+    /// Converts files that a sandbox returned.
     pub fn of_files(files: Files) -> Self {
         let content = |bytes: Vec<u8>| match String::from_utf8(bytes) {
             Ok(text) => Content::Text(text),
@@ -53,7 +53,7 @@ impl Repository {
         Self(files.into_iter().map(|(path, bytes)| (path, content(bytes))).collect())
     }
 
-    /// Files for a sandbox.
+    /// Converts the files for a sandbox.
     pub fn to_files(&self) -> Files {
         let bytes = |content: &Content| match content {
             Content::Text(text) => text.clone().into_bytes(),
@@ -62,7 +62,7 @@ impl Repository {
         self.0.iter().map(|(path, content)| (path.clone(), bytes(content))).collect()
     }
 
-    /// The files that are text.
+    /// Returns the files that are text.
     pub fn texts(&self) -> BTreeMap<String, String> {
         let texts = self.0.iter().filter_map(|(path, content)| match content {
             Content::Text(text) => Some((path.clone(), text.clone())),
@@ -92,7 +92,7 @@ impl Repository {
         self.0.keys().try_for_each(|path| check_path(path))
     }
 
-    /// Paths of all files.
+    /// Lists the paths of the files.
     pub fn list(&self) -> String {
         let mut text = self.0.keys().take(MOST_LINES).cloned().collect::<Vec<_>>().join(", ");
         if self.0.len() > MOST_LINES {
@@ -101,10 +101,10 @@ impl Repository {
         text
     }
 
-    /// Lines of a file with their numbers.
+    /// Returns lines of a file with their numbers.
     ///
     /// # Errors
-    /// There is no such text or no such line; the error is for the agent to read.
+    /// Fails if the file or the lines do not exist, or if it is not text; the agent sees the error.
     pub fn view(&self, path: &str, first: usize, last: Option<usize>) -> Result<String, String> {
         let text = self.text(path)?;
         let count = text.lines().count();
@@ -127,10 +127,10 @@ impl Repository {
         Ok(shown.trim_end_matches('\n').to_owned())
     }
 
-    /// Lines that contain a text.
+    /// Returns the lines that contain a text.
     ///
     /// # Errors
-    /// The text is empty.
+    /// Fails if the text is empty.
     pub fn search(&self, text: &str) -> Result<String, String> {
         if text.is_empty() {
             return Err("the text to search for is empty".to_owned());
@@ -155,7 +155,7 @@ impl Repository {
     /// Changes a file.
     ///
     /// # Errors
-    /// There is no such place, more than one, or no room; nothing is changed then.
+    /// Fails, without a change, if the place is missing or not unique, or the files would be too large.
     pub fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
         check_path(path)?;
         if self.bytes().saturating_add(new.len()) > MOST_BYTES {
@@ -204,7 +204,7 @@ fn check_path(path: &str) -> Result<(), String> {
     let wrong = |part: &str| part.is_empty() || part == "." || part == "..";
     if path.contains('\0') || path.len() > 4000 || path.split('/').any(wrong) || path.split('/').count() > 32
     {
-        return Err(format!("{path:?} is no path in the repository"));
+        return Err(format!("{path:?} is not a path in the repository"));
     }
     Ok(())
 }
@@ -251,9 +251,9 @@ mod tests {
             ("a.py", Place::Lines(3, 1), "", "lines 1 to 3"),
             ("a.py", Place::Lines(1, usize::MAX - 1), "", "lines 1 to 3"),
             ("no.py", Place::Text("x".into()), "", "no file no.py; files: a.py, b/c.py"),
-            ("../a", Place::Whole, "", "no path"),
-            ("/a", Place::Whole, "", "no path"),
-            ("a\0", Place::Whole, "", "no path"),
+            ("../a", Place::Whole, "", "not a path"),
+            ("/a", Place::Whole, "", "not a path"),
+            ("a\0", Place::Whole, "", "not a path"),
             ("a.py", Place::Whole, large.as_str(), "larger than"),
         ] {
             let error = files.edit(path, &place, new).unwrap_err();

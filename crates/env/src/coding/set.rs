@@ -43,10 +43,10 @@ pub struct CodingTasks {
 }
 
 impl CodingTasks {
-    /// The tasks with what runs them.
+    /// Creates the task set and splits the tasks.
     ///
     /// # Errors
-    /// A task cannot be written as JSON.
+    /// Fails if a task cannot be written as JSON.
     pub fn new(tasks: Vec<CodingTask>, workshop: Workshop, limits: CodingLimits) -> Result<Self, EnvError> {
         let mut places = HashMap::new();
         let mut splits: [Vec<Task>; 3] = Default::default();
@@ -62,35 +62,35 @@ impl CodingTasks {
         Ok(Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS })
     }
 
-    /// The same tasks with another limit of turns.
+    /// Sets the limit of turns.
     #[must_use]
     pub fn with_max_turns(mut self, max_turns: usize) -> Self {
         self.max_turns = max_turns;
         self
     }
 
-    /// All tasks.
+    /// Returns all tasks.
     pub fn all(&self) -> &[CodingTask] {
         &self.shared.tasks
     }
 
-    /// The tasks of a split, as they are kept.
+    /// Returns the tasks of a split.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// A task with its files and checks.
+    /// Returns a task with its files and checks.
     ///
     /// # Errors
-    /// There is no such task.
+    /// Fails if the task is unknown.
     pub fn task(&self, id: &str) -> Result<&CodingTask, EnvError> {
         self.shared.task(id)
     }
 
-    /// A fresh environment, as its own type.
+    /// Creates an environment, as its own type.
     pub fn coding(&self) -> CodingEnv {
         CodingEnv::new(Arc::clone(&self.shared), self.max_turns)
     }

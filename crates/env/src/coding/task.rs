@@ -1,4 +1,4 @@
-//! Tasks: files, what is asked, checks, and the known fix.
+//! Tasks: files, statement, checks, and the known fix.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Check {
     /// A Python expression with the names of the task's module.
     pub call: String,
-    /// Its value as `driver.py` writes it; `!` and a name for an exception.
+    /// Its value as `driver.py` writes it, or `!` and the name of an exception.
     pub value: String,
 }
 
@@ -39,22 +39,22 @@ pub struct CodingTask {
 }
 
 impl CodingTask {
-    /// Path of the file that the checks call.
+    /// Returns the path of the file that the checks call.
     pub fn path(&self) -> String {
         format!("{}.py", self.module)
     }
 
-    /// The checks' calls.
+    /// Returns the calls of the checks.
     pub(super) fn calls(&self) -> Vec<String> {
         self.checks.iter().map(|check| check.call.clone()).collect()
     }
 
-    /// Number of checks that values pass; a value that is missing does not.
+    /// Counts the checks that `values` pass; a missing value fails its check.
     pub(super) fn passed(&self, values: &[String]) -> usize {
         self.checks.iter().zip(values).filter(|(check, value)| check.value == **value).count()
     }
 
-    /// Lines of the module to replace and their new text, which is the fix: first and last line, counted from 1.
+    /// Returns the edit that is the fix: first and last line of the module to replace, counted from 1, and their new text.
     pub(super) fn known_edit(&self) -> Option<(usize, usize, String)> {
         let before: Vec<&str> = self.files.get(&self.path())?.split_inclusive('\n').collect();
         let after: Vec<&str> = self.fix.as_ref()?.split_inclusive('\n').collect();

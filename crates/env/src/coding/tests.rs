@@ -1,4 +1,4 @@
-//! Tests of the world: each needs Python and a kernel that allows the sandbox, and says so where it is skipped.
+//! Tests of the coding world. They need Python and a kernel that allows the sandbox; otherwise they are skipped with a message.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -221,10 +221,13 @@ fn hostile_actions_are_ordinary_steps() {
         assert!(step.observation.text().chars().count() < 3000, "{shown}: {:?}", step.observation);
     }
     let text = |place: usize| steps[place].observation.text().into_owned();
-    assert!(text(3).contains("there is no file") && text(4).contains("no path"));
+    assert!(text(3).contains("there is no file") && text(4).contains("not a path"));
     assert!(text(8).contains("s of CPU time") && text(9).contains("too much output"));
     assert!(steps[7].understood && !steps[0].understood);
     assert!(steps.len() == actions.len() && !steps[14].truncated);
+    // JSON makes six bytes of each.
+    let steps = play(&set, &task, &[run("head -c 15000000 /dev/zero > z"), "submit({})".into()]);
+    assert!(steps[1].terminated && !steps[1].success, "{:?}", steps[1]);
 }
 
 #[test]

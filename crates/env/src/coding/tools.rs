@@ -26,7 +26,7 @@ const TOOLS: [&str; 5] = [
     r#"{"type": "function", "function": {"name": "submit", "description": "Ends the task; hidden tests then check the files.", "parameters": {"type": "object", "properties": {}}}}"#,
 ];
 
-/// The tools as chat templates take them.
+/// Returns the tools as chat templates take them.
 pub(super) fn tools() -> Vec<Tool> {
     TOOLS.iter().filter_map(|text| Tool::from_json(text).ok()).collect()
 }
@@ -65,10 +65,10 @@ struct RunArguments {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// Reads an action, a call or its words.
+/// Parses an action: a tool call, or the text of one.
 ///
 /// # Errors
-/// It is no call of a tool; the error is for the agent to read.
+/// Fails if it is not a call of a tool; the agent sees the error.
 pub(super) fn read(action: &Action) -> Result<Call, String> {
     match action {
         Action::Malformed { error, .. } => Err(error.clone()),

@@ -30,7 +30,7 @@ pub struct CodingLimits {
     /// Mebibytes of files.
     #[schemars(range(min = 8, max = 65536))]
     pub disk_mib: u64,
-    /// Characters of output that the agent sees; of more it sees the beginning and the end.
+    /// Characters of output that the agent sees; longer output is shortened in the middle.
     #[schemars(range(min = 100, max = 1000000))]
     pub output_chars: usize,
 }
@@ -82,7 +82,7 @@ impl Workshop {
     /// Finds Python and prepares a sandbox.
     ///
     /// # Errors
-    /// There is no Python, or the kernel refuses a part of the sandbox.
+    /// Fails if Python is missing or the kernel refuses a part of the sandbox.
     pub fn new() -> Result<Self, EnvError> {
         let python = Python::find()
             .ok_or_else(|| failed(&"its tasks are Python; install python3 so that it is found in PATH"))?;
@@ -96,10 +96,10 @@ impl Workshop {
         command.variable("PATH", format!("{folder}:/usr/local/bin:/usr/bin:/bin"))
     }
 
-    /// Runs a command of an agent on its files; what it sees, and the files afterwards.
+    /// Runs an agent's command on its files; returns what the agent sees, and the files afterwards if it ran.
     ///
     /// # Errors
-    /// The sandbox cannot be set up.
+    /// Fails if the sandbox cannot be set up.
     pub(super) fn run(
         &self,
         line: &str,
@@ -111,7 +111,7 @@ impl Workshop {
         }
         let command = self.command(Command::shell(line));
         let outcome = match self.sandbox.run(&command, &files.to_files(), &limits.limits()) {
-            // What an earlier command left, such as files with holes, can be larger than it was.
+            // Files with holes, which an earlier command left, come back as large as they pretend to be.
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => {
                 return Ok((format!("the files do not fit into {} MiB", limits.disk_mib), None));
             }
@@ -121,34 +121,41 @@ impl Workshop {
         Ok((text, Some(Repository::of_files(outcome.files))))
     }
 
-    /// Evaluates the calls of jobs. A job's values end at the first call that could not be finished.
+    /// Evaluates the calls of jobs. A job's values end at the first call that did not finish.
     ///
     /// # Errors
-    /// The sandbox cannot be set up, or is ended by a limit as a whole.
+    /// Fails if the sandbox cannot be set up or exceeds a limit as a whole.
     pub fn values(&self, jobs: &[Job], limits: &Limits) -> Result<Vec<Vec<String>>, EnvError> {
-        let outcome = self.evaluate(jobs, limits)?;
+        let too_large = || failed(&"the files of its tasks are too large for the sandbox");
+        let outcome = self.evaluate(jobs, limits)?.ok_or_else(too_large)?;
         values_of(&outcome).ok_or_else(|| {
             let output: String = String::from_utf8_lossy(&outcome.output).chars().take(400).collect();
             failed(&format!("its checks gave no values ({:?}): {output}", outcome.end))
         })
     }
 
-    /// Returns the values of one job on files of an agent; none if a limit ended all of it, which is the agent's doing.
+    /// Returns the values of one job on an agent's files, or no values if the files made it exceed a limit.
     ///
     /// # Errors
-    /// The sandbox cannot be set up.
+    /// Fails if the sandbox cannot be set up.
     pub(super) fn values_of_agent(&self, job: Job, limits: &CodingLimits) -> Result<Vec<String>, EnvError> {
-        // Beside the files there is the text of the job, which has them once more.
+        // The job's JSON contains the files once more.
         let disk = (limits.disk_mib << 22) + (16 << 20);
         let outcome = self.evaluate(&[job], &Limits { disk, ..limits.limits() })?;
-        Ok(values_of(&outcome).and_then(|mut values| values.pop()).unwrap_or_default())
+        let values = outcome.and_then(|outcome| values_of(&outcome)).and_then(|mut values| values.pop());
+        Ok(values.unwrap_or_default())
     }
 
-    fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Outcome, EnvError> {
+    /// Runs the driver; returns `None` if the jobs exceed the limits of disk or files. JSON writes six bytes for each control
+    /// character, so files that fit may make a job that does not.
+    fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);
         let command = Command::new(&self.python.program).arg("-I").arg("-c").arg(DRIVER);
-        self.sandbox.run(&self.command(command), &files, limits).map_err(|error| failed(&error))
+        match self.sandbox.run(&self.command(command), &files, limits) {
+            Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),
+            other => other.map(Some).map_err(|error| failed(&error)),
+        }
     }
 }
 
@@ -156,7 +163,7 @@ fn values_of(outcome: &Outcome) -> Option<Vec<Vec<String>>> {
     serde_json::from_slice(outcome.files.get("results.json")?).ok()
 }
 
-/// A command's output and end as an agent sees them.
+/// Returns a command's output and end as the agent sees them.
 fn shown(outcome: &Outcome, limits: &CodingLimits) -> String {
     let output = String::from_utf8_lossy(&outcome.output);
     let characters = output.chars().count();

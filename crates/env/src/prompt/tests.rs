@@ -48,7 +48,7 @@ fn a_compacted_prompt_has_the_first_observation_the_summary_and_the_newest_one()
         template.render_compacted(&view, &compacted),
         format!("{INTRO}\nSummary: seen bed 1.\nYou are here.\n>")
     );
-    // A template of one's own without these texts has those of every template.
+    // Templates without these texts have the defaults.
     for name in alfworld() {
         let template = PromptTemplate::named(name).unwrap();
         let prompt = template.render_compacted(&view, &compacted);

@@ -1,4 +1,4 @@
-//! What the new processes do before the command.
+//! Set-up in the new processes before the command.
 //!
 //! The first process is number 1 of its namespace. It makes the mounts, starts the command and waits for it. When it ends, the
 //! kernel kills every process that is left. Nothing here allocates (see `kernel.rs`): a [`Plan`] has all that is needed.
@@ -50,9 +50,8 @@ pub(super) struct Plan<'a> {
     pub(super) files: &'a [(CString, &'a [u8])],
     /// Resources and their limits.
     pub(super) limits: &'a [(u32, u64)],
-    /// Landlock's rights in `/work` and `/tmp`, and at devices.
-    pub(super) work_access: u64,
-    pub(super) device_access: u64,
+    /// Landlock's rights below paths that only the new root has.
+    pub(super) access: &'a [(&'a CStr, u64)],
     pub(super) filter: &'a BpfProgram,
     pub(super) program: &'a CStr,
     pub(super) arguments: &'a [*const c_char],
@@ -97,23 +96,26 @@ fn take_descriptors(plan: &Plan<'_>) -> Done {
 }
 
 fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
+    // Before Linux 6.12, whose Landlock forbids it, a command may signal this process, which is a copy with the handlers of the
+    // program.
+    kernel::reset_signals();
     // Before anything else, so that what fails later can be reported.
     if take_descriptors(plan).is_err() {
         kernel::exit(1);
     }
-    // The program first makes this user known; a program that is gone sends nothing.
+    // The program first maps this user; if it has ended, nothing comes.
     if !matches!(kernel::read_byte(CONTROL), Ok(Some(_))) {
         kernel::exit(1);
     }
-    // Still as the program's user, who may enter folders that nobody else may; and before the new root covers what is below
-    // its place.
+    // As the program's user, who may enter folders that others may not. Before the new root hides what is below its mount
+    // point.
     kernel::make_mounts_private().map_err(at(Stage::Mounts))?;
     let mut copies = [-1; MOST_MOUNTS];
     for (copy, mount) in copies.iter_mut().zip(plan.mounts) {
         *copy = kernel::copy_mount(&mount.source).map_err(at(Stage::System))?;
     }
     kernel::become_user(USER, USER).map_err(at(Stage::Users))?;
-    // After the change of the user, which would forget it.
+    // After the change of the user, which resets it.
     kernel::end_with_parent().map_err(at(Stage::Processes))?;
     // Fails if the program ended just before.
     kernel::write_all(CONTROL, &[STARTED]).map_err(at(Stage::Processes))?;
@@ -159,7 +161,7 @@ fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
     kernel::close_from(RULES + 1).map_err(&mounts)
 }
 
-/// Starts the command and waits for its end; its status.
+/// Starts the command, waits for its end and returns its status.
 fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
     // Goes on when the new process has become the command, and no longer is a copy of the program.
     match kernel::clone(libc::CLONE_VFORK, false).map_err(at(Stage::Processes))? {
@@ -191,17 +193,14 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failed> {
     kernel::duplicate(input, 0, true).map_err(&processes)?;
     kernel::duplicate(OUTPUT, 1, true).map_err(&processes)?;
     kernel::duplicate(OUTPUT, 2, true).map_err(&processes)?;
-    kernel::reset_signals();
     for (resource, value) in plan.limits {
         kernel::limit(*resource, *value).map_err(at(Stage::Limits))?;
     }
     kernel::drop_capabilities().map_err(at(Stage::Limits))?;
     let landlock = at(Stage::Landlock);
-    for (path, access) in
-        [(c"/work", plan.work_access), (c"/tmp", plan.work_access), (c"/dev", plan.device_access)]
-    {
+    for (path, access) in plan.access {
         let folder = kernel::open(path, libc::O_PATH).map_err(&landlock)?;
-        kernel::allow_below(RULES, folder, access).map_err(&landlock)?;
+        kernel::allow_below(RULES, folder, *access).map_err(&landlock)?;
     }
     kernel::obey_landlock(RULES).map_err(&landlock)?;
     seccompiler::apply_filter(plan.filter).map_err(|_| (Stage::Seccomp, Errno(libc::EPERM)))

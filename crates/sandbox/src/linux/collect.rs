@@ -1,7 +1,7 @@
 //! Reads the files of a sandbox back.
 //!
-//! Everything in the folder was made by a command that may want to harm: links are never followed, only regular files are
-//! opened, and sizes, numbers and depths are bounded.
+//! The folder's contents come from an untrusted command: links are never followed, only regular files are read, and sizes,
+//! numbers and depths are bounded.
 
 use std::fs::File;
 use std::io::Read as _;

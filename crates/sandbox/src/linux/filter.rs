@@ -1,4 +1,4 @@
-//! System calls that a command may make. All others fail with `ENOSYS`, those of future kernels too.
+//! System calls that a command may make. All others fail with `ENOSYS`, including those of future kernels.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use seccompiler::{
 /// Calls without conditions.
 ///
 /// Left out on purpose: `socket`, `ptrace`, mounts, namespaces, keys, `bpf`, `perf_event_open`, `io_uring_*`, `userfaultfd`,
-/// System V IPC and `memfd_create` (memory that no limit counts), `mknod`, `pidfd_getfd`, modules, clocks. `clone3` is left out
+/// System V IPC and `memfd_create` (no limit counts their memory), `mknod`, `pidfd_getfd`, modules, clocks. `clone3` is left out
 /// because a filter cannot read its flags; the C library uses `clone` then.
 #[rustfmt::skip]
 const ALLOWED: &[libc::c_long] = &[
@@ -40,8 +40,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_timer_create, libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_delete,
     libc::SYS_timer_getoverrun, libc::SYS_times,
     // Memory.
-    libc::SYS_brk, libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_madvise,
-    libc::SYS_msync, libc::SYS_mincore, libc::SYS_mlock, libc::SYS_munlock, libc::SYS_membarrier,
+    libc::SYS_brk, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_msync,
+    libc::SYS_mincore, libc::SYS_mlock, libc::SYS_munlock, libc::SYS_membarrier,
     // Processes, threads and signals, all of this sandbox.
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid,
     libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask,
@@ -99,6 +99,15 @@ pub(super) fn filter() -> io::Result<BpfProgram> {
     let none = SeccompCmpOp::MaskedEq(u64::from(NAMESPACES.cast_unsigned()));
     rules.insert(libc::SYS_clone, vec![condition(0, SeccompCmpArgLen::Qword, none, 0)?]);
     let local = u64::from(libc::AF_UNIX.cast_unsigned());
+    // Pages of a shared anonymous mapping stay in memory after `munmap` of all but one of them, and no limit counts them.
+    let flags = |mask: i32, value: i32| {
+        let mask = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
+        condition(3, SeccompCmpArgLen::Qword, mask, u64::from(value.cast_unsigned()))
+    };
+    rules.insert(
+        libc::SYS_mmap,
+        vec![flags(libc::MAP_ANONYMOUS, 0)?, flags(libc::MAP_TYPE, libc::MAP_PRIVATE)?],
+    );
     rules.insert(libc::SYS_socketpair, vec![condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, local)?]);
     let machine = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let refused = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());

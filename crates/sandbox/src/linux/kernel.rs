@@ -165,12 +165,12 @@ pub(super) fn become_user(user: u32, group: u32) -> Done {
     call!(libc::SYS_setresuid, user, user, user).map(drop)
 }
 
-/// Starts a session of its own.
+/// Starts a new session.
 pub(super) fn new_session() -> Done {
     call!(libc::SYS_setsid).map(drop)
 }
 
-/// Takes the mounts out of sight of other namespaces.
+/// Makes all mounts private, so that changes do not reach other namespaces.
 pub(super) fn make_mounts_private() -> Done {
     let none = ptr::null::<c_char>();
     call!(libc::SYS_mount, none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none).map(drop)
@@ -189,13 +189,13 @@ pub(super) fn bind(source: &CStr, target: &CStr) -> Done {
     call!(libc::SYS_mount, source.as_ptr(), target.as_ptr(), none, libc::MS_BIND, none).map(drop)
 }
 
-/// Copies a mount with all below it; the copy is nowhere yet.
+/// Copies a mount with all below it; the copy is not attached yet.
 pub(super) fn copy_mount(source: &CStr) -> Result<c_int, Errno> {
     let flags = OPEN_TREE_CLONE | c_long::from(libc::AT_RECURSIVE) | c_long::from(libc::O_CLOEXEC);
     call!(libc::SYS_open_tree, libc::AT_FDCWD, source.as_ptr(), flags).map(|number| number as c_int)
 }
 
-/// Puts a copied mount at its place.
+/// Attaches a copied mount.
 pub(super) fn place_mount(mount: c_int, target: &CStr) -> Done {
     let empty = c"".as_ptr();
     call!(libc::SYS_move_mount, mount, empty, libc::AT_FDCWD, target.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
@@ -211,12 +211,12 @@ pub(super) fn set_mount(target: &CStr, attributes: u64, below: bool) -> Done {
         .map(drop)
 }
 
-/// Takes a mount away.
+/// Unmounts a file system.
 pub(super) fn unmount(target: &CStr) -> Done {
     call!(libc::SYS_umount2, target.as_ptr(), libc::MNT_DETACH).map(drop)
 }
 
-/// Makes the working directory the root and takes the old root away.
+/// Makes the working directory the root and unmounts the old one.
 pub(super) fn change_root() -> Done {
     let here = c".".as_ptr();
     call!(libc::SYS_pivot_root, here, here)?;
@@ -228,7 +228,7 @@ pub(super) fn change_folder(path: &CStr) -> Done {
     call!(libc::SYS_chdir, path.as_ptr()).map(drop)
 }
 
-/// Makes a folder; one that is there is kept.
+/// Creates a folder unless it exists.
 pub(super) fn make_folder(path: &CStr) -> Done {
     match call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o755) {
         Err(Errno(libc::EEXIST)) | Ok(_) => Ok(()),
@@ -262,13 +262,13 @@ pub(super) fn limit(resource: u32, value: u64) -> Done {
     call!(libc::SYS_prlimit64, 0, resource, limits.as_ptr(), ptr::null::<u64>()).map(drop)
 }
 
-/// Gives all capabilities up, for good.
+/// Drops all capabilities permanently.
 pub(super) fn drop_capabilities() -> Done {
     // Version 3 of the interface: a header and two groups of three masks.
     let header: [u32; 2] = [0x2008_0522, 0];
     let none = [0u32; 6];
     for capability in 0..64 {
-        // Its error says that there are no more capabilities.
+        // An error means that there are no more capabilities.
         if call!(libc::SYS_prctl, libc::PR_CAPBSET_DROP, capability, 0, 0, 0).is_err() {
             break;
         }
@@ -276,7 +276,7 @@ pub(super) fn drop_capabilities() -> Done {
     call!(libc::SYS_capset, header.as_ptr(), none.as_ptr()).map(drop)
 }
 
-/// Returns the version of Landlock in the kernel; 0 if there is none.
+/// Returns the kernel's version of Landlock, or 0 without Landlock.
 pub(super) fn landlock_version() -> i64 {
     let ask_version = 1;
     call!(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, ask_version).unwrap_or(0)
@@ -288,13 +288,13 @@ pub(super) fn allow_below(rules: c_int, folder: c_int, access: u64) -> Done {
     call!(libc::SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &raw const rule, 0).map(drop)
 }
 
-/// Never gains privileges by running a program, and is bound to Landlock's rules from now on.
+/// Sets `no_new_privs` and enforces Landlock's rules from now on.
 pub(super) fn obey_landlock(rules: c_int) -> Done {
     call!(libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)?;
     call!(libc::SYS_landlock_restrict_self, rules, 0).map(drop)
 }
 
-/// Gives all signals their default effect and lets all of them through.
+/// Resets all signals to their defaults and unblocks them.
 pub(super) fn reset_signals() {
     // A zeroed `struct sigaction` of the kernel, on each architecture: the default, no flags, no mask.
     let default = [0u64; 4];
@@ -314,7 +314,7 @@ pub(super) fn execute(program: &CStr, arguments: &[*const c_char], variables: &[
     }
 }
 
-/// Waits for any child; its number and its status as `waitpid` gives it.
+/// Waits for any child; returns its process ID and its status in the form of `waitpid`.
 pub(super) fn wait() -> Result<(i32, i32), Errno> {
     let mut status: c_int = 0;
     loop {

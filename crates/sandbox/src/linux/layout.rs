@@ -11,7 +11,7 @@ use super::child::MOST_MOUNTS;
 use super::kernel::{ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY};
 use crate::SandboxError;
 
-/// What is shown if it is there: programs, libraries, and where the loader finds these.
+/// Paths that are shown if they exist: programs, libraries, and the loader's cache.
 const SYSTEM: [&str; 9] = [
     "/usr",
     "/bin",
@@ -24,7 +24,7 @@ const SYSTEM: [&str; 9] = [
     "/etc/localtime",
 ];
 
-/// Devices without a state that could be shared.
+/// Devices without shared state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// A mount of a folder or file of the system.
@@ -45,23 +45,23 @@ pub(super) struct Layout {
     pub(super) mounts: Vec<Mount>,
     /// Targets and paths of links.
     pub(super) links: Vec<(CString, CString)>,
-    /// What Landlock lets a command read and run.
+    /// Paths that Landlock lets a command read and run.
     pub(super) readable: Vec<PathBuf>,
 }
 
 /// Returns a path for the kernel.
 ///
 /// # Errors
-/// It has a NUL byte.
+/// Fails if it has a NUL byte.
 pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| SandboxError::Nul(path.display().to_string()))
 }
 
 impl Layout {
-    /// Returns the usual layout with further folders.
+    /// Returns the default layout with further folders.
     ///
     /// # Errors
-    /// A further folder is no absolute path, cannot be read, or is one too many.
+    /// Fails if a further folder is `/` or cannot be read, or if there are too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = ["data", "work", "tmp", "dev"].map(PathBuf::from).into();

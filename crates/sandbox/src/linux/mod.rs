@@ -33,10 +33,10 @@ use self::kernel::Side;
 use self::layout::Layout;
 use crate::{Command, End, Files, Limits, Outcome, SandboxError, Stage};
 
-/// A user and group of the system that owns nothing, for sandboxes that root starts.
+/// The user and group `nobody` of the system, for sandboxes that root starts.
 const NOBODY: u32 = 65_534;
 
-/// Time between two looks at memory and CPU time.
+/// Interval between checks of memory and CPU time.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Landlock's version whose rights and scopes are asked for; older kernels enforce what they know.
@@ -84,7 +84,9 @@ impl Sandbox {
         let memory =
             format!("size={},nr_inodes={},mode=0755", limits.disk.max(1), limits.files.saturating_add(8));
         let memory = CString::new(memory).map_err(|error| SandboxError::Nul(error.to_string()))?;
-        let (rules, rights) = self.rules()?;
+        let rules = self.rules()?;
+        let work = work_access().bits();
+        let device = AccessFs::ReadFile;
         let processes = kernel_error(Stage::Processes);
         let socket =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -113,11 +115,16 @@ impl Sandbox {
                 (libc::RLIMIT_NOFILE, 256),
                 (libc::RLIMIT_MEMLOCK, 0),
                 (libc::RLIMIT_MSGQUEUE, 0),
-                // At 0 a handler of core dumps would still be started; 1 is the kernel's word for none at all.
+                // At 0 a core dump handler would still run; at 1 the kernel skips it.
                 (libc::RLIMIT_CORE, 1),
             ],
-            work_access: rights.work.bits(),
-            device_access: rights.device.bits(),
+            access: &[
+                (c"/work", work),
+                (c"/tmp", work),
+                // Shared mappings of a writable `/dev/zero` would be memory that no limit counts.
+                (c"/dev", BitFlags::from(device).bits()),
+                (c"/dev/null", (device | AccessFs::WriteFile).bits()),
+            ],
             filter: &self.filter,
             program: &words.program,
             arguments: &arguments,
@@ -142,16 +149,15 @@ impl Sandbox {
         running.watch(&control, &output, limits)
     }
 
-    /// Landlock's rules for the system's folders, and the rights for those of the sandbox.
-    fn rules(&self) -> Result<(OwnedFd, Rights), SandboxError> {
+    /// Returns Landlock's rules for the system's folders. The first process adds those of [`Plan::access`].
+    fn rules(&self) -> Result<OwnedFd, SandboxError> {
         let failed = kernel_error(Stage::Landlock);
-        let all = AccessFs::from_all(LANDLOCK);
         let make = || {
             let ruleset = Ruleset::default()
                 .set_compatibility(CompatLevel::HardRequirement)
                 .handle_access(AccessFs::from_all(ABI::V1))?
                 .set_compatibility(CompatLevel::BestEffort)
-                .handle_access(all)?
+                .handle_access(AccessFs::from_all(LANDLOCK))?
                 .handle_access(AccessNet::from_all(LANDLOCK))?
                 .scope(Scope::from_all(LANDLOCK))?
                 .create()?;
@@ -159,18 +165,14 @@ impl Sandbox {
             ruleset.add_rules(readable)
         };
         let created = make().map_err(|error| failed(io::Error::other(error)))?;
-        let known = enforced();
-        let rules = Option::<OwnedFd>::from(created)
-            .ok_or_else(|| failed(io::Error::other("the kernel has it not switched on")))?;
-        let never = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
-        let work = (all & known) & !never;
-        let device = AccessFs::ReadFile | AccessFs::WriteFile;
-        Ok((rules, Rights { work, device }))
+        Option::<OwnedFd>::from(created)
+            .ok_or_else(|| failed(io::Error::other("the kernel did not enable it")))
     }
 }
 
-/// The rights that this kernel knows, of those asked for. A rule with others would be refused.
-fn enforced() -> BitFlags<AccessFs> {
+/// Returns the rights of a command in `/work` and `/tmp`: those that this kernel knows, except for devices. The kernel rejects
+/// a rule with a right that it does not know.
+fn work_access() -> BitFlags<AccessFs> {
     let version = match kernel::landlock_version() {
         ..=1 => ABI::V1,
         2 => ABI::V2,
@@ -179,15 +181,10 @@ fn enforced() -> BitFlags<AccessFs> {
         5 => ABI::V5,
         _ => LANDLOCK,
     };
-    AccessFs::from_all(version)
+    AccessFs::from_all(version) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
 
-struct Rights {
-    work: BitFlags<AccessFs>,
-    device: BitFlags<AccessFs>,
-}
-
-/// A command as the kernel takes it.
+/// A command in the kernel's form.
 struct Words {
     program: CString,
     arguments: Vec<CString>,
@@ -208,7 +205,7 @@ impl Words {
         Ok(Self { program, arguments, variables })
     }
 
-    /// The lists of arguments and variables, each with a null pointer at its end.
+    /// Returns the lists of arguments and variables, each with a null pointer at its end.
     fn pointers(&self) -> (Vec<*const libc::c_char>, Vec<*const libc::c_char>) {
         let list = |texts: &[CString]| {
             texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
@@ -219,7 +216,7 @@ impl Words {
 
 type NamedFile<'a> = (CString, &'a [u8]);
 
-/// Folders, parents first, and files, relative to the new root.
+/// Returns the folders (parents first) and the files, relative to the new root.
 fn file_paths(files: &Files) -> Result<(Vec<CString>, Vec<NamedFile<'_>>), SandboxError> {
     let mut folders = BTreeSet::new();
     let mut named = Vec::with_capacity(files.len());
@@ -255,11 +252,11 @@ impl<'a> Running<'a> {
         Self { process, handle, sandbox, started: Instant::now() }
     }
 
-    /// Makes the sandbox's user and group known to its namespace.
+    /// Maps the sandbox's user and group into its namespace.
     fn name_user(&self) -> Result<(), SandboxError> {
         let write = |name: &str, text: &str| fs::write(format!("/proc/{}/{name}", self.process), text);
         let user = rustix::process::geteuid();
-        // Nobody owns no files, and limits of processes do not hold for root.
+        // `nobody` owns no files, and RLIMIT_NPROC does not apply to root.
         let as_nobody = user.is_root()
             && write("gid_map", &format!("{USER} {NOBODY} 1")).is_ok()
             && write("uid_map", &format!("{USER} {NOBODY} 1")).is_ok();
@@ -273,7 +270,7 @@ impl<'a> Running<'a> {
             .map_err(kernel_error(Stage::Users))
     }
 
-    /// Follows the command to its end.
+    /// Waits for the end of the command and enforces the limits.
     fn watch(self, control: &OwnedFd, output: &OwnedFd, limits: &Limits) -> Result<Outcome, SandboxError> {
         let mut seen = Seen::default();
         let mut early = None;
@@ -326,7 +323,7 @@ impl<'a> Running<'a> {
         Ok(Outcome { end, output: seen.output, files, left_out })
     }
 
-    /// Returns the limit that all processes together exceed. Memory counts once the command is running.
+    /// Returns the limit that all processes together exceed, if any. Memory counts once the command is running.
     fn over(&self, limits: &Limits, running: bool) -> Option<End> {
         let usage = usage::usage(self.process);
         if running && usage.pages.saturating_mul(self.sandbox.page) > limits.memory {
@@ -339,7 +336,7 @@ impl<'a> Running<'a> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // Its error says that the process has ended.
+        // An error means that the process has ended.
         let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
         // The kernel lets the first process of a namespace end after all others.
         while let Err(rustix::io::Errno::INTR) = rustix::process::waitid(
@@ -349,7 +346,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What came from the sandbox.
+/// Messages and output of a sandbox.
 #[derive(Default)]
 struct Seen {
     output: Vec<u8>,
@@ -360,7 +357,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Takes output that is there; false if it is more than the limit.
+    /// Reads the available output; returns false if it exceeds the limit.
     fn take_output(&mut self, output: &OwnedFd, limit: usize) -> bool {
         let mut buffer = [0; 16_384];
         loop {
@@ -378,7 +375,7 @@ impl Seen {
         }
     }
 
-    /// Takes a message of the first process; false if there is none.
+    /// Receives a message of the first process; returns false if none has arrived.
     fn take_message(&mut self, control: &OwnedFd) -> Result<bool, SandboxError> {
         let mut bytes = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -412,12 +409,12 @@ impl Seen {
                 self.running = true;
                 Ok(true)
             }
-            // `STARTED` and `READY`: all is well so far.
+            // `STARTED` or `READY`.
             _ => Ok(true),
         }
     }
 
-    /// Returns the end that a status stands for.
+    /// Returns the end that a status means.
     fn end(status: i32) -> End {
         if libc::WIFSIGNALED(status) {
             match libc::WTERMSIG(status) {

@@ -14,7 +14,7 @@ pub(crate) enum Expect {
     Memory,
     /// It is ended by the limit of output.
     Output,
-    /// It ends in any way, with or without words.
+    /// It ends in any way, with or without output.
     Ended,
 }
 
@@ -144,7 +144,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     ends(
         "call the kernel as a 32-bit program",
         Expect::Ended,
-        "if platform.machine() == 'x86_64':\n    m = mmap.mmap(-1, 4096, prot=7)\n    m.write(bytes.fromhex('b814000000cd80c3'))\n    f = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))\n    print('ESCAPED' if f() > 0 else 'refused')",
+        "if platform.machine() == 'x86_64':\n    m = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE, 7)\n    m.write(bytes.fromhex('b814000000cd80c3'))\n    f = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))\n    print('ESCAPED' if f() > 0 else 'refused')",
     ),
     // Devices.
     refused("make a device", "attempt(lambda: os.mknod('/work/mem', 0o20666, os.makedev(1, 1)))"),
@@ -162,9 +162,11 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     refused("raise a limit", "attempt(lambda: resource.setrlimit(resource.RLIMIT_NPROC, (10000, 10000)))"),
     refused("raise the limit of memory", "attempt(lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40)))"),
     refused("take much memory", "attempt(lambda: len(bytearray(4 << 30)))"),
-    refused("map much memory", "attempt(lambda: mmap.mmap(-1, 4 << 30))"),
+    refused("map much memory", "attempt(lambda: mmap.mmap(-1, 4 << 30, mmap.MAP_PRIVATE))"),
     ends("take much memory in many processes", Expect::Memory, "for _ in range(8):\n    if os.fork() == 0:\n        b = bytearray(100 << 20)\n        for i in range(0, len(b), 4096): b[i] = 1\n        time.sleep(60)\ntime.sleep(60)"),
     controlled("make a file of memory", "attempt(lambda: call(319, 279, b'x', 0))"),
+    controlled("map memory that is shared", "attempt(lambda: mmap.mmap(-1, 4096))"),
+    controlled("map memory by its device", "attempt(lambda: mmap.mmap(os.open('/dev/zero', os.O_RDWR), 4096))"),
     controlled("make shared memory", "attempt(lambda: [libc.shmctl(call(29, 194, 0, ctypes.c_size_t(4096), 0o1600), 0, None)])"),
     controlled("make a queue of messages", "attempt(lambda: [libc.msgctl(call(68, 186, 0, 0o1600), 0, None)])"),
     refused("fill the disk", "def fill():\n    for i in range(64):\n        with open(f'/work/{i}', 'wb', 0) as f:\n            f.write(bytes(1 << 20)) == 1 << 20 or need(False)\nattempt(fill)"),

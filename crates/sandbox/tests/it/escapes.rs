@@ -1,7 +1,7 @@
 //! No attempt of `attempts.rs` leaves its sandbox, and each ends its own sandbox alone.
 //!
-//! Where it does no harm, the same code runs outside of a sandbox too and must succeed there: so each attempt can be told from
-//! one that would fail anywhere.
+//! If it does no harm, the same code also runs outside of a sandbox and must succeed there. This shows that the sandbox stops
+//! the attempt.
 
 use std::fs;
 use std::io::Write as _;
@@ -29,8 +29,8 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// Opens a sandbox with Python. Without Python, or if the kernel allows no sandbox, it says so and returns `None`; with
-/// `TURNWISE_REQUIRE_SANDBOX` a refusing kernel is a failure.
+/// Opens a sandbox with Python. Without Python, or if the kernel refuses the sandbox, prints the reason and returns `None`.
+/// With `TURNWISE_REQUIRE_SANDBOX`, panics if the kernel refuses it.
 pub(crate) fn sandbox() -> Option<(Sandbox, Python)> {
     let Some(python) = Python::find() else {
         println!("skipped: there is no python3 in PATH");
@@ -191,7 +191,7 @@ fn processes_with(word: &str) -> Vec<String> {
 fn processes_do_not_outlive_their_sandbox() {
     let Some((sandbox, python)) = sandbox() else { return };
     let word = format!("turnwise-left-{}", process::id());
-    // A child, a grandchild in a session of its own that holds the output open, and one that ignores signals.
+    // A child, a grandchild in its own session that holds the output open, and one that ignores signals.
     let body = format!(
         "def sleeper(*more):\n    code = 'import signal, sys, time\\n' + ''.join(more) + 'print(1, flush=True)\\ntime.sleep(300)'\n    \
          return subprocess.Popen([sys.executable, '-c', code, '{word}'], start_new_session=True)\n\
@@ -208,7 +208,7 @@ fn processes_do_not_outlive_their_sandbox() {
     assert_eq!(processes_with(&word), Vec::<String>::new());
     // The same words are found while they run, so the search can fail.
     let mut child = process::Command::new("sh").args(["-c", "sleep 30; :", &word]).spawn().unwrap();
-    // Between its start and its own command line, a process has none.
+    // A new process has no command line at first.
     let found = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         !processes_with(&word).is_empty()

@@ -52,7 +52,7 @@ fn memory_of_the_program_is_not_the_commands() {
 }
 
 #[test]
-fn a_signal_and_an_unknown_program_are_told_apart() {
+fn signals_and_unknown_programs_are_distinguished() {
     let Some((sandbox, _)) = sandbox() else { return };
     assert_eq!(shell(&sandbox, "kill -9 $$", &Files::new()).0, End::Signalled(9));
     let error = sandbox.run(&Command::new("/no/such/program"), &Files::new(), &limits()).unwrap_err();

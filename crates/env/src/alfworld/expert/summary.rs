@@ -1,17 +1,22 @@
-//! What an expert would write down of an episode, for demonstrations of compaction (`prompt.compact_after`).
+//! Summaries of an expert's episodes, for demonstrations of compaction (`prompt.compact_after`).
 //!
 //! ```text
 //! seen cabinet 1, drawer 2. found mug 2 in drawer 2. mug 1 is clean. carrying mug 1.
 //! ```
 //!
-//! These are the facts that the expert itself acts on: the places that it need not search again, objects of the wanted kind and
-//! where they are (those that it has put down too), what has been cleaned, heated or cooled for the task, and what it carries.
-//! A policy that reads the task and this text can go on without the turns before it.
+//! A summary has the facts that the expert itself acts on:
+//!
+//! - `seen`: places that were searched;
+//! - `found`: objects of the wanted kind with their places, including objects that were put down again;
+//! - objects that were cleaned, heated or cooled for the task;
+//! - `carrying`: the object in hand.
+//!
+//! With the task and this text, a policy can continue without the earlier turns.
 
 use super::{Expert, TaskType, kind_of};
 use crate::demonstration::Demonstration;
 
-/// Returns the summary before turn `turn` of an episode, its observation included.
+/// Returns the summary of an episode up to and including the observation of turn `turn`.
 pub(in crate::alfworld) fn summary(episode: &Demonstration, turn: usize) -> String {
     let prior = super::Prior::default();
     let mut expert = Expert::new(&prior);
@@ -24,7 +29,7 @@ pub(in crate::alfworld) fn summary(episode: &Demonstration, turn: usize) -> Stri
 }
 
 impl Expert<'_> {
-    /// Returns what the expert knows of the episode, in one line.
+    /// Returns a one-line summary of what the expert knows.
     pub fn summary(&self) -> String {
         let looked_into = || self.spots.iter().filter_map(|spot| Some((spot, spot.contents.as_ref()?)));
         let seen: Vec<&str> = looked_into().map(|(spot, _)| spot.name.as_str()).collect();
@@ -45,13 +50,7 @@ impl Expert<'_> {
             facts.push(format!("found {}.", found.join(", ")));
         }
         if let Some((verb, _)) = self.wish.as_ref().and_then(super::Wish::treatment) {
-            let state = if verb == "clean" {
-                "clean"
-            } else if verb == "heat" {
-                "hot"
-            } else {
-                "cool"
-            };
+            let state = if verb == "heat" { "hot" } else { verb };
             facts.extend(self.treated.iter().map(|object| format!("{object} is {state}.")));
         }
         facts.extend(self.holding.iter().map(|object| format!("carrying {object}.")));

@@ -9,10 +9,10 @@ use super::Draft;
 
 const MODULE: &str = "solution";
 
-/// Reads a line; `None` if its assertions are not all of one form.
+/// Parses a line; returns `None` if its assertions are not all of one form.
 ///
 /// # Errors
-/// A key is missing or of another kind.
+/// Fails if a key is missing or has another type.
 pub(super) fn read(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     if keys.contains_key("test_list") { mbpp(keys) } else { human_eval(keys) }
 }
@@ -34,12 +34,12 @@ fn draft(kind: &str, id: String, statement: String, begin: String, fix: Option<S
     }
 }
 
-/// Lines with a body that says that it is missing.
+/// Returns the head of a function with a body that raises `NotImplementedError`.
 fn unwritten(head: &str) -> String {
     format!("{}\n    raise NotImplementedError\n", head.trim_end())
 }
 
-/// HumanEval as OpenAI has it, or without `canonical_solution` as MultiPL-E has it.
+/// Parses HumanEval in OpenAI's form, or in MultiPL-E's without `canonical_solution`.
 fn human_eval(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     let id = text(keys, "task_id").or_else(|_| text(keys, "name"))?.to_owned();
     let (prompt, name) = (text(keys, "prompt")?, text(keys, "entry_point")?);
@@ -59,7 +59,7 @@ fn human_eval(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(checks.flatten().map(|checks| Draft { task, checks }))
 }
 
-/// MBPP as its authors have it.
+/// Parses MBPP in its authors' form.
 fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     let id = match keys.get("task_id") {
         Some(Value::Number(number)) => format!("mbpp/{number}"),
@@ -97,7 +97,7 @@ fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// True if brackets close as they open and nothing is outside of them that a comma separates.
+/// Returns true if all brackets are closed and nothing outside of them is separated by a comma.
 fn balanced(text: &str) -> bool {
     let mut depth = 0i32;
     let mut quote = None;

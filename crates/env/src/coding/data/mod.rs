@@ -5,7 +5,7 @@
 //! | `quixbugs.rs` | QuixBugs: a folder with `python_programs`, `correct_python_programs`, `json_testcases` |
 //! | `functions.rs` | HumanEval and MBPP: JSON lines of functions with assertions |
 //!
-//! A file of JSON lines with `checks` is one of this world's own (`turnwise env generate coding`).
+//! JSON lines with `checks` come from `turnwise env generate coding`.
 
 mod functions;
 mod quixbugs;
@@ -31,10 +31,10 @@ struct Draft {
     checks: Vec<(String, String)>,
 }
 
-/// Reads tasks; `note` gets facts worth a line.
+/// Reads tasks; `note` gets a line about tasks that are left out.
 ///
 /// # Errors
-/// The files cannot be read, are of no known form or have no task, or the sandbox cannot be set up.
+/// Fails if the files cannot be read, have an unknown form or no task, or if the sandbox cannot be set up.
 pub(super) fn read(
     path: &Path,
     workshop: &Workshop,

@@ -62,7 +62,7 @@ fn draft(folder: &Path, name: &str) -> Result<Draft, EnvError> {
     Ok(Draft { task, checks })
 }
 
-/// A JSON value as Python writes it.
+/// Returns a JSON value as a Python literal.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
