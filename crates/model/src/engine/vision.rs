@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use turnwise_core::{RequestId, SampleError, SampleRequest};
 
 use super::NativeEngine;
+use super::slot::Held;
 use crate::vision::{FIRST_PICTURE_TOKEN, VisionConfig, encode_one};
 
 /// A vision tower with the features of the pictures that it was asked for.
@@ -21,18 +22,22 @@ pub(super) struct EngineVision {
 }
 
 impl NativeEngine {
-    /// Checks the tokens of a prompt: its pictures, then its text.
-    pub(super) fn check_prompt(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {
+    /// Checks the tokens of a prompt: its pictures, then its text. Returns the pictures.
+    pub(super) fn check_prompt(
+        &self,
+        request: RequestId,
+        asked: &SampleRequest,
+    ) -> Result<Held, SampleError> {
         let vocabulary = Some(self.backend.vocabulary());
         let Some(vision) = self.backend.vision() else {
-            return asked.check_prompt(request, self.max_context, vocabulary);
+            return asked.check_prompt(request, self.max_context, vocabulary).map(|()| Vec::new());
         };
         let fail = |reason: String| SampleError::Request { request, reason };
-        vision.config.pictures.check(&asked.prompt).map_err(fail)?;
+        let pictures = vision.config.pictures.hold(&asked.prompt).map_err(fail)?;
         // A picture's tokens are in no vocabulary.
         let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
         let words = SampleRequest { prompt: asked.prompt.iter().map(text).collect(), ..asked.clone() };
-        words.check_prompt(request, self.max_context, vocabulary)
+        words.check_prompt(request, self.max_context, vocabulary).map(|()| pictures)
     }
 }
 
@@ -63,8 +68,7 @@ impl EngineVision {
         tokens.iter().map(place).collect()
     }
 
-    /// Appends the features of a picture's token. Those of a picture that is no longer in memory are 0, which a
-    /// request cannot reach: it is checked when it is submitted.
+    /// Appends the features of a picture's token. The picture is in memory, because its request holds it.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         let end = to.len() + self.width;
         let picture = self.config.pictures.of_token(token);

@@ -66,7 +66,7 @@ impl NativeLearner {
         }
         let vocabulary = config.vocab_size;
         if let Some(vision) = &config.vision {
-            vision.pictures.check(tokens).or_else(fail)?;
+            vision.pictures.hold(tokens).map(drop).or_else(fail)?;
         }
         let picture = |token: u32| config.vision.is_some() && token >= FIRST_PICTURE_TOKEN;
         match tokens.iter().find(|&&token| token as usize >= vocabulary && !picture(token)) {

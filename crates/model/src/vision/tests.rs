@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A small model: merged patches of 8 pixels, windows of two by two of them.
-fn config() -> ModelConfig {
+pub(super) fn config() -> ModelConfig {
     let vision = VisionConfig {
         depth: 2,
         hidden_size: 16,
@@ -48,7 +48,7 @@ fn config() -> ModelConfig {
     }
 }
 
-fn vision(config: &ModelConfig) -> &VisionConfig {
+pub(super) fn vision(config: &ModelConfig) -> &VisionConfig {
     config.vision.as_ref().unwrap()
 }
 
@@ -57,7 +57,7 @@ fn init(config: &ModelConfig) -> Parameters<f32> {
     Parameters::init(config, Seed::derive(5, Purpose::Init, &[])).unwrap()
 }
 
-fn add(config: &ModelConfig, height: usize, width: usize) -> PictureTokens {
+pub(super) fn add(config: &ModelConfig, height: usize, width: usize) -> PictureTokens {
     vision(config).pictures.add(&picture(height, width), vision(config)).unwrap()
 }
 
@@ -150,9 +150,9 @@ fn equal_pictures_have_equal_tokens_and_others_share_none() {
     let prompt = [1, 20, 22, 21, 2, 22];
     let filled = vision(&config).insert(&prompt, &[a, b]).unwrap();
     assert_eq!(filled.len(), prompt.len() - 2 + 12);
-    pictures.check(&filled).unwrap();
+    assert_eq!(pictures.hold(&filled).unwrap().len(), 2);
     assert!(vision(&config).insert(&prompt, &[a]).unwrap_err().to_string().contains("2 image tokens for 1"));
-    let unknown = pictures.check(&[FIRST_PICTURE_TOKEN + 1000]).unwrap_err();
+    let unknown = pictures.hold(&[FIRST_PICTURE_TOKEN + 1000]).unwrap_err();
     assert!(unknown.contains("not in memory"), "{unknown}");
 }
 
