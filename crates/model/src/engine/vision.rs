@@ -41,8 +41,8 @@ impl NativeEngine {
     }
 }
 
-/// Most pictures whose features are kept.
-const MOST_KNOWN: usize = 4096;
+/// Most features that are kept: 1 GiB.
+const MOST_FEATURES: usize = 1 << 28;
 
 impl EngineVision {
     pub(super) fn new(config: VisionConfig, width: usize, data: Vec<f32>) -> Self {
@@ -88,7 +88,7 @@ impl EngineVision {
         // Outside of the lock: another thread may encode another picture meanwhile.
         let features = Arc::new(encode_one(&self.config, self.width, &self.data, first)?);
         let mut known = lock();
-        if known.len() >= MOST_KNOWN {
+        if known.values().map(|features| features.len()).sum::<usize>() > MOST_FEATURES {
             known.clear();
         }
         known.insert(first, Arc::clone(&features));
