@@ -391,7 +391,7 @@ impl NativeEngine {
                 )));
             };
             slot.tokens.push(choice.token);
-            slot.places.extend(slot.places.last().map(|place| [place[0] + 1; 3]));
+            vision::add_place(self.backend.vision(), &mut slot.places, row.token, choice.token);
             active.logprobs.push(choice.logprob);
             active.entropies.push(choice.entropy);
             if let Some(&count) = self.watched.get(&active.request) {

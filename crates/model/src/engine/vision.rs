@@ -95,3 +95,10 @@ impl EngineVision {
         Some(features)
     }
 }
+
+/// Appends the place of `token`, which follows the token `last`, to those of a prompt with pictures.
+pub(super) fn add_place(vision: Option<&EngineVision>, places: &mut Vec<[u32; 3]>, last: u32, token: u32) {
+    if let (Some(vision), Some(&place)) = (vision, places.last()) {
+        places.push(vision.config.pictures.place_after(Some((last, place)), token));
+    }
+}

@@ -244,8 +244,11 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     let shared = SharedWeights::of(&learner.weights(), 0, Device::Cpu, Compute::F32).unwrap();
     let sizes = EngineConfig { max_num_seqs: 2, max_context: 64 };
     let mut engine = NativeEngine::with_shared(&shared, sizes, None).unwrap();
-    for (session, sequence) in (0..).zip(&batch) {
-        let prompt = sequence.tokens[..sequence.spans[0].start].to_vec();
+    let mut prompts: Vec<Vec<u32>> =
+        batch.iter().map(|sequence| sequence.tokens[..sequence.spans[0].start].to_vec()).collect();
+    // The token after a picture is as far on as its longer side, also if it is sampled.
+    prompts.push([vec![1, 20], add(&config, 24, 40).ids().collect()].concat());
+    for (session, prompt) in (0..).zip(prompts) {
         let params = SamplingParams { max_tokens: 6, ..SamplingParams::default() };
         let seed = Seed::derive(2, Purpose::Rollout, &[session]);
         engine.submit(SampleRequest { session, prompt: prompt.clone(), params, seed }).unwrap();
