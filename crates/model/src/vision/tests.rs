@@ -1,5 +1,7 @@
 //! Hostile pictures, derivatives by differences, and pictures in the learner and the engine.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use turnwise_core::{
     Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed,
     TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
@@ -276,6 +278,32 @@ impl Objective for Likelihood {
         let d_logprobs = vec![-1.0; tokens.logprobs.len()];
         Ok(TokenGradients { loss, d_logprobs, ..TokenGradients::default() })
     }
+}
+
+/// [`Likelihood`], but the last of five calls fails.
+struct FailsLast(AtomicUsize);
+
+impl Objective for FailsLast {
+    fn evaluate(&self, index: usize, tokens: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 4 {
+            return Err(ObjectiveError::Setting("fails".into()));
+        }
+        Likelihood.evaluate(index, tokens)
+    }
+}
+
+#[test]
+fn a_failed_pass_leaves_no_gradient_of_pictures() {
+    let config = config();
+    let (parameters, batch) = (init(&config), batch(&config));
+    let settings = LearnerConfig { lanes: 1, micro_batch_tokens: 1, ..LearnerConfig::default() };
+    let mut learner = NativeLearner::new(parameters, settings).unwrap();
+    learner.forward_backward(&batch, &Likelihood).unwrap();
+    let expected = learner.gradient();
+    learner.clear_gradient();
+    learner.forward_backward(&batch, &FailsLast(AtomicUsize::new(0))).unwrap_err();
+    learner.forward_backward(&batch, &Likelihood).unwrap();
+    assert_eq!(learner.gradient(), expected);
 }
 
 /// A picture of four by four fields of 8 pixels, one of which is bright, before a background.
