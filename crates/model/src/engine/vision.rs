@@ -1,4 +1,4 @@
-//! Pictures of prompts: their features, each computed once for all engines of the same weights, and places.
+//! Pictures of prompts: places, and features, which all engines of the same weights share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use super::NativeEngine;
 use super::slot::Held;
 use crate::vision::{FIRST_PICTURE_TOKEN, VisionConfig, encode_one};
 
-/// A vision tower with the features of the pictures that it was asked for.
+/// A vision tower with the features of pictures that it has encoded.
 #[derive(Debug)]
 pub(super) struct EngineVision {
     config: VisionConfig,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Image, Prepared, VisionConfig};
 use crate::ModelError;
 
-/// The first id that stands for a part of a picture. Vocabularies are smaller.
+/// The first token id of pictures. Vocabularies are smaller.
 pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
 
 /// Most bytes of pictures in memory, besides those in use. Beyond it, the least recently used are dropped.
@@ -32,12 +32,12 @@ impl PictureTokens {
 
 /// The pictures that sequences of a model refer to by token ids. Copies share one table.
 ///
-/// Equal pictures have equal ids as long as they are in memory. Ids mean nothing in another process or for another
+/// Equal pictures have equal ids as long as they are in memory. Ids are valid only in this process and for this
 /// model, so they are never written to a file.
 #[derive(Clone, Default)]
 pub struct Pictures(Arc<Mutex<Table>>);
 
-/// Two tables are never compared: a config is equal to another if they have the same shape.
+/// Tables are not compared: configs are equal if their shapes are.
 impl PartialEq for Pictures {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -52,7 +52,7 @@ impl fmt::Debug for Pictures {
 
 #[derive(Default)]
 struct Table {
-    /// Ids that were assigned.
+    /// Number of ids assigned so far.
     assigned: u32,
     by_content: HashMap<Arc<Prepared>, u32>,
     /// By the first id.
@@ -160,7 +160,7 @@ impl Pictures {
 
     /// Returns time, row and column of a token after the one `before` it, given with its place.
     ///
-    /// Text advances all three by one. In a picture time stands still, and row and column are those of the
+    /// Text advances all three by one. Inside a picture time is constant, and row and column are those of the
     /// merged patch. The token after a picture is as far on as its longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
