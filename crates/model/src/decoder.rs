@@ -58,7 +58,7 @@ impl<T: Real> Workspace<T> {
         }
     }
 
-    /// Returns the derivatives of the features of all pictures since the last call; empty if there are none.
+    /// Takes the summed derivatives of the pictures' features; empty without pictures.
     pub(crate) fn take_picture_gradient(&mut self) -> Vec<T> {
         std::mem::take(&mut self.d_pictures)
     }
@@ -143,7 +143,7 @@ impl<T: Real> Workspace<T> {
         self.head.gather(network.parameters, packing, &self.residual[last]);
     }
 
-    /// Gives every row its place if the micro-batch has pictures.
+    /// Sets the place of every row if the micro-batch has pictures.
     fn place_rows(&mut self, network: Network<'_, T>, packing: &Packing) {
         let any = packing.tokens.iter().any(|&token| token >= FIRST_PICTURE_TOKEN);
         match (network.pictures, &network.parameters.config.vision) {

@@ -21,7 +21,7 @@ impl Parameters<f32> {
         let residual = 1.0 / (2.0 * config.num_hidden_layers as f64).sqrt();
         for tensor in &layout.tensors {
             let values = &mut data[tensor.range.clone()];
-            // Of vectors only norms are called weights.
+            // The only vectors named `weight` are norms.
             if !tensor.decays && tensor.name.ends_with(".weight") {
                 values.fill(1.0);
             } else if tensor.decays {

@@ -173,7 +173,7 @@ impl LanePasses {
         Ok(())
     }
 
-    /// Returns the derivatives of the features of all pictures since the last call. A device reads none.
+    /// Takes the summed derivatives of the pictures' features. Devices do not support pictures.
     pub(crate) fn take_picture_gradient(&mut self) -> Vec<f32> {
         match self {
             Self::Host(workspace) => workspace.take_picture_gradient(),

@@ -18,9 +18,9 @@
 use crate::Real;
 use crate::ops::linear as ops;
 
-pub use crate::ops::attention::softmax;
 pub use crate::ops::dispatch::{LANES, Loop, add_assign, dot, fold, vectorised};
 pub use crate::ops::linear::{Accumulate, View, ViewMut, linear_backward_bias, matmul};
+pub use crate::ops::softmax::{softmax, softmax_rows, softmax_rows_backward};
 pub use crate::optimizer::sum_gradients;
 pub use crate::parameters::TensorList;
 

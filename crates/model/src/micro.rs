@@ -62,7 +62,7 @@ impl Lane {
         }
     }
 
-    /// Returns the derivatives of the features of all pictures since the last call.
+    /// Takes the summed derivatives of the pictures' features.
     pub(crate) fn take_picture_gradient(&mut self) -> Vec<f32> {
         self.passes.take_picture_gradient()
     }

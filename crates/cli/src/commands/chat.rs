@@ -140,7 +140,7 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
             loop {
                 match editor.readline("> ") {
                     Ok(line) => {
-                        // A history that is full is no reason to stop.
+                        // A full history must not end the chat.
                         let _ = editor.add_history_entry(line.as_str());
                         return Ok(Some(line));
                     }
@@ -199,9 +199,9 @@ struct Conversation<'a, S> {
     /// Set to end a reply.
     stop: &'a AtomicBool,
     tokens: Vec<u32>,
-    /// Of a model that reads pictures.
+    /// Vision tower, if the model has one.
     vision: Option<VisionConfig>,
-    /// Pictures that the next message shows.
+    /// Pictures to show with the next message.
     pictures: Vec<PictureTokens>,
     replies: u64,
 }
@@ -222,7 +222,7 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(())
     }
 
-    /// Tokens that a line adds to the conversation, after the pictures that are shown with it.
+    /// Returns the tokens that a line and the pictures before it add to the conversation.
     fn message(&mut self, line: &str) -> anyhow::Result<Vec<u32>> {
         let Some(vision) = self.vision.as_ref().filter(|_| !self.pictures.is_empty()) else {
             return self.prompt(line);
@@ -235,7 +235,7 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(tokens)
     }
 
-    /// Tokens that a line adds to the conversation.
+    /// Returns the tokens that a line adds to the conversation.
     fn prompt(&self, line: &str) -> anyhow::Result<Vec<u32>> {
         Ok(match &self.format {
             Some(format) if self.tokens.is_empty() => format.first(self.tokenizer, &[], line)?,
@@ -252,12 +252,12 @@ impl<S: Sampler> Conversation<'_, S> {
     fn answer(&mut self, line: &str, out: &mut impl Write) -> anyhow::Result<()> {
         let prompt = match self.message(line) {
             Ok(prompt) => prompt,
-            // The text has the name of the image token in it; the pictures wait for another one.
+            // The text contains the name of the image token. The pictures wait for the next line.
             Err(error) if !self.pictures.is_empty() => return Ok(writeln!(out, "{error}")?),
             Err(error) => return Err(error),
         };
         if self.tokens.len() + prompt.len() >= self.context {
-            writeln!(out, "that would not fit the context of {} tokens; /reset starts anew", self.context)?;
+            writeln!(out, "that would not fit the context of {} tokens; /reset starts over", self.context)?;
             return Ok(());
         }
         self.tokens.extend(prompt);
@@ -280,7 +280,7 @@ impl<S: Sampler> Conversation<'_, S> {
         }
         writeln!(out, "{}", stream.finish())?;
         if self.tokens.len() >= self.context {
-            writeln!(out, "the context of {} tokens is full; /reset starts anew", self.context)?;
+            writeln!(out, "the context of {} tokens is full; /reset starts over", self.context)?;
         }
         self.replies += 1;
         Ok(())
@@ -407,7 +407,7 @@ mod tests {
         let (printed, _) = typed(&["x", "y"], "ab", false, 3, 9);
         assert!(printed.starts_with("ab\nthe context of 3 tokens is full"), "{printed}");
         assert!(
-            printed.ends_with("that would not fit the context of 3 tokens; /reset starts anew\n"),
+            printed.ends_with("that would not fit the context of 3 tokens; /reset starts over\n"),
             "{printed}"
         );
         let (printed, _) = typed(&["/nonsense", "/help", "/image x.png"], "a", false, 3, 9);

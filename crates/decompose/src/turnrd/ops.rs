@@ -6,7 +6,8 @@
 use turnwise_core::Seed;
 use turnwise_model::Real;
 use turnwise_model::layers::{
-    Accumulate, LANES, Loop, View, ViewMut, dot, fold, matmul, softmax, vectorised,
+    Accumulate, LANES, Loop, View, ViewMut, dot, fold, matmul, softmax_rows, softmax_rows_backward,
+    vectorised,
 };
 
 /// Added to the variance by layer norm, as PyTorch does.
@@ -171,7 +172,7 @@ impl Attention {
         for (head, p) in probabilities.chunks_exact_mut(turns * turns).enumerate() {
             let [query, key, value] = self.views(qkv, head);
             matmul(ViewMut::new(p, turns, turns), query, key.t(), Accumulate::Set, self.scale());
-            vectorised(SoftmaxRows, (&mut *p, turns));
+            softmax_rows(p, turns);
             let out = ViewMut::strided(&mut out[head * own..], turns, own, self.width);
             matmul(out, View::new(p, turns, turns), value, Accumulate::Set, T::ONE);
         }
@@ -186,7 +187,7 @@ impl Attention {
             let [query, key, value] = self.views(qkv, head);
             let d_out = View::strided(&d_out[head * own..], turns, own, self.width);
             matmul(ViewMut::new(&mut scores, turns, turns), d_out, value.t(), Accumulate::Set, T::ONE);
-            vectorised(SoftmaxBackward, (p, &mut scores[..], turns));
+            softmax_rows_backward(p, &mut scores, turns);
             let p = View::new(p, turns, turns);
             let d_scores = View::new(&scores, turns, turns);
             for (part, left, right, scale) in [
@@ -196,33 +197,6 @@ impl Attention {
             ] {
                 let to = ViewMut::strided(&mut d_qkv[part * self.width + head * own..], turns, own, row);
                 matmul(to, left, right, Accumulate::Set, scale);
-            }
-        }
-    }
-}
-
-struct SoftmaxRows;
-
-impl<T: Real> Loop<(&mut [T], usize)> for SoftmaxRows {
-    type Output = ();
-    #[inline(always)]
-    fn run((scores, turns): (&mut [T], usize)) {
-        for row in scores.chunks_exact_mut(turns) {
-            softmax(row);
-        }
-    }
-}
-
-struct SoftmaxBackward;
-
-impl<T: Real> Loop<(&[T], &mut [T], usize)> for SoftmaxBackward {
-    type Output = ();
-    #[inline(always)]
-    fn run((p, d, turns): (&[T], &mut [T], usize)) {
-        for (p, d) in p.chunks_exact(turns).zip(d.chunks_exact_mut(turns)) {
-            let pull = dot(p, d);
-            for (d, &p) in d.iter_mut().zip(p) {
-                *d = p * (*d - pull);
             }
         }
     }

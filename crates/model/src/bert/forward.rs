@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::load::{Layer, Linear, Norm, Weights, load};
 use super::{Activation, BertConfig};
-use crate::layers::{Accumulate, LANES, Loop, View, ViewMut, fold, matmul, softmax, vectorised};
+use crate::layers::{Accumulate, LANES, Loop, View, ViewMut, fold, matmul, softmax_rows, vectorised};
 use crate::ops::linear::linear;
 use crate::{Compute, ModelError, Real};
 
@@ -127,7 +127,7 @@ impl Bert {
             let key = View::strided(&scratch.key[at..], count, width, hidden);
             let value = View::strided(&scratch.value[at..], count, width, hidden);
             matmul(ViewMut::new(scores, count, count), query, key.t(), Accumulate::Set, scale);
-            vectorised(Softmax, (&mut *scores, count));
+            softmax_rows(scores, count);
             let context = ViewMut::strided(&mut scratch.context[at..], count, width, hidden);
             matmul(context, View::new(scores, count, count), value, Accumulate::Set, 1.0);
         }
@@ -160,18 +160,6 @@ impl Scratch {
             context: wide(),
             inner: vec![0.0; total * config.intermediate_size],
             scores: vec![0.0; longest * longest],
-        }
-    }
-}
-
-struct Softmax;
-
-impl Loop<(&mut [f32], usize)> for Softmax {
-    type Output = ();
-    #[inline(always)]
-    fn run((scores, width): (&mut [f32], usize)) {
-        for row in scores.chunks_exact_mut(width) {
-            softmax(row);
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) position: usize,
     /// The token there.
     pub(crate) token: u32,
-    /// Its time, row and column: three times the position, unless a picture stands before it.
+    /// Its time, row and column. All three equal the position unless a picture comes before it.
     pub(crate) place: [u32; 3],
     /// True if the distribution of the next token is wanted.
     pub(crate) logits: bool,

@@ -59,7 +59,7 @@ pub(crate) use choose::TokenSampler;
 pub(crate) use forward::Row;
 #[cfg(not(feature = "cuda"))]
 use forward::Row;
-use slot::{Active, Slot};
+use slot::{Active, Held, Slot, Waiting};
 use turnwise_core::{
     Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
 };
@@ -117,7 +117,7 @@ pub struct NativeEngine {
     reasoning: Option<Arc<ReasoningTags>>,
     max_context: usize,
     slots: Vec<Slot>,
-    queue: VecDeque<(RequestId, SampleRequest)>,
+    queue: VecDeque<Waiting>,
     /// Answered without work.
     done: Vec<Completion>,
     next_request: RequestId,
@@ -218,9 +218,9 @@ impl NativeEngine {
         [cache * size_of::<f32>(), rows * size_of::<f32>()]
     }
 
-    fn check(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {
+    fn check(&self, request: RequestId, asked: &SampleRequest) -> Result<Held, SampleError> {
         let fail = |reason: String| Err(SampleError::Request { request, reason });
-        self.check_prompt(request, asked)?;
+        let pictures = self.check_prompt(request, asked)?;
         let params = &asked.params;
         let inverse = 1.0 / params.temperature;
         if params.temperature != 0.0 && !(params.temperature > 0.0 && inverse.is_finite() && inverse > 0.0) {
@@ -235,7 +235,7 @@ impl NativeEngine {
         if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
             return fail("stop strings need a tokenizer, and this engine has none: use stop_tokens".into());
         }
-        Ok(())
+        Ok(pictures)
     }
 
     /// Starts waiting requests: first those whose session is cached, so that it is not evicted,
@@ -244,7 +244,7 @@ impl NativeEngine {
         for cached in [true, false] {
             let mut index = 0;
             while index < self.queue.len() {
-                let session = self.queue[index].1.session;
+                let session = self.queue[index].asked.session;
                 let own = self.slots.iter().position(|slot| slot.session == Some(session));
                 let slot = match own {
                     Some(slot) => Some(slot).filter(|&slot| self.slots[slot].active.is_none()),
@@ -252,7 +252,7 @@ impl NativeEngine {
                     None => self.free_slot(),
                 };
                 match slot.and_then(|slot| Some((slot, self.queue.remove(index)?))) {
-                    Some((slot, (request, asked))) => self.start(slot, request, asked),
+                    Some((slot, waiting)) => self.start(slot, waiting),
                     None => index += 1,
                 }
             }
@@ -265,7 +265,7 @@ impl NativeEngine {
         idle.min_by_key(|(index, slot)| (slot.session.is_some(), slot.used, *index)).map(|(index, _)| index)
     }
 
-    fn start(&mut self, index: usize, request: RequestId, asked: SampleRequest) {
+    fn start(&mut self, index: usize, Waiting { request, asked, pictures }: Waiting) {
         let matcher = self.matcher(&asked.prompt);
         let slot = &mut self.slots[index];
         // The last token is computed again if need be: its logits are wanted.
@@ -278,6 +278,7 @@ impl NativeEngine {
         slot.active = Some(Active {
             request,
             prompt_len: asked.prompt.len(),
+            _pictures: pictures,
             params: asked.params,
             rng: asked.seed.rng(),
             logprobs: Vec::new(),
@@ -390,7 +391,7 @@ impl NativeEngine {
                 )));
             };
             slot.tokens.push(choice.token);
-            slot.places.extend(slot.places.last().map(|place| [place[0] + 1; 3]));
+            vision::add_place(self.backend.vision(), &mut slot.places, row.token, choice.token);
             active.logprobs.push(choice.logprob);
             active.entropies.push(choice.entropy);
             if let Some(&count) = self.watched.get(&active.request) {
@@ -452,11 +453,11 @@ impl NativeEngine {
 impl Sampler for NativeEngine {
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
         let id = self.next_request;
-        self.check(id, &request)?;
+        let pictures = self.check(id, &request)?;
         self.next_request += 1;
         match request.answer_without_tokens(id, self.max_context, self.backend.version()) {
             Some(empty) => self.done.push(empty),
-            None => self.queue.push_back((id, request)),
+            None => self.queue.push_back(Waiting { request: id, asked: request, pictures }),
         }
         Ok(id)
     }

@@ -1,8 +1,11 @@
 //! Memory of one session.
 
-use turnwise_core::{RequestId, Rng, SamplingParams};
+use std::sync::Arc;
 
+use turnwise_core::{RequestId, Rng, SampleRequest, SamplingParams};
 use turnwise_text::StopStringMatcher;
+
+use crate::vision::Prepared;
 
 /// Memory of one session.
 #[derive(Debug, Default)]
@@ -21,11 +24,23 @@ pub(super) struct Slot {
     pub(super) ended: bool,
 }
 
+/// Pictures of a prompt, which stay in memory until its request is done.
+pub(super) type Held = Vec<Arc<Prepared>>;
+
+/// A request that waits for a slot.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) request: RequestId,
+    pub(super) asked: SampleRequest,
+    pub(super) pictures: Held,
+}
+
 /// A request in work.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) request: RequestId,
     pub(super) prompt_len: usize,
+    pub(super) _pictures: Held,
     pub(super) params: SamplingParams,
     pub(super) rng: Rng,
     pub(super) logprobs: Vec<f32>,

@@ -1,4 +1,4 @@
-//! Pictures of prompts: their features, each computed once for all engines of the same weights, and places.
+//! Pictures of prompts: places, and features, which all engines of the same weights share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use turnwise_core::{RequestId, SampleError, SampleRequest};
 
 use super::NativeEngine;
+use super::slot::Held;
 use crate::vision::{FIRST_PICTURE_TOKEN, VisionConfig, encode_one};
 
-/// A vision tower with the features of the pictures that it was asked for.
+/// A vision tower with the features of pictures that it has encoded.
 #[derive(Debug)]
 pub(super) struct EngineVision {
     config: VisionConfig,
@@ -21,23 +22,27 @@ pub(super) struct EngineVision {
 }
 
 impl NativeEngine {
-    /// Checks the tokens of a prompt: its pictures, then its text.
-    pub(super) fn check_prompt(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {
+    /// Checks the tokens of a prompt: its pictures, then its text. Returns the pictures.
+    pub(super) fn check_prompt(
+        &self,
+        request: RequestId,
+        asked: &SampleRequest,
+    ) -> Result<Held, SampleError> {
         let vocabulary = Some(self.backend.vocabulary());
         let Some(vision) = self.backend.vision() else {
-            return asked.check_prompt(request, self.max_context, vocabulary);
+            return asked.check_prompt(request, self.max_context, vocabulary).map(|()| Vec::new());
         };
         let fail = |reason: String| SampleError::Request { request, reason };
-        vision.config.pictures.check(&asked.prompt).map_err(fail)?;
+        let pictures = vision.config.pictures.hold(&asked.prompt).map_err(fail)?;
         // A picture's tokens are in no vocabulary.
         let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
         let words = SampleRequest { prompt: asked.prompt.iter().map(text).collect(), ..asked.clone() };
-        words.check_prompt(request, self.max_context, vocabulary)
+        words.check_prompt(request, self.max_context, vocabulary).map(|()| pictures)
     }
 }
 
-/// Most pictures whose features are kept.
-const MOST_KNOWN: usize = 4096;
+/// Most features that are kept: 1 GiB.
+const MOST_FEATURES: usize = 1 << 28;
 
 impl EngineVision {
     pub(super) fn new(config: VisionConfig, width: usize, data: Vec<f32>) -> Self {
@@ -63,8 +68,7 @@ impl EngineVision {
         tokens.iter().map(place).collect()
     }
 
-    /// Appends the features of a picture's token. Those of a picture that is no longer in memory are 0, which a
-    /// request cannot reach: it is checked when it is submitted.
+    /// Appends the features of a picture's token. The picture is in memory, because its request holds it.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         let end = to.len() + self.width;
         let picture = self.config.pictures.of_token(token);
@@ -84,10 +88,17 @@ impl EngineVision {
         // Outside of the lock: another thread may encode another picture meanwhile.
         let features = Arc::new(encode_one(&self.config, self.width, &self.data, first)?);
         let mut known = lock();
-        if known.len() >= MOST_KNOWN {
+        if known.values().map(|features| features.len()).sum::<usize>() > MOST_FEATURES {
             known.clear();
         }
         known.insert(first, Arc::clone(&features));
         Some(features)
+    }
+}
+
+/// Appends the place of `token`, which follows the token `last`, to those of a prompt with pictures.
+pub(super) fn add_place(vision: Option<&EngineVision>, places: &mut Vec<[u32; 3]>, last: u32, token: u32) {
+    if let (Some(vision), Some(&place)) = (vision, places.last()) {
+        places.push(vision.config.pictures.place_after(Some((last, place)), token));
     }
 }

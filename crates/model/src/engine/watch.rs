@@ -58,7 +58,7 @@ impl NativeEngine {
         }
         let id = self.submit(request)?;
         // A request for 0 tokens is done already.
-        if self.queue.back().is_some_and(|(queued, _)| *queued == id) {
+        if self.queue.back().is_some_and(|queued| queued.request == id) {
             self.watched.insert(id, alternatives);
         }
         Ok(id)
@@ -72,7 +72,7 @@ impl NativeEngine {
     /// Ends a request without a completion; returns false if it is done or unknown. Its keys and values stay in the cache.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         self.watched.remove(&request);
-        if let Some(place) = self.queue.iter().position(|(queued, _)| *queued == request) {
+        if let Some(place) = self.queue.iter().position(|queued| queued.request == request) {
             self.queue.remove(place);
             return true;
         }

@@ -75,7 +75,7 @@ fn supported() -> String {
 fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let root = Entries { within: "", entries };
     let family = family(&root)?;
-    // `transformers` 5 writes the decoder of a model with vision apart, the hub's folders have it at the top.
+    // `transformers` 5 writes the decoder's keys to `text_config`; folders on the hub have them at the top level.
     let of = if family == Family::Qwen25Vl { root.object("text_config")? } else { None };
     let of = of.unwrap_or(Entries { within: "", entries });
     check_computation(&of)?;
@@ -223,7 +223,7 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
     let original = || Ok(of.whole("original_max_position_embeddings")?.unwrap_or(context));
     let kind = of.get("rope_type").or_else(|| of.get("type"));
     match kind.map(|kind| kind.as_str().unwrap_or_default()) {
-        // Of a model with vision: how a head is divided is in `mrope_section`.
+        // A model with vision: `mrope_section` divides a head.
         None | Some("default" | "mrope") => Ok(RopeScaling::None),
         Some("linear") => Ok(RopeScaling::Linear { factor: of.need("factor")? }),
         Some("llama3") => Ok(RopeScaling::Llama3 {

@@ -8,7 +8,7 @@ use super::config_json::Entries;
 use crate::vision::{ImageSettings, Pictures, VisionConfig, VisionTokens};
 use crate::{ModelError, files};
 
-/// Reads the vision of a model's config: `root` is the whole, `text` the decoder's part, `width` the decoder's.
+/// Parses the vision part of a config. `root` is the whole, `text` the decoder's part, and `width` the decoder's width.
 pub(super) fn parse(
     root: &Entries<'_>,
     text: &Entries<'_>,
@@ -23,9 +23,11 @@ pub(super) fn parse(
     if let Some(rotary) = of.get("rope_parameters")
         && rotary.get("rope_theta").and_then(Value::as_f64).is_some_and(|theta| theta != 10_000.0)
     {
-        return Err(of.error("rope_parameters", "a tower turns with rope_theta = 10000 only"));
+        return Err(
+            of.error("rope_parameters", "another rope_theta than 10000 is not supported in the tower")
+        );
     }
-    // The hub's older folders call it so.
+    // Older folders on the hub have `in_chans`.
     let channels = of.whole("in_channels")?.or(of.whole("in_chans")?).unwrap_or(3);
     if channels != 3 {
         return Err(of.error("in_channels", format!("{channels} is not supported; supported: 3")));
@@ -125,7 +127,7 @@ pub(super) fn processor(config: &VisionConfig) -> Value {
     })
 }
 
-/// Reads the settings of the image processor into a config, if the file is there.
+/// Reads the settings of the image processor into a config, if the file exists.
 pub(super) fn read_processor(path: &Path, config: &mut VisionConfig) -> Result<(), ModelError> {
     if !path.exists() {
         return Ok(());
@@ -143,7 +145,7 @@ pub(super) fn read_processor(path: &Path, config: &mut VisionConfig) -> Result<(
         ("merge_size", config.spatial_merge_size),
     ] {
         if let Some(found) = whole(value.get(key)).filter(|&found| found != own) {
-            let reason = format!("{key}: {found}, and vision_config of config.json says {own}");
+            let reason = format!("{key} = {found}, but vision_config of config.json has {own}");
             return Err(ModelError::file(path, reason));
         }
     }

@@ -1,5 +1,7 @@
 //! Passes over a batch: cut into micro-batches, dealt to lanes.
 
+use std::sync::Arc;
+
 use turnwise_core::{
     LearnError, LossReport, MaskedContext, MaskedContextObjective, Objective, Purpose, Seed, TokenGradients,
     TokenScores, TokenSequence,
@@ -66,7 +68,7 @@ impl NativeLearner {
         }
         let vocabulary = config.vocab_size;
         if let Some(vision) = &config.vision {
-            vision.pictures.check(tokens).or_else(fail)?;
+            vision.pictures.hold(tokens).map(drop).or_else(fail)?;
         }
         let picture = |token: u32| config.vision.is_some() && token >= FIRST_PICTURE_TOKEN;
         match tokens.iter().find(|&&token| token as usize >= vocabulary && !picture(token)) {
@@ -95,8 +97,9 @@ impl NativeLearner {
             batch.iter().chain(masked)
         };
         let pictures = self.encode(Network::from(&weights), tokens());
-        let reference_pictures =
-            reference.as_ref().and_then(|reference| self.encode(Network::from(reference), tokens()));
+        // A reference on the same base has the same tower.
+        let other = reference.as_ref().filter(|reference| !Arc::ptr_eq(&reference.base, &weights.base));
+        let other_pictures = other.and_then(|reference| self.encode(Network::from(reference), tokens()));
         let network =
             Network { dropout: self.dropout(), pictures: pictures.as_ref(), ..Network::from(&weights) };
         self.passes += 1;
@@ -105,7 +108,7 @@ impl NativeLearner {
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         let mut found = self.run(&pass, |mut micro, found| {
-            let pictures = reference_pictures.as_ref();
+            let pictures = other_pictures.as_ref().or(pictures.as_ref());
             let reference = reference.as_ref().map(|weights| Network { pictures, ..Network::from(weights) });
             micro.backward(objective, masked_context_objective, reference, found)
         })?;

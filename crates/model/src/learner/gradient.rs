@@ -83,6 +83,8 @@ impl NativeLearner {
     /// Forgets the accumulated gradient.
     pub fn clear_gradient(&mut self) {
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+        // A pass that failed leaves them behind.
+        self.lanes.iter_mut().for_each(|lane| drop(lane.take_picture_gradient()));
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
             cuda.forget();

@@ -84,7 +84,7 @@ fn branch(
     (joint, adapted): (Joint, &[Module]),
 ) -> Branch {
     let name = |module: Module, matrix: &str| {
-        // The decoder of a model with a vision tower is a part of its own in PEFT.
+        // PEFT's name has `language_model` for a decoder beside a vision tower.
         let decoder = if model.vision.is_some() { "model.language_model" } else { "model" };
         format!("base_model.model.{decoder}.layers.{layer}.{}.lora_{matrix}.weight", module.path())
     };

@@ -13,6 +13,7 @@
 //! | `norm.rs` | root mean square norm |
 //! | `real.rs` | the two number types that the operations run in |
 //! | `rope.rs` | rotary position embedding in Hugging Face's half-split convention |
+//! | `softmax.rs` | softmax of rows of scores, and its derivative |
 //!
 //! All of them work on row-major slices and are generic over [`Real`]: training runs in `f32`, the
 //! tests check every backward against finite differences in `f64`. Loops are written over fixed lanes
@@ -32,5 +33,6 @@ pub(crate) mod mlp;
 pub(crate) mod norm;
 mod real;
 pub(crate) mod rope;
+pub(crate) mod softmax;
 
 pub use real::Real;

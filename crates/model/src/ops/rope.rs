@@ -13,7 +13,7 @@ pub(crate) struct RopeTable<T> {
     rotary: Rotary,
     /// `[positions, 2, half]`: cosines, then sines.
     values: Vec<T>,
-    /// The same for each row of a micro-batch with pictures, whose places are not one number; else empty.
+    /// The same for each row of a micro-batch, if it has pictures; else empty.
     rows: Vec<T>,
 }
 
@@ -39,9 +39,9 @@ impl<T: Real> RopeTable<T> {
         &self.values
     }
 
-    /// Sets time, row and column of every row of a micro-batch, or none if positions count tokens. Of the pairs of
-    /// a head, the first so many turn by the time, the next by the row and the last by the column (M-RoPE; Wang et
-    /// al. (2024), "Qwen2-VL").
+    /// Sets time, row and column of every row of a micro-batch; empty if positions count tokens. The first pairs of a
+    /// head turn by the time, the next by the row and the last by the column, as many as `sections` has (M-RoPE;
+    /// Wang et al. (2024), "Qwen2-VL").
     pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
         let (half, values) = (self.half, &self.values);
         self.rows.clear();
@@ -58,7 +58,7 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Turns heads as [`RopeTable::rotate`], for rows of a micro-batch of which the first is at position `depth`.
+    /// Turns heads like [`RopeTable::rotate`], for `rows` of a micro-batch whose first is at position `depth`.
     pub(crate) fn rotate_segment(
         &self,
         x: &mut [T],

@@ -3,13 +3,11 @@
 //! Rows of `qkv` are `[queries | keys | values]`. Backward computes the probabilities again, so that nothing of
 //! the size of a window squared is kept.
 
-#![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
-
 use std::ops::Range;
 
 use crate::Real;
 use crate::head::grow;
-use crate::layers::{Accumulate, Loop, View, ViewMut, dot, matmul, softmax, vectorised};
+use crate::layers::{Accumulate, View, ViewMut, matmul, softmax_rows, softmax_rows_backward};
 
 /// Queries that are worked on at a time.
 const QUERIES: usize = 128;
@@ -71,7 +69,7 @@ impl Windows<'_> {
         let query = View::strided(&qkv[block.query..], block.count, width, stride);
         let key = View::strided(&qkv[block.key..], block.length, width, stride);
         matmul(ViewMut::new(scores, block.count, block.length), query, key.t(), Accumulate::Set, scale);
-        vectorised(SoftmaxRows, (scores, block.length));
+        softmax_rows(scores, block.length);
     }
 
     /// `out = softmax(Q K^T / sqrt(width)) V`.
@@ -110,7 +108,7 @@ impl Windows<'_> {
             matmul(ViewMut::new(d_scores, count, length), d_out, values.t(), Accumulate::Set, T::ONE);
             let d_values = ViewMut::strided(&mut d_qkv[value..], length, width, stride);
             matmul(d_values, View::new(scores, count, length).t(), d_out, Accumulate::Add, T::ONE);
-            vectorised(SoftmaxBackward, (&*scores, &mut *d_scores, length));
+            softmax_rows_backward(scores, d_scores, length);
             let d_scores = View::new(d_scores, count, length);
             let keys = View::strided(&qkv[key..], length, width, stride);
             let d_queries = ViewMut::strided(&mut d_qkv[query..], count, width, stride);
@@ -118,34 +116,6 @@ impl Windows<'_> {
             let queries = View::strided(&qkv[query..], count, width, stride);
             let d_keys = ViewMut::strided(&mut d_qkv[key..], length, width, stride);
             matmul(d_keys, d_scores.t(), queries, Accumulate::Add, scale);
-        }
-    }
-}
-
-struct SoftmaxRows;
-
-impl<T: Real> Loop<(&mut [T], usize)> for SoftmaxRows {
-    type Output = ();
-    #[inline(always)]
-    fn run((scores, length): (&mut [T], usize)) {
-        for row in scores.chunks_exact_mut(length) {
-            softmax(row);
-        }
-    }
-}
-
-/// `d_s = p (d_p - sum(p d_p))`, row by row.
-struct SoftmaxBackward;
-
-impl<T: Real> Loop<(&[T], &mut [T], usize)> for SoftmaxBackward {
-    type Output = ();
-    #[inline(always)]
-    fn run((probabilities, derivatives, length): (&[T], &mut [T], usize)) {
-        for (p, d) in probabilities.chunks_exact(length).zip(derivatives.chunks_exact_mut(length)) {
-            let mean = dot(p, d);
-            for (&p, d) in p.iter().zip(d) {
-                *d = p * (*d - mean);
-            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The tower's gradient. The pass over a picture is repeated here, so that no more than one picture's activations
-//! are in memory on a thread.
+//! The tower's gradient. The forward pass is repeated here, so that each thread keeps the activations of only one
+//! picture.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::ops::norm::rms_norm_backward;
 use crate::ops::rope::{Direction, rotate_rows};
 
 impl<T: Real> Tower<'_, T> {
-    /// Adds to `gradient`, a buffer like the tower's own, the derivative by way of a picture's features.
+    /// Adds the derivative through a picture's features to `gradient`, which is laid out like the tower's weights.
     pub(crate) fn backward(&self, picture: &Prepared, d_features: &[T], gradient: &mut [T]) {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -104,7 +104,7 @@ impl<T: Real> Tower<'_, T> {
     }
 }
 
-/// Derivatives on their way down.
+/// Buffers of a block's backward pass.
 struct Derivatives<'a, T> {
     /// Of a block's output; becomes that of its input.
     d_x: &'a mut [T],

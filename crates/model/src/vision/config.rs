@@ -31,13 +31,13 @@ impl Default for ImageSettings {
 /// Token ids that mark pictures in text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisionTokens {
-    /// Stands before a picture.
+    /// Token before a picture.
     pub start: u32,
-    /// Stands after a picture.
+    /// Token after a picture.
     pub end: u32,
-    /// Stands for one merged patch.
+    /// Placeholder for one merged patch.
     pub image: u32,
-    /// Stands for one merged patch of a video. It is written back, and not used.
+    /// Placeholder for one merged patch of a video. Only saved with the model, because videos are not supported.
     pub video: u32,
 }
 
@@ -63,9 +63,9 @@ pub struct VisionConfig {
     pub window_size: usize,
     /// Blocks that attend over the whole picture, ascending. The others attend inside windows.
     pub fullatt_block_indexes: Vec<usize>,
-    /// Standard deviation of initial weights. It is written back.
+    /// Standard deviation of initial weights. Only saved with the model.
     pub initializer_range: f64,
-    /// Pairs of a head of the decoder that turn by time, row and column (M-RoPE).
+    /// How many pairs of a decoder's head turn by time, row and column (M-RoPE).
     pub mrope_section: [usize; 3],
     /// Tokens around a picture.
     pub tokens: VisionTokens,
@@ -94,7 +94,7 @@ impl VisionConfig {
         self.spatial_merge_size * self.spatial_merge_size
     }
 
-    /// Returns the pixels of a side of a merged patch, of which a picture's sides are multiples.
+    /// Returns the pixels of a side of a merged patch. A picture's sides are multiples of it.
     pub fn factor(&self) -> usize {
         self.patch_size * self.spatial_merge_size
     }
@@ -107,8 +107,8 @@ impl VisionConfig {
     /// Replaces each image token of a prompt by the tokens of a picture, in order.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] unless there are as many image tokens as pictures: the text itself may have
-    /// the name of the token in it.
+    /// Returns [`ModelError::Setting`] unless the prompt has as many image tokens as pictures. Text that contains
+    /// the token's name adds one.
     pub fn insert(&self, prompt: &[u32], pictures: &[PictureTokens]) -> Result<Vec<u32>, ModelError> {
         let found = prompt.iter().filter(|&&token| token == self.tokens.image).count();
         if found != pictures.len() {
@@ -174,7 +174,7 @@ impl VisionConfig {
         let sizes = *min_pixels >= 1 && min_pixels <= max_pixels && *max_pixels <= 1 << 26;
         if !sizes || max_pixels / self.factor() < self.factor() {
             let reason = format!(
-                "{min_pixels} to {max_pixels} pixels are no range in which a picture of {factor} x {factor} fits",
+                "a picture of {factor} x {factor} pixels does not fit min_pixels = {min_pixels}, max_pixels = {max_pixels}",
                 factor = self.factor()
             );
             return fail("image.max_pixels", reason);

@@ -16,7 +16,7 @@ pub(crate) struct Encoded<T> {
     starts: BTreeMap<u32, usize>,
     /// The pictures in the order of their rows.
     pictures: Vec<Arc<Prepared>>,
-    /// Where their places come from.
+    /// Computes the places of tokens.
     pub(crate) table: Pictures,
     width: usize,
     /// `[tokens of all pictures, width]`.
@@ -84,8 +84,8 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, table: table.clone(), width: tower.width, features: parts.concat() })
 }
 
-/// Adds to the gradient of all weights that of the tower by way of the features. The pictures are dealt to so many
-/// lanes, whose sums are added in order.
+/// Adds the tower's gradient through the features to the gradient of all weights. Pictures are split over `lanes`,
+/// whose sums are added in order.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,
     encoded: &Encoded<T>,

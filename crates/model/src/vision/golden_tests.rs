@@ -136,7 +136,7 @@ fn places_equal_transformers() {
         let (parameters, pictures) = model(case, 1.0);
         let table = parameters.config.vision.unwrap().pictures;
         let tokens = with_pictures(&wholes(&case["tokens"]), &pictures);
-        table.check(&tokens).unwrap();
+        table.hold(&tokens).unwrap();
         let mut before = None;
         for (&token, expected) in tokens.iter().zip(case["positions"].as_array().unwrap()) {
             let place = table.place_after(before, token);
@@ -147,7 +147,7 @@ fn places_equal_transformers() {
         assert_eq!(delta, case["delta"].as_i64().unwrap(), "{name}");
         // A picture that is cut is noticed.
         let cut = tokens.iter().position(|&token| token >= FIRST_PICTURE_TOKEN).unwrap();
-        assert!(table.check(&tokens[cut + 1..]).unwrap_err().contains("is cut"));
+        assert!(table.hold(&tokens[cut + 1..]).unwrap_err().contains("is cut"));
     }
 }
 

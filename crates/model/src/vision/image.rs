@@ -13,7 +13,7 @@ const MOST_SIDE: u32 = 8192;
 /// Most pixels of a picture: 100 MB of RGB.
 const MOST_PIXELS: u64 = 1 << 25;
 
-/// Most bytes of a file, which a picture of that size does not need.
+/// Most bytes of a file.
 const MOST_BYTES: u64 = 1 << 27;
 
 /// A picture of eight bits a channel.

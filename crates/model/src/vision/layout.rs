@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::VisionConfig;
 use crate::layers::TensorList;
 
-/// Places of one block's tensors.
+/// Ranges of one block's tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockLayout {
     /// Norm before attention, `[hidden]`.
@@ -30,7 +30,7 @@ pub(crate) struct BlockLayout {
     pub(crate) down_bias: Range<usize>,
 }
 
-/// Places of all tensors of a tower, from the first of them on: in a model's buffer they stand together.
+/// Ranges of all tensors of a tower. They are adjacent in a model's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VisionLayout {
     /// Embedding of patches, `[hidden, 3 x temporal x patch x patch]`.
@@ -50,7 +50,7 @@ pub(crate) struct VisionLayout {
 }
 
 impl VisionLayout {
-    /// Returns the layout of a tower in a buffer of its own; `width` is the decoder's.
+    /// Returns the layout of a tower in a buffer without other tensors; `width` is the decoder's.
     pub(crate) fn new(config: &VisionConfig, width: usize) -> Self {
         Self::add(&mut TensorList::default(), config, width)
     }
@@ -65,7 +65,7 @@ impl VisionLayout {
             .map(|index| {
                 let mut add =
                     |name: &str, shape: &[usize]| list.add(&format!("visual.blocks.{index}.{name}"), shape);
-                // Gate and up stand together, so that one product makes both.
+                // Gate and up are adjacent, so that one product computes both.
                 BlockLayout {
                     norm1: add("norm1.weight", &[hidden]),
                     norm2: add("norm2.weight", &[hidden]),
@@ -97,7 +97,7 @@ impl VisionLayout {
         }
     }
 
-    /// Returns the range of all of them.
+    /// Returns the range of all tensors.
     pub(crate) fn all(&self) -> Range<usize> {
         self.patch.start..self.out_bias.end
     }

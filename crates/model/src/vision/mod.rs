@@ -14,11 +14,11 @@
 //! | `encode.rs` | features of all pictures of a batch, and their gradient |
 //!
 //! A picture in a sequence is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one for each of its merged
-//! patches. [`Pictures::add`] assigns them by content: equal pictures have equal ids, and others share none. So
-//! everything that compares token ids, such as shared prefixes and cached keys and values, is right for pictures
-//! too. A decoder reads the tower's features where it would read the embedding of a token.
+//! patches. [`Pictures::add`] assigns them by content: equal pictures have equal ids, and different pictures share
+//! no id. So everything that compares token ids works for pictures too, such as shared prefixes and cached keys and
+//! values. For these ids, a decoder reads features of the tower instead of embeddings.
 //!
-//! Differs from `transformers`: pictures are still images. Videos are rejected by the lack of a way to add them.
+//! Differs from `transformers`: pictures are still images. Videos cannot be added.
 
 mod attention;
 mod backward;

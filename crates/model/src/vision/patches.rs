@@ -38,7 +38,7 @@ pub fn smart_resize(
     })
 }
 
-/// A picture at the size that the tower reads it.
+/// A picture at the size that the tower reads.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Prepared {
     /// Merged patches of a column and of a row.
@@ -52,12 +52,12 @@ impl Prepared {
     pub(crate) fn new(image: &Image, config: &VisionConfig) -> Result<Self, String> {
         let (size, factor) = ([image.height, image.width], config.factor());
         if image.rgb.len() != 3 * image.height * image.width {
-            return Err(format!("{} bytes are no {} x {} pixels of RGB", image.rgb.len(), size[1], size[0]));
+            return Err(format!("{} bytes are not {} x {} pixels of RGB", image.rgb.len(), size[1], size[0]));
         }
         let settings = &config.image;
         let to = smart_resize(size, factor, [settings.min_pixels, settings.max_pixels])?;
         let [height, width] = to;
-        // Where a ratio is extreme, the shorter side is one patch and the longer one not shortened as much.
+        // If the ratio is extreme, the shorter side stays one patch, so that the pixels may exceed the maximum.
         if height == 0 || width == 0 || height * width > 4 * settings.max_pixels.max(factor * factor) {
             return Err(format!(
                 "{} x {} pixels cannot be resized to between {} and {} pixels",
@@ -67,7 +67,7 @@ impl Prepared {
         Ok(Self { grid: to.map(|side| side / factor), levels: resize(&image.rgb, size, to) })
     }
 
-    /// Returns the tokens of the picture.
+    /// Returns the number of tokens.
     pub(crate) fn tokens(&self) -> usize {
         self.grid[0] * self.grid[1]
     }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Image, Prepared, VisionConfig};
 use crate::ModelError;
 
-/// The first id that stands for a part of a picture. Vocabularies are smaller.
+/// The first token id of pictures. Vocabularies are smaller.
 pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
 
-/// Most bytes of pictures in memory. Beyond it, those that were not used for longest are dropped.
+/// Most bytes of pictures in memory, besides those in use. Beyond it, the least recently used are dropped.
 const MOST_BYTES: usize = 1 << 30;
 
 /// The tokens of a picture.
@@ -32,12 +32,12 @@ impl PictureTokens {
 
 /// The pictures that sequences of a model refer to by token ids. Copies share one table.
 ///
-/// Equal pictures have equal ids as long as they are in memory. Ids mean nothing in another process or for another
+/// Equal pictures have equal ids as long as they are in memory. Ids are valid only in this process and for this
 /// model, so they are never written to a file.
 #[derive(Clone, Default)]
 pub struct Pictures(Arc<Mutex<Table>>);
 
-/// Two tables are never compared: a config is equal to another if they have the same shape.
+/// Tables are not compared: configs are equal if their shapes are.
 impl PartialEq for Pictures {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -52,7 +52,7 @@ impl fmt::Debug for Pictures {
 
 #[derive(Default)]
 struct Table {
-    /// Ids that were assigned.
+    /// Number of ids assigned so far.
     assigned: u32,
     by_content: HashMap<Arc<Prepared>, u32>,
     /// By the first id.
@@ -102,7 +102,7 @@ impl Pictures {
         table.bytes += prepared.levels.len();
         table.by_content.insert(Arc::clone(&prepared), first);
         table.known.insert(first, Entry { prepared, used });
-        table.drop_oldest(first);
+        table.drop_oldest(first, MOST_BYTES);
         Ok(PictureTokens { first, grid })
     }
 
@@ -127,11 +127,13 @@ impl Pictures {
         Some(Arc::clone(&entry.prepared))
     }
 
-    /// Checks that the pictures of a sequence are known and whole.
+    /// Checks that the pictures of a sequence are known and whole, and returns them. A picture is not dropped from
+    /// the table while it is held.
     ///
     /// # Errors
     /// Returns the reason and the position.
-    pub(crate) fn check(&self, tokens: &[u32]) -> Result<(), String> {
+    pub(crate) fn hold(&self, tokens: &[u32]) -> Result<Vec<Arc<Prepared>>, String> {
+        let mut held = Vec::new();
         let mut position = 0;
         while position < tokens.len() {
             let token = tokens[position];
@@ -139,24 +141,26 @@ impl Pictures {
                 position += 1;
                 continue;
             }
-            let Some(picture) = self.of_token(token) else {
+            let found =
+                self.of_token(token).and_then(|picture| Some((picture.ids(), self.get(picture.first)?)));
+            let Some((ids, picture)) = found else {
                 return Err(format!("the picture at token {position} is not in memory; add it again"));
             };
-            let ids = picture.ids();
             let end = position + ids.len();
             if tokens.get(position..end).is_none_or(|run| !run.iter().copied().eq(ids)) {
                 return Err(format!(
                     "the picture at token {position} is cut: all of its tokens must be there"
                 ));
             }
+            held.push(picture);
             position = end;
         }
-        Ok(())
+        Ok(held)
     }
 
     /// Returns time, row and column of a token after the one `before` it, given with its place.
     ///
-    /// Text advances all three by one. In a picture time stands still, and row and column are those of the
+    /// Text advances all three by one. Inside a picture time is constant, and row and column are those of the
     /// merged patch. The token after a picture is as far on as its longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
@@ -178,10 +182,12 @@ impl Pictures {
 }
 
 impl Table {
-    /// Drops what was not used for longest, but not the picture `but`.
-    fn drop_oldest(&mut self, but: u32) {
-        while self.bytes > MOST_BYTES {
-            let others = self.known.iter().filter(|(first, _)| **first != but);
+    /// Drops the least recently used pictures until no more than `most` bytes are left. Keeps the picture `but`, and
+    /// those in use: the table itself refers to a picture twice.
+    fn drop_oldest(&mut self, but: u32, most: usize) {
+        while self.bytes > most {
+            let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;
+            let others = self.known.iter().filter(|(first, entry)| **first != but && unused(entry));
             let Some(oldest) = others.min_by_key(|(_, entry)| entry.used).map(|(&first, _)| first) else {
                 return;
             };
@@ -190,5 +196,31 @@ impl Table {
                 self.by_content.remove(&prepared);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{add, config, vision};
+
+    #[test]
+    fn the_least_recently_used_pictures_are_dropped_unless_they_are_in_use() {
+        let config = config();
+        let pictures = &vision(&config).pictures;
+        let [a, b, c, d] = [8, 16, 24, 32].map(|width| add(&config, 8, width));
+        let held = pictures.hold(&a.ids().collect::<Vec<_>>()).unwrap();
+        let left = || [a, b, c, d].map(|picture| pictures.get(picture.first).is_some());
+        // `b` is now the oldest that is not in use.
+        let all = pictures.lock().bytes;
+        pictures.lock().drop_oldest(d.first, all - 1);
+        assert_eq!(left(), [true, false, true, true]);
+        pictures.lock().drop_oldest(d.first, 0);
+        assert_eq!(left(), [true, false, false, true]);
+        assert!(pictures.hold(&[b.first]).unwrap_err().contains("not in memory"));
+        drop(held);
+        pictures.lock().drop_oldest(d.first, 0);
+        assert_eq!(left(), [false, false, false, true]);
+        // A picture that comes back has other tokens.
+        assert_ne!(add(&config, 8, 8), a);
     }
 }

@@ -60,7 +60,7 @@ impl Order {
     }
 }
 
-/// What a block computes on its way from its input to its output.
+/// Intermediate results of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Activations<T> {
     pub(super) normed: Vec<T>,
@@ -74,7 +74,7 @@ pub(super) struct Activations<T> {
     pub(super) activated: Vec<T>,
 }
 
-/// What a pass over a picture leaves behind.
+/// Results of a forward pass over a picture.
 #[derive(Debug, Default)]
 pub(crate) struct Trace<T> {
     /// Patches in the order of windows.
@@ -129,7 +129,7 @@ impl<'a, T: Real> Tower<'a, T> {
         Windows { heads: self.config.num_heads, width: self.config.head_dim(), rows }
     }
 
-    /// Runs a picture forward. What backward needs is kept if `keep`, else overwritten by the next block.
+    /// Runs the forward pass over a picture. With `keep`, the trace also has what backward needs.
     pub(crate) fn forward(&self, picture: &Prepared, keep: bool) -> Trace<T> {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -176,7 +176,7 @@ impl<'a, T: Real> Tower<'a, T> {
         trace
     }
 
-    /// One block, from `x` to `out`.
+    /// Runs one block from `x` to `out`.
     fn block(
         &self,
         layout: &BlockLayout,
@@ -233,13 +233,13 @@ impl<T: Real> Activations<T> {
     }
 }
 
-/// `x Phi(x)` with the normal distribution function.
+/// Returns `x Phi(x)` with the normal distribution function `Phi`.
 fn gelu<T: Real>(x: T) -> T {
     let x = x.to_f64();
     T::from_f64(0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)))
 }
 
-/// The derivative of [`gelu`]: `Phi(x) + x phi(x)`.
+/// Returns the derivative of [`gelu`]: `Phi(x) + x phi(x)`.
 pub(super) fn gelu_derivative<T: Real>(x: T) -> T {
     let x = x.to_f64();
     let below = 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));

@@ -45,6 +45,7 @@ use worker::Job;
 
 use crate::openai::{
     ApiError, ChatRequest, ModelCard, SamplingFields, TextPrompt, TextRequest, ToolChoice, prompt_text,
+    prompt_with,
 };
 use crate::{Call, ChatReply, Completions, TextReply};
 
@@ -292,8 +293,7 @@ fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<
     if request.tools.is_empty() {
         return Ok(None);
     }
-    let without = ChatRequest { tools: Vec::new(), ..request.clone() };
-    if text == prompt_text(&chat.template, &without)? {
+    if text == prompt_with(&chat.template, request, Vec::new())? {
         let message =
             "`tools`: the chat template of this model does not show tools; describe them in a message";
         return Err(ApiError::unsupported("tools", message));

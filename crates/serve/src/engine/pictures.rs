@@ -13,8 +13,8 @@ const MOST: usize = 64;
 /// Puts the pictures of a request into its prompt.
 ///
 /// # Errors
-/// Returns an error of `messages` (400): the model reads no pictures, there are too many, one cannot be resized, or
-/// the text has the name of the image token in it.
+/// Returns an error of `messages` (400): the model does not read pictures, there are too many, one cannot be
+/// resized, or the text contains the name of the image token.
 pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) -> Result<Vec<u32>, ApiError> {
     let fail = |reason: String| Err(ApiError::field("messages", format!("`messages`: {reason}")));
     let images: Vec<_> = request.messages.iter().flat_map(|message| &message.images).collect();
@@ -37,7 +37,8 @@ pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) ->
     vision.insert(&prompt, &pictures).or_else(|error| fail(error.to_string()))
 }
 
-/// Returns a prompt as clients may see it: ids of pictures mean nothing outside of this process.
+/// Returns a prompt for clients, with the image token for each part of a picture: ids of pictures are valid only in
+/// this process.
 pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     match &model.vision {
         Some(vision) if prompt.iter().any(|&token| token >= FIRST_PICTURE_TOKEN) => {
@@ -48,7 +49,7 @@ pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     }
 }
 
-/// Rejects ids of pictures in a client's tokens, which may be those of another client's pictures.
+/// Rejects ids of pictures in a client's tokens: they may belong to another client's pictures.
 ///
 /// # Errors
 /// Returns an error of `prompt` (400).

@@ -51,9 +51,9 @@ impl MessageCall {
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// Its text; parts of text are joined with line breaks, and a picture has its place in it.
+    /// Its text. Parts of text are joined with line breaks, and pictures have placeholders.
     pub content: Option<String>,
-    /// The pictures that the text has places for, in order.
+    /// Pictures in the order of their placeholders.
     pub images: Vec<Image>,
     /// Name of the speaker or of the tool.
     pub name: Option<String>,
@@ -93,7 +93,7 @@ impl ChatMessage {
         Self { role: role.to_owned(), content: Some(content.into()), ..Self::default() }
     }
 
-    /// Reads the message at a place of a request, whose pictures may still have so many pixels.
+    /// Reads the message `index` of a request. `pixels` is the rest of the budget for the request's pictures.
     pub(super) fn read(index: usize, raw: &RawValue, pixels: &mut u64) -> Result<Self, ApiError> {
         let mut fields = Fields::of_part(format!("messages[{index}]"), raw)?;
         let role: String = fields.need("role")?;

@@ -30,6 +30,7 @@ pub use chat::{ChatRequest, ToolChoice};
 pub use chunk::{ChatChunk, ChunkChoice, Delta, DeltaCall, DeltaFunction};
 pub use error::ApiError;
 pub use message::{CallFunction, ChatMessage, MessageCall};
+pub(crate) use prompt::prompt_with;
 pub use prompt::{prompt_text, template_messages, template_tools};
 pub use response::{
     ChatResponse, Choice, ChoiceLogprobs, ModelCard, PromptDetails, ResponseMessage, TextChoice,

@@ -6,13 +6,13 @@ use turnwise_model::vision::Image;
 
 use super::ApiError;
 
-/// Stands for a picture in the text of a message, as the chat templates of Qwen2.5-VL write one.
+/// Placeholder for a picture in a message's text, as the chat templates of Qwen2.5-VL render one.
 pub(super) const PICTURE: &str = "<|vision_start|><|image_pad|><|vision_end|>";
 
 /// Most pixels of all pictures of a request: 50 MB of RGB. A few kilobytes of PNG can have as many.
 pub(super) const PIXELS: u64 = 1 << 24;
 
-/// Decodes the picture of a data URL, and takes its pixels off those that the request may still have.
+/// Decodes the picture of a data URL, and subtracts its pixels from `pixels`, the rest of the request's budget.
 ///
 /// # Errors
 /// Returns an error of the place (400): another URL, which is not fetched, another format than PNG, or a
@@ -29,7 +29,7 @@ pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, Ap
         Ok(bytes) => bytes,
         Err(error) => return fail(&format!("the base64 of the picture is damaged: {error}")),
     };
-    // Width and height stand at this place of every PNG file, so that nothing is decoded which is too large.
+    // Every PNG file has its width and height at these offsets. A picture that is too large is not decoded.
     let side = |at: usize| {
         bytes.get(at..at + 4).map_or(0, |side| side.iter().fold(0, |n, &b| n << 8 | u64::from(b)))
     };

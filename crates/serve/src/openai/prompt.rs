@@ -11,11 +11,19 @@ use super::{ApiError, ChatMessage, ChatRequest};
 /// Returns an error of `messages` or `tools` (400) if the template cannot be rendered with them, or the arguments of a
 /// call are not JSON.
 pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<String, ApiError> {
-    let options = RenderOptions {
-        add_generation_prompt: true,
-        tools: template_tools(request)?,
-        thinking: request.thinking,
-    };
+    prompt_with(template, request, template_tools(request)?)
+}
+
+/// Renders a request as [`prompt_text`] does, with other tools.
+///
+/// # Errors
+/// Fails like [`prompt_text`].
+pub(crate) fn prompt_with(
+    template: &ChatTemplate,
+    request: &ChatRequest,
+    tools: Vec<Tool>,
+) -> Result<String, ApiError> {
+    let options = RenderOptions { add_generation_prompt: true, tools, thinking: request.thinking };
     let messages = template_messages(&request.messages)?;
     template.render(&messages, &options).map_err(|error| ApiError::field("messages", error.to_string()))
 }

@@ -10,8 +10,9 @@ mod place;
 
 use super::Real;
 use super::bf16::{self, Kernel};
-use super::dispatch::{LANES, Loop, add_assign, dot, fold, maximum, vectorised};
+use super::dispatch::{LANES, Loop, add_assign, dot, vectorised};
 use super::linear::{Accumulate, View, ViewMut, matmul};
+use super::softmax::softmax;
 use crate::ModelConfig;
 use crate::head::grow;
 
@@ -212,30 +213,6 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
             masked.fill(T::ZERO);
         }
     }
-}
-
-/// Softmax in place; returns the logarithm of the denominator.
-#[inline(always)]
-pub fn softmax<T: Real>(scores: &mut [T]) -> T {
-    let max = maximum(scores);
-    let mut lanes = [T::ZERO; LANES];
-    let (chunks, rest) = scores.as_chunks_mut::<LANES>();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            chunk[lane] = (chunk[lane] - max).exp();
-            lanes[lane] += chunk[lane];
-        }
-    }
-    for (lane, score) in rest.iter_mut().enumerate() {
-        *score = (*score - max).exp();
-        lanes[lane] += *score;
-    }
-    let sum = fold(lanes);
-    let inverse = T::ONE / sum;
-    for score in scores {
-        *score *= inverse;
-    }
-    max + sum.ln()
 }
 
 /// A block of queries of one head on its way back.
