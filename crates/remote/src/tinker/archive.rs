@@ -150,7 +150,7 @@ mod tests {
         let cut = tar_of(&[("adapter_config.json", b"{}"), ("adapter_model.safetensors", &[7; 5000])]);
         for (bytes, expected) in [
             (tar_of(&[("MARKER", b"")]), "neither an adapter nor a model"),
-            (cut[..3000].to_vec(), "no whole archive"),
+            (cut[..3000].to_vec(), "not a complete archive"),
         ] {
             let folder = tempfile::tempdir().unwrap();
             let archive = folder.path().join("a.tar");

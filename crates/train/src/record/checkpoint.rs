@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn the_newest_whole_one_wins() {
         let (_folder, run) = run();
-        assert!(latest(&run).unwrap_err().to_string().contains("nothing to resume"));
+        assert!(latest(&run).unwrap_err().to_string().contains("no complete checkpoint to resume from"));
         put(&run, Phase::Rl, 2);
         put(&run, Phase::Sft, 900);
         assert_eq!(latest(&run).unwrap().position, Position { phase: Phase::Rl, step: 2 });
