@@ -16,6 +16,7 @@
 * :func:`train`, :func:`evaluate`: what ``turnwise train`` and ``turnwise eval`` do, in this process.
 * :class:`Run`: what a run of ``turnwise train`` wrote; :func:`read_dump`: trajectories of other frameworks.
 * :mod:`turnwise.benchmark`: a method of yours, or a preset, against the true advantage of every turn.
+* :mod:`turnwise.trackers`: runs in Weights & Biases, MLflow and trackio.
 * :mod:`turnwise.plugins`: verl, slime, SkyRL and TRL with Turnwise's advantages.
 """
 
