@@ -36,6 +36,7 @@ mod decoder_layer;
 pub mod engine;
 mod error;
 pub mod files;
+mod gguf;
 #[cfg(test)]
 mod golden_tests;
 mod head;
@@ -63,6 +64,7 @@ pub use compute::{Compute, ComputePath};
 pub use config::{Family, ModelConfig, SpecialTokens};
 pub use critic::Critic;
 pub use error::ModelError;
+pub use gguf::{GgufType, write_gguf};
 pub use hf::{
     SaveOptions, WeightType, load_config, load_critic, load_model, read_config, save_model, save_model_as,
 };

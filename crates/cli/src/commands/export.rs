@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use turnwise_model::WeightType;
+use turnwise_model::{GgufType, WeightType};
 use turnwise_train::record::directory::read_trajectories;
-use turnwise_train::run::export::{ExportOptions, Exported, export};
+use turnwise_train::run::export::{ExportOptions, Exported, export, export_gguf};
 use turnwise_train::{Phase, Position, RunDirectory};
 use turnwise_trajectory_io::{ExportFormat, ReadOptions, export as trajectories, read_conversations};
 
@@ -21,7 +21,7 @@ pub(crate) struct ExportArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or the folder of a model or an adapter.
     /// With --format a run directory, or a file of trajectories that `turnwise credit` reads.
     policy: PathBuf,
-    /// Output folder: a model for `transformers`, or an adapter for PEFT. With --format a file:
+    /// Output folder: a model for `transformers`, or an adapter for PEFT. With --gguf a file. With --format a file:
     /// .parquet, .jsonl or .jsonl.zst (messages), .jsonl or a folder (atif), .jsonl (verl),
     /// .parquet (trl).
     out: PathBuf,
@@ -41,6 +41,19 @@ pub(crate) struct ExportArgs {
     /// Number type of a model's weights.
     #[arg(long, value_enum, default_value_t)]
     dtype: Dtype,
+    /// Write one file for llama.cpp and Ollama, in this number type; an adapter is merged.
+    #[arg(long, value_enum, value_name = "TYPE", conflicts_with_all = ["format", "merge", "dtype"])]
+    gguf: Option<Gguf>,
+}
+
+/// Number types of GGUF files.
+#[derive(Clone, Copy, ValueEnum)]
+enum Gguf {
+    /// Half precision.
+    F16,
+    /// Eight bits and a scale for each block of 32 weights.
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -55,6 +68,15 @@ enum Dtype {
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     if let Some(format) = args.format {
         return write_trajectories(args, format);
+    }
+    if let Some(gguf) = args.gguf {
+        let number_type = match gguf {
+            Gguf::F16 => GgufType::F16,
+            Gguf::Q8_0 => GgufType::Q8_0,
+        };
+        export_gguf(&args.policy, &args.out, number_type, args.force)?;
+        ui::print(&format!("model written to {}", args.out.display()));
+        return Ok(ExitCode::SUCCESS);
     }
     let dtype = match args.dtype {
         Dtype::F32 => WeightType::F32,

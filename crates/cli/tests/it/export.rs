@@ -40,6 +40,10 @@ fn a_run_with_an_adapter_is_trained_evaluated_and_exported() {
     assert!(said.contains("with its adapter merged in"), "{said}");
     assert!(folder.path().join("adapter/adapter_config.json").is_file());
     assert!(folder.path().join("model/model.safetensors").is_file());
+    // The tokenizer of a model from scratch is not one of those that llama.cpp knows.
+    let refused = text(&turnwise(folder.path(), &["export", "runs/run", "model.gguf", "--gguf", "f16"]));
+    assert!(refused.contains("model.gguf: the tokenizer cannot be written as GGUF"), "{refused}");
+    assert!(!folder.path().join("model.gguf").exists());
     // Greedily the run, its adapter and the merged model play alike.
     let mut played = Vec::new();
     for policy in ["runs/run", "adapter", "model"] {

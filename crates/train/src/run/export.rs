@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use turnwise_model::{AdapterBase, AdapterFile, SaveOptions, WeightType, save_adapter, save_model_as};
+use turnwise_model::{
+    AdapterBase, AdapterFile, GgufType, SaveOptions, WeightType, save_adapter, save_model_as, write_gguf,
+};
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_policy::{BaseModel, Policy, base, policy_folder};
 use turnwise_text::GenerationSampling;
@@ -70,6 +72,25 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
     policy.tokenizer.save_folder_sampled(&aside, sampling)?;
     put(&aside, out)?;
     Ok(exported)
+}
+
+/// Writes the policy of a run, checkpoint or folder to `out` as one GGUF file, for llama.cpp. An adapter is merged into its
+/// base.
+///
+/// # Errors
+/// Fails if there is a file already and `force` is not set, if the policy cannot be read, or as [`write_gguf`] does.
+pub fn export_gguf(source: &Path, out: &Path, number_type: GgufType, force: bool) -> Result<(), TrainError> {
+    if out.is_dir() {
+        return Err(TrainError::file(out, "is a folder; with --gguf, OUT is a file, such as model.gguf"));
+    }
+    if out.exists() && !force {
+        return Err(TrainError::file(out, "exists already; name another file, or replace it with --force"));
+    }
+    let folder = policy_folder(source, &mut |_| ())?;
+    let policy = Policy::load(&folder)?;
+    let name = out.file_stem().unwrap_or_default().to_string_lossy();
+    write_gguf(policy.weights.merged()?.as_ref(), &policy.tokenizer, &name, out, number_type)?;
+    Ok(())
 }
 
 /// Rejects to write over anything but, with `force`, a model's folder.
