@@ -50,7 +50,7 @@ def greedy_text(turnwise, folder, model, tokenizer):
         ours = run([turnwise, "chat", folder, "--temperature", "0", "--max-tokens", "40"], input=question + "\n")
         ids = torch.tensor([ids_of(tokenizer, question)])
         with torch.no_grad():
-            made = model.generate(ids, max_new_tokens=40, do_sample=False, temperature=None, top_p=None, top_k=None)
+            made = model.generate(ids, max_new_tokens=40, do_sample=False, temperature=None, top_p=None, top_k=None, repetition_penalty=1.0)
         theirs = tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True).strip()
         if theirs not in ours:
             wrong.append((question, ours.strip(), theirs))
