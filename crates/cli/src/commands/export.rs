@@ -11,8 +11,9 @@ use turnwise_train::run::export::{ExportOptions, Exported, export, export_gguf};
 use turnwise_train::{Phase, Position, RunDirectory};
 use turnwise_trajectory_io::{ExportFormat, ReadOptions, export as trajectories, read_conversations};
 
+use super::card::Card;
 use super::is_run;
-use super::output::check_output_of;
+use super::output::{check_output_of, write_text};
 use crate::ui;
 
 /// Write a policy, or with --format the trajectories of a run, for other programs.
@@ -41,6 +42,9 @@ pub(crate) struct ExportArgs {
     /// Number type of a model's weights.
     #[arg(long, value_enum, default_value_t)]
     dtype: Dtype,
+    /// Also write a model card, OUT/README.md: method, environment, success with intervals, settings.
+    #[arg(long, conflicts_with_all = ["format", "gguf"])]
+    card: bool,
     /// Write one file for llama.cpp and Ollama, in this number type; an adapter is merged.
     #[arg(long, value_enum, value_name = "TYPE", conflicts_with_all = ["format", "merge", "dtype"])]
     gguf: Option<Gguf>,
@@ -84,7 +88,14 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     };
     let options = ExportOptions { merge: args.merge, force: args.force, dtype };
     let out = args.out.display();
-    ui::print(&match export(&args.policy, &args.out, options)? {
+    // Its errors come before the weights are written.
+    let card = if args.card { Some(Card::of_policy(&args.policy)?) } else { None };
+    let exported = export(&args.policy, &args.out, options)?;
+    if let Some(card) = card {
+        let text = card.markdown(matches!(exported, Exported::Adapter(_)))?;
+        write_text("--card", &args.out.join("README.md"), &text)?;
+    }
+    ui::print(&match exported {
         Exported::Model => format!("model written to {out}"),
         Exported::Merged => format!("model with its adapter merged in written to {out}"),
         Exported::Adapter(base) => format!("adapter written to {out}; it stands on {base}"),

@@ -3,6 +3,7 @@
 pub(crate) mod analyze;
 pub(crate) mod arrows;
 pub(crate) mod benchmark;
+mod card;
 pub(crate) mod chat;
 pub(crate) mod compare;
 pub(crate) mod config;

@@ -120,7 +120,8 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
         ));
     }
     // A folder of other things may have a config.json, too, and all of it would go.
-    match names.iter().find(|name| !is_of_export(name)) {
+    let is_card = |name: &str| name == "README.md" && is_card(&out.join(name));
+    match names.iter().find(|name| !is_of_export(name) && !is_card(name)) {
         None => Ok(()),
         Some(name) => Err(TrainError::file(
             out,
@@ -129,6 +130,11 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
             ),
         )),
     }
+}
+
+/// Returns true of a model card of this program, and not of one that came with a model.
+fn is_card(path: &Path) -> bool {
+    fs::read_to_string(path).is_ok_and(|text| text.contains("\ntags:\n- turnwise\n"))
 }
 
 /// Returns true of the files and folders that an export may consist of.

@@ -44,7 +44,7 @@ struct Settings {
 ///
 /// # Errors
 /// Those of reading the keys that are needed.
-pub(super) fn of_config(text: &str) -> Result<String, toml::de::Error> {
+pub(crate) fn of_config(text: &str) -> Result<String, toml::de::Error> {
     toml::from_str(text).map(|settings: Settings| in_words(&settings.credit))
 }
 

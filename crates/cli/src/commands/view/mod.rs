@@ -39,6 +39,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
+pub(crate) use self::explain::of_config as method_of_config;
 use self::group_page::Look;
 use self::list_page::Runs;
 use self::site::{Pages, STYLE, Site};
