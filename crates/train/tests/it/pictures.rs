@@ -32,6 +32,7 @@ const SMALL: &[&str] = &[
     "sft.steps=3",
     "sft.demonstrations=12",
     "sft.checkpoint_every=1",
+    "eval.tasks=2",
     "rollout.tasks_per_step=3",
     "rollout.group_size=4",
     "train.steps=3",
@@ -239,7 +240,7 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
         (&["prompt.layout=concatenated"][..], "prompt.layout: is \"concatenated\""),
         (&["prompt.pictures=false"], "policy.scratch.vision: is set, and prompts show no pictures"),
         (&["policy.device=cuda"], "policy.device: is \"cuda\", and models that read pictures"),
-        (&["policy.scratch.vision.heads=5"], "policy.scratch.vision.hidden_size: is 48"),
+        (&["policy.scratch.vision.heads=5"], "policy.scratch.vision.hidden_size: is 16"),
         (&["policy.scratch.vision.max_pixels=100"], "policy.scratch.vision.max_pixels: is 100"),
         (
             &["policy.scratch.heads=16", "policy.scratch.key_value_heads=16"],
@@ -277,7 +278,7 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
     tiny.eval.splits = vec!["test".into()];
     train(tiny, &text);
     let model = format!(
-        "[policy]\nmodel = {:?}\n[train]\nsteps = 1\n[eval]\nsplits = [\"test\"]\n",
+        "[policy]\nmodel = {:?}\n[rollout]\nmax_context = 512\nmax_response_tokens = 16\n[train]\nsteps = 1\n[eval]\nsplits = [\"test\"]\n",
         text.display().to_string()
     );
     let drawn = format!("pictures = {:?}", folder.path().display().to_string());
