@@ -77,6 +77,7 @@ pub fn evaluate_point(
             config: point.config,
             task_set: point.world.shared_task_set(),
             tokenizer: point.tokenizer,
+            vision: point.vision,
             temperature: point.config.eval.temperature,
             agent: Agent::Plain,
             trials: 1,

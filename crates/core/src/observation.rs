@@ -50,6 +50,14 @@ impl Part {
             Self::Image(_) => None,
         }
     }
+
+    /// Returns the image of the part; `None` for text.
+    pub fn image(&self) -> Option<&ImageHandle> {
+        match self {
+            Self::Image(image) => Some(image),
+            Self::Text { .. } | Self::ToolResult { .. } | Self::Message { .. } => None,
+        }
+    }
 }
 
 /// An observation: its parts, the admissible actions and the state key.
@@ -105,6 +113,11 @@ impl Observation {
                 Cow::Owned(text)
             }
         }
+    }
+
+    /// Returns the first image.
+    pub fn image(&self) -> Option<&ImageHandle> {
+        self.parts.iter().find_map(Part::image)
     }
 
     /// Like [`Observation::text`], but takes ownership.

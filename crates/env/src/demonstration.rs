@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
-use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, TaskSet, Tool};
+use turnwise_core::{Action, EnvError, ImageHandle, Observation, Purpose, Rng, Seed, Task, TaskSet, Tool};
 
 /// A request for demonstrations.
 #[derive(Clone, Copy)]
@@ -68,6 +68,8 @@ pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvE
 pub struct DemonstrationTurn {
     /// Observation that the agent acted on.
     pub observation: String,
+    /// Picture of the observation, if it has one.
+    pub image: Option<ImageHandle>,
     /// Admissible actions, if kept.
     pub admissible: Vec<String>,
     /// Action it took.
@@ -89,7 +91,8 @@ impl DemonstrationTurn {
     ) -> Self {
         let mut seen = seen;
         let admissible = if keep_admissible { std::mem::take(&mut seen.admissible) } else { Vec::new() };
-        Self { observation: seen.into_text(), admissible, action: action.into(), imitate, reward }
+        let image = seen.image().cloned();
+        Self { observation: seen.into_text(), image, admissible, action: action.into(), imitate, reward }
     }
 }
 

@@ -12,8 +12,10 @@ use turnwise_env::panel::Panel;
 use turnwise_env::parse::inadmissible_rate;
 use turnwise_model::Weights;
 use turnwise_model::engine::SharedWeights;
+use turnwise_model::vision::VisionConfig;
 use turnwise_text::Tokenizer;
 use turnwise_train::config::Config;
+use turnwise_train::rollout::pictures::PicturePrompts;
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
 use turnwise_train::setup::{self, World};
@@ -74,6 +76,8 @@ pub struct PlaySettings<'a> {
     pub task_set: Arc<dyn TaskSet>,
     /// Tokenizer of the model, with the chat settings of its folder.
     pub tokenizer: &'a Tokenizer,
+    /// Vision tower of the model with its pictures, if it reads any.
+    pub vision: Option<&'a VisionConfig>,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
     /// Prompting of the policy.
@@ -178,6 +182,7 @@ pub fn evaluate(
         config,
         task_set: settings.world.shared_task_set(),
         tokenizer: &settings.tokenizer,
+        vision: settings.weights.config().vision.as_ref(),
         temperature: settings.temperature,
         agent: settings.agent,
         trials: settings.trials,
@@ -207,13 +212,22 @@ pub fn evaluate_with<S: Sampler + Send>(
     let template = setup::template(config)?;
     let parser = setup::parser(config, &template);
     let chat = setup::chat(config, settings.tokenizer)?;
-    let prompter = Prompter { template: &template, tokenizer: settings.tokenizer, chat: chat.as_ref() };
+    let pictures = PicturePrompts::new(config, settings.vision)?;
+    let prompter = Prompter {
+        template: &template,
+        tokenizer: settings.tokenizer,
+        chat: chat.as_ref(),
+        pictures: pictures.as_ref(),
+    };
     let task_set = Arc::clone(&settings.task_set);
     let context =
         RolloutContext::new(config, task_set, prompter, &parser, settings.temperature, settings.stop);
     let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
     let scaled = |mut trajectories: Vec<Trajectory>| {
         for trajectory in &mut trajectories {
+            if let Some(pictures) = &pictures {
+                pictures.hide(trajectory);
+            }
             trajectory.scale_rewards(config.env.reward_scale);
         }
         trajectories

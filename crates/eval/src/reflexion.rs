@@ -82,7 +82,9 @@ fn reflect<S: Sampler + Send>(
     trial: usize,
     samplers: &mut [S],
 ) -> Result<Vec<Option<String>>, EvalError> {
-    let prompter = Prompter { template: context.template, tokenizer: context.tokenizer, chat: context.chat };
+    let RolloutContext { template, tokenizer, chat, .. } = *context;
+    // A reflection reads the episode as text.
+    let prompter = Prompter { template, tokenizer, chat, pictures: None };
     let params = SamplingParams {
         max_tokens: REFLECTION_TOKENS,
         // Plain text ends with a blank line.
@@ -256,7 +258,7 @@ mod tests {
         };
         let template = PromptTemplate::named("alfworld-react").unwrap();
         let tokenizer = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();
-        let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: None };
+        let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: None, pictures: None };
         let shown = |room: usize| {
             let tokens = fitting(prompter, &trajectory, &[], room)?;
             assert!(tokens.len() <= room);

@@ -160,6 +160,7 @@ fn try_to_play(agent: Agent, trials: usize, chat: Option<&str>, context: usize) 
         config: &config,
         task_set: std::sync::Arc::new(House),
         tokenizer: &tokenizer,
+        vision: None,
         temperature: 0.0,
         agent,
         trials,

@@ -12,6 +12,7 @@ use crate::head::{Divergence, Second};
 use crate::lane_passes::LanePasses;
 use crate::ops::bf16::Kernel;
 use crate::packing::{Packing, Shared, deal, deal_shared, input_length};
+use crate::vision::numbered_by_rows;
 use crate::weights::Network;
 use crate::{ModelConfig, ops::Real as _};
 
@@ -111,10 +112,12 @@ impl PassOver<'_> {
         if !self.share {
             return deal(&self.lengths(companions), budget, lanes, config);
         }
-        let shared = self.batch.iter().zip(self.lengths(companions)).map(|(sequence, all)| {
-            let tokens = &sequence.tokens[..input_length(sequence)];
-            Shared { tokens, beside: all - tokens.len() }
-        });
+        let inputs = self.batch.iter().map(|sequence| &sequence.tokens[..input_length(sequence)]);
+        let inputs: Vec<_> = inputs.map(|tokens| numbered_by_rows(self.network.pictures, tokens)).collect();
+        let shared = inputs
+            .iter()
+            .zip(self.lengths(companions))
+            .map(|(tokens, all)| Shared { tokens, beside: all - tokens.len() });
         deal_shared(&shared.collect::<Vec<_>>(), budget, lanes, config)
     }
 

@@ -25,6 +25,9 @@ pub enum TextError {
     /// A chat template, or what it was given, cannot be used.
     #[error("chat: {0}")]
     Chat(String),
+    /// A prompt cannot show its picture.
+    #[error("prompt.pictures: {0}")]
+    Picture(String),
     /// The tokenizer rejected.
     #[error("tokenizer: {0}")]
     Tokenizer(String),

@@ -144,6 +144,7 @@ fn play(
         tokenizer,
         template: &template,
         chat: Some(&chat),
+        pictures: None,
         parser: &parser,
         valid: Validity::Format,
         layout,
@@ -348,6 +349,7 @@ fn without_a_chat_template_the_error_says_what_is_missing() {
         template: &template,
         tokenizer: &tokenizer,
         chat: None,
+        pictures: None,
     };
     let parser = ActionParser::new(template.rules().clone(), false);
     let stop = AtomicBool::new(false);
@@ -388,7 +390,7 @@ fn a_masked_prompt_has_the_system_message_and_what_is_new() {
     let (played, _) = play(&tokenizer, Layout::Concatenated, requests, replies);
     let template = PromptTemplate::named("tools").unwrap();
     let chat = ChatFormat::new(&tokenizer, ChatSettings::default()).unwrap();
-    let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: Some(&chat) };
+    let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: Some(&chat), pictures: None };
     let masked = |mask, turn: usize| {
         let prompts = MaskedPrompts { prompter, layout: Layout::Concatenated, history: 2, mask };
         let sequence = prompts.masked(&played, turn).unwrap();

@@ -11,6 +11,7 @@ use turnwise_model::engine::SharedWeights;
 use turnwise_policy::Policy;
 use turnwise_train::record::directory::write_trajectories;
 use turnwise_train::record::panels::pin_first;
+use turnwise_train::rollout::pictures::PicturePrompts;
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty};
 use turnwise_train::setup::{self, World};
@@ -78,7 +79,13 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         .collect();
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
     let chat = setup::chat(&config, &policy.tokenizer)?;
-    let prompter = Prompter { template: &template, tokenizer: &policy.tokenizer, chat: chat.as_ref() };
+    let pictures = PicturePrompts::new(&config, policy.weights.config().vision.as_ref())?;
+    let prompter = Prompter {
+        template: &template,
+        tokenizer: &policy.tokenizer,
+        chat: chat.as_ref(),
+        pictures: pictures.as_ref(),
+    };
     let (lanes, slots) = sampling_lanes(&config);
     let context = RolloutContext::new(&config, world.shared_task_set(), prompter, &parser, temperature, stop);
     let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
@@ -97,6 +104,9 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("interrupted; nothing was written");
     };
     for trajectory in &mut trajectories {
+        if let Some(pictures) = &pictures {
+            pictures.hide(trajectory);
+        }
         trajectory.scale_rewards(config.env.reward_scale);
     }
     write_trajectories(&args.out, trajectories.iter())?;

@@ -5,9 +5,9 @@ use std::path::Path;
 use serde::Deserialize;
 use turnwise_core::EnvError;
 
-use super::PromptTemplate;
 use super::observation::ObservationSection;
 use super::text::{Rule, Slot, Text, nearest};
+use super::{PictureTexts, PromptTemplate};
 use crate::parse::ResponseRules;
 use crate::registry::Registry;
 
@@ -69,6 +69,10 @@ const SECTIONS: [Section; 5] = [
     },
 ];
 
+/// The section of templates that can show observations as pictures.
+const PICTURES: Section =
+    Section { name: "pictures", required: &["prompt", "masked"], optional: &["observation"] };
+
 const FULL: Rule = Rule {
     allowed: &[
         Slot::TaskDescription,
@@ -126,6 +130,29 @@ const COMPACTED: Rule = Rule {
     required: &[Slot::FirstObservation, Slot::Summary, Slot::CurrentObservation],
     why: "this text replaces {current_observation} of prompt.concatenated_first after a compaction",
 };
+const PICTURE: Rule = Rule {
+    allowed: &[
+        Slot::TaskDescription,
+        Slot::StepCount,
+        Slot::CurrentStep,
+        Slot::CurrentObservation,
+        Slot::AdmissibleActions,
+        Slot::Image,
+    ],
+    required: &[Slot::Image],
+    why: "prompts with pictures have no history",
+};
+const MASKED_PICTURE: Rule = Rule {
+    allowed: &[
+        Slot::StepCount,
+        Slot::CurrentStep,
+        Slot::CurrentObservation,
+        Slot::AdmissibleActions,
+        Slot::Image,
+    ],
+    required: &[Slot::Image],
+    why: MASKED.why,
+};
 const LINE: Rule = Rule {
     allowed: &[Slot::Step, Slot::Observation, Slot::Action],
     required: &[Slot::Observation, Slot::Action],
@@ -149,6 +176,15 @@ struct File {
     history: HistorySection,
     admissible: AdmissibleSection,
     prompt: PromptSection,
+    pictures: Option<PicturesSection>,
+}
+
+#[derive(Deserialize)]
+struct PicturesSection {
+    prompt: String,
+    masked: String,
+    /// The form of observations in these prompts, if it differs.
+    observation: Option<ObservationSection>,
 }
 
 #[derive(Deserialize)]
@@ -264,8 +300,11 @@ impl PromptTemplate {
 
     fn read(source: &str, registry: &Registry) -> Result<Self, String> {
         let table = with_base(source, registry, 0)?;
-        for Section { name: section, required, .. } in SECTIONS {
-            let Some(toml::Value::Table(values)) = table.get(section) else {
+        for Section { name: section, required, .. } in SECTIONS.iter().chain([&PICTURES]) {
+            let Some(toml::Value::Table(values)) = table.get(*section) else {
+                if *section == PICTURES.name {
+                    continue;
+                }
                 return Err(format!(
                     "the section [{section}] is missing; add it, or start from `base = \"alfworld\"`"
                 ));
@@ -300,7 +339,16 @@ impl PromptTemplate {
         rules.check()?;
         let outcomes = file.history.outcomes;
         let rule = |before: &'static Rule, after: &'static Rule| if outcomes { after } else { before };
+        let pictures = match file.pictures {
+            None => None,
+            Some(PicturesSection { prompt, masked, observation }) => Some(Box::new(PictureTexts {
+                prompt: text("pictures.prompt", &prompt, &PICTURE)?,
+                masked: text("pictures.masked", &masked, &MASKED_PICTURE)?,
+                observation: observation.unwrap_or_else(|| file.observation.clone()),
+            })),
+        };
         let template = Self {
+            pictures,
             rules,
             response: text("response.text", &file.response.text, &RESPONSE)?,
             end: file.response.end,
@@ -401,13 +449,14 @@ fn check_keys(table: &toml::Table) -> Result<(), String> {
         if section == "base" {
             continue;
         }
-        let Some(known) = SECTIONS.iter().find(|known| known.name == section) else {
-            let sections = SECTIONS.iter().map(|known| known.name);
-            return Err(match nearest(section, sections.chain(["base"])) {
+        let sections = || SECTIONS.iter().chain([&PICTURES]);
+        let Some(known) = sections().find(|known| known.name == section) else {
+            let sections = sections().map(|known| known.name);
+            return Err(match nearest(section, sections.clone().chain(["base"])) {
                 Some(near) => format!("unknown key `{section}`; did you mean `{near}`?"),
                 None => format!(
                     "unknown key `{section}`; there are base, {}",
-                    SECTIONS.map(|known| known.name).join(", ")
+                    sections.collect::<Vec<_>>().join(", ")
                 ),
             });
         };

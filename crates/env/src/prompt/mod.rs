@@ -18,7 +18,7 @@
 //! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
 //! `{current_step}` that plus one; `{history_length}` earlier turns shown; `{action_history}` those
 //! turns, one history line each; `{current_observation}`; `{admissible_actions}`. In `compacted`,
-//! `{first_observation}` and `{summary}`. `{{` and `}}` are literal braces.
+//! `{first_observation}` and `{summary}`. In `[pictures]`, `{image}` the picture of the observation. `{{` and `}}` are literal braces.
 
 mod file;
 mod observation;
@@ -58,6 +58,18 @@ pub struct PromptView<'a> {
     pub step: usize,
 }
 
+/// The text for a picture in a prompt. It is one token each for the beginning, the picture and the end in Qwen2.5-VL's
+/// tokenizer, and in those of models from scratch that read pictures.
+pub const PICTURE: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"];
+
+/// Prompts that show the observation as a picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PictureTexts {
+    prompt: Text,
+    masked: Text,
+    observation: ObservationSection,
+}
+
 /// What a prompt shows of the turns before a compaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Compacted<'a> {
@@ -92,9 +104,31 @@ pub struct PromptTemplate {
     concatenated_next: Text,
     summarize: Text,
     compacted: Text,
+    pictures: Option<Box<PictureTexts>>,
 }
 
 impl PromptTemplate {
+    /// Returns the template whose prompts show the observation as a picture, without history: those of its section
+    /// `[pictures]`. `None` if it has no such section.
+    #[must_use]
+    pub fn with_pictures(mut self) -> Option<Self> {
+        let PictureTexts { prompt, masked, observation } = *self.pictures.take()?;
+        self.observation = observation;
+        for text in [
+            &mut self.first,
+            &mut self.later,
+            &mut self.masked_history,
+            &mut self.concatenated_first,
+            &mut self.concatenated_next,
+        ] {
+            *text = prompt.clone();
+        }
+        self.masked_goal = masked.clone();
+        self.masked = masked;
+        self.max_chars = None;
+        Some(self)
+    }
+
     /// Returns true if some prompt lists the admissible actions.
     pub fn lists_admissible(&self) -> bool {
         [
@@ -244,6 +278,7 @@ impl PromptTemplate {
                 }
             },
             Slot::AdmissibleActions => self.push_admissible(out, view.admissible),
+            Slot::Image => PICTURE.iter().for_each(|text| out.push_str(text)),
             // The rules of the texts filled here let no other placeholder in.
             Slot::Step
             | Slot::Observation

@@ -372,3 +372,46 @@ fn masks_are_written_as_the_config_has_them() {
     let names = MASKS.map(|mask| serde_json::to_string(&mask).unwrap());
     assert_eq!(names, ["\"goal+history\"", "\"goal\"", "\"history\""]);
 }
+
+#[test]
+fn pictures_stand_where_the_template_says_and_show_no_history() {
+    let find = |name: &str| PromptTemplate::named(name).unwrap();
+    assert!(find("alfworld").with_pictures().is_none());
+    let history = [("Cards: 2 of hearts, 6 of clubs\nFormula:".to_owned(), "2".to_owned())];
+    let view = PromptView {
+        goal: "build a formula",
+        history: &history,
+        window: 1,
+        observation: "Cards: 2 of hearts, 6 of clubs\nFormula: 2 *",
+        admissible: &[],
+        step: 1,
+    };
+    let picture = PICTURE.concat();
+    let full = find("ezpoints-verl-agent").with_pictures().unwrap();
+    let text = full.render(&view, PromptKind::Full);
+    assert!(text.starts_with(&format!(
+        "\n{picture}You are an expert card game player helping to build a formula in"
+    )));
+    assert!(text.contains("the current formula is: '2*'\n") && !text.contains("hearts"), "{text}");
+    assert_eq!(full.render_concatenated_first(&view), text);
+    let masked = full.render(&view, PromptKind::Masked(ContextMask::GoalAndHistory));
+    assert!(masked.contains(&picture) && masked.contains("'2*'") && !masked.contains("build"), "{masked}");
+    assert_eq!(full.render(&view, PromptKind::Masked(ContextMask::Goal)), masked);
+    assert_eq!(full.render(&view, PromptKind::Masked(ContextMask::History)), text);
+    let small = find("sokoban-compact").with_pictures().unwrap();
+    let prompts = [PromptKind::Full, PromptKind::Masked(ContextMask::GoalAndHistory)];
+    let prompts = prompts.map(|kind| small.render(&view, kind));
+    assert_eq!(prompts, [format!("build a formula.\n{picture}\n>"), format!("{picture}\n>")]);
+    let visual = find("sokoban-verl-agent").with_pictures().unwrap().render(&view, PromptKind::Full);
+    assert!(visual.contains(&format!("is shown in the image: {picture}\nYour admissible")), "{visual}");
+    let source = |texts: &str| format!("base = \"sokoban-compact\"\n[pictures]\n{texts}");
+    for (texts, reason) in [
+        ("prompt = \"blind\"", "pictures.prompt: the placeholder {image} is missing"),
+        ("prompt = \"{image} {action_history}\"", "prompts with pictures have no history"),
+        ("masked = \"{image} {task_description}\"", "this prompt hides goal and history"),
+        ("first = \"{image}\"", "unknown key `pictures.first`"),
+    ] {
+        let error = PromptTemplate::parse(&source(texts), "own.toml").unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}

@@ -11,6 +11,7 @@ pub(super) enum Slot {
     ActionHistory,
     CurrentStep,
     CurrentObservation,
+    Image,
     AdmissibleActions,
     Step,
     Observation,
@@ -21,13 +22,14 @@ pub(super) enum Slot {
 }
 
 impl Slot {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::TaskDescription,
         Self::StepCount,
         Self::HistoryLength,
         Self::ActionHistory,
         Self::CurrentStep,
         Self::CurrentObservation,
+        Self::Image,
         Self::AdmissibleActions,
         Self::Step,
         Self::Observation,
@@ -46,6 +48,7 @@ impl Slot {
             Self::ActionHistory => "action_history",
             Self::CurrentStep => "current_step",
             Self::CurrentObservation => "current_observation",
+            Self::Image => "image",
             Self::AdmissibleActions => "admissible_actions",
             Self::Step => "step",
             Self::Observation => "observation",

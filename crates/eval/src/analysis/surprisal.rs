@@ -16,6 +16,7 @@ use turnwise_core::{
 };
 use turnwise_credit::Inputs;
 use turnwise_credit::aem::{Aem, AemConfig};
+use turnwise_train::rollout::pictures::PicturePrompts;
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::{TrainError, sampling_params, setup};
 
@@ -119,7 +120,13 @@ pub fn surprisal(
     states.truncate(study.states);
     let template = setup::template(config)?;
     let chat = setup::chat(config, &settings.tokenizer)?;
-    let prompter = Prompter { template: &template, tokenizer: &settings.tokenizer, chat: chat.as_ref() };
+    let pictures = PicturePrompts::new(config, settings.weights.config().vision.as_ref())?;
+    let prompter = Prompter {
+        template: &template,
+        tokenizer: &settings.tokenizer,
+        chat: chat.as_ref(),
+        pictures: pictures.as_ref(),
+    };
     let params = sampling_params(config, prompter, config.rollout.temperature);
     let mut samplers = settings.samplers()?;
     let Some(sampler) = samplers.first_mut() else { return Err(EvalError::Interrupted) };

@@ -18,7 +18,7 @@ use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
 use turnwise_train::rollout::continuations::{Continued, ReturnSettings, State, States, continue_states};
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{Job, RolloutContext, is_faulty, run_with_resampling};
-use turnwise_train::setup;
+use turnwise_train::{TrainError, setup};
 
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
@@ -82,10 +82,17 @@ pub fn branch_tasks(
     tick: &mut dyn FnMut(&BranchProgress),
 ) -> Result<(), EvalError> {
     let config = analysis.config;
+    if config.prompt.pictures {
+        // Its files have the tokens of prompts, and those of pictures are valid in one process alone.
+        let reason =
+            "is true, and the benchmark does not support pictures; choose a run with prompts of text";
+        return Err(TrainError::Config { origin: "prompt.pictures".into(), reason: reason.into() }.into());
+    }
     let template = setup::template(config)?;
     let parser = setup::parser(config, &template);
     let chat = setup::chat(config, &analysis.tokenizer)?;
-    let prompter = Prompter { template: &template, tokenizer: &analysis.tokenizer, chat: chat.as_ref() };
+    let prompter =
+        Prompter { template: &template, tokenizer: &analysis.tokenizer, chat: chat.as_ref(), pictures: None };
     let context = |purpose, step| {
         let (task_set, temperature) = (analysis.world.shared_task_set(), config.rollout.temperature);
         let context = RolloutContext::new(config, task_set, prompter, &parser, temperature, analysis.stop);

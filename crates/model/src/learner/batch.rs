@@ -52,6 +52,13 @@ impl NativeLearner {
                 return Err(LearnError::Sequence { sequence, reason });
             }
             self.check_tokens(sequence, &tokens.tokens)?;
+            let picture = |position: &usize| tokens.tokens[*position] >= FIRST_PICTURE_TOKEN;
+            if let Some(position) = tokens.response_positions().find(picture) {
+                let reason = format!(
+                    "token {position} of a response is a picture, which no model predicts; leave it out"
+                );
+                return Err(LearnError::Sequence { sequence, reason });
+            }
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Features of all pictures of a batch, each computed once, and their gradient.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::{Parameters, Real};
 pub(crate) struct Encoded<T> {
     /// The first row of each picture, by its first token.
     starts: BTreeMap<u32, usize>,
-    /// The pictures in the order of their rows.
+    /// The pictures in the order of their rows, in which they appear in the batch.
     pictures: Vec<Arc<Prepared>>,
     /// Computes the places of tokens.
     pub(crate) table: Pictures,
@@ -35,6 +36,24 @@ impl<T: Real> Encoded<T> {
     }
 }
 
+/// Returns input tokens with those of pictures numbered by their rows. By their ids, which differ between processes,
+/// sequences would be sorted otherwise in a resumed run.
+pub(crate) fn numbered_by_rows<'a, T: Real>(
+    pictures: Option<&Encoded<T>>,
+    tokens: &'a [u32],
+) -> Cow<'a, [u32]> {
+    match pictures {
+        Some(pictures) if tokens.iter().any(|&token| token >= FIRST_PICTURE_TOKEN) => {
+            let number = |&token: &u32| match token {
+                FIRST_PICTURE_TOKEN.. => FIRST_PICTURE_TOKEN + pictures.row(token) as u32,
+                text => text,
+            };
+            tokens.iter().map(number).collect()
+        }
+        _ => Cow::Borrowed(tokens),
+    }
+}
+
 /// Returns the tower of a model.
 fn tower<T: Real>(parameters: &Parameters<T>) -> Option<Tower<'_, T>> {
     let config = parameters.config.vision.as_ref()?;
@@ -49,36 +68,33 @@ pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], firs
 }
 
 /// Encodes the pictures of a table that these tokens belong to, each once; `None` if there are none.
+///
+/// Their rows are in the order in which the pictures appear, so that nothing depends on the token ids, which differ
+/// between processes.
 pub(crate) fn encode<T: Real>(
     parameters: &Parameters<T>,
     table: &Pictures,
     tokens: impl Iterator<Item = u32>,
 ) -> Option<Encoded<T>> {
     let tower = tower(parameters)?;
-    let mut found: BTreeMap<u32, Arc<Prepared>> = BTreeMap::new();
+    // The end of each picture's ids, by the first of them.
+    let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
+    let (mut starts, mut pictures, mut rows) = (BTreeMap::new(), Vec::new(), 0);
     for token in tokens.filter(|&token| token >= FIRST_PICTURE_TOKEN) {
-        // Most tokens belong to the picture of the one before.
-        let known = found
-            .range(..=token)
-            .next_back()
-            .is_some_and(|(first, picture)| ((token - first) as usize) < picture.tokens());
+        let known = ends.range(..=token).next_back().is_some_and(|(_, &end)| token < end);
         if !known
             && let Some(ids) = table.of_token(token).map(|picture| picture.ids())
             && let Some(picture) = table.get(ids.start)
         {
-            found.insert(ids.start, picture);
+            ends.insert(ids.start, ids.end);
+            starts.insert(ids.start, rows);
+            rows += picture.tokens();
+            pictures.push(picture);
         }
     }
-    if found.is_empty() {
+    if pictures.is_empty() {
         return None;
     }
-    let mut starts = BTreeMap::new();
-    let mut rows = 0;
-    for (&first, picture) in &found {
-        starts.insert(first, rows);
-        rows += picture.tokens();
-    }
-    let pictures: Vec<Arc<Prepared>> = found.into_values().collect();
     let parts: Vec<Vec<T>> =
         pictures.par_iter().map(|picture| tower.forward(picture, false).features).collect();
     Some(Encoded { starts, pictures, table: table.clone(), width: tower.width, features: parts.concat() })

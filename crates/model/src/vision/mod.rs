@@ -32,12 +32,12 @@ mod resize;
 mod tower;
 
 pub use config::{ImageSettings, VisionConfig, VisionTokens};
-pub(crate) use encode::{Encoded, encode, encode_backward, encode_one};
+pub(crate) use encode::{Encoded, encode, encode_backward, encode_one, numbered_by_rows};
 pub use image::Image;
 pub(crate) use layout::VisionLayout;
 pub(crate) use patches::Prepared;
 pub use patches::smart_resize;
-pub use pictures::{FIRST_PICTURE_TOKEN, PictureTokens, Pictures};
+pub use pictures::{FIRST_PICTURE_TOKEN, HeldPicture, PictureTokens, Pictures};
 
 #[cfg(test)]
 mod golden_tests;

@@ -30,6 +30,12 @@ impl PictureTokens {
     }
 }
 
+/// A picture that stays in memory as long as this exists.
+#[derive(Clone, Debug)]
+pub struct HeldPicture {
+    _prepared: Arc<Prepared>,
+}
+
 /// The pictures that sequences of a model refer to by token ids. Copies share one table.
 ///
 /// Equal pictures have equal ids as long as they are in memory. Ids are valid only in this process and for this
@@ -78,17 +84,30 @@ impl Pictures {
     /// # Errors
     /// Returns [`ModelError::Setting`] if the picture has no pixels, a ratio above 200, or all ids are used up.
     pub fn add(&self, image: &Image, config: &VisionConfig) -> Result<PictureTokens, ModelError> {
+        Ok(self.add_held(image, config)?.0)
+    }
+
+    /// Adds a picture as [`Pictures::add`] does, and keeps it in memory.
+    ///
+    /// # Errors
+    /// As [`Pictures::add`].
+    pub fn add_held(
+        &self,
+        image: &Image,
+        config: &VisionConfig,
+    ) -> Result<(PictureTokens, HeldPicture), ModelError> {
         let fail = |reason: String| ModelError::Setting { key: "picture".into(), reason };
         let prepared = Arc::new(Prepared::new(image, config).map_err(fail)?);
         let (grid, tokens) = (prepared.grid, prepared.tokens());
         let mut table = self.lock();
         table.clock += 1;
         let used = table.clock;
-        if let Some(&first) = table.by_content.get(&prepared) {
-            if let Some(entry) = table.known.get_mut(&first) {
-                entry.used = used;
-            }
-            return Ok(PictureTokens { first, grid });
+        if let Some(&first) = table.by_content.get(&prepared)
+            && let Some(entry) = table.known.get_mut(&first)
+        {
+            entry.used = used;
+            let held = HeldPicture { _prepared: Arc::clone(&entry.prepared) };
+            return Ok((PictureTokens { first, grid }, held));
         }
         let Some(assigned) = u32::try_from(tokens)
             .ok()
@@ -101,9 +120,10 @@ impl Pictures {
         table.assigned = assigned;
         table.bytes += prepared.levels.len();
         table.by_content.insert(Arc::clone(&prepared), first);
+        let held = HeldPicture { _prepared: Arc::clone(&prepared) };
         table.known.insert(first, Entry { prepared, used });
         table.drop_oldest(first, MOST_BYTES);
-        Ok(PictureTokens { first, grid })
+        Ok((PictureTokens { first, grid }, held))
     }
 
     /// Returns the tokens of the picture that a token belongs to.

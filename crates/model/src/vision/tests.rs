@@ -228,6 +228,36 @@ fn lanes_micro_batches_and_shared_prefixes_do_not_matter_with_pictures() {
 }
 
 #[test]
+fn nothing_depends_on_the_order_in_which_ids_were_assigned() {
+    let gradient = |order: [usize; 5]| {
+        let config = config();
+        for index in order {
+            add(&config, 16, 16 + 8 * index);
+        }
+        let shown = |index: usize| {
+            let picture = [20].into_iter().chain(add(&config, 16, 16 + 8 * index).ids()).chain([21]);
+            [vec![1, 2, 3], picture.collect(), vec![4 + index as u32, 5, 6]].concat()
+        };
+        let batch: Vec<TokenSequence> = (0..5).map(|index| sequence(shown(index), 2)).collect();
+        let settings = LearnerConfig { lanes: 2, micro_batch_tokens: 24, ..LearnerConfig::default() };
+        let mut learner = NativeLearner::new(init(&config), settings).unwrap();
+        learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        learner.gradient()
+    };
+    assert_eq!(gradient([0, 1, 2, 3, 4]), gradient([3, 1, 4, 0, 2]));
+}
+
+#[test]
+fn pictures_in_responses_are_rejected() {
+    let config = config();
+    let mut learner = NativeLearner::new(init(&config), LearnerConfig::default()).unwrap();
+    let tokens: Vec<u32> = [1].into_iter().chain(add(&config, 16, 16).ids()).collect();
+    let length = tokens.len() - 1;
+    let error = learner.logprobs(&[sequence(tokens, length)]).unwrap_err().to_string();
+    assert!(error.contains("token 1 of a response is a picture"), "{error}");
+}
+
+#[test]
 fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     let config = config();
     let base = init(&config);

@@ -13,7 +13,8 @@
 //! | `train.rs` | the table of the training loop |
 //! | `difference.rs` | the settings in which two configs differ |
 //! | `sft_data.rs` | the table of own conversations for SFT |
-//! | `rules.rs`, `prompt_rules.rs`, `service_rules.rs` | rules between settings, those of prompts, and those of a policy that a service trains |
+//! | `scratch.rs` | the table of a model from scratch |
+//! | `rules.rs`, `prompt_rules.rs`, `vision_rules.rs`, `service_rules.rs` | rules between settings, those of prompts, those of pictures, and those of a policy that a service trains |
 //! | `switches.rs` | settings that are read only where another one is set |
 //! | `warnings.rs` | what is said of settings that run |
 //! | `describe.rs` | JSON Schema, annotated TOML, reference page |
@@ -33,12 +34,14 @@ mod presets;
 mod prompt_rules;
 mod rollout;
 mod rules;
+mod scratch;
 mod service_rules;
 mod sft_data;
 mod switches;
 #[cfg(test)]
 mod tests;
 mod train;
+mod vision_rules;
 mod warnings;
 
 use std::path::PathBuf;
@@ -58,12 +61,13 @@ pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettin
 pub use presets::{presets, whole_configs};
 pub use rollout::{Layout, OnError, RolloutConfig};
 pub use rules::check_run_name;
+pub use scratch::{ScratchConfig, ScratchVisionConfig};
 use serde::{Deserialize, Serialize};
 pub use sft_data::{SftDataConfig, TrainOn};
 pub use train::{Shuffle, TrainConfig};
 use turnwise_credit::{CreditConfig, Pipeline};
 pub use turnwise_methods::Methods;
-use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ModelConfig, ScheduleKind};
+use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ScheduleKind};
 use turnwise_objective::{Loss, ObjectiveConfig};
 pub use turnwise_settings::suggest;
 
@@ -193,6 +197,9 @@ pub struct PromptConfig {
     pub template: String,
     /// How turns become token sequences.
     pub layout: Layout,
+    /// Show the observation as a picture, in the texts of the template's section `[pictures]`, without history. Needs `env.pictures`,
+    /// `layout = "windowed"` and a policy with a vision tower (docs/vision.md).
+    pub pictures: bool,
     /// Number of earlier turns in a windowed prompt.
     #[schemars(range(max = 100000))]
     pub history: usize,
@@ -222,6 +229,7 @@ impl Default for PromptConfig {
         Self {
             template: "alfworld-compact".into(),
             layout: Layout::Concatenated,
+            pictures: false,
             history: 2,
             compact_after: None,
             max_summary_tokens: 256,
@@ -276,71 +284,6 @@ impl Default for PolicyConfig {
             share_prefixes: true,
             lora: None,
             scratch: ScratchConfig::default(),
-        }
-    }
-}
-
-/// Shape of a model from scratch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ScratchConfig {
-    /// Width of the residual stream.
-    #[schemars(range(min = 2, max = 16384))]
-    pub hidden_size: usize,
-    /// Decoder layers.
-    #[schemars(range(min = 1, max = 256))]
-    pub layers: usize,
-    /// Query heads.
-    #[schemars(range(min = 1, max = 256))]
-    pub heads: usize,
-    /// Key/value heads.
-    #[schemars(range(min = 1, max = 256))]
-    pub key_value_heads: usize,
-    /// Width inside the gated MLP.
-    #[schemars(range(min = 1, max = 131072))]
-    pub intermediate_size: usize,
-    /// Base of the rotary frequencies.
-    #[schemars(range(min = 1.0, max = 1e9))]
-    pub rope_theta: f64,
-    /// Standard deviation of the initial weights.
-    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
-    pub initializer_range: f64,
-    /// Maximum number of vocabulary entries besides the 256 bytes.
-    #[schemars(range(max = 1000000))]
-    pub max_pieces: usize,
-}
-
-impl Default for ScratchConfig {
-    fn default() -> Self {
-        Self {
-            hidden_size: 128,
-            layers: 4,
-            heads: 4,
-            key_value_heads: 2,
-            intermediate_size: 384,
-            rope_theta: 10_000.0,
-            initializer_range: 0.02,
-            max_pieces: 1024,
-        }
-    }
-}
-
-impl ScratchConfig {
-    /// Returns the model config for a vocabulary size and context.
-    pub fn model_config(&self, vocab_size: usize, max_context: usize) -> ModelConfig {
-        ModelConfig {
-            vocab_size,
-            hidden_size: self.hidden_size,
-            intermediate_size: self.intermediate_size,
-            num_hidden_layers: self.layers,
-            num_attention_heads: self.heads,
-            num_key_value_heads: self.key_value_heads,
-            head_dim: self.hidden_size / self.heads.max(1),
-            max_position_embeddings: max_context,
-            rope_theta: self.rope_theta,
-            tie_word_embeddings: true,
-            initializer_range: self.initializer_range,
-            ..ModelConfig::default()
         }
     }
 }

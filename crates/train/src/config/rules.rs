@@ -58,6 +58,7 @@ impl Config {
         rules.run();
         rules.world();
         rules.prompt();
+        rules.pictures();
         rules.policy();
         rules.warm_start();
         rules.rollout();
@@ -175,7 +176,8 @@ impl Rules<'_> {
         }
         // Embedding, then attention and MLP of every layer.
         let layer = 4 * width * width + 3 * width * scratch.intermediate_size;
-        let weights = width * (scratch.max_pieces + 256) + scratch.layers * layer;
+        let tower = scratch.vision.as_ref().map_or(0, |vision| vision.weights(width));
+        let weights = width * (scratch.max_pieces + 256) + scratch.layers * layer + tower;
         if weights > MOST_SCRATCH_WEIGHTS {
             self.fail("policy.scratch", format!("makes a model of about {weights} weights; one from scratch may have {MOST_SCRATCH_WEIGHTS}. Set policy.model to a pretrained one, or make it smaller"));
         }

@@ -1,9 +1,12 @@
 //! The critic inside the loop: values for the advantages, and its own updates.
 
+use std::sync::Arc;
+
 use turnwise_core::{Batch, PerToken, Purpose, Seed, TokenSequence};
+use turnwise_model::vision::VisionConfig;
 use turnwise_model::{
-    Adapter, AdapterBase, Critic, LearnerConfig, LoraConfig, OptimizerState, Schedule, ScheduleKind, Weights,
-    is_adapter, load_adapter, load_critic, save_adapter, save_model,
+    Adapter, AdapterBase, Critic, LearnerConfig, LoraConfig, OptimizerState, Parameters, Schedule,
+    ScheduleKind, Weights, is_adapter, load_adapter, load_critic, save_adapter, save_model,
 };
 use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
 
@@ -15,6 +18,15 @@ use crate::record::checkpoint::Checkpoint;
 pub(crate) struct RunCritic {
     critic: Critic,
     settings: CriticConfig,
+}
+
+/// Lets a critic of a checkpoint read the policy's pictures. Weights that others hold too are the policy's own, which have
+/// them.
+fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
+    let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());
+    if let (Some(own), Some(policy)) = (own, policy) {
+        own.pictures = policy.pictures.clone();
+    }
 }
 
 /// Results of the critic's updates in one step.
@@ -63,20 +75,24 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// Returns the critic of a checkpoint. `base` gives the weights that a critic's adapter stands on.
+    /// Returns the critic of a checkpoint. `base` gives the weights that a critic's adapter stands on, and `vision` has the
+    /// pictures of the policy, whose sequences the critic reads.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
-        base: impl FnOnce() -> Result<Weights, TrainError>,
+        (base, vision): (impl FnOnce() -> Result<Weights, TrainError>, Option<&VisionConfig>),
         learner: LearnerConfig,
         settings: CriticConfig,
     ) -> Result<Self, TrainError> {
         let folder = checkpoint.critic();
         let weights = if is_adapter(&folder) {
-            let base = base()?;
-            let adapter = load_adapter(&folder, base.config())?;
-            Weights::adapted(base.base, adapter)?
+            let Weights { mut base, .. } = base()?;
+            let adapter = load_adapter(&folder, &base.config)?;
+            share_pictures(&mut base, vision);
+            Weights::adapted(base, adapter)?
         } else {
-            load_critic(&folder)?.into()
+            let mut critic = Arc::new(load_critic(&folder)?);
+            share_pictures(&mut critic, vision);
+            critic.into()
         };
         let mut critic = Critic::new(weights, learner)?;
         let state = OptimizerState::load(&checkpoint.critic_optimizer(), critic.trained_tensors())?;

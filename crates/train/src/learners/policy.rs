@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use turnwise_core::{LearnError, Learner, MaskedContextLearner, Sampler, TokenScores, TokenSequence};
 use turnwise_model::engine::{EngineConfig, NativeEngine};
+use turnwise_model::vision::VisionConfig;
 use turnwise_model::{NativeLearner, OptimizerState, Weights, load_adapter, save_adapter, save_model};
 use turnwise_policy::{BaseModel, Policy};
 use turnwise_text::{GenerationSampling, ReasoningTags, Tokenizer};
@@ -151,6 +152,11 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
 
     /// Returns the model that an adapter stands on, if only an adapter is trained.
     fn base(&self) -> Option<&BaseModel> {
+        None
+    }
+
+    /// Returns the vision tower's shape with the pictures of the policy, if it reads any.
+    fn vision(&self) -> Option<&VisionConfig> {
         None
     }
 
@@ -356,6 +362,10 @@ impl PolicyLearner for NativePolicy {
 
     fn base(&self) -> Option<&BaseModel> {
         self.base.as_ref()
+    }
+
+    fn vision(&self) -> Option<&VisionConfig> {
+        self.learner.model().vision.as_ref()
     }
 
     fn weights(&self) -> Option<Weights> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use turnwise_core::{Purpose, Seed};
 use turnwise_env::demonstration::Demonstration;
-use turnwise_env::prompt::{PromptTemplate, PromptView, tool_list};
+use turnwise_env::prompt::{PICTURE, PromptTemplate, PromptView, tool_list};
+use turnwise_model::vision::VisionTokens;
 use turnwise_model::{ModelConfig, Parameters};
 use turnwise_policy::Policy;
 use turnwise_text::{Tokenizer, TokenizerConfig};
@@ -49,16 +50,23 @@ pub(crate) fn scratch_parts(
         text
     };
     let texts: Vec<String> = demonstrations.episodes.iter().map(text).collect();
+    let pictures = config.prompt.pictures;
     let tokenizer = Tokenizer::train(
         texts.iter().map(String::as_str),
         &TokenizerConfig {
-            phrases: world.phrases()?,
+            // Texts of observations, which pictures replace.
+            phrases: if pictures { Vec::new() } else { world.phrases()? },
             max_pieces: config.policy.scratch.max_pieces,
             split_numbers: world.split_numbers(),
-            ..TokenizerConfig::default()
+            special_tokens: if pictures { PICTURE.map(str::to_owned).to_vec() } else { Vec::new() },
         },
     )?;
-    let model = config.policy.scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
+    let scratch = &config.policy.scratch;
+    let mut model = scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
+    if let [Some(start), Some(image), Some(end)] = PICTURE.map(|token| tokenizer.token_id(token)) {
+        // No prompt shows a video, so that its token needs no id of its own.
+        model = scratch.with_tower(model, VisionTokens { start, end, image, video: image });
+    }
     model.check()?;
     Ok((model, tokenizer))
 }

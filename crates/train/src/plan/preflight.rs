@@ -20,6 +20,7 @@ use crate::record::directory::RunDirectory;
 use crate::record::observer::{Event, Observer};
 use crate::record::panels::{self, Panels};
 use crate::rollout::first_prompts;
+use crate::rollout::pictures::PicturePrompts;
 use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
@@ -141,7 +142,13 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     check_context(config, model.max_position_embeddings)?;
     if let (Some(tokenizer), Some((world, _))) = (tokenizer, &world) {
         let chat = setup::chat(config, &tokenizer)?;
-        let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+        let pictures = PicturePrompts::new(config, model.vision.as_ref())?;
+        let prompter = Prompter {
+            template: &template,
+            tokenizer: &tokenizer,
+            chat: chat.as_ref(),
+            pictures: pictures.as_ref(),
+        };
         first_prompts::check(config, world, prompter)?;
     }
     for (lora, critic) in [(config.policy.lora.as_ref(), false), (config.critic_lora(), true)] {

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use turnwise_core::Sampler;
+use turnwise_model::vision::VisionConfig;
 use turnwise_text::Tokenizer;
 
 use crate::config::Config;
@@ -76,6 +77,8 @@ pub struct EvaluationPoint<'a> {
     pub world: &'a World,
     /// The policy's tokenizer.
     pub tokenizer: &'a Tokenizer,
+    /// Vision tower of the policy with its pictures, if it reads any.
+    pub vision: Option<&'a VisionConfig>,
     /// Samplers over the policy's weights, one per lane.
     pub samplers: &'a mut [Box<dyn Sampler + Send>],
 }

@@ -17,7 +17,7 @@ use crate::setup;
 /// the model's end tokens. If a chat model may reason first, the native engine uses strings,
 /// because a stop token would also end the reasoning.
 pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
-    let Prompter { template, tokenizer, chat } = prompter;
+    let Prompter { template, tokenizer, chat, .. } = prompter;
     let mut params = SamplingParams {
         temperature,
         top_p: config.rollout.top_p,

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use turnwise_core::{Purpose, Seed, Tasks};
+use turnwise_text::TextError;
 
 use super::Job;
 use super::observations::shorten;
@@ -40,7 +41,11 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
         let observation = shorten(observation, &task, prompter.tokenizer);
         let layout = (config.prompt.layout, config.prompt.history);
         let prompt = prompter.first(layout, &task, (&observation, ""), &tools);
-        let Ok(prompt) = prompt else { return Ok(()) };
+        let prompt = match prompt {
+            Ok(prompt) => prompt,
+            Err(error @ TextError::Picture(_)) => return Err(error.into()),
+            Err(_) => return Ok(()),
+        };
         if prompt.len() < rollout.max_context && compact_after.is_none_or(|after| prompt.len() <= after) {
             return Ok(());
         }

@@ -267,8 +267,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 
     fn prompter(&self) -> Prompter<'_> {
-        let RolloutContext { template, tokenizer, chat, .. } = *self.context;
-        Prompter { template, tokenizer, chat }
+        let RolloutContext { template, tokenizer, chat, pictures, .. } = *self.context;
+        Prompter { template, tokenizer, chat, pictures }
     }
 
     /// Requests the next response, or ends the trajectory if that is impossible.

@@ -17,6 +17,7 @@
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
 //! | `conversations` | requests of agents as tokens |
 //! | `compaction` | summaries that replace the turns before them |
+//! | [`pictures`] | pictures of observations in prompts |
 //! | [`observations`] | observations cut to their length, and as the results of calls |
 
 pub mod actor;
@@ -29,6 +30,7 @@ pub(crate) mod faults;
 pub(crate) mod first_prompts;
 mod lane;
 pub mod observations;
+pub mod pictures;
 pub mod pool;
 pub mod prompting;
 pub mod tasks;
@@ -52,6 +54,7 @@ use crate::rollout::branch::Branch;
 use crate::rollout::compaction::Compaction;
 use crate::rollout::engines::{sampling_lanes, sampling_params};
 use crate::rollout::lane::Lane;
+use crate::rollout::pictures::PicturePrompts;
 use crate::rollout::pool::{EnvCalls, EnvPool};
 use crate::rollout::prompting::Prompter;
 
@@ -101,6 +104,8 @@ pub struct RolloutContext<'a> {
     pub template: &'a PromptTemplate,
     /// The model's chat format around the prompts, if it has one that is used.
     pub chat: Option<&'a ChatFormat>,
+    /// Pictures that prompts show.
+    pub pictures: Option<&'a PicturePrompts>,
     /// Parser that makes actions of responses.
     pub parser: &'a ActionParser,
     /// When a response counts as a valid action.
@@ -137,13 +142,14 @@ impl<'a> RolloutContext<'a> {
         temperature: f32,
         stop: &'a AtomicBool,
     ) -> Self {
-        let Prompter { template, tokenizer, chat } = prompter;
+        let Prompter { template, tokenizer, chat, pictures } = prompter;
         Self {
             task_set,
             env_calls: EnvCalls::new(&config.rollout),
             tokenizer,
             template,
             chat,
+            pictures,
             parser,
             valid: config.prompt.valid,
             layout: config.prompt.layout,

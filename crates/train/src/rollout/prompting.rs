@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use turnwise_core::{FinishReason, Observation, Reasoning, Task, Tool, ToolCall, TurnKind};
+use turnwise_core::{FinishReason, ImageHandle, Observation, Reasoning, Task, Tool, ToolCall, TurnKind};
 use turnwise_env::parse::{ActionParser, Style, calls_of_words};
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView, tool_list};
 use turnwise_text::TextError;
@@ -19,6 +19,7 @@ use turnwise_text::chat::{self, ChatFormat};
 
 use crate::config::Layout;
 use crate::rollout::observations::Results;
+use crate::rollout::pictures::PicturePrompts;
 
 /// Makes tokens of prompts and text of responses.
 #[derive(Clone, Copy)]
@@ -29,6 +30,8 @@ pub struct Prompter<'a> {
     pub tokenizer: &'a Tokenizer,
     /// The model's chat format; without it prompts are plain text.
     pub chat: Option<&'a ChatFormat>,
+    /// Pictures that prompts show; without them prompts are text.
+    pub pictures: Option<&'a PicturePrompts>,
 }
 
 impl Prompter<'_> {
@@ -53,11 +56,28 @@ impl Prompter<'_> {
         }
     }
 
+    /// Returns a prompt that starts a sequence and shows the picture of its observation, if prompts show pictures.
+    ///
+    /// # Errors
+    /// As [`Prompter::start`] and [`PicturePrompts::insert`].
+    pub fn start_seeing(
+        &self,
+        text: &str,
+        image: Option<&ImageHandle>,
+        tools: &[Tool],
+    ) -> Result<Vec<u32>, TextError> {
+        let prompt = self.start(text, tools)?;
+        match self.pictures {
+            Some(pictures) => pictures.insert(&prompt, image),
+            None => Ok(prompt),
+        }
+    }
+
     /// Returns the prompt of an episode's first turn in a layout that shows this many turns before it. `preamble` stands before
     /// the observation.
     ///
     /// # Errors
-    /// As [`Prompter::start`].
+    /// As [`Prompter::start_seeing`].
     pub(crate) fn first(
         &self,
         (layout, history): (Layout, usize),
@@ -74,7 +94,7 @@ impl Prompter<'_> {
             Layout::Concatenated => self.template.render_concatenated_first(&view(task, seen, &[], 0, 0)),
             Layout::Windowed => self.template.render(&view(task, seen, &[], 0, history), PromptKind::Full),
         };
-        self.start(&format!("{preamble}{text}"), tools)
+        self.start_seeing(&format!("{preamble}{text}"), observation.image(), tools)
     }
 
     /// The chat format, if its template is given these tools.

@@ -332,6 +332,7 @@ impl Run {
                 config: &self.config,
                 world: &actor.world,
                 tokenizer: &actor.tokenizer,
+                vision: self.learners.policy.vision(),
                 samplers: &mut samplers,
             })
             .map_err(TrainError::Observer)

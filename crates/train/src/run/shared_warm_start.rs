@@ -220,7 +220,8 @@ impl Run {
         directory.write("config.toml", config.to_toml()?.as_bytes())?;
         observer.event(Event::Note(format!("warm start taken over from {}", found.path.display())));
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
-        let actor = world.map(|world| Actor::new(&config, world, tokenizer)).transpose()?.map(Arc::new);
+        let actor = world.map(|world| Actor::new(&config, world, tokenizer, policy.vision()));
+        let actor = actor.transpose()?.map(Arc::new);
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = std::mem::take(&mut observer.notes);

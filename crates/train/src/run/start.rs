@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use turnwise_env::registry::Registry;
 use turnwise_model::Weights;
+use turnwise_model::vision::VisionConfig;
 use turnwise_policy::Policy;
 use turnwise_settings::{Problem, SettingsError};
 use turnwise_text::Tokenizer;
@@ -115,7 +116,7 @@ impl Run {
         if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
             config.sft.steps = found.plan(&config, settings).len() as u64;
         }
-        let actor = actor_of(&config, world, tokenizer)?;
+        let actor = actor_of(&config, world, tokenizer, policy.vision())?;
         let directory = RunDirectory::create(directory.root())?;
         if let Some(panels) = panels {
             directory.write_json("panel.json", &panels)?;
@@ -216,7 +217,7 @@ impl Run {
                 config.sft.steps = found.plan(&config, settings).len() as u64;
             }
         }
-        let actor = actor_of(&config, world, tokenizer)?;
+        let actor = actor_of(&config, world, tokenizer, policy.vision())?;
         let mut decomposer =
             RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
@@ -253,9 +254,10 @@ fn actor_of(
     config: &Config,
     world: Option<World>,
     tokenizer: Arc<Tokenizer>,
+    vision: Option<&VisionConfig>,
 ) -> Result<Option<Arc<Actor>>, TrainError> {
     let Some(world) = world else { return Ok(None) };
-    let actor = Actor::new(config, world, tokenizer)?;
+    let actor = Actor::new(config, world, tokenizer, vision)?;
     first_prompts::check(config, &actor.world, actor.prompter())?;
     Ok(Some(Arc::new(actor)))
 }
@@ -321,11 +323,12 @@ pub(super) fn critic_of(
     if !checkpoint.critic().is_dir() || !config.pipeline()?.needs().values {
         return Ok(None);
     }
+    let vision = policy.as_ref().and_then(|policy| policy.config().vision.clone());
     let weights = || match policy {
         Some(weights) if weights.adapter.is_some() => Ok(weights),
         // The policy has moved on from what the critic's adapter stands on.
         _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
     };
     let learner = critic_learner(config);
-    Ok(Some(RunCritic::load(checkpoint, weights, learner, config.critic.clone())?))
+    Ok(Some(RunCritic::load(checkpoint, (weights, vision.as_ref()), learner, config.critic.clone())?))
 }

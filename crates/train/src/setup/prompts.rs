@@ -11,12 +11,24 @@ use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
 use crate::config::{AutoOnOff, Config, Layout, Validity};
 
-/// Returns the template a config names: one that comes with a world of its registry, or a file.
+/// Returns the template a config names: one that comes with a world of its registry, or a file. With `prompt.pictures` it
+/// shows pictures.
 ///
 /// # Errors
-/// Fails if there is neither, or it is not a template.
+/// Fails if there is neither, it is not a template, or it cannot show pictures and is to.
 pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
-    Ok(PromptTemplate::find(&config.prompt.template, &config.env.worlds)?)
+    let name = &config.prompt.template;
+    let template = PromptTemplate::find(name, &config.env.worlds)?;
+    if !config.prompt.pictures {
+        return Ok(template);
+    }
+    template.with_pictures().ok_or_else(|| TrainError::Config {
+        origin: "prompt.template".into(),
+        reason: format!(
+            "is {name:?}, which has no section [pictures]; use \"sokoban-compact\", \"sokoban-verl-agent\", \
+             \"ezpoints-compact\" or \"ezpoints-verl-agent\", add the section to your own, or leave prompt.pictures out"
+        ),
+    })
 }
 
 /// Returns the parser a config asks for.

@@ -9,6 +9,7 @@ use turnwise_core::{
 };
 use turnwise_env::demonstration::Demonstration;
 use turnwise_env::prompt::{Compacted, PromptKind, PromptView};
+use turnwise_model::vision::FIRST_PICTURE_TOKEN;
 use turnwise_text::TextError;
 
 use crate::config::Layout;
@@ -18,11 +19,11 @@ use crate::rollout::prompting::Prompter;
 /// One demonstration as the learner sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SftSequence {
-    /// Tokens; its single span covers all but the first.
+    /// Tokens; the spans cover all but the first and those of pictures.
     pub tokens: TokenSequence,
-    /// Whether each token of the span belongs to an imitated action.
+    /// Whether each token of the spans belongs to an imitated action.
     pub action: Vec<bool>,
-    /// True for each token of the span that is trained on at all (inserted failures are not).
+    /// True for each token of the spans that is trained on at all (inserted failures are not).
     pub kept: Vec<bool>,
 }
 
@@ -49,11 +50,16 @@ impl Builder {
         if !self.action.iter().skip(1).any(|&action| action) {
             return None;
         }
-        let end = self.tokens.len();
+        // No model predicts a picture.
+        let is_text = |&position: &usize| self.tokens[position] < FIRST_PICTURE_TOKEN;
+        let predicted: Vec<usize> = (1..self.tokens.len()).filter(is_text).collect();
+        let runs = predicted.chunk_by(|before, after| before + 1 == *after);
+        let spans = runs.map(|run| TurnSpan { turn: 0, start: run[0], end: run[0] + run.len() }).collect();
+        let of = |flags: &[bool]| predicted.iter().map(|&position| flags[position]).collect();
         Some(SftSequence {
-            tokens: TokenSequence { tokens: self.tokens, spans: vec![TurnSpan { turn: 0, start: 1, end }] },
-            action: self.action.split_off(1),
-            kept: self.kept.split_off(1),
+            action: of(&self.action),
+            kept: of(&self.kept),
+            tokens: TokenSequence { tokens: self.tokens, spans },
         })
     }
 }
@@ -71,7 +77,7 @@ pub struct DemonstratedSummaries<'a> {
 /// one per imitated turn.
 ///
 /// # Errors
-/// Fails like [`Prompter::start`] and, for a concatenated sequence, [`Prompter::between`].
+/// Fails like [`Prompter::start_seeing`] and, for a concatenated sequence, [`Prompter::between`].
 pub fn sequences(
     demonstration: &Demonstration,
     prompter: Prompter<'_>,
@@ -125,7 +131,8 @@ pub fn sequences(
             }
             Layout::Windowed if turn.imitate => {
                 let mut window = Builder::default();
-                window.push(prompter.start(&template.render(&view, PromptKind::Full), tools)?, false, true);
+                let text = template.render(&view, PromptKind::Full);
+                window.push(prompter.start_seeing(&text, turn.image.as_ref(), tools)?, false, true);
                 window.push(prompter.demonstrated(&turn.action, tools, true), true, true);
                 finished.extend(window.finish(max_context));
             }

@@ -41,7 +41,7 @@ impl MaskedPrompts<'_> {
     /// the messages before the first one of the assistant. The history is the messages from there to the newest.
     ///
     /// # Errors
-    /// Fails like [`Prompter::start`] for the masked prompt.
+    /// Fails like [`Prompter::start_seeing`] for the masked prompt.
     pub fn masked(&self, trajectory: &Trajectory, turn: usize) -> Result<TokenSequence, TextError> {
         let data = &trajectory.turns[turn];
         if data.agent.is_some() {
@@ -68,7 +68,10 @@ impl MaskedPrompts<'_> {
             step: trajectory.turns[..turn].iter().filter(|turn| !turn.is_compaction()).count(),
         };
         let text = self.prompter.template.render(&view, PromptKind::Masked(self.mask));
-        Ok(after(self.prompter.start(&text, &trajectory.tools)?, turn, &data.response_ids))
+        // The present picture stays: what the turn has seen is no part of the goal or the history.
+        let image = data.parts.iter().find_map(Part::image);
+        let prompt = self.prompter.start_seeing(&text, image, &trajectory.tools)?;
+        Ok(after(prompt, turn, &data.response_ids))
     }
 
     /// Returns the masked sequence of each outlier turn with tokens, `[trajectory][turn]` in batch

@@ -102,6 +102,8 @@ pub(crate) fn step(
     record.credited(&batch, &shaped, &credit);
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, actor, learners, config))?;
+    // What follows counts and writes the trajectories, and runs them through no model.
+    actor.hide_pictures(&mut batch, &mut sampled.masked);
     let report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
         .map_err(|error| context.directory.keep_diverged(error, state.position, &batch))?;

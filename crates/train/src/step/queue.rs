@@ -84,6 +84,9 @@ impl RolloutQueue {
         stop: &AtomicBool,
     ) -> Result<Option<Sampled>, TrainError> {
         let at = state.position.step;
+        if let Some(pictures) = &self.actor.pictures {
+            pictures.begin_step(self.config.rollout.max_staleness + 1);
+        }
         if self.config.rollout.max_staleness == 0 {
             // Sampling has its own copy of the weights and its cache; what training works in need not lie beside.
             learners.release();

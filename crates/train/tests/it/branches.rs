@@ -72,7 +72,7 @@ fn actor(layout: Layout) -> (turnwise_train::Config, Actor) {
 fn actor_of(config: &turnwise_train::Config) -> Actor {
     let world = World::new(&config.env, &["train"], &mut |_| ()).unwrap();
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    Actor::new(config, world, Arc::new(tokenizer)).unwrap()
+    Actor::new(config, world, Arc::new(tokenizer), None).unwrap()
 }
 
 fn run(context: &RolloutContext<'_>, jobs: &[Job]) -> Vec<Trajectory> {

@@ -104,7 +104,7 @@ fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str
     let template = setup::template(config).unwrap();
     let parser = setup::parser(config, &template);
     let chat = setup::chat(config, tokenizer).unwrap();
-    let prompter = Prompter { template: &template, tokenizer, chat: chat.as_ref() };
+    let prompter = Prompter { template: &template, tokenizer, chat: chat.as_ref(), pictures: None };
     let stop = AtomicBool::new(false);
     let context = RolloutContext {
         max_context: 4096,
@@ -287,7 +287,8 @@ fn demonstrations_are_replies_that_end() {
     let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
     let template = setup::template(&config).unwrap();
     let chat = setup::chat(&config, &tokenizer).unwrap();
-    let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+    let prompter =
+        Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };
     let mut longer = config.clone();
     longer.env.max_turns = 50;
     let world = World::new(&longer.env, &longer.splits(), &mut |_| ()).unwrap_or(world);
@@ -343,7 +344,7 @@ fn opening_thought() -> String {
 
 /// The tokens up to where sampling stops.
 fn sampled<'a>(config: &Config, prompter: Prompter<'_>, ids: &'a [u32]) -> &'a [u32] {
-    let Prompter { template, tokenizer, chat } = prompter;
+    let Prompter { template, tokenizer, chat, .. } = prompter;
     let params = engines::sampling_params(config, prompter, 1.0);
     let prompt = prompter.start("Act.", &[]).unwrap();
     let mut matcher = match setup::reasoning(template, chat) {
@@ -375,7 +376,8 @@ fn a_demonstrated_reply_is_read_as_its_action() {
             ("webshop", "search[steel]"),
         ] {
             let template = PromptTemplate::named(name).unwrap();
-            let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+            let prompter =
+                Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };
             let parser = ActionParser::new(template.rules().clone(), false);
             let expected = parser.parse(&template.response(action), &[]);
             assert!(expected.valid, "{name}: {expected:?}");
@@ -393,7 +395,8 @@ fn a_demonstrated_reply_is_read_as_its_action() {
         }
         // A reply that stays open was opened before its first part alone.
         let template = PromptTemplate::named("search-r1").unwrap();
-        let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+        let prompter =
+            Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };
         let opening = chat.as_ref().unwrap().opening();
         assert_eq!(prompter.whole("on", true), format!("{opening}on"));
         assert_eq!(prompter.whole("on", false), "on");

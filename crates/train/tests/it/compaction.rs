@@ -164,7 +164,7 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     let episodes = world.demonstrations(&config, 12, &mut |_| ControlFlow::Continue(())).unwrap().episodes;
     // Tokens are bytes.
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    let actor = Actor::new(&config, world, std::sync::Arc::new(tokenizer)).unwrap();
+    let actor = Actor::new(&config, world, std::sync::Arc::new(tokenizer), None).unwrap();
     let prompter = actor.prompter();
     let summarize = |episode: &Demonstration, turn: usize| actor.world.summarize(episode, turn);
     let mut summaries = 0;

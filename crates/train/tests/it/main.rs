@@ -16,6 +16,7 @@ mod imports;
 mod judge;
 mod lora;
 mod paper;
+mod pictures;
 mod presets;
 mod process;
 mod puzzles;

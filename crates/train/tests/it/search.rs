@@ -152,6 +152,7 @@ fn play(
         tokenizer: &tokenizer,
         template: &template,
         chat: None,
+        pictures: None,
         parser: &parser,
         valid: turnwise_train::config::Validity::Format,
         layout: Layout::Concatenated,

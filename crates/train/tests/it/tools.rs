@@ -146,6 +146,7 @@ fn play(tokenizer: &Tokenizer, template: &str, layout: Layout, replies: Vec<&str
         tokenizer,
         template: &template,
         chat: chat.as_ref(),
+        pictures: None,
         parser: &parser,
         valid: Validity::Format,
         layout,
@@ -279,7 +280,8 @@ fn demonstrations_have_the_form_of_the_chat_template() {
     ] {
         let tokenizer = tokenizer(Some(source));
         let (template, chat) = (PromptTemplate::named(template).unwrap(), chat(&tokenizer));
-        let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+        let prompter =
+            Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };
         let turn = |seen: &str, action: &str| {
             DemonstrationTurn::new(Observation::new(seen), false, action, true, 0.0)
         };

@@ -150,6 +150,7 @@ fn measure_at(
         tokenizer: &tokenizer,
         template: &template,
         chat: None,
+        pictures: None,
         parser: &parser,
         valid: Validity::Format,
         layout,

@@ -38,7 +38,8 @@ impl<S: Sampler> Lane<'_, S> {
                 let view = view(task, seen, &live.history, turn, context.history);
                 let preamble = &self.jobs[live.job].preamble;
                 let text = context.template.render(&view, PromptKind::Full);
-                self.prompter().start(&format!("{preamble}{text}"), &live.trajectory.tools)
+                let (image, tools) = (live.observation.image(), &live.trajectory.tools);
+                self.prompter().start_seeing(&format!("{preamble}{text}"), image, tools)
             }
             Layout::Concatenated => self.grown(live, finish, TurnKind::Action),
         }

@@ -1,0 +1,108 @@
+//! Rules of prompts with pictures, and of a vision tower from scratch.
+
+use turnwise_model::Device;
+
+use super::rules::Rules;
+use super::{Config, Layout, PolicyLearnerConfig};
+
+/// The key of worlds that draw pictures: the folder that they are written to.
+const DRAWN: &str = "pictures";
+
+impl Rules<'_> {
+    /// Checks that prompts with pictures have all that they need.
+    pub(super) fn pictures(&mut self) {
+        let Config { env, prompt, policy, rollout, .. } = self.config;
+        if !prompt.pictures {
+            if policy.model.is_none() && policy.scratch.vision.is_some() {
+                self.fail(
+                    "policy.scratch.vision",
+                    "is set, and prompts show no pictures; set prompt.pictures = true, or leave it out",
+                );
+            }
+            return;
+        }
+        if prompt.layout == Layout::Concatenated {
+            self.fail(
+                "prompt.layout",
+                "is \"concatenated\", and prompts with pictures show the present picture alone; set prompt.layout = \"windowed\"",
+            );
+        }
+        let draws =
+            env.worlds.kind(&env.kind).is_ok_and(|kind| !kind.schema()["properties"][DRAWN].is_null());
+        if !draws {
+            let kind = &env.kind;
+            self.fail(
+                "prompt.pictures",
+                format!(
+                    "is true, and the world `{kind}` draws none; use sokoban or ezpoints, or leave it out"
+                ),
+            );
+        } else if !env.settings.contains_key(DRAWN) {
+            self.fail(
+                "env.pictures",
+                "is missing, and prompt.pictures is true; name a folder for the pictures, such as \"runs/pictures\"",
+            );
+        }
+        if policy.device == Device::Cuda {
+            self.fail(
+                "policy.device",
+                "is \"cuda\", and models that read pictures run on the CPU only; set policy.device = \"cpu\"",
+            );
+        }
+        if matches!(policy.learner, PolicyLearnerConfig::Tinker(_)) {
+            self.fail(
+                "policy.learner.kind",
+                "is \"tinker\", and a service gets no pictures; set it to \"native\", or prompt.pictures to false",
+            );
+        }
+        if rollout.engine.is_some() {
+            self.fail(
+                "rollout.engine",
+                "is set, and servers get no pictures; leave the table out to sample in this process",
+            );
+        }
+        if policy.model.is_some() {
+            return;
+        }
+        match &policy.scratch.vision {
+            None => self.fail(
+                "policy.scratch.vision",
+                "is missing, and prompt.pictures is true; add the table [policy.scratch.vision], or set policy.model to a \
+                 model that reads pictures",
+            ),
+            Some(_) => self.tower(),
+        }
+    }
+
+    /// Checks the shape of a vision tower from scratch.
+    fn tower(&mut self) {
+        let scratch = &self.config.policy.scratch;
+        let Some(vision) = &scratch.vision else { return };
+        let (hidden, heads) = (vision.hidden_size, vision.heads);
+        if !hidden.is_multiple_of(heads) || !(hidden / heads).is_multiple_of(4) {
+            let reason = format!(
+                "is {hidden}, which is not policy.scratch.vision.heads = {heads} times a multiple of 4; rows and columns \
+                 need that"
+            );
+            self.fail("policy.scratch.vision.hidden_size", reason);
+        }
+        let side = vision.patch_size * vision.merge_size;
+        if side * side > vision.max_pixels {
+            let reason = format!(
+                "is {}, less than the {} pixels of a token (patch_size times merge_size, squared); raise it",
+                vision.max_pixels,
+                side * side
+            );
+            self.fail("policy.scratch.vision.max_pixels", reason);
+        }
+        let head = scratch.hidden_size / scratch.heads.max(1);
+        if head < 8 {
+            let reason = format!(
+                "is {}, which with policy.scratch.heads = {} makes heads of width {head}; time, row and column of a picture \
+                 need at least 8",
+                scratch.hidden_size, scratch.heads
+            );
+            self.fail("policy.scratch.hidden_size", reason);
+        }
+    }
+}

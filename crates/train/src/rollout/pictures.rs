@@ -1,0 +1,131 @@
+//! Pictures of observations in prompts.
+//!
+//! An observation names its picture by the SHA-256 of a PNG file in the world's folder (`env.pictures`). A prompt has
+//! the tokens that the model's table of pictures assigns to it ([`turnwise_model::vision`]). They are valid in this
+//! process alone, so files have the model's image token in their places.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+use turnwise_core::{ImageHandle, Trajectory, hexadecimal};
+use turnwise_model::vision::{FIRST_PICTURE_TOKEN, HeldPicture, Image, PictureTokens, VisionConfig};
+use turnwise_text::TextError;
+
+use crate::TrainError;
+use crate::config::Config;
+
+/// Pictures of a world as tokens of a model. Each file is read once, and its picture is shared by all sequences.
+#[derive(Debug)]
+pub struct PicturePrompts {
+    vision: VisionConfig,
+    folder: PathBuf,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Counts steps of training.
+    step: u64,
+    pictures: HashMap<String, Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    tokens: PictureTokens,
+    /// Sequences refer to it by its tokens.
+    _held: HeldPicture,
+    /// Step of its last use.
+    used: u64,
+}
+
+impl PicturePrompts {
+    /// Returns the pictures of a config for a model with this vision tower; `None` without `prompt.pictures`.
+    ///
+    /// # Errors
+    /// Names the key: the model has no tower, or the world draws no pictures.
+    pub fn new(config: &Config, vision: Option<&VisionConfig>) -> Result<Option<Self>, TrainError> {
+        if !config.prompt.pictures {
+            return Ok(None);
+        }
+        let fail = |origin: &str, reason: &str| {
+            Err(TrainError::Config { origin: origin.into(), reason: reason.into() })
+        };
+        let Some(vision) = vision else {
+            return fail(
+                "prompt.pictures",
+                "is true, and the policy reads no pictures; take a model with a vision tower (Qwen2.5-VL) as policy.model, a \
+                 model from scratch with policy.scratch.vision, or leave it out",
+            );
+        };
+        let Some(folder) = config.env.settings.get("pictures").and_then(toml::Value::as_str) else {
+            return fail("env.pictures", "is missing; name a folder for the pictures that prompts show");
+        };
+        Ok(Some(Self { vision: vision.clone(), folder: folder.into(), known: Mutex::default() }))
+    }
+
+    /// Returns a prompt with the tokens of the observation's picture instead of the one image token.
+    ///
+    /// # Errors
+    /// Returns [`TextError::Picture`]: the observation has no picture, its file is missing, damaged or has other
+    /// content than its name says, or the prompt's text has the name of the image token.
+    pub fn insert(&self, prompt: &[u32], image: Option<&ImageHandle>) -> Result<Vec<u32>, TextError> {
+        let Some(image) = image else {
+            let reason = "is true, and the world gave an observation without a picture; set env.pictures in a world that \
+                          draws them (sokoban, ezpoints), or leave it out";
+            return Err(TextError::Picture(reason.into()));
+        };
+        let tokens = self.tokens(image)?;
+        let inserted = self.vision.insert(prompt, &[tokens]);
+        inserted.map_err(|error| TextError::Picture(error.to_string()))
+    }
+
+    fn tokens(&self, image: &ImageHandle) -> Result<PictureTokens, TextError> {
+        // A thread that panicked left no half-made entry behind.
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut known = lock();
+            let step = known.step;
+            if let Some(kept) = known.pictures.get_mut(&image.sha256) {
+                kept.used = step;
+                return Ok(kept.tokens);
+            }
+        }
+        // Outside of the lock: another thread may read another picture meanwhile.
+        let path = self.folder.join(format!("{}.png", image.sha256));
+        let fail = |reason: String| TextError::Picture(format!("{}: {reason}", path.display()));
+        let bytes = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
+        let found = hexadecimal(&Sha256::digest(&bytes));
+        if found != image.sha256 {
+            return Err(fail(format!(
+                "its content has the SHA-256 {found}; delete the file, and it is drawn again"
+            )));
+        }
+        let decoded = Image::decode(&bytes).map_err(fail)?;
+        let added = self.vision.pictures.add_held(&decoded, &self.vision);
+        let (tokens, held) = added.map_err(|error| fail(error.to_string()))?;
+        let mut known = lock();
+        let used = known.step;
+        known.pictures.insert(image.sha256.clone(), Kept { tokens, _held: held, used });
+        Ok(tokens)
+    }
+
+    /// Begins a step of training. Pictures that only batches of more than `age` steps ago have shown are released.
+    pub fn begin_step(&self, age: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.step += 1;
+        let step = known.step;
+        known.pictures.retain(|_, kept| kept.used + age >= step);
+    }
+
+    /// Puts the model's image token in the places of all tokens of pictures, for files.
+    pub fn hide(&self, trajectory: &mut Trajectory) {
+        let image = self.vision.tokens.image;
+        for token in trajectory.sequences.iter_mut().flat_map(|sequence| &mut sequence.tokens) {
+            if *token >= FIRST_PICTURE_TOKEN {
+                *token = image;
+            }
+        }
+    }
+}

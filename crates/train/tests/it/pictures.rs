@@ -1,0 +1,289 @@
+//! Training from pictures: prompts, log-probs, masked contexts, resuming, and what is rejected.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use turnwise_core::{
+    ContextMask, ImageHandle, Part, Purpose, Seed, Task, TokenSequence, Trajectory, Turn, TurnSpan,
+};
+use turnwise_env::prompt::PICTURE;
+use turnwise_model::vision::FIRST_PICTURE_TOKEN;
+use turnwise_train::config::{Config, ConfigSource, Layout, load};
+use turnwise_train::learners::policy::PolicyLearner;
+use turnwise_train::record::directory::read_trajectories;
+use turnwise_train::record::metrics::read_metrics;
+use turnwise_train::rollout::actor::Actor;
+use turnwise_train::run::source::{NativeSource, NewRun, PolicySource as _};
+use turnwise_train::setup::World;
+use turnwise_train::step::masked_contexts::MaskedPrompts;
+use turnwise_train::{NoopObserver, Observer, Phase, Position, Run, RunDirectory, RunEnd, TrainError, setup};
+
+use crate::common::Notes;
+
+/// Settings of a run that takes seconds.
+const SMALL: &[&str] = &[
+    "env.generator.train=20",
+    "env.generator.valid=4",
+    "env.generator.test=4",
+    "env.max_turns=4",
+    "policy.scratch.layers=1",
+    "policy.scratch.vision.layers=1",
+    "sft.steps=3",
+    "sft.demonstrations=12",
+    "sft.checkpoint_every=1",
+    "eval.tasks=2",
+    "rollout.tasks_per_step=3",
+    "rollout.group_size=4",
+    "train.steps=3",
+    "train.num_minibatches=2",
+    "train.checkpoint_every=1",
+    "train.learning_rate=1e-3",
+    "train.skip_zero_advantage=false",
+    "train.recompute_old_logprobs=true",
+    "objective.kl.coef=0.01",
+];
+
+/// A config of `configs/vision` with these settings; pictures go to a folder.
+fn config(name: &str, preset: Option<&str>, pictures: &Path, more: &[&str]) -> Result<Config, TrainError> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/vision/{name}.toml"));
+    let mut overrides = vec![format!("env.pictures={}", pictures.display())];
+    // An empty setting is one that is not there.
+    overrides.extend(more.iter().filter(|text| !text.is_empty()).map(|text| (*text).to_owned()));
+    load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![file], overrides })
+}
+
+fn train(config: Config, root: &Path) {
+    let mut run = Run::start(config, root, &mut NoopObserver).unwrap();
+    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
+}
+
+/// Stops a run after so many events.
+struct StopAfter<'a>(usize, &'a AtomicBool);
+
+impl Observer for StopAfter<'_> {
+    fn event(&mut self, _: turnwise_train::Event<'_>) {
+        self.0 = self.0.saturating_sub(1);
+        if self.0 == 0 {
+            self.1.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn evaluate(
+        &mut self,
+        _: &mut turnwise_train::EvaluationPoint<'_>,
+    ) -> Result<std::ops::ControlFlow<()>, String> {
+        Ok(std::ops::ControlFlow::Continue(()))
+    }
+}
+
+#[test]
+fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let pictures = folder.path().join("pictures");
+    let all = ["credit.outliers.locate=all"];
+    for (world, preset, more) in
+        [("sokoban", "stapo", &all[..]), ("sokoban", "ppo", &[]), ("ezpoints", "gigpo", &[])]
+    {
+        let more: Vec<&str> =
+            SMALL.iter().chain(more).copied().filter(|key| !is_foreign(key, world)).collect();
+        let config = || config(world, Some(preset), &pictures, &more).unwrap();
+        assert_eq!(config().loss().unwrap().passes().masked_context.is_some(), preset == "stapo");
+        assert_eq!(config().pipeline().unwrap().needs().values, preset == "ppo");
+        let [whole, cut] =
+            ["whole", "cut"].map(|name| folder.path().join(format!("{world}-{preset}-{name}")));
+        train(config(), &whole);
+        let stop = AtomicBool::new(false);
+        let mut run = Run::start(config(), &cut, &mut NoopObserver).unwrap();
+        let mut left = 9;
+        // Stopped and resumed again and again; every process but the first assigns other tokens to the pictures.
+        while run.train(&mut StopAfter(left, &stop), &stop).unwrap() != RunEnd::Finished {
+            drop(run);
+            stop.store(false, Ordering::SeqCst);
+            left += 6;
+            run = Run::resume(&cut, &mut NoopObserver).unwrap();
+        }
+        let weights = |root: &Path| {
+            std::fs::read(root.join("checkpoints/step-000003/policy/model.safetensors")).unwrap()
+        };
+        assert!(left > 9, "the run was stopped");
+        assert!(weights(&whole) == weights(&cut), "{world} {preset}: other bits after resuming");
+        for line in read_metrics(&whole.join("metrics.jsonl")).unwrap() {
+            if let Some(mismatch) = line.metrics.get("rollout/mismatch_kl") {
+                assert!(mismatch < 1e-6, "{world} {preset}: {mismatch}");
+            }
+        }
+        // Files have the image token and the picture's content hash, and no token that is valid in one process alone.
+        let file = RunDirectory::open(&whole).unwrap().trajectories(Position { phase: Phase::Rl, step: 3 });
+        let trajectories = read_trajectories(&file).unwrap();
+        for trajectory in &trajectories {
+            let images: Vec<&ImageHandle> =
+                trajectory.turns.iter().filter_map(|turn| turn.parts.iter().find_map(Part::image)).collect();
+            assert_eq!(images.len(), trajectory.turns.len());
+            assert!(images.iter().all(|image| pictures.join(format!("{}.png", image.sha256)).is_file()));
+            let mut tokens = trajectory.sequences.iter().flat_map(|sequence| &sequence.tokens);
+            assert!(tokens.all(|&token| token < FIRST_PICTURE_TOKEN));
+        }
+    }
+}
+
+/// Settings that this world does not have.
+fn is_foreign(key: &str, world: &str) -> bool {
+    world == "ezpoints" && ["env.generator.valid", "env.generator.test"].iter().any(|of| key.starts_with(of))
+}
+
+/// Returns an actor, a policy of random weights, and the folder of the pictures.
+fn actor(root: &Path) -> (Config, Actor, Box<dyn PolicyLearner>) {
+    let config = config("sokoban", None, &root.join("pictures"), SMALL).unwrap();
+    let world = World::new(&config.env, &["train", "test"], &mut |_| ()).unwrap();
+    let template = setup::template(&config).unwrap();
+    let directory = RunDirectory::create(&root.join("run")).unwrap();
+    let run = NewRun {
+        config: &config,
+        phase: Phase::Rl,
+        world: Some(&world),
+        template: &template,
+        directory: &directory,
+        ignore_memory: true,
+    };
+    let (policy, tokenizer) = NativeSource.start(&run, &mut NoopObserver).unwrap();
+    let actor = Actor::new(&config, world, tokenizer, policy.vision()).unwrap();
+    (config, actor, policy)
+}
+
+/// Returns the pictures of the first observations of two levels.
+fn pictures(actor: &Actor) -> Vec<(Task, ImageHandle)> {
+    let mut environment = actor.world.task_set().environment().unwrap();
+    let tasks: Vec<Task> = actor.world.task_set().tasks("train").unwrap().into_iter().take(2).collect();
+    let seen = |task: Task| {
+        let seen = environment.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
+        let image = seen.image().unwrap().clone();
+        (task, image)
+    };
+    tasks.into_iter().map(seen).collect()
+}
+
+#[test]
+fn log_probs_depend_on_the_picture_and_masking_keeps_the_present_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, actor, mut policy) = actor(folder.path());
+    let prompter = actor.prompter();
+    let shown = pictures(&actor);
+    let response = actor.tokenizer.encode(" up\n");
+    let text = format!("{}\n>", PICTURE.concat());
+    let mut logprobs = |image: &ImageHandle| {
+        let mut tokens = prompter.start_seeing(&text, Some(image), &[]).unwrap();
+        let start = tokens.len();
+        tokens.extend(&response);
+        let span = TurnSpan { turn: 0, start, end: tokens.len() };
+        policy.logprobs(&[TokenSequence { tokens, spans: vec![span] }]).unwrap().remove(0)
+    };
+    let [first, second] = [&shown[0].1, &shown[1].1].map(&mut logprobs);
+    assert_ne!(first, second, "the picture was swapped, and nothing changed");
+    assert_eq!(first, logprobs(&shown[0].1));
+
+    // STAPO's masked prompt of the second turn: neither the goal nor the first picture, but the second one.
+    let turn = |image: &ImageHandle| Turn {
+        observation: "######".into(),
+        parts: vec![Part::Text { text: "######".into() }, Part::Image(image.clone())],
+        response_ids: response.clone(),
+        ..Turn::default()
+    };
+    let turns = shown.iter().map(|(_, image)| turn(image)).collect();
+    let trajectory = Trajectory::new(shown[0].0.clone(), turns);
+    let mask = ContextMask::GoalAndHistory;
+    let prompts = MaskedPrompts { prompter, layout: Layout::Windowed, history: 2, mask };
+    let masked = prompts.masked(&trajectory, 1).unwrap();
+    let expected = prompter.start_seeing(&text, Some(&shown[1].1), &[]).unwrap();
+    assert_eq!(masked.tokens, [expected, response.clone()].concat());
+    let own = |image| prompter.start_seeing(&PICTURE.concat(), Some(image), &[]).unwrap();
+    assert!(
+        own(&shown[0].1).iter().all(|token| *token < FIRST_PICTURE_TOKEN || !masked.tokens.contains(token))
+    );
+}
+
+#[test]
+fn pictures_are_read_by_their_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, actor, _) = actor(folder.path());
+    let shown = pictures(&actor);
+    let place = |image: &ImageHandle| folder.path().join("pictures").join(format!("{}.png", image.sha256));
+    let show = |image: Option<&ImageHandle>| {
+        let shown = actor.prompter().start_seeing(&PICTURE.concat(), image, &[]);
+        shown.map_err(|error| error.to_string())
+    };
+    // A file with the content of another.
+    std::fs::copy(place(&shown[1].1), place(&shown[0].1)).unwrap();
+    let error = show(Some(&shown[0].1)).unwrap_err();
+    assert!(error.contains(&shown[0].1.sha256) && error.contains(&shown[1].1.sha256), "{error}");
+    // One that was read is in memory for this step and the next.
+    let tokens = show(Some(&shown[1].1)).unwrap();
+    std::fs::remove_file(place(&shown[1].1)).unwrap();
+    let reader = actor.pictures.as_ref().unwrap();
+    reader.begin_step(1);
+    assert_eq!(show(Some(&shown[1].1)).unwrap(), tokens);
+    reader.begin_step(1);
+    reader.begin_step(1);
+    assert!(show(Some(&shown[1].1)).unwrap_err().contains("No such file"));
+    assert!(show(None).unwrap_err().contains("gave an observation without a picture"));
+    // A text that names the image token.
+    let twice = actor.prompter().start_seeing(&PICTURE.concat().repeat(2), Some(&shown[1].1), &[]);
+    assert!(twice.is_err());
+}
+
+#[test]
+fn what_cannot_show_pictures_is_rejected_by_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let load =
+        |more: &[&str]| config("sokoban", None, folder.path(), more).map_err(|error| error.to_string());
+    for (more, key) in [
+        (&["prompt.layout=concatenated"][..], "prompt.layout: is \"concatenated\""),
+        (&["prompt.pictures=false"], "policy.scratch.vision: is set, and prompts show no pictures"),
+        (&["policy.device=cuda"], "policy.device: is \"cuda\", and models that read pictures"),
+        (&["policy.scratch.vision.heads=5"], "policy.scratch.vision.hidden_size: is 16"),
+        (&["policy.scratch.vision.max_pixels=100"], "policy.scratch.vision.max_pixels: is 100"),
+        (
+            &["policy.scratch.heads=16", "policy.scratch.key_value_heads=16"],
+            "policy.scratch.hidden_size: is 64",
+        ),
+        (&["policy.scratch.vision.depth=2"], "policy.scratch.vision.depth"),
+    ] {
+        let error = load(more).unwrap_err();
+        assert!(error.contains(key), "{more:?}: {error}");
+    }
+    let file = folder.path().join("own.toml");
+    let start = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let source = ConfigSource { files: vec![file.clone()], ..ConfigSource::default() };
+        let run = turnwise_train::config::load(&source)
+            .and_then(|config| Run::start(config, &folder.path().join("run"), &mut Notes::default()));
+        run.map(drop).unwrap_err().to_string()
+    };
+    let world = |kind: &str, more: &str| {
+        format!("[env]\nkind = \"{kind}\"\n{more}\n[prompt]\npictures = true\nlayout = \"windowed\"\n")
+    };
+    let error = start(&world("alfworld", ""));
+    assert!(error.contains("prompt.pictures: is true, and the world `alfworld` draws none"), "{error}");
+    let error = start(&format!("{}template = \"sokoban-compact\"", world("sokoban", "")));
+    assert!(
+        error.contains("env.pictures: is missing") && error.contains("policy.scratch.vision: is missing")
+    );
+    // A model without a tower.
+    let text = folder.path().join("text");
+    let source = ConfigSource { preset: Some("quickstart".into()), ..ConfigSource::default() };
+    let mut tiny = turnwise_train::config::load(&source).unwrap();
+    (tiny.env.kind, tiny.prompt.template) = ("sokoban".into(), "sokoban-compact".into());
+    tiny.env.settings = toml::Table::new();
+    (tiny.sft.steps, tiny.sft.demonstrations, tiny.train.steps) = (0, 10, 0);
+    tiny.eval.splits = vec!["test".into()];
+    train(tiny, &text);
+    let model = format!(
+        "[policy]\nmodel = {:?}\n[rollout]\nmax_context = 512\nmax_response_tokens = 16\n[train]\nsteps = 1\n[eval]\nsplits = [\"test\"]\n",
+        text.display().to_string()
+    );
+    let drawn = format!("pictures = {:?}", folder.path().display().to_string());
+    let error = start(&format!("{}template = \"sokoban-compact\"\n{model}", world("sokoban", &drawn)));
+    assert!(error.contains("prompt.pictures: is true, and the policy reads no pictures"), "{error}");
+    let error = start(&format!("{}template = \"plain\"\n{model}", world("sokoban", &drawn)));
+    assert!(error.contains("prompt.template: is \"plain\", which has no section [pictures]"), "{error}");
+}
