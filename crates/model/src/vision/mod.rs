@@ -1,4 +1,5 @@
-//! Pictures for a decoder: the vision tower of Qwen2.5-VL (Bai et al. (2025), "Qwen2.5-VL Technical Report").
+//! Pictures for a decoder: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and Qwen2.5-VL (Bai et al.
+//! (2025), "Qwen2.5-VL Technical Report").
 //!
 //! | file | subject |
 //! |---|---|
@@ -6,6 +7,7 @@
 //! | `config.rs` | `vision_config` and the tokens around a picture |
 //! | `image.rs` | PNG files as RGB, bounded |
 //! | `layout.rs` | the tower's tensors |
+//! | `norm.rs` | norms of the tower's rows, forward and backward |
 //! | `patches.rs` | the image processor: sizes, patches and their order |
 //! | `pictures.rs` | the pictures that sequences refer to, and positions of tokens (M-RoPE) |
 //! | `resize.rs` | bicubic resizing as PIL does it |
@@ -26,12 +28,13 @@ mod config;
 mod encode;
 mod image;
 mod layout;
+mod norm;
 mod patches;
 mod pictures;
 mod resize;
 mod tower;
 
-pub use config::{ImageSettings, VisionConfig, VisionTokens};
+pub use config::{ImageSettings, TowerKind, VisionConfig, VisionTokens};
 pub(crate) use encode::{Encoded, encode, encode_backward, encode_one};
 pub use image::Image;
 pub(crate) use layout::VisionLayout;

@@ -20,6 +20,7 @@ use crate::{
 /// A small model: merged patches of 8 pixels, windows of two by two of them.
 pub(super) fn config() -> ModelConfig {
     let vision = VisionConfig {
+        kind: TowerKind::Qwen25Vl,
         depth: 2,
         hidden_size: 16,
         intermediate_size: 20,
@@ -48,6 +49,19 @@ pub(super) fn config() -> ModelConfig {
         vision: Some(vision),
         ..ModelConfig::default()
     }
+}
+
+/// The same with the tower of Qwen2-VL.
+fn older() -> ModelConfig {
+    let config = config();
+    let vision = VisionConfig {
+        kind: TowerKind::Qwen2Vl,
+        intermediate_size: 32,
+        window_size: 112,
+        fullatt_block_indexes: Vec::new(),
+        ..vision(&config).clone()
+    };
+    ModelConfig { model_type: Family::Qwen2Vl, vision: Some(vision), ..config }
 }
 
 pub(super) fn vision(config: &ModelConfig) -> &VisionConfig {
@@ -160,22 +174,23 @@ fn equal_pictures_have_equal_tokens_and_others_share_none() {
 
 #[test]
 fn the_towers_gradient_is_its_derivative() {
-    let config = config();
-    let vision = vision(&config);
-    // Windows that the edge cuts, in both directions.
-    let tokens = add(&config, 24, 40);
-    let prepared = vision.pictures.get(tokens.first).unwrap();
-    let len = VisionLayout::new(vision, 32).all().len();
-    let data: Vec<f64> = random(3, len).into_iter().map(|value| 0.3 * value).collect();
-    let d_features = random(4, prepared.tokens() * 32);
-    let mut gradient = vec![0.0; len];
-    Tower::new(vision, 32, &data).backward(&prepared, &d_features, &mut gradient);
-    let loss = |data: &[f64]| {
-        let features = Tower::new(vision, 32, data).forward(&prepared, false).features;
-        features.iter().zip(&d_features).map(|(y, d)| y * d).sum()
-    };
-    check_gradient("tower", &data, &gradient, loss);
-    assert!(gradient.iter().filter(|&&g| g == 0.0).count() < len / 100, "every weight matters");
+    for config in [config(), older()] {
+        let vision = vision(&config);
+        // Windows that the edge cuts, in both directions.
+        let tokens = add(&config, 24, 40);
+        let prepared = vision.pictures.get(tokens.first).unwrap();
+        let len = VisionLayout::new(vision, 32).all().len();
+        let data: Vec<f64> = random(3, len).into_iter().map(|value| 0.3 * value).collect();
+        let d_features = random(4, prepared.tokens() * 32);
+        let mut gradient = vec![0.0; len];
+        Tower::new(vision, 32, &data).backward(&prepared, &d_features, &mut gradient);
+        let loss = |data: &[f64]| {
+            let features = Tower::new(vision, 32, data).forward(&prepared, false).features;
+            features.iter().zip(&d_features).map(|(y, d)| y * d).sum()
+        };
+        check_gradient("tower", &data, &gradient, loss);
+        assert!(gradient.iter().filter(|&&g| g == 0.0).count() < len / 100, "every weight matters");
+    }
 }
 
 fn sequence(tokens: Vec<u32>, response: usize) -> TokenSequence {
@@ -350,18 +365,19 @@ fn a_model_learns_where_something_is_from_pixels_alone() {
 
 #[test]
 fn a_folder_comes_back_with_its_tower_and_its_processor() {
-    let config = config();
-    let parameters = init(&config);
-    let folder = tempfile::tempdir().unwrap();
-    save_model(&parameters, folder.path()).unwrap();
-    let found = load_model(folder.path()).unwrap();
-    assert_eq!(found.data, parameters.data);
-    assert_eq!(found.config, parameters.config);
-    let processor = folder.path().join("preprocessor_config.json");
-    let text = std::fs::read_to_string(&processor).unwrap();
-    std::fs::write(&processor, text.replace("\"patch_size\": 4", "\"patch_size\": 5")).unwrap();
-    let error = load_model(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("preprocessor_config.json") && error.contains("patch_size"), "{error}");
+    for config in [config(), older()] {
+        let parameters = init(&config);
+        let folder = tempfile::tempdir().unwrap();
+        save_model(&parameters, folder.path()).unwrap();
+        let found = load_model(folder.path()).unwrap();
+        assert_eq!(found.data, parameters.data);
+        assert_eq!(found.config, parameters.config);
+        let processor = folder.path().join("preprocessor_config.json");
+        let text = std::fs::read_to_string(&processor).unwrap();
+        std::fs::write(&processor, text.replace("\"patch_size\": 4", "\"patch_size\": 5")).unwrap();
+        let error = load_model(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("preprocessor_config.json") && error.contains("patch_size"), "{error}");
+    }
 }
 
 #[test]
@@ -382,7 +398,14 @@ fn shapes_that_cannot_run_are_refused_by_their_key() {
         let error = config.check().unwrap_err().to_string();
         assert!(error.contains(key), "{error}");
     }
-    let error = ModelConfig { vision: None, ..config() }.check().unwrap_err().to_string();
-    assert!(error.contains("vision_config"), "{error}");
+    let uneven = VisionConfig { intermediate_size: 33, ..vision(&older()).clone() };
+    for wrong in [
+        ModelConfig { vision: None, ..config() },
+        ModelConfig { vision: older().vision, ..config() },
+        ModelConfig { vision: Some(uneven), ..older() },
+    ] {
+        let error = wrong.check().unwrap_err().to_string();
+        assert!(error.contains("vision_config"), "{error}");
+    }
     assert!(config().check_device(Device::Cuda).is_err());
 }
