@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `attention.rs` | attention inside windows of patches, forward and backward |
 //! | `config.rs` | `vision_config` and the tokens around a picture |
-//! | `image.rs` | PNG files as RGB, bounded |
+//! | `image.rs` | PNG and JPEG files as RGB, bounded |
 //! | `layout.rs` | the tower's tensors |
 //! | `norm.rs` | norms of the tower's rows, forward and backward |
 //! | `patches.rs` | the image processor: sizes, patches and their order |
@@ -44,5 +44,7 @@ pub use pictures::{FIRST_PICTURE_TOKEN, PictureTokens, Pictures};
 
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod tests;

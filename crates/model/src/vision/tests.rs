@@ -1,4 +1,4 @@
-//! Hostile pictures, derivatives by differences, and pictures in the learner and the engine.
+//! Derivatives by differences, and pictures in the learner and the engine.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -77,74 +77,8 @@ pub(super) fn add(config: &ModelConfig, height: usize, width: usize) -> PictureT
     vision(config).pictures.add(&picture(height, width), vision(config)).unwrap()
 }
 
-/// Returns a PNG file of this form.
-fn png(width: u32, height: u32, color: png::ColorType, depth: png::BitDepth, data: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut encoder = png::Encoder::new(&mut bytes, width, height);
-    encoder.set_color(color);
-    encoder.set_depth(depth);
-    if color == png::ColorType::Indexed {
-        encoder.set_palette(vec![1, 2, 3, 40, 50, 60]);
-    }
-    encoder.write_header().unwrap().write_image_data(data).unwrap();
-    bytes
-}
-
 #[test]
-fn every_colour_type_becomes_rgb() {
-    use png::{BitDepth, ColorType};
-    for (color, depth, data, expected) in [
-        (ColorType::Rgb, BitDepth::Eight, &[1, 2, 3, 4, 5, 6][..], [1, 2, 3, 4, 5, 6]),
-        (ColorType::Rgba, BitDepth::Eight, &[1, 2, 3, 0, 4, 5, 6, 255], [1, 2, 3, 4, 5, 6]),
-        (ColorType::Grayscale, BitDepth::Eight, &[7, 9], [7, 7, 7, 9, 9, 9]),
-        (ColorType::Grayscale, BitDepth::One, &[0b0100_0000], [0, 0, 0, 255, 255, 255]),
-        (ColorType::GrayscaleAlpha, BitDepth::Eight, &[7, 0, 9, 9], [7, 7, 7, 9, 9, 9]),
-        (ColorType::Indexed, BitDepth::Eight, &[1, 0], [40, 50, 60, 1, 2, 3]),
-        (ColorType::Rgb, BitDepth::Sixteen, &[1, 9, 2, 9, 3, 9, 4, 9, 5, 9, 6, 9], [1, 2, 3, 4, 5, 6]),
-    ] {
-        let found = Image::decode(&png(2, 1, color, depth, data)).unwrap();
-        assert_eq!((found.width, found.height, &found.rgb[..]), (2, 1, &expected[..]), "{color:?} {depth:?}");
-    }
-}
-
-#[test]
-fn hostile_pictures_are_refused_with_the_file_and_the_reason() {
-    let image = picture(9, 9);
-    let whole = png(9, 9, png::ColorType::Rgb, png::BitDepth::Eight, &image.rgb);
-    assert_eq!(Image::decode(&whole).unwrap(), image);
-    // A header that promises more than any picture has.
-    let mut bomb = whole.clone();
-    bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
-    let crc = {
-        let mut crc = !0u32;
-        for &byte in &bomb[12..29] {
-            crc ^= u32::from(byte);
-            for _ in 0..8 {
-                crc = if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
-            }
-        }
-        !crc
-    };
-    bomb[29..33].copy_from_slice(&crc.to_be_bytes());
-    let mut damaged = whole.clone();
-    let middle = whole.len() / 2;
-    damaged[middle] ^= 0x55;
-    let folder = tempfile::tempdir().unwrap();
-    for (name, bytes, reason) in [
-        ("bomb", &bomb[..], "60000 x 60000 pixels are too many"),
-        ("truncated", &whole[..whole.len() / 2], "cannot be decoded"),
-        ("damaged", &damaged, "cannot be decoded"),
-        ("jpeg", b"\xff\xd8\xff\xe0", "a JPEG file; only PNG is read"),
-        ("empty", b"", "is empty"),
-        ("text", b"<svg/>", "in no known format"),
-    ] {
-        let path = folder.path().join(name);
-        std::fs::write(&path, bytes).unwrap();
-        let error = Image::read(&path).unwrap_err().to_string();
-        assert!(error.starts_with(&path.display().to_string()) && error.contains(reason), "{error}");
-    }
-    let missing = Image::read(&folder.path().join("missing")).unwrap_err().to_string();
-    assert!(missing.contains("missing: "), "{missing}");
+fn pictures_that_cannot_be_resized_are_refused() {
     let config = config();
     let thin = Image { width: 1, height: 201, rgb: vec![0; 603] };
     let error = vision(&config).pictures.add(&thin, vision(&config)).unwrap_err().to_string();

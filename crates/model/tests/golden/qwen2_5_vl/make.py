@@ -1,5 +1,5 @@
 """Writes qwen2_5_vl.json, qwen2_vl.json and processor.json: what transformers' Qwen2.5-VL, Qwen2-VL and their image
-processor compute.
+processor compute; and jpeg.json: JPEG files and the pixels that Pillow reads from them.
 
     pip install torch transformers pillow torchvision
     python make.py
@@ -10,6 +10,7 @@ The model runs in float64. The processor is the one of PIL; that of torchvision,
 coefficients differently, is at most two levels of 255 away (`torchvision` in processor.json).
 """
 
+import io
 import json
 import pathlib
 import sys
@@ -65,6 +66,28 @@ def processor():
             "every_97th": found["pixel_values"].flatten()[::97].tolist(),
         })
     return {"sizes": sizes, "cases": cases}
+
+
+def jpegs():
+    """A smooth picture in every form of JPEG that is common, and one of a CMYK printer."""
+    found = {}
+    for name, mode, height, width, options in [
+        ("444", "RGB", 17, 23, dict(subsampling=0)),
+        ("422", "RGB", 32, 40, dict(subsampling=1)),
+        ("420", "RGB", 17, 23, dict(subsampling=2)),
+        ("grey", "L", 17, 23, {}),
+        ("progressive", "RGB", 33, 45, dict(progressive=True)),
+        ("restarts", "RGB", 33, 45, dict(restart_marker_blocks=2)),
+        ("cmyk", "CMYK", 17, 23, {}),
+    ]:
+        y, x, c = np.meshgrid(np.arange(height), np.arange(width), np.arange(3), indexing="ij")
+        levels = 127 + 60 * np.sin(0.21 * x + 0.13 * y + c) + 50 * np.cos(0.17 * y * (c + 1) - 0.05 * x)
+        file = io.BytesIO()
+        image = Image.fromarray(levels.clip(0, 255).astype(np.uint8))
+        image.convert(mode).save(file, "JPEG", quality=85, **options)
+        read = Image.open(io.BytesIO(file.getvalue())).convert("RGB")
+        found[name] = {"file": file.getvalue().hex(), "size": [height, width], "rgb": read.tobytes().hex()}
+    return found
 
 
 def patches(levels, patch, merge, temporal):
@@ -205,6 +228,7 @@ def write(name, content):
 
 
 write("processor", processor())
+write("jpeg", jpegs())
 in_double(modeling_qwen2_5_vl)
 in_double(modeling_qwen2_vl)
 write("qwen2_5_vl", {
