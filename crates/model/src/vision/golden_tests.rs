@@ -190,14 +190,14 @@ fn every_block_of_the_tower_equals_transformers() {
     }
 }
 
-/// The logits' distance, that of the log-probs, and that of the gradients.
-fn whole(case: &Value, factor: f64) -> [f64; 2] {
+/// The distance of the log-probs, and that of the gradients. With `keep`, the tower's activations are kept.
+fn whole(case: &Value, factor: f64, keep: bool) -> [f64; 2] {
     let (parameters, pictures) = model(case, factor);
     let tokens = with_pictures(&wholes(&case["tokens"]), &pictures);
     let spans = wholes(&case["taken_at"]).into_iter().enumerate();
     let spans = spans.map(|(turn, at)| TurnSpan { turn, start: at, end: at + 1 }).collect();
     let table = parameters.config.vision.as_ref().unwrap().pictures.clone();
-    let encoded = encode(&parameters, &table, tokens.iter().copied()).unwrap();
+    let encoded = encode(&parameters, &table, keep, tokens.iter().copied()).unwrap();
     let network = Network { pictures: Some(&encoded), ..Network::from(&parameters) };
     let mut packing = Packing::default();
     packing.fill(std::iter::once(&TokenSequence { tokens, spans }));
@@ -210,7 +210,7 @@ fn whole(case: &Value, factor: f64) -> [f64; 2] {
     let mut gradient = vec![0.0; parameters.data.len()];
     whole_backward(&mut workspace, network, &packing, &(0..1), &derivatives, &mut gradient);
     let d_features = workspace.take_picture_gradient();
-    encode_backward(&parameters, &encoded, &d_features, 2, &mut gradient);
+    encode_backward(&parameters, encoded, &d_features, 2, &mut gradient);
     let mut worst = 0.0f64;
     for tensor in &parameters.layout.tensors {
         worst = worst.max(distance(&gradient[tensor.range.clone()], &case["gradients"][&tensor.name]));
@@ -222,9 +222,11 @@ fn whole(case: &Value, factor: f64) -> [f64; 2] {
 fn logprobs_and_gradients_equal_transformers() {
     for (file, name) in CASES {
         let case = &golden(file)[name];
-        let [outputs, gradients] = whole(case, 1.0);
-        assert!(outputs < 1e-9 && gradients < 1e-7, "{name}: {outputs} {gradients}");
-        let [outputs, gradients] = whole(case, 1.0 + 1e-6);
+        for keep in [true, false] {
+            let [outputs, gradients] = whole(case, 1.0, keep);
+            assert!(outputs < 1e-9 && gradients < 1e-7, "{name}: {outputs} {gradients}");
+        }
+        let [outputs, gradients] = whole(case, 1.0 + 1e-6, true);
         assert!(outputs > 1e-8 && gradients > 1e-6, "{name}: {outputs} {gradients}");
     }
 }

@@ -11,6 +11,7 @@
 //! | `patches.rs` | the image processor: sizes, patches and their order |
 //! | `pictures.rs` | the pictures that sequences refer to, and positions of tokens (M-RoPE) |
 //! | `resize.rs` | bicubic resizing as PIL does it |
+//! | `split.rs` | products of the tower, split over threads |
 //! | `tower.rs` | patches to features: forward |
 //! | `backward.rs` | the tower's gradient |
 //! | `encode.rs` | features of all pictures of a batch, and their gradient |
@@ -32,6 +33,7 @@ mod norm;
 mod patches;
 mod pictures;
 mod resize;
+mod split;
 mod tower;
 
 pub use config::{ImageSettings, TowerKind, VisionConfig, VisionTokens};

@@ -117,7 +117,9 @@ fn the_towers_gradient_is_its_derivative() {
         let data: Vec<f64> = random(3, len).into_iter().map(|value| 0.3 * value).collect();
         let d_features = random(4, prepared.tokens() * 32);
         let mut gradient = vec![0.0; len];
-        Tower::new(vision, 32, &data).backward(&prepared, &d_features, &mut gradient);
+        let tower = Tower::new(vision, 32, &data);
+        let trace = tower.forward(&prepared, true);
+        tower.backward(&prepared, trace, &d_features, &mut gradient);
         let loss = |data: &[f64]| {
             let features = Tower::new(vision, 32, data).forward(&prepared, false).features;
             features.iter().zip(&d_features).map(|(y, d)| y * d).sum()

@@ -5,13 +5,14 @@
 
 use std::ops::Range;
 
-use super::attention::{Scratch, Windows};
+use super::attention::Windows;
 use super::layout::BlockLayout;
 use super::norm::Normed;
 use super::patches::places;
+use super::split::{WORTH_A_THREAD, linear};
 use super::{Prepared, TowerKind, VisionConfig, VisionLayout};
 use crate::Real;
-use crate::layers::{Accumulate, linear};
+use crate::layers::Accumulate;
 use crate::ops::mlp::{quick_gelu, swiglu};
 use crate::ops::rope::{Direction, rotate_rows};
 
@@ -121,6 +122,16 @@ impl<'a, T: Real> Tower<'a, T> {
         angles
     }
 
+    /// Returns the numbers that the trace of a picture keeps for the backward pass.
+    pub(super) fn kept(&self, picture: &Prepared) -> usize {
+        let (config, hidden) = (self.config, self.config.hidden_size);
+        // Layer norms keep their standardized rows too.
+        let norm = if config.kind == TowerKind::Qwen2Vl { 2 * hidden } else { hidden };
+        let block = 6 * hidden + 2 * norm + config.up_width() + config.intermediate_size;
+        let merger = 2 * hidden + norm + self.width / config.merged();
+        picture.tokens() * config.merged() * (config.patch_len() + config.depth * block + merger)
+    }
+
     /// Returns the windows of a block.
     pub(super) fn windows<'o>(&self, block: usize, order: &'o Order) -> Windows<'o> {
         let rows = if self.config.attends_whole(block) { &order.whole } else { &order.windows };
@@ -139,12 +150,12 @@ impl<'a, T: Real> Tower<'a, T> {
         let mut x = vec![T::ZERO; rows * hidden];
         linear(&patches, self.weights(&layout.patch), None, &mut x, Accumulate::Set, [rows, length, hidden]);
         let mut trace = Trace { angles: self.angles(picture.grid, &order), ..Trace::default() };
-        let mut scratch = Scratch::default();
+        let mut scores = Vec::new();
         let mut kept = Activations::default();
         for (index, block) in layout.blocks.iter().enumerate() {
             let before = x.clone();
             let windows = self.windows(index, &order);
-            self.block(block, windows, &trace.angles, &before, &mut x, &mut kept, &mut scratch);
+            self.block(block, windows, &trace.angles, &before, &mut x, &mut kept, &mut scores);
             if keep {
                 trace.x.push(before);
                 trace.blocks.push(std::mem::take(&mut kept));
@@ -152,16 +163,11 @@ impl<'a, T: Real> Tower<'a, T> {
         }
         let mut normed = Normed::default();
         self.norm(&x, &layout.merge_norm, &mut normed);
-        let wide = merged * hidden;
-        let mut inner = vec![T::ZERO; tokens * wide];
-        let bias = Some(self.weights(&layout.merge_bias));
-        let weight = self.weights(&layout.merge_weight);
-        linear(&normed.rows, weight, bias, &mut inner, Accumulate::Set, [tokens, wide, wide]);
+        let mut inner = vec![T::ZERO; tokens * merged * hidden];
+        self.linear(&normed.rows, &layout.merge_weight, &layout.merge_bias, &mut inner, Accumulate::Set);
         let activated: Vec<T> = inner.iter().map(|&x| gelu(x)).collect();
         let mut sorted = vec![T::ZERO; tokens * width];
-        let bias = Some(self.weights(&layout.out_bias));
-        let weight = self.weights(&layout.out_weight);
-        linear(&activated, weight, bias, &mut sorted, Accumulate::Set, [tokens, wide, width]);
+        self.linear(&activated, &layout.out_weight, &layout.out_bias, &mut sorted, Accumulate::Set);
         trace.features = vec![T::ZERO; tokens * width];
         for (row, &group) in sorted.chunks_exact(width).zip(&order.groups) {
             trace.features[group * width..(group + 1) * width].copy_from_slice(row);
@@ -182,7 +188,7 @@ impl<'a, T: Real> Tower<'a, T> {
         x: &[T],
         out: &mut [T],
         kept: &mut Activations<T>,
-        scratch: &mut Scratch<T>,
+        scores: &mut Vec<T>,
     ) {
         let hidden = self.config.hidden_size;
         kept.resize(x.len() / hidden, self.config);
@@ -191,7 +197,7 @@ impl<'a, T: Real> Tower<'a, T> {
         self.linear(&norm1.rows, &layout.qkv_weight, &layout.qkv_bias, qkv, Accumulate::Set);
         let half = self.config.head_dim() / 2;
         rotate_rows(angles, half, qkv, 3 * hidden, 2 * self.config.num_heads, Direction::Forward);
-        windows.forward(qkv, attended, scratch);
+        windows.forward(qkv, attended, scores);
         middle.copy_from_slice(x);
         self.linear(attended, &layout.proj_weight, &layout.proj_bias, middle, Accumulate::Add);
         self.norm(middle, &layout.norm2, norm2);
@@ -209,6 +215,19 @@ impl<'a, T: Real> Tower<'a, T> {
         let inputs = weight.len() / outputs;
         let (weight, bias) = (self.weights(weight), Some(self.weights(bias)));
         linear(x, weight, bias, y, into, [x.len() / inputs, inputs, outputs]);
+    }
+
+    /// Returns true if each product of a picture is split over threads.
+    pub(super) fn splits(&self, picture: &Prepared) -> bool {
+        let rows = picture.tokens() * self.config.merged();
+        rows * self.config.hidden_size * self.config.hidden_size >= WORTH_A_THREAD
+    }
+}
+
+impl<T> Trace<T> {
+    /// Returns true if it has what backward needs.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.x.is_empty()
     }
 }
 
