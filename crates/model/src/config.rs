@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::rotary::RopeScaling;
-use crate::vision::VisionConfig;
+use crate::vision::{TowerKind, VisionConfig};
 use crate::{Device, ModelError};
 
 /// A family of decoders, as `model_type` of `config.json` names it.
@@ -19,13 +19,15 @@ pub enum Family {
     Qwen3,
     /// Llama 2 and 3: no biases unless `attention_bias` or `mlp_bias`.
     Llama,
-    /// Qwen2.5-VL: the decoder of Qwen2 with a vision tower, and positions of pictures in two dimensions.
+    /// Qwen2-VL: the decoder of Qwen2 with a vision tower, and positions of pictures in two dimensions.
+    Qwen2Vl,
+    /// Qwen2.5-VL: the same with another tower.
     Qwen25Vl,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Qwen2, Self::Qwen3, Self::Llama, Self::Qwen25Vl];
+    pub const ALL: [Self; 5] = [Self::Qwen2, Self::Qwen3, Self::Llama, Self::Qwen2Vl, Self::Qwen25Vl];
 
     /// Returns the name in `model_type`.
     pub fn name(self) -> &'static str {
@@ -33,6 +35,7 @@ impl Family {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Llama => "llama",
+            Self::Qwen2Vl => "qwen2_vl",
             Self::Qwen25Vl => "qwen2_5_vl",
         }
     }
@@ -43,7 +46,17 @@ impl Family {
             Self::Qwen2 => "Qwen2",
             Self::Qwen3 => "Qwen3",
             Self::Llama => "Llama",
+            Self::Qwen2Vl => "Qwen2VL",
             Self::Qwen25Vl => "Qwen2_5_VL",
+        }
+    }
+
+    /// Returns the kind of the vision tower, if the family has one.
+    pub(crate) fn tower(self) -> Option<TowerKind> {
+        match self {
+            Self::Qwen2 | Self::Qwen3 | Self::Llama => None,
+            Self::Qwen2Vl => Some(TowerKind::Qwen2Vl),
+            Self::Qwen25Vl => Some(TowerKind::Qwen25Vl),
         }
     }
 
@@ -162,7 +175,7 @@ impl ModelConfig {
 
     /// Returns true in families with biases on query, key and value and no others.
     fn has_qkv_bias_alone(&self) -> bool {
-        matches!(self.model_type, Family::Qwen2 | Family::Qwen25Vl)
+        matches!(self.model_type, Family::Qwen2 | Family::Qwen2Vl | Family::Qwen25Vl)
     }
 
     /// Returns true if query and key heads are normed before they are turned.
@@ -252,11 +265,19 @@ impl ModelConfig {
         if self.mlp_bias && self.model_type != Family::Llama {
             return fail("mlp_bias", format!("{} has no biases in the MLP; llama has", self.model_type));
         }
-        match (&self.vision, self.model_type) {
-            (Some(vision), Family::Qwen25Vl) => vision.check(self.head_dim)?,
-            (None, Family::Qwen25Vl) => return fail("vision_config", "is missing".into()),
-            (Some(_), family) => return fail("vision_config", format!("{family} has no vision tower")),
-            (None, _) => {}
+        match (&self.vision, self.model_type.tower()) {
+            (Some(vision), Some(kind)) if vision.kind == kind => vision.check(self.head_dim)?,
+            (None, None) => {}
+            (None, Some(_)) => return fail("vision_config", "is missing".into()),
+            (Some(_), None) => {
+                return fail("vision_config", format!("{} has no vision tower", self.model_type));
+            }
+            (Some(vision), Some(_)) => {
+                return fail(
+                    "vision_config",
+                    format!("{} has no tower of {:?}", self.model_type, vision.kind),
+                );
+            }
         }
         self.rope_scaling.check()
     }

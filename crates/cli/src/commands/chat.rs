@@ -43,7 +43,7 @@ pub(crate) struct ChatArgs {
     /// System message; without it the chat template may insert its own.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// PNG picture to show with the first message, if the model reads pictures (Qwen2.5-VL);
+    /// PNG or JPEG picture to show with the first message, if the model reads pictures (Qwen2.5-VL);
     /// repeatable.
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
@@ -216,7 +216,7 @@ impl<S: Sampler> Conversation<'_, S> {
     /// Adds a picture to the next message.
     fn show(&mut self, path: &Path) -> anyhow::Result<()> {
         let Some(vision) = &self.vision else {
-            bail!("this model reads no pictures; load one with a vision tower (Qwen2.5-VL)");
+            bail!("this model reads no pictures; load one with a vision tower (Qwen2.5-VL or Qwen2-VL)");
         };
         self.pictures.push(vision.pictures.add(&Image::read(path)?, vision)?);
         Ok(())

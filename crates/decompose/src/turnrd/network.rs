@@ -4,11 +4,15 @@ use turnwise_core::{Purpose, Seed};
 
 use super::TurnRdConfig;
 use super::layout::{Head, Linear, TAG, Tensors};
-use super::ops::{Attention, apply_mask, dropout_mask, gelu, gelu_backward, layer_norm, layer_norm_backward};
+use super::ops::{Attention, apply_mask, dropout_mask, gelu, gelu_backward};
 use turnwise_model::Real;
 use turnwise_model::layers::{
-    Accumulate, add_assign, linear, linear_backward_bias, linear_backward_input, linear_backward_weight,
+    Accumulate, add_assign, layer_norm, layer_norm_backward, linear, linear_backward_bias,
+    linear_backward_input, linear_backward_weight,
 };
+
+/// Added to the variance by layer norm, as PyTorch does.
+const EPSILON: f64 = 1e-5;
 
 /// Trajectories laid one after another.
 #[derive(Clone, Debug, Default)]
@@ -145,7 +149,7 @@ impl<T: Real> Network<'_, T> {
             inverse: vec![T::ZERO; x.len() / weight.len()],
         };
         let NormTrace { output, standard, inverse } = &mut trace;
-        layer_norm(x, [weight, bias], [output, standard, inverse]);
+        layer_norm(x, [weight, bias], EPSILON, [output, standard, inverse]);
         trace
     }
 

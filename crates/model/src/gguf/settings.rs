@@ -13,7 +13,7 @@ pub(super) fn of(
 ) -> Result<Vec<(String, Value)>, String> {
     let family = match config.model_type {
         Family::Qwen2 | Family::Qwen3 | Family::Llama => config.model_type.name(),
-        other @ Family::Qwen25Vl => {
+        other @ (Family::Qwen2Vl | Family::Qwen25Vl) => {
             return Err(format!(
                 "models of family {other} cannot be written as GGUF; supported: qwen2, qwen3, llama"
             ));

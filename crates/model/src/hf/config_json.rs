@@ -76,7 +76,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let root = Entries { within: "", entries };
     let family = family(&root)?;
     // `transformers` 5 writes the decoder's keys to `text_config`; folders on the hub have them at the top level.
-    let of = if family == Family::Qwen25Vl { root.object("text_config")? } else { None };
+    let of = if family.tower().is_some() { root.object("text_config")? } else { None };
     let of = of.unwrap_or(Entries { within: "", entries });
     check_computation(&of)?;
     let heads = of.need_whole("num_attention_heads")?;
@@ -98,11 +98,12 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let inner_theta = rotary.as_ref().map_or(Ok(None), |rotary| rotary.number("rope_theta"))?;
     let rope_theta = inner_theta.or(of.number("rope_theta")?);
     let rope_scaling = rotary.map_or(Ok(RopeScaling::None), |rotary| scaling(&rotary, context))?;
-    let base = ModelConfig::default();
-    let vision = match family {
-        Family::Qwen25Vl => Some(vision_json::parse(&root, &of, hidden)?),
-        _ => None,
+    // What `transformers` assumes if a key is missing.
+    let base = match family.tower() {
+        Some(_) => ModelConfig { rms_norm_eps: 1e-5, rope_theta: 1e6, ..ModelConfig::default() },
+        None => ModelConfig::default(),
     };
+    let vision = family.tower().map(|kind| vision_json::parse(kind, &root, &of, hidden)).transpose()?;
     let found = special_tokens(entries);
     let inner = special_tokens(of.entries);
     let special_tokens = SpecialTokens {
@@ -125,7 +126,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
         rope_scaling,
         tie_word_embeddings: of.flag("tie_word_embeddings")? || root.flag("tie_word_embeddings")?,
         // What the family's own code does not look at has no effect there, and none here.
-        attention_bias: !matches!(family, Family::Qwen2 | Family::Qwen25Vl) && of.flag("attention_bias")?,
+        attention_bias: matches!(family, Family::Qwen3 | Family::Llama) && of.flag("attention_bias")?,
         mlp_bias: family == Family::Llama && of.flag("mlp_bias")?,
         initializer_range: of.number("initializer_range")?.unwrap_or(base.initializer_range),
         special_tokens,
@@ -311,7 +312,7 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Va
     let class = config.model_type.class();
     let head = match config.model_type {
         _ if critic => "ForTokenClassification",
-        Family::Qwen25Vl => "ForConditionalGeneration",
+        Family::Qwen2Vl | Family::Qwen25Vl => "ForConditionalGeneration",
         _ => "ForCausalLM",
     };
     let mut value = json!({
@@ -347,7 +348,7 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Va
             value["attention_bias"] = json!(config.attention_bias);
             value["mlp_bias"] = json!(config.mlp_bias);
         }
-        Family::Qwen25Vl => {
+        Family::Qwen2Vl | Family::Qwen25Vl => {
             value["use_sliding_window"] = json!(false);
             if let Some(vision) = &config.vision {
                 vision_json::write(vision, config.hidden_size, &mut value);

@@ -5,11 +5,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::config_json::Entries;
-use crate::vision::{ImageSettings, Pictures, VisionConfig, VisionTokens};
+use crate::vision::{ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
 use crate::{ModelError, files};
 
 /// Parses the vision part of a config. `root` is the whole, `text` the decoder's part, and `width` the decoder's width.
 pub(super) fn parse(
+    kind: TowerKind,
     root: &Entries<'_>,
     text: &Entries<'_>,
     width: usize,
@@ -17,8 +18,9 @@ pub(super) fn parse(
     let Some(of) = root.object("vision_config")? else {
         return Err(root.error("vision_config", "is missing"));
     };
-    if let Some(act) = of.get("hidden_act").filter(|act| *act != "silu") {
-        return Err(of.error("hidden_act", format!("`{act}` is not supported; supported: silu")));
+    let activation = activation(kind);
+    if let Some(act) = of.get("hidden_act").filter(|act| *act != activation) {
+        return Err(of.error("hidden_act", format!("`{act}` is not supported; supported: {activation}")));
     }
     if let Some(rotary) = of.get("rope_parameters")
         && rotary.get("rope_theta").and_then(Value::as_f64).is_some_and(|theta| theta != 10_000.0)
@@ -32,10 +34,14 @@ pub(super) fn parse(
     if channels != 3 {
         return Err(of.error("in_channels", format!("{channels} is not supported; supported: 3")));
     }
-    if let Some(out) = of.whole("out_hidden_size")?
-        && out != width
+    let out = match kind {
+        TowerKind::Qwen2Vl => "hidden_size",
+        TowerKind::Qwen25Vl => "out_hidden_size",
+    };
+    if let Some(found) = of.whole(out)?
+        && found != width
     {
-        return Err(of.error("out_hidden_size", format!("{out} is not hidden_size = {width} of the decoder")));
+        return Err(of.error(out, format!("{found} is not hidden_size = {width} of the decoder")));
     }
     let (rotary, older) = (text.object("rope_parameters")?, text.object("rope_scaling")?);
     let sections = rotary.or(older).and_then(|rotary| wholes(rotary.get("mrope_section")));
@@ -43,6 +49,7 @@ pub(super) fn parse(
         return Err(text.error("rope_scaling", "has no `mrope_section` of three numbers"));
     };
     let fullatt_block_indexes = match of.get("fullatt_block_indexes") {
+        _ if kind == TowerKind::Qwen2Vl => Vec::new(),
         None => vec![7, 15, 23, 31],
         value => wholes(value)
             .ok_or_else(|| of.error("fullatt_block_indexes", "is not a list of whole numbers"))?,
@@ -52,10 +59,18 @@ pub(super) fn parse(
         id.map_err(|_| root.error(key, "is not a token id"))
     };
     let or = |key: &str, usual: usize| Ok::<_, ModelError>(of.whole(key)?.unwrap_or(usual));
+    let (hidden_size, intermediate_size) = match kind {
+        TowerKind::Qwen2Vl => {
+            let hidden = or("embed_dim", 1280)?;
+            (hidden, (hidden as f64 * of.number("mlp_ratio")?.unwrap_or(4.0)) as usize)
+        }
+        TowerKind::Qwen25Vl => (of.need_whole("hidden_size")?, or("intermediate_size", 3420)?),
+    };
     Ok(VisionConfig {
+        kind,
         depth: or("depth", 32)?,
-        hidden_size: of.need_whole("hidden_size")?,
-        intermediate_size: or("intermediate_size", 3420)?,
+        hidden_size,
+        intermediate_size,
         num_heads: or("num_heads", 16)?,
         patch_size: or("patch_size", 14)?,
         temporal_patch_size: or("temporal_patch_size", 2)?,
@@ -75,6 +90,14 @@ pub(super) fn parse(
     })
 }
 
+/// Returns the activation of the tower's MLP.
+fn activation(kind: TowerKind) -> &'static str {
+    match kind {
+        TowerKind::Qwen2Vl => "quick_gelu",
+        TowerKind::Qwen25Vl => "silu",
+    }
+}
+
 fn wholes(value: Option<&Value>) -> Option<Vec<usize>> {
     let entries = value?.as_array()?.iter();
     entries.map(|entry| entry.as_u64().and_then(|entry| usize::try_from(entry).ok())).collect()
@@ -82,22 +105,33 @@ fn wholes(value: Option<&Value>) -> Option<Vec<usize>> {
 
 /// Adds a model's vision to its `config.json`, in the hub's layout.
 pub(super) fn write(config: &VisionConfig, width: usize, value: &mut Value) {
-    value["vision_config"] = json!({
-        "model_type": "qwen2_5_vl",
+    let mut tower = json!({
         "depth": config.depth,
-        "hidden_act": "silu",
-        "hidden_size": config.hidden_size,
+        "hidden_act": activation(config.kind),
         "in_channels": 3,
         "initializer_range": config.initializer_range,
-        "intermediate_size": config.intermediate_size,
         "num_heads": config.num_heads,
-        "out_hidden_size": width,
         "patch_size": config.patch_size,
         "spatial_merge_size": config.spatial_merge_size,
         "temporal_patch_size": config.temporal_patch_size,
-        "window_size": config.window_size,
-        "fullatt_block_indexes": config.fullatt_block_indexes,
     });
+    match config.kind {
+        TowerKind::Qwen2Vl => {
+            tower["model_type"] = json!("qwen2_vl");
+            tower["embed_dim"] = json!(config.hidden_size);
+            tower["mlp_ratio"] = json!(config.intermediate_size / config.hidden_size.max(1));
+            tower["hidden_size"] = json!(width);
+        }
+        TowerKind::Qwen25Vl => {
+            tower["model_type"] = json!("qwen2_5_vl");
+            tower["hidden_size"] = json!(config.hidden_size);
+            tower["intermediate_size"] = json!(config.intermediate_size);
+            tower["out_hidden_size"] = json!(width);
+            tower["window_size"] = json!(config.window_size);
+            tower["fullatt_block_indexes"] = json!(config.fullatt_block_indexes);
+        }
+    }
+    value["vision_config"] = tower;
     value["rope_scaling"] = json!({ "type": "mrope", "mrope_section": config.mrope_section });
     value["vision_start_token_id"] = json!(config.tokens.start);
     value["vision_end_token_id"] = json!(config.tokens.end);
@@ -108,9 +142,13 @@ pub(super) fn write(config: &VisionConfig, width: usize, value: &mut Value) {
 /// Returns `preprocessor_config.json`.
 pub(super) fn processor(config: &VisionConfig) -> Value {
     let ImageSettings { min_pixels, max_pixels, mean, std } = &config.image;
+    let class = match config.kind {
+        TowerKind::Qwen2Vl => "Qwen2VLProcessor",
+        TowerKind::Qwen25Vl => "Qwen2_5_VLProcessor",
+    };
     json!({
         "image_processor_type": "Qwen2VLImageProcessor",
-        "processor_class": "Qwen2_5_VLProcessor",
+        "processor_class": class,
         "min_pixels": min_pixels,
         "max_pixels": max_pixels,
         "size": { "shortest_edge": min_pixels, "longest_edge": max_pixels },

@@ -103,10 +103,12 @@ impl NativeLearner {
             let masked = masked_contexts.iter().map(|masked_context| &masked_context.tokens);
             batch.iter().chain(masked)
         };
-        let pictures = self.encode(Network::from(&weights), tokens());
+        let keep = weights.adapter.is_none();
+        let pictures = self.encode(Network::from(&weights), keep, tokens());
         // A reference on the same base has the same tower.
         let other = reference.as_ref().filter(|reference| !Arc::ptr_eq(&reference.base, &weights.base));
-        let other_pictures = other.and_then(|reference| self.encode(Network::from(reference), tokens()));
+        let other_pictures =
+            other.and_then(|reference| self.encode(Network::from(reference), false, tokens()));
         let network =
             Network { dropout: self.dropout(), pictures: pictures.as_ref(), ..Network::from(&weights) };
         self.passes += 1;
@@ -119,7 +121,7 @@ impl NativeLearner {
             let reference = reference.as_ref().map(|weights| Network { pictures, ..Network::from(weights) });
             micro.backward(objective, masked_context_objective, reference, found)
         })?;
-        if let Some(pictures) = &pictures {
+        if let Some(pictures) = pictures {
             self.backward_pictures(&weights, pictures);
         }
         for (sequence, tokens) in batch.iter().enumerate() {
@@ -131,19 +133,20 @@ impl NativeLearner {
         Ok(found)
     }
 
-    /// Encodes the pictures of some sequences, each once.
+    /// Encodes the pictures of some sequences, each once. With `keep`, a backward pass follows.
     pub(super) fn encode<'a>(
         &self,
         network: Network<'_, f32>,
+        keep: bool,
         sequences: impl Iterator<Item = &'a TokenSequence>,
     ) -> Option<Encoded<f32>> {
         let vision = self.parameters.config.vision.as_ref()?;
         let tokens = sequences.flat_map(|sequence| sequence.tokens.iter().copied());
-        encode(network.parameters, &vision.pictures, tokens)
+        encode(network.parameters, &vision.pictures, keep, tokens)
     }
 
     /// Adds the gradient of the vision tower to that of the first lane. An adapter leaves the tower as it is.
-    fn backward_pictures(&mut self, weights: &Weights, pictures: &Encoded<f32>) {
+    fn backward_pictures(&mut self, weights: &Weights, pictures: Encoded<f32>) {
         let mut d_features = vec![0.0; pictures.features.len()];
         for part in self.lanes.iter_mut().map(Lane::take_picture_gradient).filter(|part| !part.is_empty()) {
             crate::layers::add_assign(&mut d_features, &part);
@@ -217,7 +220,7 @@ impl NativeLearner {
         temperature: f64,
     ) -> Result<Vec<TokenScores>, LearnError> {
         self.check(batch)?;
-        let pictures = self.encode(network, batch.iter());
+        let pictures = self.encode(network, false, batch.iter());
         let network = Network { pictures: pictures.as_ref(), ..network };
         let share = self.shares(network);
         let pass = PassOver { network, batch, masked_contexts: &[], scored: true, share };

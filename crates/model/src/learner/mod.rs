@@ -367,7 +367,7 @@ impl NativeLearner {
         }
         let weights = self.pass_weights();
         let network = Network::from(&weights);
-        let pictures = self.encode(network, shifted.iter());
+        let pictures = self.encode(network, false, shifted.iter());
         let network = Network { pictures: pictures.as_ref(), ..network };
         let share = self.shares(network);
         let pass = PassOver { network, batch: &shifted, masked_contexts: &[], scored: false, share };

@@ -254,9 +254,11 @@ fn modules_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     found.into_iter().map(|module| module.name().to_owned()).collect()
 }
 
-/// Returns a tensor's name without what differs between files: the wrapper's prefix and the adapter's name.
+/// Returns a tensor's name without what differs between files: the wrapper's prefix, the adapter's name, and the place
+/// of a decoder beside a vision tower, which older versions of `transformers` leave out.
 fn plain(name: &str) -> String {
-    name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".")
+    let name = name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".");
+    name.replace("model.language_model.", "model.")
 }
 
 fn is_lora(tensor: &TensorInfo) -> bool {
@@ -305,6 +307,11 @@ fn write(
 fn config_json(adapter: &Adapter<f32>, base: &AdapterBase) -> Result<Value, ModelError> {
     let LoraConfig { rank, alpha, dropout, rslora, .. } = &adapter.config;
     let modules: Vec<&str> = adapter.config.modules()?.into_iter().map(Module::name).collect();
+    // A vision tower has layers of the same names, so only a pattern leaves them out.
+    let targets = match adapter.model.vision {
+        Some(_) => json!(format!(r".*language_model\..*\.({})", modules.join("|"))),
+        None => json!(modules),
+    };
     // PEFT's own files have a whole number where it is one.
     let alpha = if alpha.fract() == 0.0 && *alpha < 1e15 { json!(*alpha as u64) } else { json!(alpha) };
     let task = if adapter.layout.value.is_some() { Value::Null } else { json!("CAUSAL_LM") };
@@ -319,7 +326,7 @@ fn config_json(adapter: &Adapter<f32>, base: &AdapterBase) -> Result<Value, Mode
         "peft_type": "LORA",
         "r": rank,
         "revision": base.revision,
-        "target_modules": modules,
+        "target_modules": targets,
         "task_type": task,
         "use_dora": false,
         "use_rslora": rslora,

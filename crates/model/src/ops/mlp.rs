@@ -1,4 +1,4 @@
-//! The gated activation of the MLP (SwiGLU).
+//! Activations of the MLP: the gated one (SwiGLU), and QuickGELU.
 
 use super::Real;
 use super::dispatch::{LANES, Loop, vectorised};
@@ -65,6 +65,44 @@ pub(crate) fn swiglu_backward<T: Real>(d_out: &[T], width: usize, gate_up: &mut 
     vectorised(Rows, (d_out, width, gate_up));
 }
 
+/// Factor inside [`quick_gelu`].
+const QUICK: f64 = 1.702;
+
+/// `out = x / (1 + e^(-1.702 x))`, Hendrycks and Gimpel (2016), "Gaussian Error Linear Units", section 2.
+pub(crate) fn quick_gelu<T: Real>(x: &[T], out: &mut [T]) {
+    struct Each;
+
+    impl<T: Real> Loop<(&[T], T, &mut [T])> for Each {
+        type Output = ();
+        #[inline(always)]
+        fn run((x, factor, out): (&[T], T, &mut [T])) {
+            for (out, &x) in out.iter_mut().zip(x) {
+                *out = x / (T::ONE + (-(factor * x)).exp());
+            }
+        }
+    }
+
+    vectorised(Each, (x, T::from_f64(QUICK), out));
+}
+
+/// Overwrites `x` with its derivative: `d_x = d s (1 + 1.702 x (1 - s))` with `s = 1 / (1 + e^(-1.702 x))`.
+pub(crate) fn quick_gelu_backward<T: Real>(d_out: &[T], x: &mut [T]) {
+    struct Each;
+
+    impl<T: Real> Loop<(&[T], T, &mut [T])> for Each {
+        type Output = ();
+        #[inline(always)]
+        fn run((d_out, factor, x): (&[T], T, &mut [T])) {
+            for (x, &d) in x.iter_mut().zip(d_out) {
+                let s = T::ONE / (T::ONE + (-(factor * *x)).exp());
+                *x = d * s * (T::ONE + factor * *x * (T::ONE - s));
+            }
+        }
+    }
+
+    vectorised(Each, (d_out, T::from_f64(QUICK), x));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +120,18 @@ mod tests {
         let mut d_x = x.clone();
         swiglu_backward(&d_out, 19, &mut d_x);
         check_gradient("gate_up", &x, &d_x, |x| output(x).iter().zip(&d_out).map(|(y, d)| y * d).sum());
+    }
+    #[test]
+    fn backward_of_quick_gelu_is_the_derivative() {
+        let (x, d_out) = (random(1, 37), random(2, 37));
+        let output = |x: &[f64]| {
+            let mut out = vec![0.0; x.len()];
+            quick_gelu(x, &mut out);
+            out
+        };
+        assert!((output(&x)[4] - x[4] / (1.0 + (-1.702 * x[4]).exp())).abs() < 1e-14);
+        let mut d_x = x.clone();
+        quick_gelu_backward(&d_out, &mut d_x);
+        check_gradient("x", &x, &d_x, |x| output(x).iter().zip(&d_out).map(|(y, d)| y * d).sum());
     }
 }

@@ -7,9 +7,10 @@
 //! | `bf16_elsewhere.rs` | the same interface where there is no x86-64, and so no bf16 |
 //! | `dispatch.rs` | loops compiled for the widest vectors of the CPU, and reductions in fixed lanes |
 //! | `divergence.rs` | the Kullback-Leibler divergence between two rows of logits, and its derivative |
+//! | `layer_norm.rs` | layer norm |
 //! | `linear.rs` | matrix products on strided views, and the linear layer made of them |
 //! | `loss_head.rs` | from hidden rows to log-probabilities and entropies, and back |
-//! | `mlp.rs` | the gated activation of the MLP (SwiGLU) |
+//! | `mlp.rs` | activations of the MLP: SwiGLU, QuickGELU |
 //! | `norm.rs` | root mean square norm |
 //! | `real.rs` | the two number types that the operations run in |
 //! | `rope.rs` | rotary position embedding in Hugging Face's half-split convention |
@@ -27,6 +28,7 @@ pub(crate) mod attention;
 pub(crate) mod bf16;
 pub(crate) mod dispatch;
 pub(crate) mod divergence;
+pub(crate) mod layer_norm;
 pub(crate) mod linear;
 pub(crate) mod loss_head;
 pub(crate) mod mlp;

@@ -5,9 +5,12 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
+use super::split::WORTH_A_THREAD;
 use crate::Real;
 use crate::head::grow;
-use crate::layers::{Accumulate, View, ViewMut, matmul, softmax_rows, softmax_rows_backward};
+use crate::layers::{Accumulate, View, ViewMut, add_assign, matmul, softmax_rows, softmax_rows_backward};
 
 /// Queries that are worked on at a time.
 const QUERIES: usize = 128;
@@ -20,13 +23,6 @@ pub(super) struct Windows<'a> {
     pub(super) width: usize,
     /// Rows of each window.
     pub(super) rows: &'a [Range<usize>],
-}
-
-/// Two blocks of scores.
-#[derive(Debug, Default)]
-pub(super) struct Scratch<T> {
-    scores: Vec<T>,
-    derivatives: Vec<T>,
 }
 
 /// A block of queries of one head and window.
@@ -46,20 +42,26 @@ impl Windows<'_> {
         self.heads * self.width
     }
 
-    fn blocks(&self) -> impl Iterator<Item = Block> {
+    /// Returns the multiplications of the scores.
+    fn work(&self) -> usize {
+        self.rows.iter().map(|rows| rows.len() * rows.len() * self.hidden()).sum()
+    }
+
+    /// Returns the first query of every block, with its window.
+    fn starts(&self) -> impl Iterator<Item = (usize, &Range<usize>)> {
+        self.rows.iter().flat_map(|rows| rows.clone().step_by(QUERIES).map(move |first| (first, rows)))
+    }
+
+    fn block(&self, head: usize, first: usize, rows: &Range<usize>) -> Block {
         let (hidden, width) = (self.hidden(), self.width);
-        self.rows.iter().flat_map(move |rows| {
-            (0..self.heads).flat_map(move |head| {
-                (rows.start..rows.end).step_by(QUERIES).map(move |first| Block {
-                    query: first * 3 * hidden + head * width,
-                    key: rows.start * 3 * hidden + hidden + head * width,
-                    value: rows.start * 3 * hidden + 2 * hidden + head * width,
-                    out: first * hidden + head * width,
-                    count: QUERIES.min(rows.end - first),
-                    length: rows.len(),
-                })
-            })
-        })
+        Block {
+            query: first * 3 * hidden + head * width,
+            key: rows.start * 3 * hidden + hidden + head * width,
+            value: rows.start * 3 * hidden + 2 * hidden + head * width,
+            out: first * hidden + head * width,
+            count: QUERIES.min(rows.end - first),
+            length: rows.len(),
+        }
     }
 
     /// Leaves the probabilities of a block in `scores`.
@@ -72,50 +74,96 @@ impl Windows<'_> {
         softmax_rows(scores, block.length);
     }
 
-    /// `out = softmax(Q K^T / sqrt(width)) V`.
-    pub(super) fn forward<T: Real>(&self, qkv: &[T], out: &mut [T], scratch: &mut Scratch<T>) {
+    /// `out = softmax(Q K^T / sqrt(width)) V`. Blocks of queries of a large picture are split over threads.
+    pub(super) fn forward<T: Real>(&self, qkv: &[T], out: &mut [T], scores: &mut Vec<T>) {
+        let hidden = self.hidden();
+        let mut jobs = Vec::new();
+        // Windows follow each other, so the rows of a block are adjacent.
+        let mut rest = out;
+        for (first, rows) in self.starts() {
+            let (own, after) = rest.split_at_mut(QUERIES.min(rows.end - first) * hidden);
+            jobs.push((first, rows, own));
+            rest = after;
+        }
+        if self.work() < WORTH_A_THREAD {
+            for (first, rows, own) in jobs {
+                self.forward_rows(qkv, first, rows, own, scores);
+            }
+        } else {
+            jobs.into_par_iter().for_each_init(Vec::new, |scores, (first, rows, own)| {
+                self.forward_rows(qkv, first, rows, own, scores);
+            });
+        }
+    }
+
+    /// Writes the rows of one block of queries, all heads.
+    fn forward_rows<T: Real>(
+        &self,
+        qkv: &[T],
+        first: usize,
+        rows: &Range<usize>,
+        out: &mut [T],
+        scores: &mut Vec<T>,
+    ) {
         let (hidden, width) = (self.hidden(), self.width);
-        for block in self.blocks() {
-            grow(&mut scratch.scores, block.count * block.length);
-            let scores = &mut scratch.scores[..block.count * block.length];
+        for head in 0..self.heads {
+            let block = self.block(head, first, rows);
+            grow(scores, block.count * block.length);
+            let scores = &mut scores[..block.count * block.length];
             self.probabilities(block, qkv, scores);
             let value = View::strided(&qkv[block.value..], block.length, width, 3 * hidden);
-            let out = ViewMut::strided(&mut out[block.out..], block.count, width, hidden);
+            let out = ViewMut::strided(&mut out[head * width..], block.count, width, hidden);
             matmul(out, View::new(scores, block.count, block.length), value, Accumulate::Set, T::ONE);
         }
     }
 
-    /// Adds to `d_qkv` the derivative of [`Windows::forward`].
-    pub(super) fn backward<T: Real>(
-        &self,
-        qkv: &[T],
-        d_out: &[T],
-        d_qkv: &mut [T],
-        scratch: &mut Scratch<T>,
-    ) {
+    /// Adds to `d_qkv` the derivative of [`Windows::forward`]. Heads of a large picture are split over threads.
+    pub(super) fn backward<T: Real>(&self, qkv: &[T], d_out: &[T], d_qkv: &mut [T]) {
         let (hidden, width) = (self.hidden(), self.width);
-        let stride = 3 * hidden;
+        let heads = 0..self.heads;
+        let parts: Vec<Vec<T>> = if self.work() < WORTH_A_THREAD {
+            heads.map(|head| self.backward_head(head, qkv, d_out)).collect()
+        } else {
+            heads.into_par_iter().map(|head| self.backward_head(head, qkv, d_out)).collect()
+        };
+        for (head, part) in parts.iter().enumerate() {
+            for (row, to) in part.chunks_exact(3 * width).zip(d_qkv.chunks_exact_mut(3 * hidden)) {
+                for (index, values) in row.chunks_exact(width).enumerate() {
+                    add_assign(&mut to[index * hidden + head * width..][..width], values);
+                }
+            }
+        }
+    }
+
+    /// Returns the derivative of one head's queries, keys and values, `[rows, 3 width]`.
+    fn backward_head<T: Real>(&self, head: usize, qkv: &[T], d_out: &[T]) -> Vec<T> {
+        let (hidden, width) = (self.hidden(), self.width);
+        let (stride, own) = (3 * hidden, 3 * width);
         let scale = T::from_f64(1.0 / (width as f64).sqrt());
-        for block in self.blocks() {
+        let mut d_head = vec![T::ZERO; qkv.len() / self.heads];
+        let (mut scores, mut derivatives) = (Vec::new(), Vec::new());
+        for (first, rows) in self.starts() {
+            let block = self.block(head, first, rows);
             let Block { query, key, value, count, length, .. } = block;
-            grow(&mut scratch.scores, count * length);
-            grow(&mut scratch.derivatives, count * length);
-            let scores = &mut scratch.scores[..count * length];
-            let d_scores = &mut scratch.derivatives[..count * length];
+            grow(&mut scores, count * length);
+            grow(&mut derivatives, count * length);
+            let scores = &mut scores[..count * length];
+            let d_scores = &mut derivatives[..count * length];
             self.probabilities(block, qkv, scores);
             let d_out = View::strided(&d_out[block.out..], count, width, hidden);
             let values = View::strided(&qkv[value..], length, width, stride);
             matmul(ViewMut::new(d_scores, count, length), d_out, values.t(), Accumulate::Set, T::ONE);
-            let d_values = ViewMut::strided(&mut d_qkv[value..], length, width, stride);
+            let d_values = ViewMut::strided(&mut d_head[rows.start * own + 2 * width..], length, width, own);
             matmul(d_values, View::new(scores, count, length).t(), d_out, Accumulate::Add, T::ONE);
             softmax_rows_backward(scores, d_scores, length);
             let d_scores = View::new(d_scores, count, length);
             let keys = View::strided(&qkv[key..], length, width, stride);
-            let d_queries = ViewMut::strided(&mut d_qkv[query..], count, width, stride);
-            matmul(d_queries, d_scores, keys, Accumulate::Add, scale);
+            let d_queries = ViewMut::strided(&mut d_head[first * own..], count, width, own);
+            matmul(d_queries, d_scores, keys, Accumulate::Set, scale);
             let queries = View::strided(&qkv[query..], count, width, stride);
-            let d_keys = ViewMut::strided(&mut d_qkv[key..], length, width, stride);
+            let d_keys = ViewMut::strided(&mut d_head[rows.start * own + width..], length, width, own);
             matmul(d_keys, d_scores.t(), queries, Accumulate::Add, scale);
         }
+        d_head
     }
 }

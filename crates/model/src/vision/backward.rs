@@ -1,26 +1,23 @@
-//! The tower's gradient. The forward pass is repeated here, so that each thread keeps the activations of only one
-//! picture.
+//! The tower's gradient.
 
 use std::ops::Range;
 
-use super::Prepared;
-use super::attention::Scratch;
 use super::layout::BlockLayout;
+use super::split::{linear_backward, weight_backward};
 use super::tower::{Activations, Order, Tower, Trace, gelu_derivative};
+use super::{Prepared, TowerKind};
 use crate::Real;
-use crate::layers::{Accumulate, linear_backward_bias, linear_backward_input, linear_backward_weight};
-use crate::ops::mlp::swiglu_backward;
-use crate::ops::norm::rms_norm_backward;
+use crate::ops::mlp::{quick_gelu_backward, swiglu_backward};
 use crate::ops::rope::{Direction, rotate_rows};
 
 impl<T: Real> Tower<'_, T> {
     /// Adds the derivative through a picture's features to `gradient`, which is laid out like the tower's weights.
-    pub(crate) fn backward(&self, picture: &Prepared, d_features: &[T], gradient: &mut [T]) {
+    /// `trace` is that of a forward pass over the picture that kept it.
+    pub(crate) fn backward(&self, picture: &Prepared, trace: Trace<T>, d_features: &[T], gradient: &mut [T]) {
         let Self { config, layout, width, .. } = self;
         let width = *width;
         let (hidden, merged) = (config.hidden_size, config.merged());
-        let Trace { patches, angles, x, blocks, normed, inverse, inner, activated, .. } =
-            self.forward(picture, true);
+        let Trace { patches, angles, x, blocks, normed, inner, activated, .. } = trace;
         let order = Order::new(picture.grid, config);
         let (tokens, rows, wide) = (picture.tokens(), picture.tokens() * merged, merged * hidden);
         let d_sorted: Vec<T> =
@@ -33,19 +30,15 @@ impl<T: Real> Tower<'_, T> {
         }
         let mut d_normed = vec![T::ZERO; rows * hidden];
         let (weight, bias) = (&layout.merge_weight, &layout.merge_bias);
-        self.linear_backward(&normed, &d_inner, weight, bias, &mut d_normed, gradient);
+        self.linear_backward(&normed.rows, &d_inner, weight, bias, &mut d_normed, gradient);
         let mut d_x = vec![T::ZERO; rows * hidden];
-        let (last, weight) = (&x[config.depth], self.weights(&layout.merge_norm));
-        let d_weight = &mut gradient[layout.merge_norm.clone()];
-        rms_norm_backward(&d_normed, last, weight, &inverse, &mut d_x, Some(d_weight));
-        let mut scratch = Scratch::default();
+        self.norm_backward(&d_normed, &x[config.depth], &layout.merge_norm, &normed, &mut d_x, gradient);
         for (index, (block, mut kept)) in layout.blocks.iter().zip(blocks).enumerate().rev() {
-            let mut to =
-                Derivatives { d_x: &mut d_x, d_normed: &mut d_normed, gradient, scratch: &mut scratch };
+            let mut to = Derivatives { d_x: &mut d_x, d_normed: &mut d_normed, gradient };
             self.block_backward(index, block, &order, &angles, &x[index], &mut kept, &mut to);
         }
         let shape = [rows, config.patch_len(), hidden];
-        linear_backward_weight(&d_x, &patches, &mut gradient[layout.patch.clone()], shape);
+        weight_backward(&patches, &d_x, &mut gradient[layout.patch.clone()], shape);
     }
 
     fn block_backward(
@@ -60,29 +53,28 @@ impl<T: Real> Tower<'_, T> {
     ) {
         let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
         let rows = x.len() / hidden;
-        let Derivatives { d_x, d_normed, gradient, scratch } = to;
+        let Derivatives { d_x, d_normed, gradient } = to;
         let mut d_inner = vec![T::ZERO; rows * inner];
         let (weight, bias) = (&layout.down_weight, &layout.down_bias);
         self.linear_backward(&kept.activated, d_x, weight, bias, &mut d_inner, gradient);
-        swiglu_backward(&d_inner, inner, &mut kept.gate_up);
-        let (weight, bias) = (&layout.gate_up_weight, &layout.gate_up_bias);
-        self.linear_backward(&kept.middle_normed, &kept.gate_up, weight, bias, d_normed, gradient);
-        let (weight, inverse) = (self.weights(&layout.norm2), &kept.middle_inverse);
-        let d_weight = &mut gradient[layout.norm2.clone()];
-        rms_norm_backward(d_normed, &kept.middle, weight, inverse, d_x, Some(d_weight));
+        match self.config.kind {
+            TowerKind::Qwen2Vl => quick_gelu_backward(&d_inner, &mut kept.up),
+            TowerKind::Qwen25Vl => swiglu_backward(&d_inner, inner, &mut kept.up),
+        }
+        let (weight, bias) = (&layout.up_weight, &layout.up_bias);
+        self.linear_backward(&kept.norm2.rows, &kept.up, weight, bias, d_normed, gradient);
+        self.norm_backward(d_normed, &kept.middle, &layout.norm2, &kept.norm2, d_x, gradient);
 
         let mut d_attended = vec![T::ZERO; rows * hidden];
         let (weight, bias) = (&layout.proj_weight, &layout.proj_bias);
         self.linear_backward(&kept.attended, d_x, weight, bias, &mut d_attended, gradient);
         let mut d_qkv = vec![T::ZERO; rows * 3 * hidden];
-        self.windows(index, order).backward(&kept.qkv, &d_attended, &mut d_qkv, scratch);
+        self.windows(index, order).backward(&kept.qkv, &d_attended, &mut d_qkv);
         let (half, heads) = (self.config.head_dim() / 2, 2 * self.config.num_heads);
         rotate_rows(angles, half, &mut d_qkv, 3 * hidden, heads, Direction::Backward);
         let (weight, bias) = (&layout.qkv_weight, &layout.qkv_bias);
-        self.linear_backward(&kept.normed, &d_qkv, weight, bias, d_normed, gradient);
-        let (weight, inverse) = (self.weights(&layout.norm1), &kept.inverse);
-        let d_weight = &mut gradient[layout.norm1.clone()];
-        rms_norm_backward(d_normed, x, weight, inverse, d_x, Some(d_weight));
+        self.linear_backward(&kept.norm1.rows, &d_qkv, weight, bias, d_normed, gradient);
+        self.norm_backward(d_normed, x, &layout.norm1, &kept.norm1, d_x, gradient);
     }
 
     /// Sets `d_input` and adds to the gradients of weight and bias.
@@ -97,10 +89,10 @@ impl<T: Real> Tower<'_, T> {
     ) {
         let outputs = bias.len();
         let inputs = weight.len() / outputs;
-        let shape = [x.len() / inputs, inputs, outputs];
-        linear_backward_input(d_y, self.weights(weight), d_input, Accumulate::Set, shape);
-        linear_backward_weight(d_y, x, &mut gradient[weight.clone()], shape);
-        linear_backward_bias(d_y, &mut gradient[bias.clone()]);
+        // The bias is placed after the weight.
+        let (before, after) = gradient.split_at_mut(bias.start);
+        let to = [&mut before[weight.clone()], &mut after[..outputs]];
+        linear_backward(x, d_y, self.weights(weight), d_input, to, [x.len() / inputs, inputs, outputs]);
     }
 }
 
@@ -110,5 +102,4 @@ struct Derivatives<'a, T> {
     d_x: &'a mut [T],
     d_normed: &'a mut [T],
     gradient: &'a mut [T],
-    scratch: &'a mut Scratch<T>,
 }

@@ -41,15 +41,27 @@ pub struct VisionTokens {
     pub video: u32,
 }
 
+/// The kind of a tower's blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TowerKind {
+    /// Qwen2-VL: layer norms and a plain MLP with QuickGELU. All blocks attend over the whole picture.
+    Qwen2Vl,
+    /// Qwen2.5-VL: RMS norms and a gated MLP with SiLU. Most blocks attend inside windows.
+    #[default]
+    Qwen25Vl,
+}
+
 /// Shape of a vision tower, with the pictures that sequences of its decoder refer to. Names are those of
-/// `vision_config`.
+/// Qwen2.5-VL's `vision_config`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
+    /// Kind of the blocks.
+    pub kind: TowerKind,
     /// Blocks.
     pub depth: usize,
-    /// Width of the residual stream.
+    /// Width of the residual stream (`embed_dim` in Qwen2-VL).
     pub hidden_size: usize,
-    /// Width inside the gated MLP.
+    /// Width inside the MLP (`mlp_ratio` times `embed_dim` in Qwen2-VL).
     pub intermediate_size: usize,
     /// Attention heads.
     pub num_heads: usize,
@@ -59,9 +71,9 @@ pub struct VisionConfig {
     pub temporal_patch_size: usize,
     /// Patches of a side of a merged patch, which becomes one token.
     pub spatial_merge_size: usize,
-    /// Pixels of a side of an attention window.
+    /// Pixels of a side of an attention window. Not used by Qwen2-VL.
     pub window_size: usize,
-    /// Blocks that attend over the whole picture, ascending. The others attend inside windows.
+    /// Blocks that attend over the whole picture, ascending. The others attend inside windows. Not used by Qwen2-VL.
     pub fullatt_block_indexes: Vec<usize>,
     /// Standard deviation of initial weights. Only saved with the model.
     pub initializer_range: f64,
@@ -99,9 +111,25 @@ impl VisionConfig {
         self.patch_size * self.spatial_merge_size
     }
 
+    /// Returns true if a block attends over the whole picture.
+    pub(crate) fn attends_whole(&self, block: usize) -> bool {
+        self.kind == TowerKind::Qwen2Vl || self.fullatt_block_indexes.contains(&block)
+    }
+
+    /// Returns the width of the MLP's first layer.
+    pub(crate) fn up_width(&self) -> usize {
+        match self.kind {
+            TowerKind::Qwen2Vl => self.intermediate_size,
+            TowerKind::Qwen25Vl => 2 * self.intermediate_size,
+        }
+    }
+
     /// Returns the merged patches of a side of a window.
     pub(crate) fn window(&self) -> usize {
-        self.window_size / self.factor()
+        match self.kind {
+            TowerKind::Qwen2Vl => 1,
+            TowerKind::Qwen25Vl => self.window_size / self.factor(),
+        }
     }
 
     /// Replaces each image token of a prompt by the tokens of a picture, in order.
@@ -154,6 +182,10 @@ impl VisionConfig {
                 self.hidden_size, self.num_heads
             );
             return fail("hidden_size", reason);
+        }
+        if self.kind == TowerKind::Qwen2Vl && !self.intermediate_size.is_multiple_of(self.hidden_size) {
+            let (inner, hidden) = (self.intermediate_size, self.hidden_size);
+            return fail("mlp_ratio", format!("{inner} is not a multiple of embed_dim = {hidden}"));
         }
         if self.window() == 0 {
             let reason = format!("{} is less than a merged patch of {}", self.window_size, self.factor());

@@ -2,13 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use super::{FIRST_PICTURE_TOKEN, Pictures, Prepared, VisionConfig};
-use crate::vision::tower::Tower;
+use crate::vision::tower::{Tower, Trace};
 use crate::{Parameters, Real};
+
+/// Most bytes of activations that are kept for the backward pass: 1 GiB. Those of further pictures are computed again.
+const MOST_KEPT: usize = 1 << 30;
 
 /// The features of a batch's pictures.
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub(crate) struct Encoded<T> {
     starts: BTreeMap<u32, usize>,
     /// The pictures in the order of their rows, in which they appear in the batch.
     pictures: Vec<Arc<Prepared>>,
+    /// What the backward pass of each picture needs, if it is kept.
+    traces: Vec<Option<Trace<T>>>,
     /// Computes the places of tokens.
     pub(crate) table: Pictures,
     width: usize,
@@ -67,13 +73,15 @@ pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], firs
     Some(Tower::new(config, width, data).forward(&picture, false).features)
 }
 
-/// Encodes the pictures of a table that these tokens belong to, each once; `None` if there are none.
+/// Encodes the pictures of a table that these tokens belong to, each once; `None` if there are none. With `keep`,
+/// activations are kept for [`encode_backward`], as far as their memory is bounded.
 ///
 /// Their rows are in the order in which the pictures appear, so that nothing depends on the token ids, which differ
 /// between processes.
 pub(crate) fn encode<T: Real>(
     parameters: &Parameters<T>,
     table: &Pictures,
+    keep: bool,
     tokens: impl Iterator<Item = u32>,
 ) -> Option<Encoded<T>> {
     let tower = tower(parameters)?;
@@ -95,38 +103,57 @@ pub(crate) fn encode<T: Real>(
     if pictures.is_empty() {
         return None;
     }
-    let parts: Vec<Vec<T>> =
-        pictures.par_iter().map(|picture| tower.forward(picture, false).features).collect();
-    Some(Encoded { starts, pictures, table: table.clone(), width: tower.width, features: parts.concat() })
+    let mut bytes = 0;
+    let jobs: Vec<(&Prepared, bool)> = pictures
+        .iter()
+        .map(|picture| {
+            bytes += tower.kept(picture) * size_of::<T>();
+            (&**picture, keep && bytes <= MOST_KEPT)
+        })
+        .collect();
+    let mut traces: Vec<Trace<T>> =
+        jobs.into_par_iter().map(|(picture, keep)| tower.forward(picture, keep)).collect();
+    let features = traces.iter_mut().flat_map(|trace| mem::take(&mut trace.features)).collect();
+    let traces = traces.into_iter().map(|trace| trace.is_kept().then_some(trace)).collect();
+    Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Adds the tower's gradient through the features to the gradient of all weights. Pictures are split over `lanes`,
-/// whose sums are added in order.
+/// Adds the tower's gradient through the features to the gradient of all weights. Small pictures are split over `lanes`,
+/// whose sums are added in order. Of large ones each product is split, which needs no second gradient.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,
-    encoded: &Encoded<T>,
+    encoded: Encoded<T>,
     d_features: &[T],
     lanes: usize,
     gradient: &mut [T],
 ) {
     let (Some(tower), Some(range)) = (tower(parameters), parameters.layout.vision.clone()) else { return };
     let each = encoded.pictures.len().div_ceil(lanes).max(1);
+    let Encoded { pictures, traces, width, .. } = encoded;
     let mut row = 0;
-    let jobs: Vec<(&Prepared, &[T])> = encoded
-        .pictures
+    let mut jobs: Vec<_> = pictures
         .iter()
-        .map(|picture| {
-            let d_features = &d_features[row * encoded.width..][..picture.tokens() * encoded.width];
+        .zip(traces)
+        .map(|(picture, trace)| {
+            let d_features = &d_features[row * width..][..picture.tokens() * width];
             row += picture.tokens();
-            (&**picture, d_features)
+            (&**picture, trace, d_features)
         })
         .collect();
+    if pictures.iter().any(|picture| tower.splits(picture)) {
+        for (picture, trace, d_features) in jobs {
+            let trace = trace.unwrap_or_else(|| tower.forward(picture, true));
+            tower.backward(picture, trace, d_features, &mut gradient[range.clone()]);
+        }
+        return;
+    }
     let parts: Vec<Vec<T>> = jobs
-        .par_chunks(each)
+        .par_chunks_mut(each)
         .map(|jobs| {
             let mut gradient = vec![T::ZERO; range.len()];
-            for (picture, d_features) in jobs {
-                tower.backward(picture, d_features, &mut gradient);
+            for (picture, trace, d_features) in jobs {
+                let trace = trace.take().unwrap_or_else(|| tower.forward(picture, true));
+                tower.backward(picture, trace, d_features, &mut gradient);
             }
             gradient
         })

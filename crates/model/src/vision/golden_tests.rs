@@ -14,7 +14,7 @@ use crate::engine::{EngineConfig, NativeEngine};
 use crate::hf::config_from_json;
 use crate::packing::Packing;
 use crate::weights::Network;
-use crate::{ModelConfig, Parameters};
+use crate::{Family, ModelConfig, ParameterLayout, Parameters};
 
 fn golden(name: &str) -> Value {
     let path = format!("{}/tests/golden/qwen2_5_vl/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -76,7 +76,8 @@ fn patches_equal_the_processor() {
     }
 }
 
-const CASES: [&str; 2] = ["windows", "rows"];
+/// Golden files and their cases.
+const CASES: [(&str, &str); 3] = [("qwen2_5_vl", "windows"), ("qwen2_5_vl", "rows"), ("qwen2_vl", "whole")];
 
 fn formula(tensor: usize, index: usize) -> f64 {
     let i = index as f64;
@@ -130,9 +131,17 @@ fn distance(found: &[f64], golden: &Value) -> f64 {
 }
 
 #[test]
+fn a_2b_model_has_the_known_number_of_parameters() {
+    let case = &golden("qwen2_vl")["2b"];
+    let config = config_from_json(&case["config"]).unwrap();
+    assert_eq!(config.model_type, Family::Qwen2Vl);
+    assert_eq!(ParameterLayout::new(&config).len as u64, case["parameters"].as_u64().unwrap());
+}
+
+#[test]
 fn places_equal_transformers() {
-    for name in CASES {
-        let case = &golden("qwen2_5_vl")[name];
+    for (file, name) in CASES {
+        let case = &golden(file)[name];
         let (parameters, pictures) = model(case, 1.0);
         let table = parameters.config.vision.unwrap().pictures;
         let tokens = with_pictures(&wholes(&case["tokens"]), &pictures);
@@ -153,8 +162,8 @@ fn places_equal_transformers() {
 
 #[test]
 fn every_block_of_the_tower_equals_transformers() {
-    for name in CASES {
-        let case = &golden("qwen2_5_vl")[name];
+    for (file, name) in CASES {
+        let case = &golden(file)[name];
         // Per block and at the end, the largest distance.
         let distances = |factor: f64| {
             let (parameters, pictures) = model(case, factor);
@@ -181,14 +190,14 @@ fn every_block_of_the_tower_equals_transformers() {
     }
 }
 
-/// The logits' distance, that of the log-probs, and that of the gradients.
-fn whole(case: &Value, factor: f64) -> [f64; 2] {
+/// The distance of the log-probs, and that of the gradients. With `keep`, the tower's activations are kept.
+fn whole(case: &Value, factor: f64, keep: bool) -> [f64; 2] {
     let (parameters, pictures) = model(case, factor);
     let tokens = with_pictures(&wholes(&case["tokens"]), &pictures);
     let spans = wholes(&case["taken_at"]).into_iter().enumerate();
     let spans = spans.map(|(turn, at)| TurnSpan { turn, start: at, end: at + 1 }).collect();
     let table = parameters.config.vision.as_ref().unwrap().pictures.clone();
-    let encoded = encode(&parameters, &table, tokens.iter().copied()).unwrap();
+    let encoded = encode(&parameters, &table, keep, tokens.iter().copied()).unwrap();
     let network = Network { pictures: Some(&encoded), ..Network::from(&parameters) };
     let mut packing = Packing::default();
     packing.fill(std::iter::once(&TokenSequence { tokens, spans }));
@@ -201,7 +210,7 @@ fn whole(case: &Value, factor: f64) -> [f64; 2] {
     let mut gradient = vec![0.0; parameters.data.len()];
     whole_backward(&mut workspace, network, &packing, &(0..1), &derivatives, &mut gradient);
     let d_features = workspace.take_picture_gradient();
-    encode_backward(&parameters, &encoded, &d_features, 2, &mut gradient);
+    encode_backward(&parameters, encoded, &d_features, 2, &mut gradient);
     let mut worst = 0.0f64;
     for tensor in &parameters.layout.tensors {
         worst = worst.max(distance(&gradient[tensor.range.clone()], &case["gradients"][&tensor.name]));
@@ -211,11 +220,13 @@ fn whole(case: &Value, factor: f64) -> [f64; 2] {
 
 #[test]
 fn logprobs_and_gradients_equal_transformers() {
-    for name in CASES {
-        let case = &golden("qwen2_5_vl")[name];
-        let [outputs, gradients] = whole(case, 1.0);
-        assert!(outputs < 1e-9 && gradients < 1e-7, "{name}: {outputs} {gradients}");
-        let [outputs, gradients] = whole(case, 1.0 + 1e-6);
+    for (file, name) in CASES {
+        let case = &golden(file)[name];
+        for keep in [true, false] {
+            let [outputs, gradients] = whole(case, 1.0, keep);
+            assert!(outputs < 1e-9 && gradients < 1e-7, "{name}: {outputs} {gradients}");
+        }
+        let [outputs, gradients] = whole(case, 1.0 + 1e-6, true);
         assert!(outputs > 1e-8 && gradients > 1e-6, "{name}: {outputs} {gradients}");
     }
 }
@@ -248,8 +259,8 @@ fn conversation(case: &Value, parameters: &Parameters<f64>, pictures: &[PictureT
 
 #[test]
 fn a_conversation_with_pictures_equals_transformers() {
-    for name in CASES {
-        let case = &golden("qwen2_5_vl")[name];
+    for (file, name) in CASES {
+        let case = &golden(file)[name];
         let (parameters, pictures) = model(case, 1.0);
         let expected: Vec<Vec<u32>> = serde_json::from_value(case["turns"].clone()).unwrap();
         assert_eq!(conversation(case, &parameters, &pictures), expected, "{name}");

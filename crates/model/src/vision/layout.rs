@@ -2,16 +2,25 @@
 
 use std::ops::Range;
 
-use super::VisionConfig;
+use super::{TowerKind, VisionConfig};
 use crate::layers::TensorList;
+
+/// Ranges of a norm's tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NormLayout {
+    /// Weight, `[hidden]`.
+    pub(crate) weight: Range<usize>,
+    /// Bias of a layer norm, directly after the weight.
+    pub(crate) bias: Option<Range<usize>>,
+}
 
 /// Ranges of one block's tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockLayout {
-    /// Norm before attention, `[hidden]`.
-    pub(crate) norm1: Range<usize>,
-    /// Norm before the MLP, `[hidden]`.
-    pub(crate) norm2: Range<usize>,
+    /// Norm before attention.
+    pub(crate) norm1: NormLayout,
+    /// Norm before the MLP.
+    pub(crate) norm2: NormLayout,
     /// Queries, keys and values, `[3 hidden, hidden]`.
     pub(crate) qkv_weight: Range<usize>,
     /// Their bias.
@@ -20,11 +29,11 @@ pub(crate) struct BlockLayout {
     pub(crate) proj_weight: Range<usize>,
     /// Its bias.
     pub(crate) proj_bias: Range<usize>,
-    /// Gate and up, `[2 intermediate, hidden]`.
-    pub(crate) gate_up_weight: Range<usize>,
-    /// Their bias.
-    pub(crate) gate_up_bias: Range<usize>,
-    /// Down, `[hidden, intermediate]`.
+    /// First layer of the MLP: gate and up, `[2 intermediate, hidden]`, or of a plain MLP `[intermediate, hidden]`.
+    pub(crate) up_weight: Range<usize>,
+    /// Its bias.
+    pub(crate) up_bias: Range<usize>,
+    /// Second layer, `[hidden, intermediate]`.
     pub(crate) down_weight: Range<usize>,
     /// Its bias.
     pub(crate) down_bias: Range<usize>,
@@ -37,8 +46,8 @@ pub(crate) struct VisionLayout {
     pub(crate) patch: Range<usize>,
     /// The blocks in order.
     pub(crate) blocks: Vec<BlockLayout>,
-    /// Norm before patches are merged, `[hidden]`.
-    pub(crate) merge_norm: Range<usize>,
+    /// Norm before patches are merged.
+    pub(crate) merge_norm: NormLayout,
     /// First layer of the merger, square.
     pub(crate) merge_weight: Range<usize>,
     /// Its bias.
@@ -57,48 +66,74 @@ impl VisionLayout {
 
     /// Appends the tower's tensors.
     pub(crate) fn add(list: &mut TensorList, config: &VisionConfig, width: usize) -> Self {
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (side, merged) = (config.patch_size, config.merged() * config.hidden_size);
-        let shape = [hidden, 3, config.temporal_patch_size, side, side];
-        let patch = list.add("visual.patch_embed.proj.weight", &shape);
-        let blocks = (0..config.depth)
-            .map(|index| {
-                let mut add =
-                    |name: &str, shape: &[usize]| list.add(&format!("visual.blocks.{index}.{name}"), shape);
-                // Gate and up are adjacent, so that one product computes both.
-                BlockLayout {
-                    norm1: add("norm1.weight", &[hidden]),
-                    norm2: add("norm2.weight", &[hidden]),
-                    qkv_weight: add("attn.qkv.weight", &[3 * hidden, hidden]),
-                    qkv_bias: add("attn.qkv.bias", &[3 * hidden]),
-                    proj_weight: add("attn.proj.weight", &[hidden, hidden]),
-                    proj_bias: add("attn.proj.bias", &[hidden]),
-                    gate_up_weight: {
-                        let gate = add("mlp.gate_proj.weight", &[inner, hidden]);
-                        gate.start..add("mlp.up_proj.weight", &[inner, hidden]).end
-                    },
-                    gate_up_bias: {
-                        let gate = add("mlp.gate_proj.bias", &[inner]);
-                        gate.start..add("mlp.up_proj.bias", &[inner]).end
-                    },
-                    down_weight: add("mlp.down_proj.weight", &[hidden, inner]),
-                    down_bias: add("mlp.down_proj.bias", &[hidden]),
-                }
-            })
-            .collect();
+        let mut to = Builder { list, config };
+        // Fields are filled, and tensors placed, in the order written here.
         Self {
-            patch,
-            blocks,
-            merge_norm: list.add("visual.merger.ln_q.weight", &[hidden]),
-            merge_weight: list.add("visual.merger.mlp.0.weight", &[merged, merged]),
-            merge_bias: list.add("visual.merger.mlp.0.bias", &[merged]),
-            out_weight: list.add("visual.merger.mlp.2.weight", &[width, merged]),
-            out_bias: list.add("visual.merger.mlp.2.bias", &[width]),
+            patch: to.add(
+                "patch_embed.proj.weight",
+                &[config.hidden_size, 3, config.temporal_patch_size, side, side],
+            ),
+            blocks: (0..config.depth).map(|index| to.block(&format!("blocks.{index}"))).collect(),
+            merge_norm: to.norm("merger.ln_q"),
+            merge_weight: to.add("merger.mlp.0.weight", &[merged, merged]),
+            merge_bias: to.add("merger.mlp.0.bias", &[merged]),
+            out_weight: to.add("merger.mlp.2.weight", &[width, merged]),
+            out_bias: to.add("merger.mlp.2.bias", &[width]),
         }
     }
 
     /// Returns the range of all tensors.
     pub(crate) fn all(&self) -> Range<usize> {
         self.patch.start..self.out_bias.end
+    }
+}
+
+/// Appends tensors of a tower.
+struct Builder<'a> {
+    list: &'a mut TensorList,
+    config: &'a VisionConfig,
+}
+
+impl Builder<'_> {
+    fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
+        self.list.add(&format!("visual.{name}"), shape)
+    }
+
+    /// Appends one kind of tensor of several layers and returns the range of all.
+    fn adjacent(&mut self, block: &str, layers: &[&str], kind: &str, shape: &[usize]) -> Range<usize> {
+        let start = self.list.len;
+        for layer in layers {
+            self.add(&format!("{block}.mlp.{layer}.{kind}"), shape);
+        }
+        start..self.list.len
+    }
+
+    fn norm(&mut self, name: &str) -> NormLayout {
+        let shape = [self.config.hidden_size];
+        let weight = self.add(&format!("{name}.weight"), &shape);
+        let bias = self.config.kind == TowerKind::Qwen2Vl;
+        NormLayout { weight, bias: bias.then(|| self.add(&format!("{name}.bias"), &shape)) }
+    }
+
+    fn block(&mut self, block: &str) -> BlockLayout {
+        let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
+        // Gate and up are adjacent, so that one product computes both.
+        let (first, second): (&[&str], _) = match self.config.kind {
+            TowerKind::Qwen2Vl => (&["fc1"], "fc2"),
+            TowerKind::Qwen25Vl => (&["gate_proj", "up_proj"], "down_proj"),
+        };
+        BlockLayout {
+            norm1: self.norm(&format!("{block}.norm1")),
+            norm2: self.norm(&format!("{block}.norm2")),
+            qkv_weight: self.add(&format!("{block}.attn.qkv.weight"), &[3 * hidden, hidden]),
+            qkv_bias: self.add(&format!("{block}.attn.qkv.bias"), &[3 * hidden]),
+            proj_weight: self.add(&format!("{block}.attn.proj.weight"), &[hidden, hidden]),
+            proj_bias: self.add(&format!("{block}.attn.proj.bias"), &[hidden]),
+            up_weight: self.adjacent(block, first, "weight", &[inner, hidden]),
+            up_bias: self.adjacent(block, first, "bias", &[inner]),
+            down_weight: self.add(&format!("{block}.mlp.{second}.weight"), &[hidden, inner]),
+            down_bias: self.add(&format!("{block}.mlp.{second}.bias"), &[hidden]),
+        }
     }
 }

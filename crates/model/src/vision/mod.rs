@@ -1,14 +1,17 @@
-//! Pictures for a decoder: the vision tower of Qwen2.5-VL (Bai et al. (2025), "Qwen2.5-VL Technical Report").
+//! Pictures for a decoder: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and Qwen2.5-VL (Bai et al.
+//! (2025), "Qwen2.5-VL Technical Report").
 //!
 //! | file | subject |
 //! |---|---|
 //! | `attention.rs` | attention inside windows of patches, forward and backward |
 //! | `config.rs` | `vision_config` and the tokens around a picture |
-//! | `image.rs` | PNG files as RGB, bounded |
+//! | `image.rs` | PNG and JPEG files as RGB, bounded |
 //! | `layout.rs` | the tower's tensors |
+//! | `norm.rs` | norms of the tower's rows, forward and backward |
 //! | `patches.rs` | the image processor: sizes, patches and their order |
 //! | `pictures.rs` | the pictures that sequences refer to, and positions of tokens (M-RoPE) |
 //! | `resize.rs` | bicubic resizing as PIL does it |
+//! | `split.rs` | products of the tower, split over threads |
 //! | `tower.rs` | patches to features: forward |
 //! | `backward.rs` | the tower's gradient |
 //! | `encode.rs` | features of all pictures of a batch, and their gradient |
@@ -26,12 +29,14 @@ mod config;
 mod encode;
 mod image;
 mod layout;
+mod norm;
 mod patches;
 mod pictures;
 mod resize;
+mod split;
 mod tower;
 
-pub use config::{ImageSettings, VisionConfig, VisionTokens};
+pub use config::{ImageSettings, TowerKind, VisionConfig, VisionTokens};
 pub(crate) use encode::{Encoded, encode, encode_backward, encode_one, numbered_by_rows};
 pub use image::Image;
 pub(crate) use layout::VisionLayout;
@@ -41,5 +46,7 @@ pub use pictures::{FIRST_PICTURE_TOKEN, HeldPicture, PictureTokens, Pictures};
 
 #[cfg(test)]
 mod golden_tests;
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod tests;

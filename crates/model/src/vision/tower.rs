@@ -5,14 +5,15 @@
 
 use std::ops::Range;
 
-use super::attention::{Scratch, Windows};
+use super::attention::Windows;
 use super::layout::BlockLayout;
+use super::norm::Normed;
 use super::patches::places;
-use super::{Prepared, VisionConfig, VisionLayout};
+use super::split::{WORTH_A_THREAD, linear};
+use super::{Prepared, TowerKind, VisionConfig, VisionLayout};
 use crate::Real;
-use crate::layers::{Accumulate, linear};
-use crate::ops::mlp::swiglu;
-use crate::ops::norm::rms_norm;
+use crate::layers::Accumulate;
+use crate::ops::mlp::{quick_gelu, swiglu};
 use crate::ops::rope::{Direction, rotate_rows};
 
 /// A tower's weights.
@@ -63,14 +64,14 @@ impl Order {
 /// Intermediate results of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Activations<T> {
-    pub(super) normed: Vec<T>,
-    pub(super) inverse: Vec<T>,
+    pub(super) norm1: Normed<T>,
     pub(super) qkv: Vec<T>,
     pub(super) attended: Vec<T>,
+    /// The residual stream after attention.
     pub(super) middle: Vec<T>,
-    pub(super) middle_normed: Vec<T>,
-    pub(super) middle_inverse: Vec<T>,
-    pub(super) gate_up: Vec<T>,
+    pub(super) norm2: Normed<T>,
+    /// Inside the MLP before and after its activation.
+    pub(super) up: Vec<T>,
     pub(super) activated: Vec<T>,
 }
 
@@ -85,8 +86,7 @@ pub(crate) struct Trace<T> {
     pub(super) x: Vec<Vec<T>>,
     pub(super) blocks: Vec<Activations<T>>,
     /// Rows before the merger, normed.
-    pub(super) normed: Vec<T>,
-    pub(super) inverse: Vec<T>,
+    pub(super) normed: Normed<T>,
     /// Inside the merger before and after its activation.
     pub(super) inner: Vec<T>,
     pub(super) activated: Vec<T>,
@@ -122,10 +122,19 @@ impl<'a, T: Real> Tower<'a, T> {
         angles
     }
 
+    /// Returns the numbers that the trace of a picture keeps for the backward pass.
+    pub(super) fn kept(&self, picture: &Prepared) -> usize {
+        let (config, hidden) = (self.config, self.config.hidden_size);
+        // Layer norms keep their standardized rows too.
+        let norm = if config.kind == TowerKind::Qwen2Vl { 2 * hidden } else { hidden };
+        let block = 6 * hidden + 2 * norm + config.up_width() + config.intermediate_size;
+        let merger = 2 * hidden + norm + self.width / config.merged();
+        picture.tokens() * config.merged() * (config.patch_len() + config.depth * block + merger)
+    }
+
     /// Returns the windows of a block.
     pub(super) fn windows<'o>(&self, block: usize, order: &'o Order) -> Windows<'o> {
-        let whole = self.config.fullatt_block_indexes.contains(&block);
-        let rows = if whole { &order.whole } else { &order.windows };
+        let rows = if self.config.attends_whole(block) { &order.whole } else { &order.windows };
         Windows { heads: self.config.num_heads, width: self.config.head_dim(), rows }
     }
 
@@ -141,37 +150,31 @@ impl<'a, T: Real> Tower<'a, T> {
         let mut x = vec![T::ZERO; rows * hidden];
         linear(&patches, self.weights(&layout.patch), None, &mut x, Accumulate::Set, [rows, length, hidden]);
         let mut trace = Trace { angles: self.angles(picture.grid, &order), ..Trace::default() };
-        let mut scratch = Scratch::default();
+        let mut scores = Vec::new();
         let mut kept = Activations::default();
         for (index, block) in layout.blocks.iter().enumerate() {
             let before = x.clone();
             let windows = self.windows(index, &order);
-            self.block(block, windows, &trace.angles, &before, &mut x, &mut kept, &mut scratch);
+            self.block(block, windows, &trace.angles, &before, &mut x, &mut kept, &mut scores);
             if keep {
                 trace.x.push(before);
                 trace.blocks.push(std::mem::take(&mut kept));
             }
         }
-        let mut normed = vec![T::ZERO; rows * hidden];
-        let mut inverse = vec![T::ZERO; rows];
-        rms_norm(&x, self.weights(&layout.merge_norm), VisionConfig::EPSILON, &mut normed, &mut inverse);
-        let wide = merged * hidden;
-        let mut inner = vec![T::ZERO; tokens * wide];
-        let bias = Some(self.weights(&layout.merge_bias));
-        let weight = self.weights(&layout.merge_weight);
-        linear(&normed, weight, bias, &mut inner, Accumulate::Set, [tokens, wide, wide]);
+        let mut normed = Normed::default();
+        self.norm(&x, &layout.merge_norm, &mut normed);
+        let mut inner = vec![T::ZERO; tokens * merged * hidden];
+        self.linear(&normed.rows, &layout.merge_weight, &layout.merge_bias, &mut inner, Accumulate::Set);
         let activated: Vec<T> = inner.iter().map(|&x| gelu(x)).collect();
         let mut sorted = vec![T::ZERO; tokens * width];
-        let bias = Some(self.weights(&layout.out_bias));
-        let weight = self.weights(&layout.out_weight);
-        linear(&activated, weight, bias, &mut sorted, Accumulate::Set, [tokens, wide, width]);
+        self.linear(&activated, &layout.out_weight, &layout.out_bias, &mut sorted, Accumulate::Set);
         trace.features = vec![T::ZERO; tokens * width];
         for (row, &group) in sorted.chunks_exact(width).zip(&order.groups) {
             trace.features[group * width..(group + 1) * width].copy_from_slice(row);
         }
         if keep {
             trace.x.push(x);
-            trace = Trace { patches, normed, inverse, inner, activated, ..trace };
+            trace = Trace { patches, normed, inner, activated, ..trace };
         }
         trace
     }
@@ -185,24 +188,24 @@ impl<'a, T: Real> Tower<'a, T> {
         x: &[T],
         out: &mut [T],
         kept: &mut Activations<T>,
-        scratch: &mut Scratch<T>,
+        scores: &mut Vec<T>,
     ) {
-        let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
-        let rows = x.len() / hidden;
-        kept.resize(rows, hidden, inner);
-        let Activations { normed, inverse, qkv, attended, .. } = kept;
-        rms_norm(x, self.weights(&layout.norm1), VisionConfig::EPSILON, normed, inverse);
-        self.linear(normed, &layout.qkv_weight, &layout.qkv_bias, qkv, Accumulate::Set);
+        let hidden = self.config.hidden_size;
+        kept.resize(x.len() / hidden, self.config);
+        let Activations { norm1, qkv, attended, middle, norm2, up, activated } = kept;
+        self.norm(x, &layout.norm1, norm1);
+        self.linear(&norm1.rows, &layout.qkv_weight, &layout.qkv_bias, qkv, Accumulate::Set);
         let half = self.config.head_dim() / 2;
         rotate_rows(angles, half, qkv, 3 * hidden, 2 * self.config.num_heads, Direction::Forward);
-        windows.forward(qkv, attended, scratch);
-        let Activations { attended, middle, middle_normed, middle_inverse, gate_up, activated, .. } = kept;
+        windows.forward(qkv, attended, scores);
         middle.copy_from_slice(x);
         self.linear(attended, &layout.proj_weight, &layout.proj_bias, middle, Accumulate::Add);
-        let weight = self.weights(&layout.norm2);
-        rms_norm(middle, weight, VisionConfig::EPSILON, middle_normed, middle_inverse);
-        self.linear(middle_normed, &layout.gate_up_weight, &layout.gate_up_bias, gate_up, Accumulate::Set);
-        swiglu(gate_up, inner, activated);
+        self.norm(middle, &layout.norm2, norm2);
+        self.linear(&norm2.rows, &layout.up_weight, &layout.up_bias, up, Accumulate::Set);
+        match self.config.kind {
+            TowerKind::Qwen2Vl => quick_gelu(up, activated),
+            TowerKind::Qwen25Vl => swiglu(up, self.config.intermediate_size, activated),
+        }
         out.copy_from_slice(middle);
         self.linear(activated, &layout.down_weight, &layout.down_bias, out, Accumulate::Add);
     }
@@ -213,20 +216,30 @@ impl<'a, T: Real> Tower<'a, T> {
         let (weight, bias) = (self.weights(weight), Some(self.weights(bias)));
         linear(x, weight, bias, y, into, [x.len() / inputs, inputs, outputs]);
     }
+
+    /// Returns true if each product of a picture is split over threads.
+    pub(super) fn splits(&self, picture: &Prepared) -> bool {
+        let rows = picture.tokens() * self.config.merged();
+        rows * self.config.hidden_size * self.config.hidden_size >= WORTH_A_THREAD
+    }
+}
+
+impl<T> Trace<T> {
+    /// Returns true if it has what backward needs.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.x.is_empty()
+    }
 }
 
 impl<T: Real> Activations<T> {
-    fn resize(&mut self, rows: usize, hidden: usize, inner: usize) {
+    fn resize(&mut self, rows: usize, config: &VisionConfig) {
+        let hidden = config.hidden_size;
         for (buffer, width) in [
-            (&mut self.normed, hidden),
-            (&mut self.inverse, 1),
             (&mut self.qkv, 3 * hidden),
             (&mut self.attended, hidden),
             (&mut self.middle, hidden),
-            (&mut self.middle_normed, hidden),
-            (&mut self.middle_inverse, 1),
-            (&mut self.gate_up, 2 * inner),
-            (&mut self.activated, inner),
+            (&mut self.up, config.up_width()),
+            (&mut self.activated, config.intermediate_size),
         ] {
             buffer.resize(rows * width, T::ZERO);
         }

@@ -6,3 +6,4 @@ mod cuda;
 mod hf_configs;
 mod peft;
 mod transformers;
+mod vision_peers;

@@ -204,18 +204,36 @@ mod tests {
         // All pictures of a request together have a bound.
         let two = format!("[{0},{0},{0},{0}]", parts[2]);
         assert!(format!("{:?}", read(&two).unwrap_err()).contains("content[3]"));
+        // The content decides, not the type that a URL claims.
+        let claimed = parts[2].replace("image/png", "image/jpeg");
+        assert_eq!(read(&format!("[{claimed}]")).unwrap().images, found.images[..1]);
         assert_eq!((found.images[0].width, found.images[0].height, found.images[0].rgb.len()), (1, 1, 3));
     }
 
     #[test]
     fn other_pictures_are_refused_by_their_place() {
+        use base64::Engine as _;
+        let url = |kind: &str, bytes: &[u8]| {
+            let data = base64::engine::general_purpose::STANDARD.encode(bytes);
+            format!("data:{kind};base64,{data}")
+        };
+        // A header of 60000 x 60000 pixels; its checksum is wrong.
+        let mut bomb = base64::engine::general_purpose::STANDARD.decode(PIXEL).unwrap();
+        bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
         for (url, reason) in [
-            ("https://example.org/x.png", "nothing is fetched"),
-            ("file:///etc/passwd", "nothing is fetched"),
-            ("data:image/jpeg;base64,AAAA", "only PNG"),
-            ("data:image/png;base64,!!", "base64 of the picture is damaged"),
-            ("data:image/png;base64,AAAA", "only PNG is read"),
-            (&format!("data:image/png;base64,{}", &PIXEL[..60]), "cannot be decoded"),
+            ("https://example.org/x.png".to_owned(), "nothing is fetched"),
+            ("http://127.0.0.1/x.png".to_owned(), "nothing is fetched"),
+            ("file:///etc/passwd".to_owned(), "nothing is fetched"),
+            (url("image/gif", b"GIF89a"), "only PNG and JPEG"),
+            (url("text/html", b"<html>"), "only PNG and JPEG"),
+            ("data:image/png;base64,!!".to_owned(), "base64 of the picture is damaged"),
+            ("data:image/png,plain".to_owned(), "in base64"),
+            ("data:image/png;base64,".to_owned(), "the picture is empty"),
+            // What the content is, not what the URL says that it is.
+            (url("image/png", b"GIF89a"), "a GIF file; PNG and JPEG are read"),
+            (url("image/png", b"\xff\xd8\xff\xe0"), "the JPEG file cannot be decoded"),
+            (url("image/jpeg", &bomb), "the PNG file cannot be decoded"),
+            (format!("data:image/png;base64,{}", &PIXEL[..60]), "cannot be decoded"),
         ] {
             let part = format!(r#"[{{"type":"image_url","image_url":{{"url":"{url}"}}}}]"#);
             let error = format!("{:?}", read(&part).unwrap_err());

@@ -1,4 +1,4 @@
-//! Pictures of messages: PNG files in data URLs.
+//! Pictures of messages: PNG and JPEG files in data URLs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,36 +6,36 @@ use turnwise_model::vision::Image;
 
 use super::ApiError;
 
-/// Placeholder for a picture in a message's text, as the chat templates of Qwen2.5-VL render one.
+/// Placeholder for a picture in a message's text, as the chat templates of Qwen2-VL and Qwen2.5-VL render one.
 pub(super) const PICTURE: &str = "<|vision_start|><|image_pad|><|vision_end|>";
 
 /// Most pixels of all pictures of a request: 50 MB of RGB. A few kilobytes of PNG can have as many.
 pub(super) const PIXELS: u64 = 1 << 24;
 
-/// Decodes the picture of a data URL, and subtracts its pixels from `pixels`, the rest of the request's budget.
+/// Decodes the picture of a data URL, and subtracts its pixels from `pixels`, the rest of the request's budget. The
+/// content decides between PNG and JPEG, whatever type the URL claims.
 ///
 /// # Errors
-/// Returns an error of the place (400): another URL, which is not fetched, another format than PNG, or a
+/// Returns an error of the place (400): another URL, which is not fetched, another format than PNG or JPEG, or a
 /// picture that is damaged or too large.
 pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, ApiError> {
-    let fail = |reason: &str| Err(ApiError::field(place, format!("`{place}`: {reason}")));
+    let error = |reason: &str| ApiError::field(place, format!("`{place}`: {reason}"));
     let Some(data) = url.strip_prefix("data:") else {
-        return fail("only data URLs are read, and nothing is fetched; send data:image/png;base64,...");
+        let reason = "only data URLs are read, and nothing is fetched; send data:image/png;base64,...";
+        return Err(error(reason));
     };
-    let Some(("image/png", data)) = data.split_once(";base64,") else {
-        return fail("only PNG pictures in base64 are read; send data:image/png;base64,...");
+    let Some(("image/png" | "image/jpeg" | "image/jpg", data)) = data.split_once(";base64,") else {
+        let reason = "only PNG and JPEG pictures in base64 are read; send data:image/png;base64,...";
+        return Err(error(reason));
     };
-    let bytes = match STANDARD.decode(data) {
-        Ok(bytes) => bytes,
-        Err(error) => return fail(&format!("the base64 of the picture is damaged: {error}")),
-    };
-    // Every PNG file has its width and height at these offsets. A picture that is too large is not decoded.
-    let side = |at: usize| {
-        bytes.get(at..at + 4).map_or(0, |side| side.iter().fold(0, |n, &b| n << 8 | u64::from(b)))
-    };
-    let Some(left) = pixels.checked_sub(side(16) * side(20)) else {
-        return fail(&format!("the pictures of a request have more than {PIXELS} pixels; send smaller ones"));
+    let damaged = |cause| error(&format!("the base64 of the picture is damaged: {cause}"));
+    let bytes = STANDARD.decode(data).map_err(damaged)?;
+    // A picture that is too large is not decoded.
+    let [height, width] = Image::dimensions(&bytes).map_err(|reason| error(&reason))?;
+    let Some(left) = pixels.checked_sub((height * width) as u64) else {
+        let reason = format!("the pictures of a request have more than {PIXELS} pixels; send smaller ones");
+        return Err(error(&reason));
     };
     *pixels = left;
-    Image::decode(&bytes).or_else(|reason: String| fail(&reason))
+    Image::decode(&bytes).map_err(|reason| error(&reason))
 }

@@ -1,7 +1,7 @@
 //! The table of a model from scratch.
 
 use serde::{Deserialize, Serialize};
-use turnwise_model::vision::{ImageSettings, Pictures, VisionConfig, VisionTokens};
+use turnwise_model::vision::{ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
 use turnwise_model::{Family, ModelConfig};
 
 /// Shape of a model from scratch.
@@ -131,6 +131,7 @@ impl ScratchVisionConfig {
         let (half, time) = (head_dim / 2, head_dim / 8);
         let row = (half - time) / 2;
         VisionConfig {
+            kind: TowerKind::Qwen25Vl,
             depth: self.layers,
             hidden_size: self.hidden_size,
             intermediate_size: self.intermediate_size,

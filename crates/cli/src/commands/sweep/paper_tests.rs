@@ -32,6 +32,7 @@ const TABLES: &[(&str, usize, Rows)] = &[
             ("stapo", "gigpo selective"),
         ],
     ),
+    ("stapo-table-11-{P}", 1, &[("grpo", "grpo"), ("gigpo", "gigpo"), ("stapo", "gigpo selective")]),
     (
         "aem-table-1-{W}-{S}",
         3,
@@ -252,11 +253,12 @@ fn facts(config: &Config) -> String {
 
 /// Facts that all rows of a paper's tables share.
 fn check_shared(paper: &str, config: &Config) {
-    let webshop = config.env.kind == "webshop";
-    let turns = match (paper, webshop) {
-        (_, true) => 15,
-        ("has", false) => 40,
-        (_, false) => 50,
+    let world = config.env.kind.as_str();
+    let turns = match (paper, world) {
+        (_, "webshop" | "sokoban") => 15,
+        (_, "ezpoints") => 8,
+        ("has", _) => 40,
+        _ => 50,
     };
     assert_eq!(config.env.max_turns, turns);
     assert_eq!(config.rollout.temperature, 1.0);
@@ -278,9 +280,11 @@ fn check_shared(paper: &str, config: &Config) {
     );
     assert_eq!((config.train.learning_rate, config.env.reward_scale, penalty), (rate, scale, penalty_stated));
     assert_eq!(config.eval.temperature, temperature);
-    let steps = match (paper, webshop) {
+    let steps = match (paper, world) {
         ("has", _) => 10,
-        ("stapo", true) => 300,
+        ("stapo", "webshop") => 300,
+        ("stapo", "sokoban") => 200,
+        ("stapo", "ezpoints") => 100,
         _ => 150,
     };
     assert_eq!(config.train.steps, steps);
@@ -311,10 +315,14 @@ fn every_table_has_the_rows_and_the_settings_of_the_paper() {
         .map(|file| file.unwrap().file_name().into_string().unwrap().replace(".toml", ""))
         .collect();
     for (pattern, seeds, rows) in TABLES {
-        let worlds: &[&str] = if pattern.contains("{W}") { &["alfworld", "webshop"] } else { &[""] };
+        let worlds: &[&str] = match pattern {
+            _ if pattern.contains("{W}") => &["alfworld", "webshop"],
+            _ if pattern.contains("{P}") => &["sokoban", "ezpoints"],
+            _ => &[""],
+        };
         let sizes: &[&str] = if pattern.contains("{S}") { &["1.5b", "7b"] } else { &[""] };
         for (world, size) in worlds.iter().flat_map(|world| sizes.iter().map(move |size| (world, size))) {
-            let name = pattern.replace("{W}", world).replace("{S}", size);
+            let name = pattern.replace("{W}", world).replace("{P}", world).replace("{S}", size);
             left.retain(|file| *file != name);
             let sweep = SweepFile::read(&folder.join(format!("{name}.toml"))).unwrap();
             assert_eq!(sweep.name, name);
@@ -330,6 +338,7 @@ fn every_table_has_the_rows_and_the_settings_of_the_paper() {
                 assert_eq!(config.train.keep_best.is_some(), best, "{name}");
                 let rank = config.policy.lora.as_ref().map(|lora| lora.rank);
                 assert!(name != "has-table-3-alfworld" || rank == Some(16), "{name}: {rank:?}");
+                assert_eq!(config.prompt.pictures, pattern.contains("{P}"), "{name}");
                 let model = config.policy.model.as_ref().unwrap().to_str().unwrap().to_lowercase();
                 assert!(size.is_empty() || model.contains(size), "{name}: {model}");
                 *found.entry(entry.name).or_default() += 1;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use turnwise_core::{Part, Tool, ToolCall, Turn};
 
+use super::pictures::with_parts;
 use crate::commands::pages::html::escape;
 
 /// Returns the observation of a turn: its messages with their roles, or its text. `before` is the previous turn, whose
@@ -13,7 +14,7 @@ pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     let has_roles =
         turn.parts.iter().any(|part| matches!(part, Part::ToolResult { .. } | Part::Message { .. }));
     if !has_roles {
-        return format!("<p class=\"label\">observation</p><pre>{}</pre>", escape(&turn.observation));
+        return format!("<p class=\"label\">observation</p>{}", with_parts(&turn.observation));
     }
     let mut body = String::new();
     for part in &turn.parts {
@@ -27,7 +28,7 @@ pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
             Part::Image(_) => continue,
         };
         let text = part.text().unwrap_or_default();
-        let _ = write!(body, "<p class=\"label\">{label}</p><pre>{}</pre>", escape(text));
+        let _ = write!(body, "<p class=\"label\">{label}</p>{}", with_parts(text));
     }
     body
 }

@@ -1,10 +1,14 @@
-//! Pictures of turns: stored by the run, or drawn from the text of the observation (Sokoban, EZPoints).
+//! Pictures of turns: stored by the run, drawn from the text of the observation (Sokoban, EZPoints), or part of a
+//! message (`image_url`).
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde_json::Value;
 use turnwise_core::{ImageHandle, Part, Turn};
 use turnwise_env::ezpoints::cards::{Card, Deal, Suit};
 use turnwise_env::ezpoints::game::{Action, Game};
@@ -12,10 +16,12 @@ use turnwise_env::ezpoints::picture::Cards;
 use turnwise_env::pictures::png;
 use turnwise_env::sokoban::level;
 use turnwise_env::sokoban::picture::Tiles;
+use turnwise_model::vision::Image;
 
+use crate::commands::pages::html::escape;
 use crate::commands::picture::base64;
 
-/// Largest picture file that is embedded in a page, in bytes.
+/// Largest picture file that is embedded in a page, in bytes; also the bound of all pictures of a message.
 const LARGEST: u64 = 4 << 20;
 
 /// First bytes of a PNG file.
@@ -105,6 +111,64 @@ impl Pictures {
     }
 }
 
+/// Returns a message's text as HTML, with the pictures of OpenAI's `image_url` parts. Such a part is a line of JSON.
+pub(super) fn with_parts(text: &str) -> String {
+    if !text.contains("\"image_url\"") {
+        return format!("<pre>{}</pre>", escape(text));
+    }
+    let mut left = LARGEST as usize;
+    let mut body = String::new();
+    let mut lines: Vec<&str> = Vec::new();
+    let flush = |lines: &mut Vec<&str>, body: &mut String| {
+        if !lines.is_empty() {
+            *body += &format!("<pre>{}</pre>", escape(&lines.join("\n")));
+            lines.clear();
+        }
+    };
+    for line in text.split('\n') {
+        let Some(url) = image_url(line) else {
+            lines.push(line);
+            continue;
+        };
+        flush(&mut lines, &mut body);
+        body += &match of_data_url(&url, &mut left) {
+            Ok(source) => format!("<img class=\"picture\" alt=\"picture of a message\" src=\"{source}\">"),
+            Err(reason) => format!("<p class=\"note\">{}</p>", escape(&reason)),
+        };
+    }
+    flush(&mut lines, &mut body);
+    body
+}
+
+/// Returns the URL of a part `image_url`.
+fn image_url(line: &str) -> Option<String> {
+    if !line.starts_with('{') {
+        return None;
+    }
+    let part: Value = serde_json::from_str(line).ok().filter(|part: &Value| part["type"] == "image_url")?;
+    let image = &part["image_url"];
+    image["url"].as_str().or(image.as_str()).map(str::to_owned)
+}
+
+/// Returns a picture's data URL, written anew, and subtracts its bytes from `left`; or why the picture is not shown.
+fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
+    let Some(data) = url.strip_prefix("data:") else {
+        let url: String = url.chars().take(200).collect();
+        return Err(format!("a picture at {url}, which is not fetched"));
+    };
+    let data = data.split_once(";base64,").ok_or("a picture that is not in base64")?.1;
+    if data.len() / 4 * 3 > *left {
+        let bytes = data.len() / 4 * 3;
+        return Err(format!("a picture of {bytes} bytes; a message shows at most {LARGEST}"));
+    }
+    let bytes = STANDARD.decode(data).map_err(|error| format!("a picture in damaged base64: {error}"))?;
+    // A browser would allocate what the header promises.
+    Image::dimensions(&bytes).map_err(|reason| format!("a picture that is not shown: {reason}"))?;
+    *left = left.saturating_sub(bytes.len());
+    let kind = if bytes.starts_with(MAGIC) { "png" } else { "jpeg" };
+    Ok(format!("data:image/{kind};base64,{}", base64(&bytes)))
+}
+
 fn read_png(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path).ok()?.take(LARGEST + 1).read_to_end(&mut bytes).ok()?;
@@ -185,5 +249,47 @@ mod tests {
         }
         std::fs::write(pictures.join(format!("{digest}.png")), "<svg>").unwrap();
         assert_eq!(of(&digest), "", "a file that is not PNG");
+    }
+
+    #[test]
+    fn pictures_of_messages_are_shown_if_they_are_small_pictures() {
+        let room = level::parse("######\n#__P_#\n#OX__#\n##___#\n#____#\n######").unwrap();
+        let file = png::encode(&TILES.render(&room)).unwrap();
+        let part = |kind: &str, bytes: &[u8]| {
+            let url = format!("data:{kind};base64,{}", base64(bytes));
+            serde_json::json!({ "type": "image_url", "image_url": { "url": url } }).to_string()
+        };
+        let shown = with_parts(&format!("before <b>\n{}\nafter", part("image/png", &file)));
+        let (before, after) = ("<pre>before &lt;b&gt;</pre><img class=\"picture\"", "\"><pre>after</pre>");
+        assert!(shown.starts_with(before) && shown.ends_with(after), "{shown}");
+        assert!(shown.contains(&format!("src=\"data:image/png;base64,{}\"", base64(&file))));
+        // The content decides, not the type that the URL claims.
+        assert!(with_parts(&part("text/html", &file)).contains("src=\"data:image/png;base64,"));
+        let mut bomb = file.clone();
+        bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
+        let large = [&file[..], &vec![0; LARGEST as usize]].concat();
+        for (text, reason) in [
+            (part("image/png", &large), "a message shows at most"),
+            (part("image/png", &bomb), "a picture that is not shown"),
+            (part("image/svg+xml", b"<svg onload=\"x()\">"), "a picture that is not shown"),
+            (
+                r#"{"type":"image_url","image_url":"https://example.org/<b>"}"#.into(),
+                "org/&lt;b&gt;, which is not",
+            ),
+            (
+                r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,\"onload="}}"#.into(),
+                "damaged base64",
+            ),
+        ] {
+            let shown = with_parts(&text);
+            assert!(shown.contains(reason) && !shown.contains("<img"), "{shown}");
+        }
+        // All pictures of a message together are bounded.
+        let half = part("image/png", &[&file[..], &vec![0; LARGEST as usize / 2]].concat());
+        let shown = with_parts(&format!("{half}\n{half}"));
+        assert_eq!((shown.matches("<img").count(), shown.matches("shows at most").count()), (1, 1));
+        for text in ["say \"image_url\"", "{\"image_url\": 3}"] {
+            assert_eq!(with_parts(text), format!("<pre>{}</pre>", escape(text)));
+        }
     }
 }

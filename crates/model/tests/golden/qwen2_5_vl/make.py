@@ -1,4 +1,5 @@
-"""Writes qwen2_5_vl.json and processor.json: what transformers' Qwen2.5-VL and its image processor compute.
+"""Writes qwen2_5_vl.json, qwen2_vl.json and processor.json: what transformers' Qwen2.5-VL, Qwen2-VL and their image
+processor compute; and jpeg.json: JPEG files and the pixels that Pillow reads from them.
 
     pip install torch transformers pillow torchvision
     python make.py
@@ -9,6 +10,7 @@ The model runs in float64. The processor is the one of PIL; that of torchvision,
 coefficients differently, is at most two levels of 255 away (`torchvision` in processor.json).
 """
 
+import io
 import json
 import pathlib
 import sys
@@ -16,8 +18,11 @@ import sys
 import numpy as np
 import torch
 from PIL import Image
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLConfig, Qwen2VLForConditionalGeneration,
+)
 from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl
+from transformers.models.qwen2_vl import modeling_qwen2_vl
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 
@@ -63,6 +68,28 @@ def processor():
     return {"sizes": sizes, "cases": cases}
 
 
+def jpegs():
+    """A smooth picture in every form of JPEG that is common, and one of a CMYK printer."""
+    found = {}
+    for name, mode, height, width, options in [
+        ("444", "RGB", 17, 23, dict(subsampling=0)),
+        ("422", "RGB", 32, 40, dict(subsampling=1)),
+        ("420", "RGB", 17, 23, dict(subsampling=2)),
+        ("grey", "L", 17, 23, {}),
+        ("progressive", "RGB", 33, 45, dict(progressive=True)),
+        ("restarts", "RGB", 33, 45, dict(restart_marker_blocks=2)),
+        ("cmyk", "CMYK", 17, 23, {}),
+    ]:
+        y, x, c = np.meshgrid(np.arange(height), np.arange(width), np.arange(3), indexing="ij")
+        levels = 127 + 60 * np.sin(0.21 * x + 0.13 * y + c) + 50 * np.cos(0.17 * y * (c + 1) - 0.05 * x)
+        file = io.BytesIO()
+        image = Image.fromarray(levels.clip(0, 255).astype(np.uint8))
+        image.convert(mode).save(file, "JPEG", quality=85, **options)
+        read = Image.open(io.BytesIO(file.getvalue())).convert("RGB")
+        found[name] = {"file": file.getvalue().hex(), "size": [height, width], "rgb": read.tobytes().hex()}
+    return found
+
+
 def patches(levels, patch, merge, temporal):
     image = (torch.tensor(levels).double() / 255 - torch.tensor(MEAN)) / torch.tensor(STD)
     image = image.permute(2, 0, 1)[None]
@@ -76,21 +103,53 @@ def entries(tensor, count=16):
     return {"norm": flat.norm().item(), "step": step, "values": flat[::step].tolist()}
 
 
-def case(name, patch, window, full, pictures, texts, tied):
-    config = Qwen2_5_VLConfig(
+def windowed(patch, window, full):
+    """The tower of Qwen2.5-VL."""
+    vision = dict(
+        depth=4, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=patch, window_size=window,
+        out_hidden_size=32, fullatt_block_indexes=full,
+    )
+    return Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, vision
+
+
+def whole(patch):
+    """The tower of Qwen2-VL."""
+    vision = dict(depth=3, embed_dim=24, hidden_size=32, mlp_ratio=2, num_heads=2, patch_size=patch)
+    return Qwen2VLConfig, Qwen2VLForConditionalGeneration, vision
+
+
+def shapes_of_2b():
+    """A config with the shapes of Qwen2-VL-2B, and its number of parameters. No weight is allocated."""
+    config = Qwen2VLConfig(
+        text_config=dict(
+            vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+            num_key_value_heads=2, rope_parameters=dict(rope_theta=1e6, rope_type="default", mrope_section=[16, 24, 24]),
+        ),
+        vision_config=dict(depth=32, embed_dim=1280, hidden_size=1536, mlp_ratio=4, num_heads=16),
+        tie_word_embeddings=True,
+    )
+    with torch.device("meta"):
+        model = Qwen2VLForConditionalGeneration(config)
+    return {
+        "config": json.loads(config.to_json_string(use_diff=False)),
+        "parameters": sum(tensor.numel() for tensor in model.parameters()),
+    }
+
+
+def case(name, kind, pictures, texts, tied):
+    of, architecture, vision = kind
+    patch = vision["patch_size"]
+    config = of(
         text_config=dict(
             vocab_size=64, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-6, bos_token_id=1, eos_token_id=2,
             rope_parameters=dict(rope_theta=10000.0, rope_type="default", mrope_section=[1, 2, 1]),
         ),
-        vision_config=dict(
-            depth=4, hidden_size=24, intermediate_size=20, num_heads=2, patch_size=patch, window_size=window,
-            out_hidden_size=32, fullatt_block_indexes=full,
-        ),
+        vision_config=vision,
         image_token_id=60, video_token_id=61, vision_start_token_id=58, vision_end_token_id=59,
         tie_word_embeddings=tied,
     )
-    model = Qwen2_5_VLForConditionalGeneration._from_config(config, attn_implementation="eager").double().eval()
+    model = architecture._from_config(config, attn_implementation="eager").double().eval()
     for module in (model.model.language_model.rotary_emb, model.model.visual.rotary_pos_emb):
         assert module.inv_freq.dtype == torch.float64
     tensors = dict(model.named_parameters())
@@ -164,12 +223,26 @@ def case(name, patch, window, full, pictures, texts, tied):
     }
 
 
-(HERE / "processor.json").write_text(json.dumps(rounded(processor()), separators=(",", ":")) + "\n")
+def write(name, content):
+    (HERE / f"{name}.json").write_text(json.dumps(rounded(content), separators=(",", ":")) + "\n")
+
+
+write("processor", processor())
+write("jpeg", jpegs())
 in_double(modeling_qwen2_5_vl)
-content = {
+in_double(modeling_qwen2_vl)
+write("qwen2_5_vl", {
     # 6 x 5 and 4 x 4 merged tokens: windows cut by the edge, and a picture that is one window exactly.
-    "windows": case("windows", 14, 112, [1, 3], [[168, 140], [112, 112]], [[3, 9, 27], [5, 6, 7], [8, 11, 13, 17]], True),
+    "windows": case(
+        "windows", windowed(14, 112, [1, 3]), [[168, 140], [112, 112]], [[3, 9, 27], [5, 6, 7], [8, 11, 13, 17]], True
+    ),
     # One row of merged tokens, small patches and windows, and a picture before any text.
-    "rows": case("rows", 4, 16, [0], [[8, 40], [40, 24], [8, 8]], [[], [9, 4, 33, 2], [12, 40, 21], [7, 19]], False),
-}
-(HERE / "qwen2_5_vl.json").write_text(json.dumps(rounded(content), separators=(",", ":")) + "\n")
+    "rows": case(
+        "rows", windowed(4, 16, [0]), [[8, 40], [40, 24], [8, 8]], [[], [9, 4, 33, 2], [12, 40, 21], [7, 19]], False
+    ),
+})
+write("qwen2_vl", {
+    # Pictures of several rows, of one row, and of one merged token.
+    "whole": case("whole", whole(4), [[24, 40], [8, 32], [8, 8]], [[56, 22], [33, 25, 40], [16, 35, 11], [21, 11]], True),
+    "2b": shapes_of_2b(),
+})
