@@ -12,6 +12,8 @@ mod env;
 mod eval;
 mod evidence;
 mod export;
+#[cfg(target_os = "linux")]
+mod faults;
 mod index;
 mod index_vectors;
 mod init;
