@@ -4,7 +4,7 @@
     tools/kills.py PROGRAM [--kills 200] [--seed 0] [--only run,sweep,worker,server]
 
 PROGRAM is a built `turnwise`. A run or sweep that was killed is resumed until it finishes, and must then have the weights,
-optimizer, trajectories, evaluations and metrics of an uninterrupted one, bit for bit (times and speeds left out). A server
+optimizer, trajectories, evaluations and metrics of an uninterrupted one, bit for bit (times and speeds left out); if a world's program was killed, the same files. A server
 that was killed must give the same answers when it is started again. Exits with 1 at the first difference.
 """
 
@@ -98,8 +98,9 @@ class Training:
         return found, time.monotonic() - begun
 
     def killed_until_done(self, draws, length, most):
-        """Returns the outcome of a run that was killed again and again, and the number of kills."""
-        folder, kills = self.folder(), 0
+        """Returns the outcome of a run that was killed again and again, the number of kills, and whether a world's program was
+        among the killed: its episodes then end with an error, as they should, and the run goes on with other numbers."""
+        folder, kills, foreign = self.folder(), 0, False
         for number in range(1000):
             resumes = (folder / self.begun).exists()
             if not resumes:
@@ -112,6 +113,7 @@ class Training:
                 try:
                     os.kill(victim, draws.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
                     kills += 1
+                    foreign |= victim != process.pid
                 except ProcessLookupError:
                     pass
                 if victim != process.pid and draws.random() < 0.5:
@@ -123,7 +125,7 @@ class Training:
             assert kills > 0 or process.returncode == 0, errors
         found = outcome(folder / "runs")
         shutil.rmtree(folder)
-        return found, kills
+        return found, kills, foreign
 
     def finished(self, folder):
         states = [json.loads(path.read_text())["state"] for path in (folder / "runs").rglob("status.json")]
@@ -205,10 +207,13 @@ def main():
         expected, length = training.straight()
         done = runs = 0
         while done < share:
-            found, kills = training.killed_until_done(draws, length, min(8, share - done))
-            # A polite stop leaves a checkpoint of its own, which is kept for a while.
-            more = {name for name in found.keys() - expected.keys() if "/checkpoints/" in name}
-            names = (expected.keys() | found.keys()) - more
+            found, kills, foreign = training.killed_until_done(draws, length, min(8, share - done))
+            # A polite stop writes a checkpoint of its own, which takes the place of an older one among those that are kept. Those at
+            # the end of a phase are always there.
+            others = {name for name in found.keys() ^ expected.keys() if "/checkpoints/" in name}
+            names = (expected.keys() | found.keys()) - others
+            if foreign:
+                names = {name for name in names if (name in expected) != (name in found)}
             differ = sorted(name for name in names if expected.get(name) != found.get(name))
             if differ:
                 raise SystemExit(f"{kind}: after {kills} kills these differ: {differ}")

@@ -24,7 +24,7 @@ while kill -0 "$run" 2>/dev/null && ((SECONDS < end)); do
     [[ -r /proc/$run/status ]] || break
     printf '%d\t%d\t%d\t%d\t%d\t%d\n' "$SECONDS" \
         "$(sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$run/status")" "$(find "/proc/$run/fd" -mindepth 1 | wc -l)" \
-        "$(sed -n 's/^Threads:[^0-9]*//p' "/proc/$run/status")" "$(du -sk runs | cut -f1)" \
+        "$(sed -n 's/^Threads:[^0-9]*//p' "/proc/$run/status")" "$(du -sk runs 2>/dev/null | cut -f1)" \
         "$(wc -l <runs/soak/metrics.jsonl)" >>record.tsv
 done
 if ! kill -0 "$run" 2>/dev/null; then

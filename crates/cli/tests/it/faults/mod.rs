@@ -4,7 +4,12 @@
 //!
 //! By default one operation of each kind on each kind of file is tried with each fault.
 //! `TURNWISE_FAULTS=all cargo test --release -p turnwise-cli --test it faults -- --nocapture` tries every operation.
-#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and says what it skips and counts"
+)]
 
 mod disk;
 mod supervisor;
@@ -109,7 +114,7 @@ fn run_outcome(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         let name = entry.strip_prefix(&run).unwrap().to_str().unwrap().to_owned();
         // Logs, locks and dates; the parts of checkpoints that were left behind or given up.
         let own =
-            |part: &str| part.starts_with('.') || part.starts_with("abandoned") || part.ends_with(".part");
+            |part: &str| part.starts_with('.') || part.starts_with("abandoned") || is_of_kind(part, "part");
         if name.split('/').any(own)
             || ["log.jsonl", "run.lock"].contains(&name.as_str())
             || name.starts_with("events.")
@@ -131,7 +136,7 @@ fn run_outcome(folder: &Path) -> BTreeMap<String, Vec<u8>> {
                 let status: Value = serde_json::from_slice(&bytes).unwrap();
                 status["state"].to_string().into_bytes()
             }
-            _ if name.ends_with(".json") && name.starts_with("eval/") => {
+            _ if is_of_kind(&name, "json") && name.starts_with("eval/") => {
                 serde_json::to_vec(&without_time(serde_json::from_slice(&bytes).unwrap())).unwrap()
             }
             _ => bytes,
@@ -146,6 +151,10 @@ fn run_outcome(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     }
     found.insert("TensorBoard".into(), format!("{scalars:?}").into_bytes());
     found
+}
+
+fn is_of_kind(name: &str, kind: &str) -> bool {
+    Path::new(name).extension().is_some_and(|found| found == kind)
 }
 
 /// Every file below a folder.
@@ -239,17 +248,14 @@ fn wrong(
     }
     if !ended.status.success() {
         let there = folder.path().join(scenario.resumes).exists();
-        if !there {
-            // It was not a run yet, and is started over in the same folder.
-            let again = run(folder.path(), scenario.start, None);
-            if !again.status.success() {
-                return Some(format!("it does not start over: {}", again.errors));
-            }
+        let (what, arguments) = if there {
+            ("resume", scenario.again)
         } else {
-            let again = run(folder.path(), scenario.again, None);
-            if !again.status.success() {
-                return Some(format!("it does not resume: {}", again.errors));
-            }
+            ("start over in the same folder", scenario.start)
+        };
+        let again = run(folder.path(), arguments, None);
+        if !again.status.success() {
+            return Some(format!("it does not {what}: {}", again.errors));
         }
     }
     let log = std::fs::read_to_string(folder.path().join("runs/run/log.jsonl")).unwrap_or_default();

@@ -100,7 +100,7 @@ pub(super) fn run(command: &mut Command, folder: &Path, fault: Option<(Fault, us
         if state.killed {
             child.0.kill()?;
         }
-        send(&listener, notice.id, answer)?;
+        send(&listener, notice.id, &answer)?;
     }
     let status = child.0.wait()?;
     if let Some(disk) = disk.filter(|_| state.killed) {
@@ -314,10 +314,10 @@ fn next(listener: &OwnedFd) -> io::Result<Option<libc::seccomp_notif>> {
     }
 }
 
-fn send(listener: &OwnedFd, id: u64, answer: Answer) -> io::Result<()> {
+fn send(listener: &OwnedFd, id: u64, answer: &Answer) -> io::Result<()> {
     let (val, error, flags) = match answer {
         Answer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
-        Answer::Value(value) => (value, 0, 0),
+        Answer::Value(value) => (*value, 0, 0),
         Answer::Error(error) => (0, -error, 0),
     };
     let mut response = libc::seccomp_notif_resp { id, val, error, flags };
