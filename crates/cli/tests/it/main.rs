@@ -14,6 +14,7 @@ mod evidence;
 mod export;
 #[cfg(target_os = "linux")]
 mod faults;
+mod fuzz_seeds;
 mod index;
 mod index_vectors;
 mod init;
