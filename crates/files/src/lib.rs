@@ -19,18 +19,20 @@ use target::Target;
 
 #[cfg(feature = "zstd")]
 mod compressed;
+mod durable;
 mod lines;
 mod lock;
 mod target;
 
+pub use durable::{create_folders, sync_all_below, sync_folder};
 pub use lines::{LONGEST_LINE, Lines, lines};
 pub use lock::{Lock, try_lock};
 
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, most_expanded, open, open_counted};
 
-/// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk and renames the file, so that `path` is the old file,
-/// the new one or absent. For files that one process writes at a time: what a kill left under `NAME.part` is replaced by
+/// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk, renames the file and flushes the folder. `path` is
+/// the old file, the new one or absent, and after success the new one even if the power fails. For files that one process writes at a time: what a kill left under `NAME.part` is replaced by
 /// the next write. A link stays one, and what it leads to is replaced. What is no file of its own is written to and not
 /// replaced ([`is_special`]).
 ///
@@ -51,7 +53,8 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut write = || {
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&aside, &path)
+        fs::rename(&aside, &path)?;
+        sync_folder(folder_of(&path))
     };
     write().inspect_err(|_| {
         let _ = fs::remove_file(&aside);
@@ -92,13 +95,18 @@ pub fn write_shared(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>
         Target::Special(path) => return write(&mut target::open_special(&path)?),
         Target::File(path) => path,
     };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(&path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut file = temporary(folder, &format!(".{name}."))?;
     write(file.as_file_mut())?;
     file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
+    file.persist(&path)?;
+    sync_folder(folder)
+}
+
+/// Returns the folder that a file is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Creates a temporary file `PREFIX*.part` in a folder, to be written and then put in its place. It has the permissions

@@ -54,6 +54,10 @@ impl Budget {
             for column in group.columns() {
                 values = values.saturating_add(count(column.num_values(), "values")?);
                 bytes = bytes.saturating_add(count(column.uncompressed_size(), "bytes")?);
+                // The library panics at negative ones.
+                let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+                count(start, "as the place of a column")?;
+                count(column.compressed_size(), "compressed bytes")?;
             }
         }
         self.check(values.saturating_mul(VALUE), &format!("its {values} values take"))?;
@@ -178,6 +182,14 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
         assert!(error.contains("bomb.parquet") && error.contains("if you trust the file"), "{error}");
         error
+    }
+
+    #[test]
+    fn a_column_at_a_negative_place_is_an_error() {
+        // Found by the fuzz target `parquet`; the library panics at it.
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/parquet/negative-place");
+        let error = parquet_rows(&path).unwrap_err().to_string();
+        assert!(error.contains("negative-place") && error.contains("it declares -"), "{error}");
     }
 
     #[test]

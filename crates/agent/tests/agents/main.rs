@@ -6,6 +6,7 @@
 )]
 
 mod failures;
+mod fuzz_seeds;
 mod methods;
 mod model;
 mod playing;

@@ -36,7 +36,7 @@ fn start(folder: &Path) -> Command {
 }
 
 /// Removes what no two runs have in common: times and speeds.
-fn without_time(mut value: Value) -> Value {
+pub(crate) fn without_time(mut value: Value) -> Value {
     match &mut value {
         Value::Object(map) => {
             map.retain(|tag, _| tag != "time" && tag != "seconds" && !tag.starts_with("perf/"));

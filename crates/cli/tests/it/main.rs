@@ -12,6 +12,9 @@ mod env;
 mod eval;
 mod evidence;
 mod export;
+#[cfg(target_os = "linux")]
+mod faults;
+mod fuzz_seeds;
 mod index;
 mod index_vectors;
 mod init;

@@ -1,6 +1,5 @@
 //! Checkpoints: one safetensors file that is whole or absent, with a readable config beside it.
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -32,7 +31,7 @@ impl TurnRd {
     /// # Errors
     /// Those of the file system.
     pub fn save(&self, folder: &Path) -> Result<(), ModelError> {
-        fs::create_dir_all(folder).map_err(ModelError::io(folder))?;
+        turnwise_files::create_folders(folder).map_err(ModelError::io(folder))?;
         let path = folder.join(WEIGHTS);
         let mut tensors = Vec::new();
         let OptimizerState { step, first, second } = &self.optimizer;

@@ -360,3 +360,21 @@ pub struct DemonstratedTurn {
     /// Action that was taken.
     pub action: String,
 }
+
+/// Parses a line of a program, and its answer as an answer to each request. For the fuzz targets of `fuzz/`.
+#[doc(hidden)]
+pub fn parse(line: &[u8]) {
+    fn read<T: serde::de::DeserializeOwned>(value: &RawValue) {
+        let _ = serde_json::from_str::<T>(value.get());
+    }
+    let Ok(line) = serde_json::from_slice::<Line>(line) else { return };
+    if let Ok(Answer::Ok(value)) = line.answer() {
+        read::<Welcome>(&value);
+        read::<TaskPage>(&value);
+        read::<Started>(&value);
+        read::<Stepped>(&value);
+        read::<ManyStepped>(&value);
+        read::<Saved>(&value);
+        read::<Demonstrated>(&value);
+    }
+}

@@ -78,7 +78,7 @@ pub fn save_model_as(
     folder: &Path,
     options: SaveOptions,
 ) -> Result<(), ModelError> {
-    fs::create_dir_all(folder).map_err(ModelError::io(folder))?;
+    turnwise_files::create_folders(folder).map_err(ModelError::io(folder))?;
     let shards = shards(&parameters.layout.tensors, options);
     let name = |shard: usize| match shards.len() {
         1 => WEIGHTS.to_owned(),
@@ -122,6 +122,7 @@ pub fn save_model_as(
         let path = folder.join(name);
         fs::rename(files::aside(&path), &path).map_err(ModelError::io(&path))?;
     }
+    turnwise_files::sync_folder(folder).map_err(ModelError::io(folder))?;
     remove_others(folder, &names)
 }
 

@@ -1,7 +1,6 @@
 //! Adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -274,7 +273,7 @@ fn is_lora(tensor: &TensorInfo) -> bool {
 /// Fails if the folder cannot be created or a file cannot be written (named in the error), or if a
 /// target is not a linear layer.
 pub fn save_adapter(adapter: &Adapter<f32>, folder: &Path, base: &AdapterBase) -> Result<(), ModelError> {
-    fs::create_dir_all(folder).map_err(ModelError::io(folder))?;
+    turnwise_files::create_folders(folder).map_err(ModelError::io(folder))?;
     write(adapter, &folder.join(WEIGHTS), is_lora)?;
     if adapter.layout.value.is_some() {
         write(adapter, &folder.join(VALUE_HEAD), |tensor| !is_lora(tensor))?;
@@ -335,6 +334,8 @@ fn config_json(adapter: &Adapter<f32>, base: &AdapterBase) -> Result<Value, Mode
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::decoder::tests::config;
     use crate::testing::random;

@@ -86,6 +86,63 @@ struct Head {
     bodyless: bool,
 }
 
+/// Returns the head, if it has arrived whole.
+fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let size = match parsed.parse(buffer) {
+        Ok(httparse::Status::Complete(size)) if size <= LARGEST_HEAD => size,
+        Ok(httparse::Status::Partial) if buffer.len() <= LARGEST_HEAD => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(Reply::detail(431, "the head of the request is too long"));
+        }
+        Err(httparse::Error::Version) => {
+            return Err(Reply::detail(505, "only HTTP/1.0 and 1.1 are spoken"));
+        }
+        Err(error) => return Err(Reply::detail(400, &format!("no HTTP request: {error}"))),
+    };
+    let (method, target) = (parsed.method.unwrap_or_default(), parsed.path.unwrap_or_default());
+    let mut head = Head {
+        method: method.to_owned(),
+        path: target.split('?').next().unwrap_or_default().to_owned(),
+        size,
+        length: 0,
+        // HTTP/1.1 keeps connections unless the request says otherwise, HTTP/1.0 the other way round.
+        keep: parsed.version == Some(1),
+        expects: false,
+        bodyless: method == "HEAD",
+    };
+    let mut lengths = 0;
+    for header in parsed.headers.iter() {
+        let value = std::str::from_utf8(header.value).unwrap_or_default().trim();
+        let named = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if named("content-length") {
+            lengths += 1;
+            let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            head.length = value.parse().ok().filter(|_| digits).unwrap_or(usize::MAX);
+        } else if named("transfer-encoding") {
+            return Err(Reply::detail(411, "send the body with its length (Content-Length)"));
+        } else if named("connection") {
+            let has = |word: &str| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word));
+            head.keep = !has("close") && (head.keep || has("keep-alive"));
+        } else if named("expect") {
+            head.expects = value.eq_ignore_ascii_case("100-continue");
+        }
+    }
+    if lengths > 1 {
+        return Err(Reply::detail(400, "the request names its length more than once"));
+    }
+    if lengths == 0 && head.method == "POST" {
+        return Err(Reply::detail(411, "send the body with its length (Content-Length)"));
+    }
+    Ok(Some(head))
+}
+
+/// Parses the head of a request. For the fuzz targets of `fuzz/`.
+pub(super) fn parse_head(bytes: &[u8]) {
+    let _ = head(bytes);
+}
+
 /// A connection to a client.
 pub(super) struct Connection {
     stream: TcpStream,
@@ -148,7 +205,7 @@ impl Connection {
         // The clock starts with the first byte.
         let until = self.after(self.timeout);
         let head = loop {
-            if let Some(head) = self.head()? {
+            if let Some(head) = head(&self.buffer)? {
                 break head;
             }
             match self.receive(until) {
@@ -209,58 +266,6 @@ impl Connection {
             }
         }
         Ok(())
-    }
-
-    /// Returns the head, if it has arrived whole.
-    fn head(&self) -> Result<Option<Head>, Reply> {
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-        let mut parsed = httparse::Request::new(&mut headers);
-        let size = match parsed.parse(&self.buffer) {
-            Ok(httparse::Status::Complete(size)) if size <= LARGEST_HEAD => size,
-            Ok(httparse::Status::Partial) if self.buffer.len() <= LARGEST_HEAD => return Ok(None),
-            Ok(_) | Err(httparse::Error::TooManyHeaders) => {
-                return Err(Reply::detail(431, "the head of the request is too long"));
-            }
-            Err(httparse::Error::Version) => {
-                return Err(Reply::detail(505, "only HTTP/1.0 and 1.1 are spoken"));
-            }
-            Err(error) => return Err(Reply::detail(400, &format!("no HTTP request: {error}"))),
-        };
-        let (method, target) = (parsed.method.unwrap_or_default(), parsed.path.unwrap_or_default());
-        let mut head = Head {
-            method: method.to_owned(),
-            path: target.split('?').next().unwrap_or_default().to_owned(),
-            size,
-            length: 0,
-            // HTTP/1.1 keeps connections unless the request says otherwise, HTTP/1.0 the other way round.
-            keep: parsed.version == Some(1),
-            expects: false,
-            bodyless: method == "HEAD",
-        };
-        let mut lengths = 0;
-        for header in parsed.headers.iter() {
-            let value = std::str::from_utf8(header.value).unwrap_or_default().trim();
-            let named = |name: &str| header.name.eq_ignore_ascii_case(name);
-            if named("content-length") {
-                lengths += 1;
-                let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-                head.length = value.parse().ok().filter(|_| digits).unwrap_or(usize::MAX);
-            } else if named("transfer-encoding") {
-                return Err(Reply::detail(411, "send the body with its length (Content-Length)"));
-            } else if named("connection") {
-                let has = |word: &str| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word));
-                head.keep = !has("close") && (head.keep || has("keep-alive"));
-            } else if named("expect") {
-                head.expects = value.eq_ignore_ascii_case("100-continue");
-            }
-        }
-        if lengths > 1 {
-            return Err(Reply::detail(400, "the request names its length more than once"));
-        }
-        if lengths == 0 && head.method == "POST" {
-            return Err(Reply::detail(411, "send the body with its length (Content-Length)"));
-        }
-        Ok(Some(head))
     }
 
     /// Sends an answer.

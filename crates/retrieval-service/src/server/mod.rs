@@ -21,6 +21,13 @@ use turnwise_retrieval::{RetrievalError, Retriever};
 use self::http::{Connection, Reply};
 use crate::protocol::{self, Request};
 
+/// Parses bytes as the head of a request and as the body of one. For the fuzz targets of `fuzz/`.
+#[doc(hidden)]
+pub fn parse_request(bytes: &[u8]) {
+    http::parse_head(bytes);
+    let _ = serde_json::from_slice::<Request>(bytes);
+}
+
 /// Bounds of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {

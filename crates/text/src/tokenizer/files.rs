@@ -123,7 +123,7 @@ impl Tokenizer {
     /// # Errors
     /// Fails if a folder cannot be made, or a file cannot be read or written, which the error names.
     pub fn save_folder_sampled(&self, folder: &Path, sampling: GenerationSampling) -> Result<(), TextError> {
-        std::fs::create_dir_all(folder).map_err(failed(folder))?;
+        turnwise_files::create_folders(folder).map_err(failed(folder))?;
         let generation = folder.join(GENERATION);
         if !self.companions.files.iter().any(|(name, _)| name == GENERATION) && generation.is_file() {
             write(&generation, &sampling.put_into(&read(&generation)?))?;
@@ -131,7 +131,7 @@ impl Tokenizer {
         for (name, content) in &self.companions.files {
             let path = folder.join(name);
             if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent).map_err(failed(parent))?;
+                turnwise_files::create_folders(parent).map_err(failed(parent))?;
             }
             if name == GENERATION {
                 write(&path, &sampling.put_into(content))?;

@@ -79,7 +79,7 @@ impl RunDecomposer {
             }
             DecomposerConfig::Turnrd(settings) => {
                 let folder = root.join("turnrd");
-                std::fs::create_dir_all(&folder).map_err(|error| TrainError::io(&folder, error))?;
+                crate::record::directory::create_folders(&folder)?;
                 let round = settings.round_of(steps);
                 let network = if round == 0 {
                     TurnRd::new(settings.network.clone(), hidden, config.seed)?

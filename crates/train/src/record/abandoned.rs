@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use turnwise_policy::base;
 
 use crate::TrainError;
-use crate::record::directory::{Position, RunDirectory, first_free, sync_folder};
+use crate::record::directory::{Position, RunDirectory, create_folders, first_free, sync_folder};
 
 /// Folder of a run that abandoned results are moved to, one folder in it each time.
 const FOLDER: &str = "abandoned";
@@ -32,11 +32,13 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
         let behind = |path: &PathBuf| path.is_file() && position_of(path).is_some_and(|of| of > position);
         for file in sorted(&folder)?.into_iter().filter(behind) {
             let to = target.get_or_insert_with(|| free(run.root())).join(name);
-            fs::create_dir_all(&to).map_err(|error| TrainError::io(&to, error))?;
+            create_folders(&to)?;
             let to = to.join(file.file_name().unwrap_or_default());
             fs::rename(&file, &to).map_err(|error| TrainError::io(&file, error))?;
         }
-        if target.is_some() {
+        if let Some(to) = target.as_ref().map(|target| target.join(name)).filter(|to| to.is_dir()) {
+            // Under its new name first: a power cut in between must not lose both.
+            sync_folder(&to)?;
             sync_folder(&folder)?;
         }
     }
@@ -56,11 +58,15 @@ pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
         let is_left = if path.is_dir() { !sorted(&path)?.is_empty() } else { path.is_file() };
         if is_left {
             let to: &PathBuf = target.get_or_insert_with(|| free(root));
-            fs::create_dir_all(to).map_err(|error| TrainError::io(to, error))?;
+            create_folders(to)?;
             fs::rename(&path, to.join(name)).map_err(|error| TrainError::io(&path, error))?;
         }
     }
-    if target.is_some() { sync_folder(root) } else { Ok(()) }
+    if let Some(to) = target {
+        sync_folder(&to)?;
+        sync_folder(root)?;
+    }
+    Ok(())
 }
 
 /// Returns a new folder for moved files.

@@ -15,7 +15,9 @@ use turnwise_policy::manifest::{Check, Manifest};
 use turnwise_policy::run_folder::{COMPLETE, checkpoint_folders};
 
 use crate::TrainError;
-use crate::record::directory::{Position, RunDirectory, first_free, sync_folder, write_atomically};
+use crate::record::directory::{
+    Position, RunDirectory, create_folders, first_free, sync_folder, write_atomically,
+};
 
 /// Prefix of a checkpoint that is being written.
 const PART: &str = ".part-";
@@ -120,7 +122,7 @@ pub fn write(
     }
     let aside = folder.join(format!("{PART}{label}"));
     remove(&aside)?;
-    fs::create_dir_all(&aside).map_err(|error| TrainError::io(&aside, error))?;
+    create_folders(&aside)?;
     fill(&aside)?;
     let text =
         serde_json::to_string_pretty(state).map_err(|error| TrainError::file(&aside, error.to_string()))?;
@@ -129,6 +131,8 @@ pub fn write(
     let text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| TrainError::file(&aside, error.to_string()))?;
     write_atomically(&aside.join(COMPLETE), text.as_bytes())?;
+    // Whatever wrote the files: the checkpoints before this one are removed next.
+    turnwise_files::sync_all_below(&aside).map_err(|error| TrainError::io(&aside, error))?;
     if there {
         // Moved before it is removed: a kill in between leaves the new one whole under its other name's label.
         let broken = folder.join(format!("{BROKEN}{label}"));

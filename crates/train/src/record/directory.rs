@@ -66,7 +66,7 @@ impl RunDirectory {
         Self::check_free(root)?;
         for folder in ["checkpoints", "trajectories", "eval"] {
             let path = root.join(folder);
-            fs::create_dir_all(&path).map_err(|error| TrainError::io(&path, error))?;
+            create_folders(&path)?;
         }
         Ok(Self { root: root.to_path_buf() })
     }
@@ -311,7 +311,7 @@ pub fn read_lines<T: DeserializeOwned>(
 /// written or renamed.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(|error| TrainError::io(path, error))?;
+        create_folders(parent)?;
     }
     turnwise_files::write_atomically(path, content).map_err(|error| TrainError::io(path, error))
 }
@@ -327,12 +327,12 @@ pub(crate) fn first_free(path: impl Fn(u32) -> PathBuf) -> PathBuf {
 
 /// Flushes the entries of a folder to disk, so that a renamed file is found there after a power cut.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), TrainError> {
-    // Windows opens no folders; its renames are in the journal.
-    if cfg!(unix) {
-        let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| TrainError::io(folder, error))?;
-    }
-    Ok(())
+    turnwise_files::sync_folder(folder).map_err(|error| TrainError::io(folder, error))
+}
+
+/// Creates a folder with those that it is in, all of which survive a power cut.
+pub(crate) fn create_folders(folder: &Path) -> Result<(), TrainError> {
+    turnwise_files::create_folders(folder).map_err(|error| TrainError::io(folder, error))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use turnwise_files::{Lock, try_lock};
 
 use crate::TrainError;
+use crate::record::directory::create_folders;
 
 /// The file's name.
 pub const LOCK: &str = "run.lock";
@@ -31,7 +32,7 @@ impl RunLock {
         let made = !root.exists();
         let path = root.join(LOCK);
         loop {
-            fs::create_dir_all(root).map_err(|error| TrainError::io(root, error))?;
+            create_folders(root)?;
             let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
             let mut file = open.map_err(|error| TrainError::io(&path, error))?;
             let lock = |file| Self { _file: file, root: root.to_path_buf(), made };

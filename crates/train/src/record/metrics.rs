@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
-use crate::record::directory::{Phase, Position, RunDirectory, write_atomically};
+use crate::record::directory::{Phase, Position, RunDirectory, sync_folder, write_atomically};
 use crate::record::tensorboard::{EventWriter, StepScalars, read_scalars};
 
 /// Named numbers of one step. Tags follow the field's habits: `train/reward/mean`, `loss/policy`.
@@ -76,7 +76,18 @@ impl MetricsWriter {
             OpenOptions::new().append(true).open(&path).map_err(|error| TrainError::io(&path, error))?;
         let events =
             EventWriter::create(run.root(), seconds()).map_err(|error| TrainError::io(run.root(), error))?;
+        sync_folder(run.root())?;
         Ok(Self { lines, events, path, sft_steps })
+    }
+
+    /// Waits until all lines are on the disk: before a checkpoint, so that a power cut loses no line of a step that a
+    /// resumed run does not repeat.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn sync(&self) -> Result<(), TrainError> {
+        self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
+        self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
     }
 
     /// Writes the numbers of one finished step.

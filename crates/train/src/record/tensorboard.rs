@@ -73,6 +73,14 @@ impl EventWriter {
         self.file.flush()
     }
 
+    /// Waits until everything is on the disk.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn sync(&self) -> std::io::Result<()> {
+        self.file.get_ref().sync_data()
+    }
+
     fn record(&mut self, data: &[u8]) -> std::io::Result<()> {
         let length = (data.len() as u64).to_le_bytes();
         self.file.write_all(&length)?;
@@ -84,20 +92,20 @@ impl EventWriter {
 
 /// The scalars of one step in an event file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct StepScalars {
+pub struct StepScalars {
     /// Seconds since 1970.
-    pub(crate) wall_time: f64,
+    pub wall_time: f64,
     /// The step on TensorBoard's axis.
-    pub(crate) step: u64,
+    pub step: u64,
     /// The values by tag, in single precision.
-    pub(crate) scalars: Vec<(String, f32)>,
+    pub scalars: Vec<(String, f32)>,
 }
 
 /// Reads the scalars in all event files of a folder. A file is read up to its first record that is torn or damaged.
 ///
 /// # Errors
 /// The folder or an event file in it cannot be read.
-pub(crate) fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>> {
+pub fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -107,6 +115,14 @@ pub(crate) fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>
         }
     }
     Ok(found)
+}
+
+/// Parses the bytes of an event file, and the same bytes as a single message, which checksums do not protect. For the fuzz
+/// targets of `fuzz/`.
+#[doc(hidden)]
+pub fn parse(bytes: &[u8]) {
+    Records { rest: bytes }.for_each(|event| drop(step_scalars(event)));
+    step_scalars(bytes);
 }
 
 /// The data of the records in an event file.

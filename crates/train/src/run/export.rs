@@ -188,6 +188,10 @@ fn put(aside: &Path, out: &Path) -> Result<(), TrainError> {
     if out.exists() {
         fs::rename(out, &old).map_err(|error| TrainError::io(out, error))?;
     }
+    turnwise_files::sync_all_below(aside).map_err(|error| TrainError::io(aside, error))?;
     fs::rename(aside, out).map_err(|error| TrainError::io(out, error))?;
+    if let Some(folder) = out.parent() {
+        turnwise_files::sync_folder(folder).map_err(|error| TrainError::io(folder, error))?;
+    }
     clear(&old)
 }

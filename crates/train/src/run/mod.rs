@@ -149,7 +149,12 @@ impl Run {
             self.begin_critic()?;
             self.save(observer)?;
         }
-        self.run_rl(observer, stop)
+        let end = self.run_rl(observer, stop)?;
+        if end == RunEnd::Finished {
+            // What a kill after the last checkpoint left.
+            self.prune()?;
+        }
+        Ok(end)
     }
 
     /// Returns the supervised updates that are left.
@@ -349,14 +354,20 @@ impl Run {
             base: self.learners.policy.base().cloned(),
             judge: self.learners.decomposer.as_ref().and_then(RunDecomposer::judge_counts),
         };
+        self.metrics.sync()?;
         let written = checkpoint::write(&self.directory, &state, |folder| self.learners.save(folder))?;
+        self.prune()?;
+        self.set_status(RunStatus::Running)?;
+        observer.event(Event::Checkpoint(&written.path));
+        Ok(())
+    }
+
+    /// Removes checkpoints that need not be kept, and what kills left.
+    fn prune(&self) -> Result<(), TrainError> {
         let mut kept = vec![Position { phase: Phase::Sft, step: self.config.sft.steps }, RL_START];
         if self.config.train.keep_best.is_some() {
             kept.extend(best::read(&self.directory)?.map(|best| best.position));
         }
-        checkpoint::prune(&self.directory, self.state.position, self.config.train.keep_last, &kept)?;
-        self.set_status(RunStatus::Running)?;
-        observer.event(Event::Checkpoint(&written.path));
-        Ok(())
+        checkpoint::prune(&self.directory, self.state.position, self.config.train.keep_last, &kept)
     }
 }

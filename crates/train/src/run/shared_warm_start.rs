@@ -192,6 +192,7 @@ impl Run {
         if source.path(base::FOLDER).is_dir() {
             let folder = directory.path(base::FOLDER);
             copy(&source.path(base::FOLDER), &folder)?;
+            turnwise_files::sync_all_below(&folder).map_err(|error| TrainError::io(&folder, error))?;
             let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
             if let Some(base) = &mut own_base {
                 base.name = folder.to_string_lossy().into_owned();
@@ -217,6 +218,7 @@ impl Run {
         for line in recover(&source, position, config.sft.steps, &mut report)? {
             metrics.write_line(&line)?;
         }
+        metrics.sync()?;
         directory.write("config.toml", config.to_toml()?.as_bytes())?;
         observer.event(Event::Note(format!("warm start taken over from {}", found.path.display())));
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;

@@ -98,6 +98,9 @@ impl Replay {
             replay.file.seek(SeekFrom::Start(0)).map_err(ModelError::io(path))?;
             replay.file.write_all(MAGIC).map_err(ModelError::io(path))?;
             replay.end = MAGIC.len() as u64;
+            // A power cut must not lose the file whose records are flushed later.
+            let folder = path.parent().unwrap_or(Path::new(""));
+            turnwise_files::sync_folder(folder).map_err(ModelError::io(folder))?;
         }
         Ok(replay)
     }

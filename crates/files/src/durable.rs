@@ -1,0 +1,84 @@
+//! Flushing to disk, so that a power cut loses nothing that was reported as written.
+//!
+//! A file's name belongs to its folder: a file that is flushed can be gone after a power cut if its folder is not.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+/// Flushes the names in a folder to disk, so that a new or renamed file is found there after a power cut. Does nothing for a
+/// folder that cannot be flushed: on Windows, on file systems without this operation, and without the right to read it.
+///
+/// # Errors
+/// The operating system's, of a folder that is not there or a disk that fails.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// Flushes every file and folder below a folder, and its own names, to disk. Links are not followed.
+///
+/// # Errors
+/// The operating system's.
+pub fn sync_all_below(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            sync_all_below(&entry.path())?;
+        } else if kind.is_file() {
+            // Windows flushes only files that are open for writing.
+            File::options().read(true).write(cfg!(windows)).open(entry.path())?.sync_all()?;
+        }
+    }
+    sync_folder(folder)
+}
+
+/// Creates a folder with those that it is in, and flushes the names of those that are new.
+///
+/// # Errors
+/// The operating system's.
+pub fn create_folders(folder: &Path) -> io::Result<()> {
+    if folder.as_os_str().is_empty() || folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder.parent().unwrap_or(Path::new(""));
+    create_folders(parent)?;
+    match fs::create_dir(folder) {
+        // Another process made it in between.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => sync_folder(parent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_made_with_those_that_they_are_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a/b/c");
+        create_folders(&deep).unwrap();
+        create_folders(&deep).unwrap();
+        fs::write(deep.join("x"), b"x").unwrap();
+        sync_all_below(folder.path()).unwrap();
+        assert!(create_folders(&deep.join("x/y")).is_err(), "a file is in the way");
+        assert!(sync_folder(&folder.path().join("none")).is_err());
+        sync_folder(Path::new("")).unwrap();
+    }
+}

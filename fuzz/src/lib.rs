@@ -1,0 +1,5 @@
+//! The functions that the fuzz targets call; see `README.md`.
+
+pub mod parsers;
+#[cfg(feature = "serve")]
+pub mod requests;
