@@ -40,7 +40,7 @@ impl Refinement for Likelihood {
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let mut requests = Vec::new();
         PerTurn::from_fn(batch, |group, trajectory, turn| {
-            requests.push(ScoreRequest { group, trajectory, turn, text: self.0.text.clone() });
+            requests.push(ScoreRequest::of_text(group, trajectory, turn, self.0.text.clone()));
         });
         requests
     }

@@ -104,7 +104,9 @@ impl SearchSet {
                 }
                 places.insert(id.clone(), questions.len());
                 let task = Task::new(id, question.dataset.clone(), question.prompt());
-                tasks.push(Task { digest: question.digest(), limits, ..task });
+                let answer = question.answer().map(|answer| (Task::ANSWER.to_owned(), answer.into()));
+                let metadata = answer.into_iter().collect();
+                tasks.push(Task { digest: question.digest(), limits, metadata, ..task });
                 questions.push(question);
             }
         }
