@@ -30,6 +30,8 @@ pub struct SearchOptions {
     pub answer_from: AnswerFrom,
     /// Maximum tokens of an observation.
     pub observation_tokens: Option<usize>,
+    /// Show the passages for the question with it.
+    pub search_first: bool,
     /// A search is done at once.
     pub instant: bool,
 }
@@ -42,6 +44,7 @@ impl Default for SearchOptions {
             reward: SearchReward::default(),
             answer_from: AnswerFrom::default(),
             observation_tokens: None,
+            search_first: false,
             instant: true,
         }
     }
