@@ -18,7 +18,7 @@
 //! * A prompt that leaves no room for the answer has no probability, and gains with it are 0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, PerTurn, Preset};
+use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
 
 use crate::registry::MethodSettings;
 use crate::statistics::{Moments, Normalize, Singleton};
@@ -88,20 +88,20 @@ impl Igpo {
 
     /// Returns the answer's probability before each turn; `None` for a prompt without room for it.
     fn likelihoods(inputs: &Inputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
-        let mut scores = inputs.scores().iter();
-        let mut failed = Ok(());
-        let found = PerTurn::from_fn(inputs.batch, |group, trajectory, turn| {
-            let task = &inputs.batch.groups[group].trajectories[trajectory].task;
-            let score = if task.answer().is_some() { scores.next() } else { None };
-            let Some(score) = score else {
+        for (group, data) in inputs.batch.groups.iter().enumerate() {
+            let lacks = |one: &Trajectory| one.task.answer().is_none() && !one.turns.is_empty();
+            if let Some(trajectory) = data.trajectories.iter().position(lacks) {
                 let (method, field) = (NAME, "task.metadata.answer");
-                let error = CreditError::MissingField { method, field, group, trajectory, turn };
-                failed = std::mem::replace(&mut failed, Ok(())).and(Err(error));
-                return None;
-            };
-            likelihood(score)
-        });
-        failed.map(|()| found)
+                return Err(CreditError::MissingField { method, field, group, trajectory, turn: 0 });
+            }
+        }
+        let (found, expected) =
+            (inputs.scores().len(), inputs.batch.trajectories().map(|one| one.turns.len()).sum());
+        if found != expected {
+            return Err(CreditError::Scores { found, expected });
+        }
+        let mut scores = inputs.scores().iter();
+        Ok(PerTurn::from_fn(inputs.batch, |_, _, _| scores.next().and_then(|score| likelihood(score))))
     }
 
     /// Returns the gain of each turn but the last, and the outcome at the last.
