@@ -121,30 +121,16 @@ impl PrivilegedGap {
         hint.map(|hint| self.config.preamble.replace(HINT, &hint))
     }
 
-    /// Returns the places of the scored turns, in the order of their requests, with the index of their preamble.
-    fn scored(&self, batch: &Batch) -> (Vec<String>, Vec<(usize, (usize, usize, usize))>) {
-        let (mut preambles, mut places) = (Vec::new(), Vec::new());
-        for (index, group) in batch.groups.iter().enumerate() {
-            for (member, trajectory) in group.trajectories.iter().enumerate() {
-                let Some(preamble) = self.preamble(group, member) else { continue };
-                let turns = trajectory.turns.iter().enumerate();
-                let with_tokens = turns.filter(|(_, data)| !data.response_ids.is_empty());
-                places.extend(with_tokens.map(|(turn, _)| (preambles.len(), (index, member, turn))));
-                preambles.push(preamble);
-            }
-        }
-        (preambles, places)
-    }
-
     /// Returns the gap of each turn; `None` for a turn without a hint, without tokens, or without room for the hint.
     fn gaps(&self, inputs: &Inputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
         let mut gaps = PerTurn::filled(inputs.batch, None);
-        let (_, places) = self.scored(inputs.batch);
-        if places.len() != inputs.scores().len() {
-            let (found, expected) = (inputs.scores().len(), places.len());
+        let requests = self.score_requests(inputs.batch);
+        if requests.len() != inputs.scores().len() {
+            let (found, expected) = (inputs.scores().len(), requests.len());
             return Err(CreditError::Scores { found, expected });
         }
-        for ((_, place), teacher) in places.into_iter().zip(inputs.scores()) {
+        for (request, teacher) in requests.iter().zip(inputs.scores()) {
+            let place = (request.group, request.trajectory, request.turn);
             let (group, trajectory, turn) = place;
             let data = &inputs.batch.groups[group].trajectories[trajectory].turns[turn];
             let method = NAME;
@@ -172,11 +158,19 @@ impl Refinement for PrivilegedGap {
     }
 
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
-        let (preambles, places) = self.scored(batch);
-        let request = |(preamble, (group, trajectory, turn)): (usize, _)| {
-            ScoreRequest::of_response(group, trajectory, turn, preambles[preamble].as_str())
-        };
-        places.into_iter().map(request).collect()
+        let mut requests = Vec::new();
+        for (index, group) in batch.groups.iter().enumerate() {
+            for (member, trajectory) in group.trajectories.iter().enumerate() {
+                let Some(preamble) = self.preamble(group, member) else { continue };
+                let turns = trajectory.turns.iter().enumerate();
+                let with_tokens = turns.filter(|(_, data)| !data.response_ids.is_empty());
+                requests.extend(
+                    with_tokens
+                        .map(|(turn, _)| ScoreRequest::of_response(index, member, turn, preamble.as_str())),
+                );
+            }
+        }
+        requests
     }
 
     fn refine(

@@ -283,7 +283,9 @@ fn advantages_of_scored_texts() {
         // Log-probs a little lower, each turn by its own amount, since IGPO standardizes.
         let mut lower = case.scores.clone();
         for (index, list) in lower.values_mut().enumerate() {
-            list.iter_mut().for_each(|value| *value -= [0.05, 0.0, 0.1][index % 3]);
+            for value in list {
+                *value -= [0.05, 0.0, 0.1][index % 3];
+            }
         }
         let worst = distance(&of(&lower), &case.expected);
         assert!(worst > 1e-6, "{} {:?} notices nothing: {worst}", case.batch, case.refinement);
