@@ -12,7 +12,9 @@ import turnwise
 from conftest import ROOT
 from turnwise.plugins._rows import Settings
 
-PRESETS = sorted(turnwise.presets())
+# These score texts with the policy, which a list of trajectories does not bring along.
+SCORED = {"igpo", "privileged-gap"}
+PRESETS = sorted(turnwise.presets().keys() - SCORED)
 
 
 def example() -> list[dict]:
@@ -209,6 +211,10 @@ def test_presets_say_what_they_need():
     assert "entropy" in presets["aem-grpo"].fields and presets["gigpo-dynamic"].base == "gigpo"
     assert presets["gspo"].objective["ratio"] == "sequence-token"
     assert presets["gigpo"].credit["estimator"]["omega"] == 1.0
+
+
+def test_a_method_that_asks_the_policy_says_so():
+    refused("igpo needs `task.metadata.answer`", example(), "igpo")
 
 
 def refused(match: str, batch, preset: str = "grpo", **switches) -> None:

@@ -43,7 +43,7 @@ pub struct Task {
     pub kind: String,
     /// The goal as the agent reads it.
     pub goal: String,
-    /// Additional data that only the environment reads.
+    /// Additional data that the policy never sees. Credit methods read [`Task::answer`]; the rest is the environment's alone.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
     /// SHA-256 of everything that defines the task besides its id (such as the content of a game
@@ -57,9 +57,17 @@ pub struct Task {
 }
 
 impl Task {
+    /// Key of [`Task::metadata`] with the reference answer, for methods that measure what the policy knows of it.
+    pub const ANSWER: &'static str = "answer";
+
     /// Creates a task without metadata, digest and limits.
     pub fn new(id: impl Into<String>, kind: impl Into<String>, goal: impl Into<String>) -> Self {
         Self { id: id.into(), kind: kind.into(), goal: goal.into(), ..Self::default() }
+    }
+
+    /// Returns the reference answer, the text at `answer` of [`Task::metadata`], if the environment provides one.
+    pub fn answer(&self) -> Option<&str> {
+        self.metadata.get(Self::ANSWER)?.as_str()
     }
 
     /// Returns the digest of the task's content: equal tasks with different ids share it. It is

@@ -39,7 +39,10 @@ pub enum CreditError {
         source: ShapeError,
     },
     /// The number of scores differs from the number of requests.
-    #[error("{expected} texts were to be scored and {found} scores were supplied")]
+    #[error(
+        "{expected} texts were to be scored by the policy and {found} scores were supplied; a file of trajectories has none: \
+         train with this method, or use `turnwise benchmark score --models RUN`"
+    )]
     Scores {
         /// Number of supplied scores.
         found: usize,

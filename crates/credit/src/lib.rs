@@ -27,7 +27,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`grpo`], [`rloo`], [`gae`], [`turn_ppo`], [`gigpo`], [`hgpo`], [`rtmc`], [`monte_carlo`] | estimators |
-//! | [`salt`], [`aem`], [`empg`], [`has`], [`turn_credit`] | refinements |
+//! | [`salt`], [`aem`], [`empg`], [`has`], [`turn_credit`], [`igpo`], [`privileged_gap`] | refinements |
 //! | [`outlier`] | turns of unusual entropy, for loss terms that act on them |
 //! | [`selection`], [`compact`], [`overlong`] | which groups and trajectories are trained on, and the shaping of long responses |
 //! | [`anchor`], [`similarity`], [`embedding`] | which turns are in the same state |
@@ -47,9 +47,11 @@ pub mod gigpo;
 pub mod grpo;
 pub mod has;
 pub mod hgpo;
+pub mod igpo;
 pub mod monte_carlo;
 pub mod outlier;
 pub mod overlong;
+pub mod privileged_gap;
 pub mod rloo;
 pub mod rtmc;
 pub mod salt;
@@ -107,8 +109,8 @@ pub trait Estimator: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the texts to score with the policy, if [`Needs::scores`] is set. The results are in
-    /// [`Inputs::scores`].
+    /// Returns the texts or responses to score with the policy, if [`Needs::scores`] is set. The
+    /// results are in [`Inputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
@@ -160,8 +162,8 @@ pub trait Refinement: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the texts to score with the policy, if [`Needs::scores`] is set. The results are in
-    /// [`Inputs::scores`].
+    /// Returns the texts or responses to score with the policy, if [`Needs::scores`] is set. The
+    /// results are in [`Inputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()

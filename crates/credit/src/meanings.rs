@@ -24,6 +24,12 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
         "turn-credit" => {
             "A <- A + level + shift: the trajectory's net progress against its group's, and the turn's share of it against the trajectory's mean"
         }
+        "igpo" => {
+            "A = the discounted sum of the standardized rewards from this turn on: what each turn adds to the probability of the reference answer, and at the last turn the outcome"
+        }
+        "privileged-gap" => {
+            "A <- factor x A: above 1 for a turn of a success, and below 1 for one of a failure, of whose response a hint makes the policy surer"
+        }
         "ppo" => {
             "A = the mean over the turn's tokens of their generalised advantages, which the critic's values give"
         }
@@ -82,6 +88,19 @@ pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
         ("turn-credit", "credit") => "progress of this turn and of later ones that it is given",
         ("turn-credit", "level") => "net progress of the trajectory, less the group's mean",
         ("turn-credit", "shift") => "beta times the credit, less the trajectory's mean credit",
+        ("igpo", "probability") => {
+            "the policy's probability of the reference answer before the turn, the geometric mean over its tokens"
+        }
+        ("igpo", "reward") => "change of that probability by the turn; at the last turn the outcome",
+        ("igpo", "standardized") => {
+            "the reward standardized over the group (gains and outcomes together, or each among themselves)"
+        }
+        ("privileged-gap", "gap") => {
+            "mean log-prob of the response's tokens with the hint, less that without it, in nats"
+        }
+        ("privileged-gap", "factor") => {
+            "1 - lambda + lambda exp(gap), or exp(-gap) for a negative advantage, clipped around 1; 1 without a hint"
+        }
         ("gigpo", "episode") => "the trajectory's advantage in its group",
         ("gigpo", "step") => {
             "the turn's advantage among the turns of its state; where it is the only one 0, or what `step_singleton` says"
@@ -150,12 +169,15 @@ mod tests {
             progress: Some(reward),
             state_value: Some(0.5),
             response_ids: vec![1, 2],
+            old_logprobs: vec![-0.5, -0.5],
             entropies: vec![entropy, 0.1],
             ..Turn::default()
         };
         let trajectory = |reward: f64| {
             let turns = vec![turn("look", 0.0, 0.5), turn("take", reward, 0.9)];
-            Trajectory::new(Task::new("t", "k", "g"), turns)
+            let mut task = Task::new("t", "k", "g");
+            task.metadata.insert(Task::ANSWER.into(), "yes".into());
+            Trajectory { success: reward > 0.0, ..Trajectory::new(task, turns) }
         };
         Batch { groups: vec![Group { trajectories: vec![trajectory(1.0), trajectory(0.0)] }] }
     }
@@ -172,6 +194,8 @@ mod tests {
             json!({"estimator": {"kind": "rtmc"}, "refinements": [{"kind": "turn-credit"}]}),
             json!({"estimator": {"kind": "turn-ppo"}}),
             json!({"estimator": {"kind": "monte-carlo"}}),
+            json!({"refinements": [{"kind": "igpo"}]}),
+            json!({"refinements": [{"kind": "privileged-gap"}]}),
         ];
         let batch = batch();
         let mut stages = std::collections::BTreeSet::new();
@@ -179,7 +203,13 @@ mod tests {
             let config: CreditConfig = serde_json::from_value(config).unwrap();
             let pipeline = Pipeline::from_config(&config).unwrap();
             let values = Table::from_rows(&batch, vec![vec![0.5; 4]; 2]);
-            let supplies = Supplies { values: Some(values), ..Supplies::default() };
+            let asked = config.refinements.iter().map(|refinement| match refinement.kind() {
+                "igpo" => vec![vec![-1.0]; 4],
+                "privileged-gap" => vec![vec![-1.0, -1.0]; 2],
+                _ => Vec::new(),
+            });
+            let scores = std::iter::once(Vec::new()).chain(asked).collect();
+            let supplies = Supplies { values: Some(values), scores, ..Supplies::default() };
             let report = pipeline.report(&Inputs::new(&batch).with_supplies(&supplies), true).unwrap();
             for stage in report.explanations.values().flatten() {
                 assert!(stage_rule(&stage.stage).is_some(), "{}", stage.stage);
@@ -189,7 +219,7 @@ mod tests {
                 stages.insert(stage.stage.to_string());
             }
         }
-        assert_eq!(stages.len(), 14, "{stages:?}");
+        assert_eq!(stages.len(), 16, "{stages:?}");
         assert_eq!((stage_rule("halve"), fact_meaning("grpo", "alpha")), (None, None));
     }
 }

@@ -41,7 +41,7 @@ pub struct Needs {
     /// The policy's hidden states of each turn, averaged over at most this many tokens: the first
     /// of the observation and the last of the response.
     pub hidden_states: Option<usize>,
-    /// Log-probs of texts under the policy ([`ScoreRequest`]).
+    /// Log-probs of texts or responses under the policy ([`ScoreRequest`]).
     pub scores: bool,
 }
 
@@ -59,8 +59,7 @@ impl Needs {
     }
 }
 
-/// A text whose log-prob is wanted as a turn's response: after the turn's exact prompt, instead of
-/// the sampled response.
+/// Tokens whose log-probs are wanted as a turn's response, after the turn's exact prompt or a longer one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreRequest {
     /// Group index.
@@ -69,8 +68,25 @@ pub struct ScoreRequest {
     pub trajectory: usize,
     /// Turn index.
     pub turn: usize,
-    /// The text.
-    pub text: String,
+    /// Text that the sequence's first prompt begins with, as Reflexion's memory does. Empty: the exact prompt.
+    pub preamble: String,
+    /// Text between the prompt and the scored tokens. It is not scored.
+    pub lead: String,
+    /// What is scored: this text, or the sampled response.
+    pub text: Option<String>,
+}
+
+impl ScoreRequest {
+    /// Creates the request of a text after the turn's exact prompt.
+    pub fn of_text(group: usize, trajectory: usize, turn: usize, text: impl Into<String>) -> Self {
+        let (preamble, lead) = (String::new(), String::new());
+        Self { group, trajectory, turn, preamble, lead, text: Some(text.into()) }
+    }
+
+    /// Creates the request of the sampled response after a prompt that begins with `preamble`.
+    pub fn of_response(group: usize, trajectory: usize, turn: usize, preamble: impl Into<String>) -> Self {
+        Self { group, trajectory, turn, preamble: preamble.into(), lead: String::new(), text: None }
+    }
 }
 
 /// Supplies what a pipeline needs: the training loop, or the numbers of a file.
@@ -97,8 +113,9 @@ pub trait Provider {
     /// Fails if the policy provides no hidden states, or if its pass fails.
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, Self::Error>;
 
-    /// Returns the log-probs in nats of the tokens of each requested text under the policy, in the
-    /// order of the requests. The list is empty for a request that does not fit the context.
+    /// Returns the log-probs in nats of the scored tokens of each request under the policy, in the
+    /// order of the requests. The list is empty for a request that does not fit the context, or whose prompt has no place
+    /// for its preamble (an agent's own messages).
     ///
     /// # Errors
     /// Fails if the policy provides no log-probs, or if its pass fails.
@@ -114,7 +131,7 @@ pub struct Supplies {
     pub credits: Option<PerTurn<f64>>,
     /// The policy's hidden states of each turn.
     pub hidden_states: Option<PerTurn<Vec<f32>>>,
-    /// Token log-probs of the requested texts, `[stage][request][token]`; stage 0 is the estimator.
+    /// Log-probs of the requested tokens, `[stage][request][token]`; stage 0 is the estimator.
     pub scores: Vec<Vec<Vec<f32>>>,
 }
 
@@ -156,7 +173,7 @@ impl<'a> Inputs<'a> {
         Self { supplies, ..self }
     }
 
-    /// Returns the token log-probs of the texts that the running stage requested, in their order.
+    /// Returns the log-probs of the tokens that the running stage requested, in the order of its requests.
     pub fn scores(&self) -> &'a [Vec<f32>] {
         self.supplies.scores.get(self.stage).map_or(&[], Vec::as_slice)
     }

@@ -53,7 +53,9 @@ use crate::gigpo::GigpoConfig;
 use crate::grpo::GrpoConfig;
 use crate::has::HasConfig;
 use crate::hgpo::HgpoConfig;
+use crate::igpo::IgpoConfig;
 use crate::monte_carlo::MonteCarloConfig;
+use crate::privileged_gap::PrivilegedGapConfig;
 use crate::rloo::RlooConfig;
 use crate::rtmc::RtmcConfig;
 use crate::salt::SaltConfig;
@@ -192,6 +194,10 @@ builtin! {
         Has(HasConfig),
         /// Shifted by progress that is given back to the turns before.
         TurnCredit(TurnCreditConfig),
+        /// By the gain in probability of the reference answer.
+        Igpo(IgpoConfig),
+        /// Scaled by how much surer of the response hindsight makes the policy.
+        PrivilegedGap(PrivilegedGapConfig),
     }
 }
 

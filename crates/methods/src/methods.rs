@@ -18,7 +18,7 @@ use crate::{MethodError, merge};
 /// use turnwise_methods::Methods;
 ///
 /// let methods = Methods {
-///     // .with_refinement("igpo", |settings: IgpoConfig| Igpo::new(settings))
+///     // .with_refinement("later-turns", |settings: LaterTurnsConfig| LaterTurns::new(settings))
 ///     credit: turnwise_credit::Registry::builtin(),
 ///     // .with_term("positive-lm", |settings: PositiveLm| Ok(settings))
 ///     objective: turnwise_objective::Registry::builtin(),

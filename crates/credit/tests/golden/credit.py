@@ -9,6 +9,7 @@ import json
 
 import numpy as np
 
+import scored
 from turn_level import monte_carlo, rtmc, turn_credit, turn_ppo
 
 rng = np.random.default_rng(7)
@@ -506,4 +507,4 @@ for config in ({}, {"gamma": 0.9, "whiten": False}, {"gamma": 0.0, "invalid_pena
         advantages = monte_carlo(batch, values, **kwargs)
         measured.append({"batch": name, "config": config, "values": values, "advantages": advantages})
 
-print(json.dumps({"batches": BATCHES, "cases": cases, "outliers": located, "ppo": tokens, "turn_ppo": turns, "monte_carlo": measured}))
+print(json.dumps({"batches": BATCHES, "cases": cases, "outliers": located, "ppo": tokens, "turn_ppo": turns, "monte_carlo": measured, "scored": scored.cases(BATCHES, grpo, rng)}))

@@ -5,12 +5,14 @@ use crate::common;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Turn, Unit};
+use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Task, Turn, Unit};
 use turnwise_credit::gae::{Ppo, PpoConfig, TokenAdvantages};
 use turnwise_credit::monte_carlo::MonteCarloConfig;
 use turnwise_credit::outlier::{OutlierConfig, locate};
 use turnwise_credit::turn_ppo::{TurnPpo, TurnPpoConfig};
-use turnwise_credit::{CreditConfig, Embedder, EstimatorConfig, Inputs, Pipeline, Supplies};
+use turnwise_credit::{
+    CreditConfig, Embedder, EstimatorConfig, Inputs, Pipeline, RefinementConfig, Supplies,
+};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -20,6 +22,7 @@ struct Golden {
     ppo: Vec<CriticCase<PpoConfig>>,
     turn_ppo: Vec<CriticCase<TurnPpoConfig>>,
     monte_carlo: Vec<ValueCase>,
+    scored: Vec<ScoredCase>,
 }
 
 #[derive(Deserialize)]
@@ -71,6 +74,18 @@ struct ValueCase {
     config: MonteCarloConfig,
     values: PerTurn<f64>,
     advantages: PerTurn<f64>,
+}
+
+/// Log-probs of one list a turn.
+type Lists = PerTurn<Vec<f32>>;
+
+#[derive(Deserialize)]
+struct ScoredCase {
+    batch: String,
+    refinement: RefinementConfig,
+    own: Option<Lists>,
+    scores: Lists,
+    expected: PerTurn<f64>,
 }
 
 /// Counts letters and digits: the embedding of the script.
@@ -240,5 +255,39 @@ fn advantages_of_measured_values() {
         let mut values = case.values.clone();
         values[(0, 0, 0)] += 0.01;
         assert!(distance(&of(&values), &case.advantages) > 1e-6, "{:?} notices nothing", case.config);
+    }
+}
+
+#[test]
+fn advantages_of_scored_texts() {
+    let golden = golden();
+    assert_eq!(golden.scored.len(), 24);
+    for case in &golden.scored {
+        let config = CreditConfig { refinements: vec![case.refinement.clone()], ..CreditConfig::default() };
+        let pipeline = Pipeline::from_config(&config).unwrap();
+        let mut batch = batch(&golden, &case.batch);
+        for trajectory in batch.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
+            trajectory.task.metadata.insert(Task::ANSWER.into(), "yes".into());
+        }
+        for (place, own) in case.own.iter().flat_map(PerTurn::iter) {
+            let (group, trajectory, turn) = place;
+            batch.groups[group].trajectories[trajectory].turns[turn].old_logprobs.clone_from(own);
+        }
+        let of = |scores: &Lists| {
+            let scores = vec![Vec::new(), scores.values().cloned().collect()];
+            let supplies = Supplies { scores, ..Supplies::default() };
+            pipeline.report(&Inputs::new(&batch).with_supplies(&supplies), false).unwrap().advantages
+        };
+        let worst = distance(&of(&case.scores), &case.expected);
+        assert!(worst < 1e-9, "{} {:?}: {worst}", case.batch, case.refinement);
+        // Log-probs a little lower, each turn by its own amount, since IGPO standardizes.
+        let mut lower = case.scores.clone();
+        for (index, list) in lower.values_mut().enumerate() {
+            for value in list {
+                *value -= [0.05, 0.0, 0.1][index % 3];
+            }
+        }
+        let worst = distance(&of(&lower), &case.expected);
+        assert!(worst > 1e-6, "{} {:?} notices nothing: {worst}", case.batch, case.refinement);
     }
 }

@@ -10,5 +10,6 @@ mod golden;
 mod properties;
 mod registry;
 mod rounding;
+mod scored;
 mod similarity;
 mod turn_level;

@@ -11,7 +11,6 @@ use turnwise_retrieval::{Hit, RetrievalError};
 
 use super::action::{ADMISSIBLE, Request};
 use super::answer::{Scores, last_answer};
-use super::question::Question;
 use super::retriever::search_failed;
 use super::set::Shared;
 use crate::saved::SavedEpisode;
@@ -226,12 +225,20 @@ impl Environment for SearchEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
         // What fails here leaves no episode, not the one before.
         self.episode = None;
-        let prompt = self.shared.question(&task.id).map(Question::prompt)?;
+        let question = self.shared.question(&task.id)?;
+        let mut prompt = question.prompt();
+        let mut found = false;
+        let first = self.shared.options.search_first;
+        if first {
+            let hits = search(&self.shared, &[&question.text]).map_err(|error| search_failed(&error))?;
+            found = hits[0].iter().any(|hit| question.is_answered_in(&hit.passage.contents));
+            prompt.push_str(&self.shared.options.format.information(&hits[0]));
+        }
         self.episode = Some(Episode {
             task: task.id.clone(),
             steps: 0,
-            searches: 0,
-            found: false,
+            searches: usize::from(first),
+            found,
             over: false,
             transcript: String::new(),
         });

@@ -98,7 +98,10 @@ pub(super) fn passages(path: &Path, tables: Option<&TableReader>) -> Result<Vec<
 /// Returns the name of the data set of a file, from its path.
 fn dataset(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let stem = name.split('.').next().unwrap_or_default().to_owned();
+    let stem = name.split('.').next().unwrap_or_default();
+    // A part of a split on the hub is `test-00000-of-00001`.
+    let part = stem.split_once('-').filter(|(_, part)| part.contains("-of-")).map(|(split, _)| split);
+    let stem = part.unwrap_or(stem).to_owned();
     let folder = path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     match (stem.as_str(), folder) {
         ("train" | "dev" | "test" | "valid" | "validation", Some(folder)) => folder,
@@ -137,6 +140,8 @@ mod tests {
             assert_eq!(names, [("x", "nq"), ("y", "nq")]);
         }
         assert_eq!(read("hard.jsonl", lines.as_bytes()).unwrap()[0].dataset, "hard");
+        assert_eq!(read("test-00000-of-00001.jsonl", lines.as_bytes()).unwrap()[0].dataset, "nq");
+        assert_eq!(read("one-of-many.jsonl", lines.as_bytes()).unwrap()[0].dataset, "one-of-many");
         assert_eq!(read("test.json", line("x").as_bytes()).unwrap().len(), 1);
     }
 

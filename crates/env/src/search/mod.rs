@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `question.rs`, `choice.rs` | a question, its golden answers, its options |
 //! | `answer.rs` | normal form of answers, exact match, F1, cover match |
-//! | `records.rs`, `files.rs` | the layouts of data sets, and their files |
+//! | `records.rs`, `options.rs`, `files.rs` | the layouts of data sets, those of options, and their files |
 //! | `generator/` | an encyclopaedia that is made, and questions about it |
 //! | `action.rs`, `format.rs` | what the agent may do and what it reads |
 //! | `retriever.rs` | what is searched with |
@@ -23,6 +23,7 @@ mod expert;
 mod files;
 mod format;
 pub mod generator;
+mod options;
 mod phrases;
 mod question;
 mod records;

@@ -60,6 +60,14 @@ impl Question {
         }
     }
 
+    /// Returns one right answer: the text of the right option, or the first golden answer.
+    pub fn answer(&self) -> Option<&str> {
+        match &self.choices {
+            None => self.golden.first().map(String::as_str),
+            Some(choices) => choices.options.get(choices.right).map(|(_, text)| text.as_str()),
+        }
+    }
+
     /// Returns the scores of an answer. With options, they are all of naming the right one.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
@@ -126,6 +134,7 @@ mod tests {
         let choices = Choices { options: options.to_vec(), right: 0 };
         let closed = Question { choices: Some(choices), ..open.clone() };
         assert_eq!(closed.prompt(), "Where?\nA: yes\nB: no");
+        assert_eq!((open.answer(), closed.answer()), (Some("Port Ellis"), Some("yes")));
         assert_eq!(SearchReward::F1.of(&closed.scores("A")), 1.0);
         assert_eq!(SearchReward::CoverMatch.of(&closed.scores("the answer yes")), 0.0);
         assert_ne!(open.digest(), closed.digest());

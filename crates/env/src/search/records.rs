@@ -4,7 +4,7 @@
 //! |---|---|
 //! | question | `question`, `QUESTION`, `Question` |
 //! | answers | `golden_answers`, `answer`, `answers` or `Answer` (a text, a list, or an object with `value` and `aliases`), `answer_aliases`, `possible_answers` (a list, or JSON text of one), `reward_model.ground_truth.target`, `final_decision` |
-//! | options | `options` (an object by label) with `answer_idx`; `opa` to `opd` with `cop` |
+//! | options | `options.rs` has their layouts |
 //! | passages | `passages`, `paragraphs` (objects with `title` and `text` or `paragraph_text`), `context` or `CONTEXTS` (pairs of title and sentences, lists `title` and `sentences`, or texts) |
 //! | name | `id`, `_id`, `question_id`, `QuestionId`, `pubid` |
 //! | data set | `dataset`, `data_source` |
@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use turnwise_retrieval::Passage;
 
 use super::choice::Choices;
+use super::options::{Asked, asked};
 use super::question::{Question, with_mark};
 
 /// Base that a file counts MedMCQA's right option (`cop`) from.
@@ -52,7 +53,7 @@ pub(super) fn question(
     };
     let text = ["question", "QUESTION", "Question"].iter().find_map(|key| record.get(*key)?.as_str());
     let text = text.ok_or("there is no `question`; name a file of questions")?;
-    let choices = choices(record, counted)?;
+    let Asked { text, choices } = asked(record, text, counted)?;
     let golden = answers(record, choices.as_ref());
     if golden.is_empty() && choices.is_none() {
         return Err(
@@ -71,7 +72,7 @@ pub(super) fn question(
     Ok(Question { id, dataset: dataset.to_owned(), text, golden, choices, passages, plan: Vec::new() })
 }
 
-fn text_of(value: &Value) -> Option<String> {
+pub(super) fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -114,36 +115,6 @@ fn answers(record: &Map<String, Value>, choices: Option<&Choices>) -> Vec<String
         }
     }
     found
-}
-
-fn choices(record: &Map<String, Value>, counted: CountedFrom) -> Result<Option<Choices>, String> {
-    if let (Some(Value::Object(options)), Some(right)) = (record.get("options"), record.get("answer_idx")) {
-        let option = |(label, text): (&String, &Value)| {
-            let text = text_of(text).ok_or_else(|| format!("`options` has no text for {label:?}: {text}"))?;
-            Ok((label.clone(), text.trim().to_owned()))
-        };
-        let mut options = options.iter().map(option).collect::<Result<Vec<(String, String)>, String>>()?;
-        options.sort();
-        let right = right.as_str().unwrap_or_default();
-        let place = options.iter().position(|(label, _)| label == right);
-        let place = place.ok_or_else(|| format!("`answer_idx` is {right:?}, which is none of `options`"))?;
-        return Ok(Some(Choices { options, right: place }));
-    }
-    let letters = [("opa", "A"), ("opb", "B"), ("opc", "C"), ("opd", "D")];
-    let options: Option<Vec<(String, String)>> = letters
-        .iter()
-        .map(|(key, label)| Some(((*label).to_owned(), record.get(*key)?.as_str()?.trim().to_owned())))
-        .collect();
-    let (Some(options), Some(right)) = (options, record.get("cop")) else { return Ok(None) };
-    let place = right.as_i64().map(|right| match counted {
-        CountedFrom::Zero => right,
-        CountedFrom::One => right - 1,
-    });
-    let place = place.and_then(|place| usize::try_from(place).ok()).filter(|place| *place < options.len());
-    let place = place.ok_or_else(|| {
-        format!("`cop` is {right}, which is none of the four options; a test split has no answers")
-    })?;
-    Ok(Some(Choices { options, right: place }))
 }
 
 /// Returns the passages that come with a question, named after it.
@@ -252,8 +223,8 @@ mod tests {
     fn options_are_read_and_counted_as_the_file_counts() {
         let numbers = json!({"question": "Case.", "options": {"A": 5, "B": "7 mg"}, "answer_idx": "A"});
         assert_eq!(read(&numbers).golden, ["A", "5"]);
-        let absent = json!({"question": "Case.", "options": {"A": "5 mg", "B": null}, "answer_idx": "A"});
-        let error = choices(absent.as_object().unwrap(), CountedFrom::Zero).err().unwrap();
+        let wrong = json!({"question": "Case.", "options": {"A": "5 mg", "B": [1]}, "answer_idx": "A"});
+        let error = question(&wrong, 0, "f", CountedFrom::Zero).err().unwrap();
         assert!(error.contains("no text for \"B\""), "{error}");
         let medqa = json!({"question": "Case.", "options": {"B": "no", "A": "yes"}, "answer_idx": "B", "answer": "no"});
         let found = read(&medqa);

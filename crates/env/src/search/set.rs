@@ -30,6 +30,8 @@ pub struct SearchOptions {
     pub answer_from: AnswerFrom,
     /// Maximum tokens of an observation.
     pub observation_tokens: Option<usize>,
+    /// Show the passages for the question with it.
+    pub search_first: bool,
     /// A search is done at once.
     pub instant: bool,
 }
@@ -42,6 +44,7 @@ impl Default for SearchOptions {
             reward: SearchReward::default(),
             answer_from: AnswerFrom::default(),
             observation_tokens: None,
+            search_first: false,
             instant: true,
         }
     }
@@ -104,7 +107,9 @@ impl SearchSet {
                 }
                 places.insert(id.clone(), questions.len());
                 let task = Task::new(id, question.dataset.clone(), question.prompt());
-                tasks.push(Task { digest: question.digest(), limits, ..task });
+                let answer = question.answer().map(|answer| (Task::ANSWER.to_owned(), answer.into()));
+                let metadata = answer.into_iter().collect();
+                tasks.push(Task { digest: question.digest(), limits, metadata, ..task });
                 questions.push(question);
             }
         }

@@ -83,6 +83,32 @@ fn an_episode_searches_and_answers() {
 }
 
 #[test]
+fn passages_come_with_the_question_if_it_is_searched_for_first() {
+    let first = SearchOptions { search_first: true, ..SearchOptions::default() };
+    let set = set(first).with_max_steps(1);
+    let mut environment = set.search();
+    let tasks = set.tasks("test").unwrap();
+    let seed = Seed::derive(0, Purpose::Environment, &[]);
+    let shown = environment.reset(&tasks[0], seed).unwrap();
+    let expected = "On which river was Ada Fenn born?\n\n<information>Doc 1(Title: \"Ada Fenn\") Ada Fenn was born in Port \
+                    Ellis.</information>\n\n";
+    assert_eq!(shown.text(), expected);
+    assert_eq!(tasks[0].goal, "On which river was Ada Fenn born?");
+    // The only step answers, and what was found counts.
+    let end = environment.step(&Action::from("<answer>Sarn</answer>")).unwrap();
+    assert!(end.terminated && end.success);
+    assert_eq!(value(&end.metrics, "answer_found"), Some(0.0));
+    // A question that nothing is found for has an empty block.
+    let nothing = set.search().reset(&tasks[1], seed).unwrap();
+    assert_eq!(nothing.text(), "Which river?\n\n<information></information>\n\n");
+    // Without the setting the question stands alone.
+    assert_eq!(
+        reset(&self::set(SearchOptions::default())).reset(&tasks[1], seed).unwrap().text(),
+        "Which river?"
+    );
+}
+
+#[test]
 fn the_last_step_searches_no_more() {
     let set = set(SearchOptions::default()).with_max_steps(2);
     let mut environment = reset(&set);

@@ -89,8 +89,8 @@ pub struct SearchFiles {
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
     /// Questions: FlashRAG's JSON lines (`question`, `golden_answers`), or the layouts of NQ,
-    /// TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA and PubMedQA,
-    /// as JSON or Parquet, plain or zstd. A path (a file is the split `test`, a folder has files
+    /// TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA,
+    /// MMLU, MMLU-Pro, MedXpertQA and AlphaMed19K, as JSON or Parquet, plain or zstd. A path (a file is the split `test`, a folder has files
     /// named after splits), or a table of lists of files: `data = { train = ["nq.jsonl"], test =
     /// ["bamboogle.jsonl"] }`. Absent: a generated encyclopaedia with questions.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,6 +111,9 @@ pub struct SearchSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
+    /// Search for the question (without its options) before the first turn, and show the passages with it. With `max_turns = 1`
+    /// this is retrieval-augmented generation. One query at a time, while the episode starts.
+    pub search_first: bool,
     /// The number that an answer is rewarded by. Success is an exact match, whatever it is.
     pub reward: SearchReward,
     /// The text that an answer is read from.
@@ -123,7 +126,7 @@ pub struct SearchSettings {
 
 impl Default for SearchSettings {
     fn default() -> Self {
-        let SearchOptions { top_k, format, reward, answer_from, observation_tokens, .. } =
+        let SearchOptions { top_k, format, reward, answer_from, observation_tokens, search_first, .. } =
             SearchOptions::default();
         Self {
             data: None,
@@ -132,6 +135,7 @@ impl Default for SearchSettings {
             top_k,
             format,
             observation_tokens,
+            search_first,
             reward,
             answer_from,
             generator: SearchGenerator::default(),
@@ -167,10 +171,13 @@ impl SearchWorld {
     }
 }
 
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 9] = [
     ("search-r1", include_str!("../../templates/search-r1.toml")),
     ("search-compact", include_str!("../../templates/search-compact.toml")),
     ("search-medical", include_str!("../../templates/search-medical.toml")),
+    ("search-medical-cot", include_str!("../../templates/search-medical-cot.toml")),
+    ("search-medical-direct", include_str!("../../templates/search-medical-direct.toml")),
+    ("search-medical-rag", include_str!("../../templates/search-medical-rag.toml")),
     ("search-stapo", include_str!("../../templates/search-stapo.toml")),
     ("search-verl-agent", include_str!("../../templates/search-verl-agent.toml")),
     ("search", include_str!("../../templates/search.toml")),
@@ -298,7 +305,13 @@ impl WorldKind for SearchKind {
             // evaluation and in play.
             (Some(data), None) => own_passages(&splits, &self.questions(data, |split| !is_asked_for(split))?),
         };
-        let retriever = settings.retriever.open(self.retrievers.as_ref(), collection)?;
+        // Without a step to search in, no index of millions of passages is made or connected to.
+        let searches = options.max_turns > 1 || settings.search_first;
+        let retriever = if searches {
+            settings.retriever.open(self.retrievers.as_ref(), collection)?
+        } else {
+            RetrieverSettings::default().open(None, || Ok(Vec::new()))?
+        };
         let mut splits = splits;
         // They are in the retriever, or not used.
         splits.iter_mut().flatten().for_each(|question| question.passages = Vec::new());
@@ -308,9 +321,10 @@ impl WorldKind for SearchKind {
             reward: settings.reward,
             answer_from: settings.answer_from,
             observation_tokens: settings.observation_tokens,
+            search_first: settings.search_first,
             instant: settings.retriever.is_instant(),
         };
-        if options.max_turns < 2 {
+        if !searches {
             (options.note)(
                 "env.max_turns = 1 leaves no step to search in: nothing is searched at the last one".into(),
             );

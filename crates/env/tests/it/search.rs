@@ -128,6 +128,52 @@ fn every_data_set_is_read() {
 }
 
 #[test]
+fn medical_questions_are_answered_without_a_search_or_with_one_before_the_first_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("test-00000-of-00001.jsonl");
+    std::fs::write(
+        &file,
+        r#"{"question": "Which bone is in the leg?", "subject": "anatomy", "choices": ["ulna", "tibia"], "answer": 1}"#,
+    )
+    .unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    std::fs::write(
+        &corpus,
+        "{\"id\": \"0\", \"contents\": \"\\\"Leg\\\"\\nThe tibia is a bone in the leg.\"}\n",
+    )
+    .unwrap();
+    let data = format!("data = {:?}\n", file.display().to_string());
+    let opened = |more: &str, notes: &mut Vec<String>| {
+        let settings: Table = format!("{data}{more}").parse().unwrap();
+        let mut note = |text: String| notes.push(text);
+        let mut options = OpenOptions { splits: &[], max_turns: 1, note: &mut note };
+        Registry::builtin().kind("search").unwrap().open(&settings, &mut options)
+    };
+    let first = |world: &dyn World| {
+        let task = world.task_set().tasks("test").unwrap().remove(0);
+        let mut environment = world.task_set().environment().unwrap();
+        let shown = environment.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
+        let end = environment.step(&Action::from("<answer>B</answer>")).unwrap();
+        assert!(end.terminated && end.success, "{task:?}");
+        let found = end.metrics.iter().find(|metric| metric.name == "answer_found").unwrap().value;
+        (shown.text().into_owned(), task, found)
+    };
+    let question = "Which bone is in the leg?\nA: ulna\nB: tibia";
+    let mut notes = Vec::new();
+    // No passages are needed where nothing can be searched.
+    let (shown, task, found) = first(&*opened("", &mut notes).unwrap());
+    assert_eq!((shown.as_str(), task.answer(), found), (question, Some("tibia"), 0.0));
+    assert!(notes[0].contains("leaves no step to search in"), "{notes:?}");
+    notes.clear();
+    let rag = format!("search_first = true\ncorpus = {:?}", corpus.display().to_string());
+    let (shown, task, found) = first(&*opened(&rag, &mut notes).unwrap());
+    assert!(shown.starts_with(question) && shown.contains("Doc 1(Title: \"Leg\") The tibia is"), "{shown}");
+    assert_eq!((task.goal.as_str(), notes.len(), found), (question, 0, 1.0));
+    let error = opened("search_first = true", &mut notes).err().unwrap().to_string();
+    assert!(error.contains("bring no passages along"), "{error}");
+}
+
+#[test]
 fn questions_with_passages_are_searched_in_their_own() {
     let Some(folder) = data() else { return };
     let file = folder.join("with_passages.jsonl.zst");
@@ -332,9 +378,17 @@ fn prompts_are_those_of_the_originals() {
     // Turns are counted, and not every one is a search.
     let own = PromptTemplate::named("search").unwrap().render(&view, PromptKind::Full);
     assert!(own.contains("So far you have taken 2 step(s):\n<search>a</search>"), "{own}");
-    for name in
-        ["search", "search-r1", "search-compact", "search-medical", "search-stapo", "search-verl-agent"]
-    {
+    for name in [
+        "search",
+        "search-r1",
+        "search-compact",
+        "search-medical",
+        "search-medical-cot",
+        "search-medical-direct",
+        "search-medical-rag",
+        "search-stapo",
+        "search-verl-agent",
+    ] {
         let template = PromptTemplate::named(name).unwrap();
         let blind = template.render(&view, PromptKind::Masked(ContextMask::GoalAndHistory));
         assert!(!blind.is_empty(), "{name}: the selective term has nothing to score a response after");

@@ -35,7 +35,7 @@ use crate::learners::provider::ModelProvider;
 use crate::record::directory::RunDirectory;
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
-use turnwise_text::Tokenizer;
+use crate::rollout::prompting::Prompter;
 
 /// Everything that a run trains.
 pub(crate) struct Learners {
@@ -62,14 +62,14 @@ impl Learners {
         pipeline: &Pipeline,
         batch: &Batch,
         at: u64,
-        tokenizer: &Tokenizer,
+        prompter: Prompter<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Supplies, TrainError> {
         let mut provider = ModelProvider {
             critic: self.critic.as_mut(),
             decomposer: self.decomposer.as_mut(),
             policy: self.policy.as_mut(),
-            tokenizer,
+            prompter,
             observer,
             step: at,
         };

@@ -2,13 +2,14 @@
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, TurnSpan};
 use turnwise_credit::{Provider, ScoreRequest};
-use turnwise_text::Tokenizer;
+use turnwise_text::TextError;
 
 use crate::TrainError;
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::{self, RunDecomposer};
 use crate::learners::policy::PolicyLearner;
 use crate::record::observer::{Event, Observer};
+use crate::rollout::prompting::Prompter;
 
 /// Provides credit inputs for one step from the critic, decomposer and policy of a run.
 pub(crate) struct ModelProvider<'a> {
@@ -18,8 +19,8 @@ pub(crate) struct ModelProvider<'a> {
     pub(crate) decomposer: Option<&'a mut RunDecomposer>,
     /// Gives hidden states and scores.
     pub(crate) policy: &'a mut dyn PolicyLearner,
-    /// Text to ids.
-    pub(crate) tokenizer: &'a Tokenizer,
+    /// Text to ids, and where a prompt's text begins.
+    pub(crate) prompter: Prompter<'a>,
     /// Called for a judge that does not answer.
     pub(crate) observer: &'a mut dyn Observer,
     /// The step.
@@ -41,17 +42,17 @@ impl Provider for ModelProvider<'_> {
     fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, TrainError> {
         let decomposer = self.decomposer.as_mut().ok_or_else(|| missing("a decomposer"))?;
         let mut warn = |text| self.observer.event(Event::Note(text));
-        decomposer.credits(batch, self.step, self.policy, self.tokenizer, &mut warn)
+        decomposer.credits(batch, self.step, self.policy, self.prompter.tokenizer, &mut warn)
     }
 
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, TrainError> {
-        decomposer::hidden_states(batch, most_tokens, self.policy, self.tokenizer)
+        decomposer::hidden_states(batch, most_tokens, self.policy, self.prompter.tokenizer)
     }
 
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, TrainError> {
         let longest = self.policy.max_context();
-        let found: Vec<Option<TokenSequence>> =
-            requests.iter().map(|request| scored_sequence(batch, request, self.tokenizer, longest)).collect();
+        let scored = |request| scored_sequence(batch, request, self.prompter, longest);
+        let found: Vec<Option<TokenSequence>> = requests.iter().map(scored).collect::<Result<_, _>>()?;
         let sequences: Vec<TokenSequence> = found.iter().flatten().cloned().collect();
         let mut scores = self.policy.logprobs(&sequences)?.into_iter();
         Ok(found
@@ -61,20 +62,41 @@ impl Provider for ModelProvider<'_> {
     }
 }
 
-/// Returns the prompt of a turn, exactly as it was sampled from, and a text instead of the response. `None` if
-/// the turn has no tokens, the text has none, or both are longer than the model's context.
+/// Returns the prompt of a turn, exactly as it was sampled from or after a preamble, and the tokens to score. `None` if the turn
+/// or the text has no tokens, if all of it is longer than the model's context, or if the prompt has no place for a preamble.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,
-    tokenizer: &Tokenizer,
+    prompter: Prompter<'_>,
     longest: usize,
-) -> Option<TokenSequence> {
-    let trajectory = batch.groups.get(request.group)?.trajectories.get(request.trajectory)?;
-    let (sequence, span) = trajectory.sequences.iter().find_map(|sequence| {
-        Some((sequence, sequence.spans.iter().find(|span| span.turn == request.turn)?))
-    })?;
-    let mut tokens = sequence.tokens[..span.start].to_vec();
-    tokens.extend(tokenizer.encode(&request.text));
-    let span = TurnSpan { turn: request.turn, start: span.start, end: tokens.len() };
-    (!span.is_empty() && tokens.len() <= longest).then(|| TokenSequence { tokens, spans: vec![span] })
+) -> Result<Option<TokenSequence>, TextError> {
+    let trajectory =
+        batch.groups.get(request.group).and_then(|group| group.trajectories.get(request.trajectory));
+    let found = trajectory.and_then(|trajectory| {
+        let mut sequences = trajectory.sequences.iter();
+        sequences.find_map(|sequence| {
+            let span = sequence.spans.iter().find(|span| span.turn == request.turn)?;
+            Some((trajectory, &sequence.tokens, *span))
+        })
+    });
+    let Some((trajectory, sampled, span)) = found else { return Ok(None) };
+    let encode = |text: &str| prompter.tokenizer.encode(text);
+    let mut tokens = sampled[..span.start].to_vec();
+    if !request.preamble.is_empty() {
+        let opening = prompter.opening(&trajectory.tools)?;
+        if !tokens.starts_with(&opening) {
+            return Ok(None);
+        }
+        tokens.splice(opening.len()..opening.len(), encode(&request.preamble));
+    }
+    // Spaces before a word are part of its first token.
+    let lead = request.lead.trim_end();
+    tokens.extend(encode(lead));
+    let start = tokens.len();
+    match &request.text {
+        Some(text) => tokens.extend(encode(&format!("{}{text}", &request.lead[lead.len()..]))),
+        None => tokens.extend_from_slice(&sampled[span.start..span.end]),
+    }
+    let span = TurnSpan { turn: request.turn, start, end: tokens.len() };
+    Ok((!span.is_empty() && tokens.len() <= longest).then(|| TokenSequence { tokens, spans: vec![span] }))
 }

@@ -73,6 +73,19 @@ impl Prompter<'_> {
         }
     }
 
+    /// Returns the tokens before the text of every prompt that starts a sequence with these tools: BOS, or the beginning of the
+    /// chat template with its system message. A preamble belongs after them.
+    ///
+    /// # Errors
+    /// As [`Prompter::start`].
+    pub fn opening(&self, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
+        // Two texts without a common first token: what their prompts have in common is before both.
+        let (mut one, other) = (self.start("a", tools)?, self.start("b", tools)?);
+        let shared = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
+        one.truncate(shared);
+        Ok(one)
+    }
+
     /// Returns the prompt of an episode's first turn in a layout that shows this many turns before it. `preamble` stands before
     /// the observation.
     ///

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use turnwise_core::{Batch, PerToken, PerTurn};
 use turnwise_credit::{Provider, ScoreRequest};
 use turnwise_decompose::turnrd::TurnRd;
+use turnwise_env::prompt::PromptTemplate;
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig};
@@ -19,12 +21,16 @@ use crate::learners::provider::ModelProvider;
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::{Phase, Position, RunDirectory};
 use crate::record::observer::NoopObserver;
+use crate::rollout::prompting::Prompter;
 use crate::run::start::critic_of;
+use crate::setup;
 
 /// The policy of a checkpoint, and its critic and TurnRD if the run trained them. The run is not changed.
 pub struct RunModels {
     policy: NativePolicy,
     tokenizer: Arc<Tokenizer>,
+    template: PromptTemplate,
+    chat: Option<ChatFormat>,
     critic: Option<RunCritic>,
     turnrd: Option<(TurnRd, usize)>,
     checkpoint: String,
@@ -34,7 +40,7 @@ impl RunModels {
     /// Loads the models of a checkpoint of a run with this config; `folder` is its policy (`checkpoints/step-000012/policy`).
     ///
     /// # Errors
-    /// Fails if the folder is in no run, or on files that do not fit the config.
+    /// Fails if the folder is not in a run, if prompts show pictures, or on files that do not fit the config.
     pub fn load(config: &Config, folder: &Path) -> Result<Self, TrainError> {
         let place = folder.parent().and_then(|path| {
             let position: Position = path.file_name()?.to_str()?.parse().ok()?;
@@ -44,6 +50,11 @@ impl RunModels {
             let reason = "is not a checkpoint of a run, and only runs have critics and decomposers";
             return Err(TrainError::Config { origin: folder.display().to_string(), reason: reason.into() });
         };
+        if config.prompt.pictures {
+            let reason =
+                "is true, and scores by a run's models are computed from texts alone; leave --models out";
+            return Err(TrainError::Config { origin: "prompt.pictures".into(), reason: reason.into() });
+        }
         let directory = RunDirectory::open(&run)?;
         let Policy { weights, tokenizer } = Policy::load(folder)?;
         let policy = NativePolicy::new(config, Phase::Rl, weights, Arc::clone(&tokenizer), None)?;
@@ -58,7 +69,8 @@ impl RunModels {
             _ => None,
         };
         let checkpoint = checkpoint.path.display().to_string();
-        Ok(Self { policy, tokenizer, critic, turnrd, checkpoint })
+        let (template, chat) = (setup::template(config)?, setup::chat(config, &tokenizer)?);
+        Ok(Self { policy, tokenizer, template, chat, critic, turnrd, checkpoint })
     }
 
     fn missing(&self, what: &str) -> TrainError {
@@ -97,7 +109,12 @@ impl Provider for RunModels {
             critic: None,
             decomposer: None,
             policy: &mut self.policy,
-            tokenizer: &self.tokenizer,
+            prompter: Prompter {
+                template: &self.template,
+                tokenizer: &self.tokenizer,
+                chat: self.chat.as_ref(),
+                pictures: None,
+            },
             observer: &mut NoopObserver,
             step: 0,
         };

@@ -96,7 +96,7 @@ pub(crate) fn step(
     let shaped = record.timed("rewards", || shape_rewards(&mut batch, &loss, config, learners))?;
     let observer = &mut *context.observer;
     let supplies = record.timed("credit_inputs", || {
-        learners.supply(method.pipeline, &batch, at, &actor.tokenizer, observer)
+        learners.supply(method.pipeline, &batch, at, actor.prompter(), observer)
     })?;
     let credit = record.timed("credit", || assign(&mut batch, supplies, method, at))?;
     record.credited(&batch, &shaped, &credit);

@@ -171,6 +171,32 @@ fn a_windowed_prompt_is_a_conversation_of_its_own() {
 }
 
 #[test]
+fn a_preamble_goes_where_the_text_of_a_prompt_begins() {
+    for (chat, layout) in [("auto", "windowed"), ("auto", "concatenated"), ("off", "windowed")] {
+        let tokenizer = tokenizer(CHATML);
+        let mut more = vec![format!("prompt.layout={layout}"), format!("prompt.chat={chat}")];
+        more.extend((chat == "auto").then(|| "prompt.system=Act.".to_owned()));
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        let config = common::config(None, &more).unwrap();
+        let replies = ["look<|im_end|>"];
+        let plain = play(&config, &tokenizer, &replies, "");
+        let known = play(&config, &tokenizer, &replies, "What was learnt.\n");
+        let (template, chat) = (setup::template(&config).unwrap(), setup::chat(&config, &tokenizer).unwrap());
+        let prompter =
+            Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };
+        let opening = prompter.opening(&[]).unwrap();
+        assert!(!plain.sequences.is_empty());
+        for (plain, known) in plain.sequences.iter().zip(&known.sequences) {
+            assert!(plain.tokens.starts_with(&opening), "{chat:?} {layout}");
+            let mut tokens = plain.tokens.clone();
+            tokens.splice(opening.len()..opening.len(), tokenizer.encode("What was learnt.\n"));
+            assert_eq!(tokenizer.decode(&tokens), tokenizer.decode(&known.tokens), "{layout}");
+            assert_ne!(tokens, plain.tokens);
+        }
+    }
+}
+
+#[test]
 fn reasoning_is_kept_where_the_sequence_is_one_and_never_shown_where_it_is_not() {
     let tokenizer = tokenizer(REASONING);
     let replies = ["<think>\nWhere?\n</think>\n\n<action>look</action><|im_end|>"];

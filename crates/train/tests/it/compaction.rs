@@ -67,6 +67,7 @@ fn every_estimator_gives_summaries_credit() {
         "empg",
         "stapo",
         "turn-credit",
+        "igpo",
     ];
     for preset in presets {
         let folder = tempfile::tempdir().unwrap();

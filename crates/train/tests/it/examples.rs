@@ -21,7 +21,7 @@ use turnwise_train::Methods;
 use turnwise_train::config::{ConfigSource, load_with};
 
 use custom_objective::PositiveLm;
-use custom_refinement::{Igpo, IgpoConfig, Standardise};
+use custom_refinement::{AnswerGain, AnswerGainConfig};
 
 fn trajectory(rewards: &[f64]) -> Trajectory {
     let text = r#"{"schema_version":1,"task":{"id":"t","kind":"k","goal":"g"},"group":0,"sample":0,"turns":[],
@@ -33,39 +33,19 @@ fn trajectory(rewards: &[f64]) -> Trajectory {
 }
 
 #[test]
-fn information_gain_by_hand() {
-    // Two trajectories of three turns and one; the answer's probability rises 0.25, 0.5, 0.25 | 0.25.
-    let batch = Batch {
-        groups: vec![Group { trajectories: vec![trajectory(&[0.0, 0.0, 1.0]), trajectory(&[0.0])] }],
-    };
-    let answer = |task: &Task| Some(task.goal.clone());
-    let igpo = |config| Igpo::new(config, answer).unwrap();
-    assert_eq!(igpo(IgpoConfig::default()).score_requests(&batch).len(), 4);
-    let half = 0.5_f32.ln();
-    // The mean over the answer's tokens, whatever their number.
-    let scores = vec![vec![2.0 * half], vec![half, half], vec![2.0 * half, 2.0 * half], vec![2.0 * half]];
+fn the_answer_gain_by_hand() {
+    let batch =
+        Batch { groups: vec![Group { trajectories: vec![trajectory(&[0.0, 1.0]), trajectory(&[0.0])] }] };
+    let method = |config| AnswerGain::new(config, |task: &Task| task.goal.clone()).unwrap();
+    assert_eq!(method(AnswerGainConfig::default()).score_requests(&batch).len(), 3);
+    // The mean over the answer's tokens rises from -2 to -0.5.
+    let scores = vec![vec![-2.0], vec![-0.25, -0.75], vec![-1.0]];
     let supplies = Supplies { scores: vec![scores], ..Supplies::default() };
-    let refine = |config| {
-        let mut advantages = PerTurn::filled(&batch, 9.0);
-        let inputs = Inputs::new(&batch).with_supplies(&supplies);
-        igpo(config).refine(&inputs, &mut advantages, &mut Explanation::new(true)).unwrap();
-        advantages.values().copied().collect::<Vec<f64>>()
-    };
-    let close = |found: &[f64], expected: &[f64]| {
-        assert_eq!(found.len(), expected.len());
-        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-4), "{found:?} {expected:?}");
-    };
-    // Rewards 0.25, -0.25, 1 | 0: mean 0.25, sample deviation 0.540062.
-    let [a, b, c, d] = [0.0, -0.925820, 1.388730, -0.462910];
-    close(&refine(IgpoConfig::default()), &[a + b + c, b + c, c, d]);
-    close(
-        &refine(IgpoConfig { gamma: 0.5, ..IgpoConfig::default() }),
-        &[a + 0.5 * (b + 0.5 * c), b + 0.5 * c, c, d],
-    );
-    // Gains 0.25, -0.25 and outcomes 1, 0 among themselves.
-    let [gain, outcome] = [std::f64::consts::FRAC_1_SQRT_2; 2];
-    let separate = IgpoConfig { standardise: Standardise::Separate, ..IgpoConfig::default() };
-    close(&refine(separate), &[outcome, outcome - gain, outcome, -outcome]);
+    let mut advantages = PerTurn::filled(&batch, 9.0);
+    let inputs = Inputs::new(&batch).with_supplies(&supplies);
+    let config = AnswerGainConfig { beta: 2.0, ..AnswerGainConfig::default() };
+    method(config).refine(&inputs, &mut advantages, &mut Explanation::new(true)).unwrap();
+    assert_eq!(advantages.values().copied().collect::<Vec<_>>(), [12.0, 9.0, 9.0]);
 }
 
 #[test]
@@ -75,12 +55,12 @@ fn the_refinement_of_another_crate_trains_with_a_pass_of_its_own() {
     // Two steps, and one after the run was resumed.
     assert_eq!(lines.len(), 3);
     for line in &lines {
-        assert!(line.metrics.get("igpo/gain_abs_mean").unwrap() > 0.0, "the answer was not scored");
+        assert!(line.metrics.get("answer_gain/abs_mean").unwrap() > 0.0, "the answer was not scored");
         assert!(line.metrics.get("credit/advantage/std").unwrap() > 0.0);
     }
     // Its settings are written down with the run's, every default spelled out.
     let text = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
-    assert!(text.contains("kind = \"igpo\"") && text.contains("standardise = \"joint\""), "{text}");
+    assert!(text.contains("kind = \"answer-gain\"") && text.contains("lead = \"\""), "{text}");
 }
 
 #[test]
@@ -135,23 +115,24 @@ fn settings_of_another_crates_methods_are_read_from_a_file_and_held_against_thei
         load_with(&source, &Registry::builtin(), methods)
     };
     let refused = |text: &str, methods: &Methods| loaded(text, methods).unwrap_err().to_string();
-    let igpo = "name = \"x\"\n[[credit.refinements]]\nkind = \"igpo\"\n";
+    let gain = "name = \"x\"\n[[credit.refinements]]\nkind = \"answer-gain\"\n";
     let own = custom_refinement::methods();
-    let config = loaded(igpo, &own).unwrap();
-    assert!(config.to_toml().unwrap().contains("gamma = 1.0"), "every default is spelled out");
+    let config = loaded(gain, &own).unwrap();
+    assert!(config.to_toml().unwrap().contains("beta = 1.0"), "every default is spelled out");
     config.check().unwrap();
     // A program without it says which there are; one with it names them too, the key and the line of what is wrong.
-    let error = refused(igpo, &Methods::builtin());
+    let error = refused(gain, &Methods::builtin());
     assert!(
-        error.contains("run.toml line 2: credit.refinements[0].kind = \"igpo\"") && error.contains("`aem`"),
+        error.contains("run.toml line 2: credit.refinements[0].kind = \"answer-gain\"")
+            && error.contains("`aem`"),
         "{error}"
     );
-    let error = refused(&igpo.replace("igpo", "igop"), &own);
-    assert!(error.contains("Did you mean \"igpo\""), "{error}");
-    let error = refused(&format!("{igpo}gama = 1.0\n"), &own);
-    assert!(error.contains("run.toml line 2: credit") && error.contains("unknown field `gama`"), "{error}");
-    let error = refused(&format!("{igpo}gamma = 1.5\n"), &own);
-    assert!(error.contains("gamma is 1.5"), "{error}");
+    let error = refused(&gain.replace("gain", "gian"), &own);
+    assert!(error.contains("Did you mean \"answer-gain\""), "{error}");
+    let error = refused(&format!("{gain}bta = 1.0\n"), &own);
+    assert!(error.contains("run.toml line 2: credit") && error.contains("unknown field `bta`"), "{error}");
+    let error = refused(&format!("{gain}beta = -1.5\n"), &own);
+    assert!(error.contains("beta is -1.5"), "{error}");
     let term = "[[objective.terms]]\nkind = \"positive-lm\"\n";
     let own = custom_objective::methods();
     assert!(loaded(term, &own).unwrap().to_toml().unwrap().contains("examples = \"solved\""));
@@ -166,17 +147,20 @@ fn the_presets_of_another_crates_method_are_named_as_any_others() {
     let mut methods = custom_refinement::methods();
     methods.credit = methods.credit.with_preset(Preset::on(
         "grpo",
-        "igpo",
-        "credit.refinements = [{ kind = \"igpo\", gamma = 0.5 }]",
+        "answer-gain",
+        "credit.refinements = [{ kind = \"answer-gain\", beta = 0.5 }]",
     ));
     let named = |name: &str| {
         let source = ConfigSource { preset: Some(name.to_owned()), ..ConfigSource::default() };
         load_with(&source, &Registry::builtin(), &methods)
     };
-    let config = named("igpo").unwrap();
-    assert_eq!((config.credit.refinements[0].kind(), config.preset.as_deref()), ("igpo", Some("igpo")));
-    assert!(config.to_toml().unwrap().contains("gamma = 0.5"));
-    assert!(named("igpoo").unwrap_err().to_string().contains("Did you mean \"igpo\""));
+    let config = named("answer-gain").unwrap();
+    assert_eq!(
+        (config.credit.refinements[0].kind(), config.preset.as_deref()),
+        ("answer-gain", Some("answer-gain"))
+    );
+    assert!(config.to_toml().unwrap().contains("beta = 0.5"));
+    assert!(named("answer-gian").unwrap_err().to_string().contains("Did you mean \"answer-gain\""));
     // One that starts from nothing that is there is refused, and one that starts from itself.
     for (base, expected) in [("grop", "starts from `grop`"), ("mine", "starts from itself")] {
         let mut methods = methods.clone();

@@ -91,6 +91,7 @@ impl TaskSet for Lamps {
         let task = |index| {
             let mut task = Task::new(format!("{split}-{index}"), "lamp", format!("toggle lamp {index}"));
             task.metadata.insert("index".into(), format!("{split}-{index}").into());
+            task.metadata.insert(Task::ANSWER.into(), "on".into());
             task
         };
         Ok((0..4).map(task).collect())
@@ -168,6 +169,10 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("continuations/tokens", &[&["vineppo"]]),
     ("perf/continuations_s", &[&["vineppo"]]),
     ("turn_credit/net_progress", &[&["turn-credit"]]),
+    ("igpo/gain_abs_mean", &[&["igpo"]]),
+    ("igpo/unscored", &[&["igpo"]]),
+    ("privileged_gap/gap_abs_mean", &[&["privileged-gap"]]),
+    ("privileged_gap/scored", &[&["privileged-gap"]]),
     ("aem/alpha_max", &[AEM, &["aem-deepswe"]]),
     ("salt/merge_rate", &[SALT]),
     ("has/skipped_groups", &[HAS]),
@@ -192,7 +197,7 @@ fn stages(preset: &str) -> Vec<&str> {
     let refinement = match preset.split('-').next().unwrap() {
         refinement @ ("aem" | "salt" | "has" | "empg") => Some(refinement),
         "stapo" => Some("outliers"),
-        _ if preset == "turn-credit" => Some("turn-credit"),
+        _ if ["turn-credit", "igpo", "privileged-gap"].contains(&preset) => Some(preset),
         _ => None,
     };
     std::iter::once(estimator).chain(refinement).collect()
@@ -221,6 +226,7 @@ fn by_equation(preset: &str, stage: &StageRecord, before: f64, trajectory: &Traj
         }
         "rtmc" => fact("action_value")? - fact("value")?,
         "turn-credit" => before + fact("level")? + fact("shift")?,
+        "privileged-gap" => fact("factor")? * before,
         "aem" => fact("alpha")? * before,
         "empg" => fact("scale")? * before + fact("bonus")? - fact("centre")?,
         "salt" if fact("edge_size")? == 1.0 => fact("before")?,
@@ -255,7 +261,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
 
 #[test]
 fn every_preset_trains_for_two_steps_in_both_layouts() {
-    assert_eq!(presets().count(), 34);
+    assert_eq!(presets().count(), 36);
     let judge = common::judge();
     let (mut wrong, mut tags) = (Vec::new(), BTreeSet::new());
     for preset in presets() {
@@ -268,6 +274,10 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
             if DEEPSWE.contains(&preset) {
                 // Most groups of four have one outcome, and two steps are few.
                 more.push("rollout.selection={kind=\"rejection\",oversample=8}".into());
+            }
+            if preset == "privileged-gap" {
+                // No episode of a random policy succeeds, so that there is no peer to learn from.
+                more.push("credit.refinements=[{kind=\"privileged-gap\",hint=\"answer\"}]".into());
             }
             if preset == "has-judge" {
                 more.push("decomposer.model=scorer".into());
@@ -338,10 +348,10 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     }
     check(all_of("credit/advantage/std")[0] > 0.0, "there is nothing to learn".into());
     let checked = check_explanations(preset, trajectories);
-    // The numbers of PPO and Turn-PPO are their critic's, and those of VinePPO whitened over the batch.
-    let critics = ["ppo", "turn-ppo", "monte-carlo"];
+    // The numbers of PPO and Turn-PPO are their critic's, those of VinePPO whitened over the batch, and IGPO's sums over turns.
+    let others = ["ppo", "turn-ppo", "monte-carlo", "igpo"];
     let again =
-        checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || critics.contains(&stage));
+        checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || others.contains(&stage));
     check(again, format!("numbers computed again by stage: {checked:?}"));
     wrong
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use turnwise_credit::anchor::Matching;
 use turnwise_credit::has::DecomposerKind;
 use turnwise_credit::outlier::Locate;
 use turnwise_credit::selection::SelectionConfig;
@@ -114,6 +115,44 @@ const TABLES: &[(&str, usize, Rows)] = &[
         ],
     ),
     (
+        "stapo-figure-6-webshop",
+        1,
+        &[
+            ("gigpo", "gigpo"),
+            ("stapo", "gigpo selective"),
+            ("penalty-only", "gigpo selective alpha=0 gamma=0.01"),
+        ],
+    ),
+    (
+        "stapo-table-2-search-{S}",
+        1,
+        &[("gigpo", "gigpo alike g=5"), ("stapo", "gigpo alike selective alpha=0.001 g=5")],
+    ),
+    (
+        "stapo-table-6-search",
+        1,
+        &[
+            ("threshold-0.9", "gigpo alike selective alpha=0.001 g=5"),
+            ("threshold-0.8", "gigpo alike=0.8 selective alpha=0.001 g=5"),
+            ("threshold-0.7", "gigpo alike=0.7 selective alpha=0.001 g=5"),
+            ("threshold-0.6", "gigpo alike=0.6 selective alpha=0.001 g=5"),
+            ("threshold-0.5", "gigpo alike=0.5 selective alpha=0.001 g=5"),
+        ],
+    ),
+    (
+        "stapo-table-8-search",
+        1,
+        &[
+            ("gigpo-g-5", "gigpo alike g=5"),
+            ("gigpo-g-10", "gigpo alike g=10"),
+            ("stapo-g-5", "gigpo alike selective alpha=0.001 g=5"),
+        ],
+    ),
+    ("sorl-figure-5-nq", 3, &[("ppo", "ppo measured g=1"), ("so-ppo", "ppo turn normalized g=1")]),
+    ("sorl-figure-5-hotpotqa", 3, &[("ppo", "ppo measured g=1"), ("so-ppo", "ppo turn normalized g=1")]),
+    ("sorl-figure-6-nq", 1, &[("grpo", "grpo"), ("gspo", "grpo sequence"), ("so-grpo", "grpo normalized")]),
+    ("sorl-figure-7-nq", 3, &[("ppo", "ppo measured g=1"), ("so-ppo", "ppo turn normalized g=1")]),
+    (
         "aem-table-3-webshop",
         3,
         &[
@@ -154,9 +193,39 @@ const TABLES: &[(&str, usize, Rows)] = &[
         1,
         &[
             ("alpha-1.0", "grpo"),
-            ("alpha-0.25", "grpo has turnrd film has-alpha=0.25"),
-            ("alpha-0.5", "grpo has turnrd film"),
-            ("alpha-0.75", "grpo has turnrd film has-alpha=0.75"),
+            ("alpha-0.25", "grpo has turnrd film has-alpha=0.25 rank=16"),
+            ("alpha-0.5", "grpo has turnrd film rank=16"),
+            ("alpha-0.75", "grpo has turnrd film has-alpha=0.75 rank=16"),
+        ],
+    ),
+    (
+        "has-appendix-b-alfworld",
+        1,
+        &[
+            ("chosen", "grpo has turnrd film"),
+            ("lr-1e-6", "grpo has turnrd film lr=1e-6"),
+            ("lr-2e-6", "grpo has turnrd film lr=2e-6"),
+            ("lr-1e-5", "grpo has turnrd film lr=1e-5"),
+            ("kl-0.02", "grpo has turnrd film kl=0.02"),
+            ("kl-0.1", "grpo has turnrd film kl=0.1"),
+            ("clip-0.1", "grpo has turnrd film clip=0.1"),
+            ("clip-0.3", "grpo has turnrd film clip=0.3"),
+            ("k-4", "grpo has turnrd film g=4"),
+            ("k-12", "grpo has turnrd film g=12"),
+            ("rank-16", "grpo has turnrd film rank=16"),
+        ],
+    ),
+    (
+        "has-appendix-c-alfworld",
+        1,
+        &[
+            ("chosen", "grpo has turnrd film"),
+            ("larger", "grpo has turnrd film hidden=256x4"),
+            ("progress-1", "grpo has turnrd film progress=1/1"),
+            ("progress-2", "grpo has turnrd film progress=2/1"),
+            ("k-4", "grpo has turnrd film g=4"),
+            ("k-4-all-groups", "grpo has turnrd film all-groups g=4"),
+            ("no-recency", "grpo has turnrd film half-life=1000000"),
         ],
     ),
     (
@@ -215,7 +284,16 @@ fn facts(config: &Config) -> String {
                             (CreditRule::Projection, 5),
                             "equation 5"
                         );
-                        words.extend(turnrd.network.film.then(|| "film".into()));
+                        words.extend(network.film.then(|| "film".into()));
+                        if (network.hidden, network.layers) != (128, 2) {
+                            words.push(format!("hidden={}x{}", network.hidden, network.layers));
+                        }
+                        let progress = (network.value_weight, network.progress_weight);
+                        if progress.1 != 0.01 {
+                            words.push(format!("progress={}/{}", progress.0, progress.1));
+                        }
+                        let half_life = network.half_life;
+                        words.extend((half_life != 4.0).then(|| format!("half-life={half_life}")));
                     }
                 }
                 words.extend((has.alpha != 0.5).then(|| format!("has-alpha={}", has.alpha)));
@@ -223,10 +301,18 @@ fn facts(config: &Config) -> String {
             _ => {}
         }
     }
+    if let EstimatorConfig::Gigpo(gigpo) = &config.credit.estimator
+        && gigpo.anchor.matching == Matching::Similarity
+    {
+        let threshold = gigpo.anchor.threshold;
+        words.push(if threshold == 0.9 { "alike".into() } else { format!("alike={threshold}") });
+        let outliers = config.credit.outliers.as_ref().and_then(|outliers| outliers.anchor.as_ref());
+        assert!(outliers.is_none_or(|anchor| *anchor == gigpo.anchor), "outliers have other anchor states");
+    }
     if let Some(selective) = &config.objective.selective {
         words.push("selective".into());
-        assert_eq!(selective.alpha, selective.gamma);
         words.extend((selective.alpha != 0.01).then(|| format!("alpha={}", selective.alpha)));
+        words.extend((selective.alpha != selective.gamma).then(|| format!("gamma={}", selective.gamma)));
         let table = toml::Table::try_from(selective).unwrap();
         for (key, usual) in [("mask", "goal+history"), ("penalty", "ti")] {
             let value = table[key].as_str().unwrap();
@@ -242,7 +328,16 @@ fn facts(config: &Config) -> String {
     } else {
         assert!(config.credit.outliers.is_none());
     }
-    words.extend((config.objective.ratio == RatioKind::SequenceToken).then(|| "sequence".into()));
+    match config.objective.ratio {
+        RatioKind::Turn => words.push("turn".into()),
+        RatioKind::SequenceToken => words.push("sequence".into()),
+        _ => {}
+    }
+    let normalization = config.objective.normalization.as_ref();
+    words.extend(normalization.map(|on| if on.measure_only { "measured" } else { "normalized" }.to_owned()));
+    if config.credit.refinements.iter().any(|refinement| refinement.kind() == "has") {
+        words.extend(swept(config));
+    }
     if let SelectionConfig::Dynamic(_) = config.rollout.selection {
         assert_eq!(config.objective.clip.high, 0.28);
         words.push("dynamic".into());
@@ -251,9 +346,29 @@ fn facts(config: &Config) -> String {
     words.join(" ")
 }
 
+/// Settings of HAS that tables 3 and the grids of its appendices B and C change.
+fn swept(config: &Config) -> Vec<String> {
+    let (rate, kl, clip) = (config.train.learning_rate, config.objective.kl.coef, config.objective.clip.high);
+    assert_eq!(config.objective.clip.low, clip);
+    let rank = config.policy.lora.as_ref().map_or(0, |lora| lora.rank);
+    let equal_groups = config.train.skip_equal_groups;
+    let all = [
+        (rate != 5e-6).then(|| format!("lr={rate:e}")),
+        (kl != 0.04).then(|| format!("kl={kl}")),
+        (clip != 0.2).then(|| format!("clip={clip}")),
+        (rank != 32).then(|| format!("rank={rank}")),
+        (!equal_groups).then(|| "all-groups".into()),
+    ];
+    all.into_iter().flatten().collect()
+}
+
 /// Facts that all rows of a paper's tables share.
-fn check_shared(paper: &str, config: &Config) {
+fn check_shared(name: &str, config: &Config) {
+    let paper = name.split('-').next().unwrap();
     let world = config.env.kind.as_str();
+    if world == "search" {
+        return check_search(name, paper, config);
+    }
     let turns = match (paper, world) {
         (_, "webshop" | "sokoban") => 15,
         (_, "ezpoints") => 8,
@@ -274,11 +389,13 @@ fn check_shared(paper: &str, config: &Config) {
         "aem" | "salt" => (0.01, 1e-6, 10.0, 0.4, 0.1),
         _ => (0.04, 5e-6, 1.0, 0.0, 0.0),
     };
-    assert_eq!(
-        config.objective.kl.coef, kl,
-        "a baseline keeps the KL of the method that it is compared with"
-    );
-    assert_eq!((config.train.learning_rate, config.env.reward_scale, penalty), (rate, scale, penalty_stated));
+    if !name.contains("has-appendix") {
+        let coef = config.objective.kl.coef;
+        assert_eq!(coef, kl, "a baseline keeps the KL of the method that it is compared with");
+        assert_eq!(config.train.learning_rate, rate);
+        assert!(paper != "has" || (config.rollout.group_size == 8 && config.train.skip_equal_groups));
+    }
+    assert_eq!((config.env.reward_scale, penalty), (scale, penalty_stated));
     assert_eq!(config.eval.temperature, temperature);
     let steps = match (paper, world) {
         ("has", _) => 10,
@@ -297,13 +414,32 @@ fn check_shared(paper: &str, config: &Config) {
         _ => {}
     }
     if paper == "has" {
-        assert_eq!(
-            (config.rollout.tasks_per_step, config.rollout.group_size),
-            (80, 8),
-            "640 trajectories a round"
-        );
-        assert!(config.train.skip_equal_groups);
+        assert_eq!(config.rollout.tasks_per_step, 80, "with 8 trajectories each 640 a round");
         assert_eq!(config.objective.kl.adaptive.as_ref().map(|adaptive| adaptive.target), Some(0.04));
+    }
+}
+
+/// Facts that all rows on search share, of which STAPO's appendix E.1 and SORL's appendix A.4 state the settings.
+fn check_search(name: &str, paper: &str, config: &Config) {
+    assert_eq!((config.env.max_turns, config.eval.temperature), (4, 0.0));
+    let batch = config.rollout.tasks_per_step * config.rollout.group_size;
+    let (kl, aggregation) = (config.objective.kl.coef, config.objective.aggregation);
+    assert_eq!((kl, config.train.learning_rate), (0.001, 1e-6));
+    let penalty = |expected: f64| {
+        let table = toml::Table::try_from(&config.credit.estimator).unwrap();
+        assert_eq!(table["invalid_penalty"].as_float(), Some(expected), "{name}");
+    };
+    if paper == "stapo" {
+        assert_eq!((aggregation, config.rollout.tasks_per_step), (Aggregation::TurnMean, 256));
+        penalty(0.01);
+    } else {
+        assert_eq!((aggregation, batch), (Aggregation::SeqMeanTokenMean, 512));
+        // Mini-batches of 256, and of 128 in figure 7.
+        assert_eq!(config.train.num_minibatches, if name.contains("figure-7") { 4 } else { 2 });
+        assert_eq!(config.train.update_epochs, 1);
+        penalty(0.0);
+        let critic = config.credit.estimator.kind() == "ppo";
+        assert!(!critic || config.critic.learning_rate == 1e-5);
     }
 }
 
@@ -320,7 +456,11 @@ fn every_table_has_the_rows_and_the_settings_of_the_paper() {
             _ if pattern.contains("{P}") => &["sokoban", "ezpoints"],
             _ => &[""],
         };
-        let sizes: &[&str] = if pattern.contains("{S}") { &["1.5b", "7b"] } else { &[""] };
+        let sizes: &[&str] = match pattern {
+            search if search.contains("search-{S}") => &["3b", "7b"],
+            others if others.contains("{S}") => &["1.5b", "7b"],
+            _ => &[""],
+        };
         for (world, size) in worlds.iter().flat_map(|world| sizes.iter().map(move |size| (world, size))) {
             let name = pattern.replace("{W}", world).replace("{P}", world).replace("{S}", size);
             left.retain(|file| *file != name);
@@ -332,7 +472,7 @@ fn every_table_has_the_rows_and_the_settings_of_the_paper() {
                 let config =
                     load(&entry.source).unwrap_or_else(|error| panic!("{name}/{}: {error}", entry.name));
                 assert_eq!(facts(&config), expected[entry.name.as_str()], "{name}/{}", entry.name);
-                check_shared(name.split('-').next().unwrap(), &config);
+                check_shared(&name, &config);
                 // HAS: the best held-out checkpoint in tables 1 and 2, adapters of rank 16 in table 3.
                 let best = name.starts_with("has-table-") && !name.contains("-3-");
                 assert_eq!(config.train.keep_best.is_some(), best, "{name}");

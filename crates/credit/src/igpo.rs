@@ -1,0 +1,214 @@
+//! IGPO: a turn earns what it adds to the policy's probability of the reference answer (Wang et al. 2025, "Information
+//! Gain-based Policy Optimization", arXiv 2510.14967).
+//!
+//! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the reference answer `a`:
+//! * the reward of turn t is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`, and that of the last turn the outcome `R_i`;
+//! * rewards are standardized over the group, `r' = (r - mean) / (std + eps)`: gains and outcomes together (`joint`), or
+//!   gains among gains and outcomes among outcomes (`separate`, a switch of the authors' code);
+//! * `A_{i,t} = sum_{k >= t} gamma^(k-t) r'_{i,k}`, which replaces the estimator's advantage.
+//!
+//! The answer is [`turnwise_core::Task::answer`]. It is scored after each turn's exact prompt and `lead`, by the policy that
+//! played ([`ScoreRequest`]): one forward pass over each prompt of the batch. No gradient flows through it.
+//!
+//! Differs from the paper:
+//! * Its answer stands in a sentence of its own ("Now there's enough information to answer", then the tag). Here `lead` is the
+//!   tag alone, since policies from scratch know no such sentence.
+//! * Its outcome is F1, and -1 for a malformed episode. Here it is the return of the environment.
+//! * The estimator's penalty of invalid turns is replaced with its advantage.
+//! * A prompt that leaves no room for the answer has no probability, and gains with it are 0 (`igpo/unscored`).
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
+
+use crate::registry::MethodSettings;
+use crate::statistics::{Moments, Normalize, Singleton};
+use crate::{CreditError, Explanation, Inputs, Needs, Refinement, ScoreRequest};
+
+const NAME: &str = "igpo";
+
+/// Rewards that are standardized with each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standardize {
+    /// All rewards of the group.
+    #[default]
+    Joint,
+    /// Gains with gains, outcomes with outcomes.
+    Separate,
+}
+
+/// The switches of IGPO.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct IgpoConfig {
+    /// Discount from turn to turn.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub gamma: f64,
+    /// Rewards that are standardized with each other.
+    pub standardize: Standardize,
+    /// Text between the prompt and the answer, which is not scored. Its final spaces belong to the answer's first token.
+    pub lead: String,
+    /// Added to the standard deviation.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub epsilon: f64,
+}
+
+impl Default for IgpoConfig {
+    fn default() -> Self {
+        Self { gamma: 1.0, standardize: Standardize::Joint, lead: "<answer> ".into(), epsilon: 1e-6 }
+    }
+}
+
+impl MethodSettings for IgpoConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] =
+        &[Preset::on("grpo", NAME, "credit.refinements = [{ kind = \"igpo\" }]")];
+    type Method = Igpo;
+
+    fn build(self) -> Result<Igpo, CreditError> {
+        Igpo::new(self)
+    }
+}
+
+/// The refinement.
+#[derive(Clone, Debug)]
+pub struct Igpo {
+    config: IgpoConfig,
+}
+
+impl Igpo {
+    /// Creates the refinement.
+    ///
+    /// # Errors
+    /// Fails if a setting is out of range.
+    pub fn new(config: IgpoConfig) -> Result<Self, CreditError> {
+        crate::registry::in_range(NAME, &config)?;
+        Ok(Self { config })
+    }
+
+    /// Returns the answer's probability before each turn; `None` for a prompt without room for it.
+    fn likelihoods(inputs: &Inputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
+        for (group, data) in inputs.batch.groups.iter().enumerate() {
+            let lacks = |one: &Trajectory| one.task.answer().is_none() && !one.turns.is_empty();
+            if let Some(trajectory) = data.trajectories.iter().position(lacks) {
+                let (method, field) = (NAME, "task.metadata.answer");
+                return Err(CreditError::MissingField { method, field, group, trajectory, turn: 0 });
+            }
+        }
+        let (found, expected) =
+            (inputs.scores().len(), inputs.batch.trajectories().map(|one| one.turns.len()).sum());
+        if found != expected {
+            return Err(CreditError::Scores { found, expected });
+        }
+        let mut scores = inputs.scores().iter();
+        Ok(PerTurn::from_fn(inputs.batch, |_, _, _| scores.next().and_then(|score| likelihood(score))))
+    }
+
+    /// Returns the gain of each turn but the last, and the outcome at the last.
+    fn rewards(batch: &Batch, likelihoods: &PerTurn<Option<f64>>) -> PerTurn<f64> {
+        PerTurn::from_fn(batch, |group, trajectory, turn| {
+            let data = &batch.groups[group].trajectories[trajectory];
+            let of = |turn: usize| likelihoods[(group, trajectory, turn)];
+            if turn + 1 == data.turns.len() {
+                data.outcome_return()
+            } else {
+                of(turn + 1).zip(of(turn)).map_or(0.0, |(after, before)| after - before)
+            }
+        })
+    }
+
+    /// Standardizes the rewards of one group in place.
+    fn standardize(&self, rows: &mut [Vec<f64>]) {
+        let is_last = |row: &[f64], turn: usize| turn + 1 == row.len();
+        let mut among = |chosen: &dyn Fn(&[f64], usize) -> bool| {
+            let of = |row: &Vec<f64>| -> Vec<f64> {
+                (0..row.len()).filter(|&turn| chosen(row, turn)).map(|turn| row[turn]).collect()
+            };
+            let moments = Moments::of(&rows.iter().flat_map(of).collect::<Vec<_>>(), 1);
+            for row in rows.iter_mut() {
+                for turn in (0..row.len()).filter(|&turn| chosen(row, turn)).collect::<Vec<_>>() {
+                    let (normalize, epsilon) = (Normalize::MeanStd, self.config.epsilon);
+                    row[turn] = moments.standardise(row[turn], normalize, epsilon, Singleton::Zero);
+                }
+            }
+        };
+        match self.config.standardize {
+            Standardize::Joint => among(&|_, _| true),
+            Standardize::Separate => {
+                among(&is_last);
+                among(&|row, turn| !is_last(row, turn));
+            }
+        }
+    }
+}
+
+/// Returns `exp` of the mean log-prob; `None` without tokens.
+fn likelihood(score: &[f32]) -> Option<f64> {
+    let mean = score.iter().copied().map(f64::from).sum::<f64>() / score.len() as f64;
+    (!score.is_empty()).then(|| mean.exp())
+}
+
+impl Refinement for Igpo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { scores: true, ..Needs::default() }
+    }
+
+    fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
+        let mut requests = Vec::new();
+        PerTurn::from_fn(batch, |group, trajectory, turn| {
+            let answer = batch.groups[group].trajectories[trajectory].task.answer();
+            requests.extend(answer.map(|answer| ScoreRequest {
+                lead: self.config.lead.clone(),
+                ..ScoreRequest::of_text(group, trajectory, turn, answer)
+            }));
+        });
+        requests
+    }
+
+    fn refine(
+        &self,
+        inputs: &Inputs<'_>,
+        advantages: &mut PerTurn<f64>,
+        explanation: &mut Explanation,
+    ) -> Result<(), CreditError> {
+        let likelihoods = Self::likelihoods(inputs)?;
+        if let Some(((group, trajectory, turn), value)) =
+            likelihoods.iter().find(|(_, value)| value.is_some_and(|value| !value.is_finite()))
+        {
+            let (method, field, value) = (NAME, "score of the answer", value.unwrap_or(f64::NAN));
+            return Err(CreditError::NotFinite { method, field, value, group, trajectory, turn });
+        }
+        let rewards = Self::rewards(inputs.batch, &likelihoods);
+        for (index, group) in rewards.groups().enumerate() {
+            let mut standardized = group.clone();
+            self.standardize(&mut standardized);
+            explanation.facts(index, group, |member, turn, &reward| {
+                let probability = likelihoods[(index, member, turn)];
+                let mut facts: Vec<_> = probability.map(|p| ("probability", p)).into_iter().collect();
+                facts.extend([("reward", reward), ("standardized", standardized[member][turn])]);
+                facts
+            });
+            for (advantages, standardized) in advantages[index].iter_mut().zip(&standardized) {
+                let mut following = 0.0;
+                for (advantage, reward) in advantages.iter_mut().zip(standardized).rev() {
+                    following = reward + self.config.gamma * following;
+                    *advantage = following;
+                }
+            }
+        }
+        let gains: Vec<f64> = rewards
+            .rows()
+            .flat_map(|row| row.split_last().map_or(&[][..], |(_, gains)| gains))
+            .map(|gain| gain.abs())
+            .collect();
+        explanation.diagnostic("igpo/gain_abs_mean", gains.iter().sum::<f64>() / gains.len().max(1) as f64);
+        let unscored = likelihoods.values().filter(|value| value.is_none()).count();
+        let share = unscored as f64 / likelihoods.values().count().max(1) as f64;
+        explanation.diagnostic("igpo/unscored", share);
+        Ok(())
+    }
+}
