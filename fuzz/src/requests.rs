@@ -3,8 +3,11 @@
 use turnwise_agent::rewards::Report;
 use turnwise_serve::openai::{ChatRequest, TextRequest, template_messages, template_tools};
 
+/// A parser and the name of its target.
+pub type Target = (&'static str, fn(&[u8]));
+
 /// Every target of this file, as in `parsers.rs`.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("openai_request", openai_request)];
+pub const TARGETS: &[Target] = &[("openai_request", openai_request)];
 
 /// A chat completion, a text completion and an agent's report of rewards.
 pub fn openai_request(data: &[u8]) {
