@@ -145,17 +145,19 @@ fn interrupted(config: &Config, root: &Path, every: usize) -> (Vec<u32>, usize) 
 
 #[test]
 fn an_interrupted_run_ends_with_the_same_bits() {
-    let configs = [
-        ("concatenated", tiny("concatenated")),
-        ("windowed", tiny("windowed")),
-        ("critic", tiny_ppo()),
-        ("turnrd", tiny_turnrd()),
-        ("state values", tiny_vineppo()),
-        ("summaries", tiny_compaction()),
-        ("lora", tiny_lora()),
-        ("lora critic", tiny_lora_ppo()),
+    type Make = fn() -> Config;
+    let configs: [(&str, Make); 8] = [
+        ("concatenated", || tiny("concatenated")),
+        ("windowed", || tiny("windowed")),
+        ("critic", tiny_ppo),
+        ("turnrd", tiny_turnrd),
+        ("state values", tiny_vineppo),
+        ("summaries", tiny_compaction),
+        ("lora", tiny_lora),
+        ("lora critic", tiny_lora_ppo),
     ];
     for (layout, config) in configs {
+        let config = config();
         let folder = tempfile::tempdir().unwrap();
         let expected = straight(&config, &folder.path().join("straight"));
         let lines = read_metrics(&folder.path().join("straight/metrics.jsonl")).unwrap();
