@@ -393,7 +393,9 @@ fn pictures_stand_where_the_template_says_and_show_no_history() {
         "\n{picture}You are an expert card game player helping to build a formula in"
     )));
     assert!(text.contains("the current formula is: '2*'\n") && !text.contains("hearts"), "{text}");
-    assert_eq!(full.render_concatenated_first(&view), text);
+    // The first turn has no history; concatenated prompts are rejected with pictures.
+    let first = PromptView { history: &[], step: 0, ..view };
+    assert_eq!(full.render(&first, PromptKind::Full), text);
     let masked = full.render(&view, PromptKind::Masked(ContextMask::GoalAndHistory));
     assert!(masked.contains(&picture) && masked.contains("'2*'") && !masked.contains("build"), "{masked}");
     assert_eq!(full.render(&view, PromptKind::Masked(ContextMask::Goal)), masked);
