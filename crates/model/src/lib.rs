@@ -51,6 +51,7 @@ mod ops;
 mod optimizer;
 mod packing;
 mod parameters;
+mod pass_over;
 mod plan;
 mod projection;
 mod rotary;

@@ -9,8 +9,9 @@ use turnwise_core::{
 
 use super::NativeLearner;
 use crate::lora::Dropout;
-use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
+use crate::micro::{Found, Lane, Micro, evaluate_empty};
 use crate::packing::input_length;
+use crate::pass_over::PassOver;
 use crate::vision::{Encoded, FIRST_PICTURE_TOKEN, encode, encode_backward};
 use crate::weights::{Network, Weights};
 

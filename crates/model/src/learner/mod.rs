@@ -20,7 +20,8 @@ use turnwise_core::{
 
 use crate::engine::{EngineWeights, SharedWeights};
 use crate::lora::Adapter;
-use crate::micro::{Found, Lane, PassOver};
+use crate::micro::{Found, Lane};
+use crate::pass_over::PassOver;
 use crate::weights::{Network, Weights};
 use crate::{ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
 
