@@ -22,7 +22,7 @@ use turnwise_model::{LearnerConfig, NativeLearner, load_model};
 
 use arguments::Arguments;
 
-/// As the program does. Buffers of each pass are otherwise given back to the system and cleared again.
+/// The allocator of the program. The system's returns the buffers of each pass to the kernel and clears them again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let parameters = load_model(Path::new(folder))?;
     let (pictures, side, text) = (get("pictures", 8)?, get("side", 252)?, get("text", 6)?);
     let (sequences, repeats) = (get("sequences", pictures)?, get("repeats", 5)?);
-    let vision = parameters.config.vision.clone().ok_or("this model reads no pictures")?;
+    let vision = parameters.config.vision.clone().ok_or("this model does not read pictures")?;
     let shown: Vec<_> = (0..pictures)
         .map(|index| vision.pictures.add(&picture(index, side), &vision))
         .collect::<Result<_, _>>()?;
@@ -69,7 +69,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = LearnerConfig { lanes: get("lanes", 2)?, ..LearnerConfig::default() };
     let mut learner = NativeLearner::new(parameters, settings)?;
     let (mut forward, mut training, mut sum) = (Vec::new(), Vec::new(), 0.0);
+    // The first of each warms up.
     for _ in 0..=repeats {
+        learner.clear_gradient();
         let start = Instant::now();
         let found = learner.logprobs(&batch)?;
         forward.push(start.elapsed().as_secs_f64());
@@ -77,13 +79,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let start = Instant::now();
         learner.forward_backward(&batch, &Likelihood)?;
         training.push(start.elapsed().as_secs_f64());
-        learner.clear_gradient();
     }
-    // The first of each warms up.
-    let norm = {
-        learner.forward_backward(&batch, &Likelihood)?;
-        learner.gradient().iter().map(|&d| f64::from(d) * f64::from(d)).sum::<f64>().sqrt()
-    };
+    let norm = learner.gradient().iter().map(|&d| f64::from(d) * f64::from(d)).sum::<f64>().sqrt();
     let tokens = shown.first().map_or(0, |picture| picture.ids().len());
     println!(
         "{{\"forward_s\": {:?}, \"training_s\": {:?}, \"logprobs\": {sum}, \"gradient\": {norm}, \"picture_tokens\": {tokens}}}",
