@@ -26,8 +26,8 @@ use crate::{ModelError, Parameters};
 
 /// Writes a model and its tokenizer as one GGUF file, whole or not at all.
 ///
-/// The file is what llama.cpp's own converter makes of the same folder: version 3, the tokenizer as byte-level BPE with its
-/// chat template, norms and biases in `f32`, matrices in the given type. Rows of Llama's query and key projections are
+/// The file has the content that llama.cpp's converter writes for the same folder: version 3, the tokenizer as
+/// byte-level BPE with its chat template, norms and biases in `f32`, matrices in the given type. Rows of Llama's query and key projections are
 /// interleaved, because llama.cpp rotates neighbouring pairs there.
 ///
 /// # Errors

@@ -14,8 +14,8 @@ pub enum GgufType {
     /// Half precision.
     #[default]
     F16,
-    /// Blocks of 32 whole numbers from -127 to 127 with one scale in half precision. A matrix whose rows are not whole
-    /// blocks stays in half precision.
+    /// Blocks of 32 integers from -127 to 127 with one scale in half precision. Matrices with rows that are not a
+    /// multiple of 32 long stay in half precision.
     Q8_0,
 }
 
@@ -96,7 +96,7 @@ fn tensor<'a>(
         GgufType::Q8_0 if width.is_multiple_of(BLOCK) => Q8_0,
         _ => F16,
     };
-    // The scale of a block is in half precision, too.
+    // The scale of a block has half precision too.
     let most = f16::MAX.to_f32() * if kind == Q8_0 { 127.0 } else { 1.0 };
     if let Some(wrong) = values.iter().find(|value| kind != F32 && value.is_nan() | (value.abs() > most)) {
         return Err(format!(
@@ -129,7 +129,7 @@ fn tensor<'a>(
     Ok(Tensor { name, shape: info.shape.clone(), kind, bytes: bytes as u64, encode: Box::new(encode) })
 }
 
-/// Returns the row that comes to a place: the two rows of a rotated pair, half a head apart, become neighbours.
+/// Returns the row to write at `place`. The two rows of a rotated pair, half a head apart, become neighbours.
 fn interleaved(place: usize, head: usize) -> usize {
     let (start, within) = (place / head * head, place % head);
     start + within % 2 * (head / 2) + within / 2

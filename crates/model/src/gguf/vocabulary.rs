@@ -12,7 +12,7 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 
-/// Splits of text before BPE by their pattern in `tokenizer.json`, with llama.cpp's name.
+/// Patterns that split text before BPE, as in `tokenizer.json`, with llama.cpp's names.
 const PATTERNS: [(&str, &str); 2] = [
     (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -24,7 +24,7 @@ const PATTERNS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Returns the keys `tokenizer.*`, or why llama.cpp could not read text as the tokenizer does.
+/// Returns the keys `tokenizer.*`, or why llama.cpp could not tokenize text like the tokenizer.
 pub(super) fn of(config: &ModelConfig, tokenizer: &Tokenizer) -> Result<Vec<(String, Value)>, String> {
     let json = tokenizer.to_json().map_err(|error| error.to_string())?;
     let json: Json = serde_json::from_str(&json).map_err(|error| error.to_string())?;
@@ -53,14 +53,14 @@ pub(super) fn of(config: &ModelConfig, tokenizer: &Tokenizer) -> Result<Vec<(Str
     Ok(found)
 }
 
-/// Returns llama.cpp's name of how the tokenizer splits text.
+/// Returns llama.cpp's name for the way the tokenizer splits text.
 fn split_name(json: &Json) -> Result<&'static str, String> {
     let parts = match json["pre_tokenizer"]["type"].as_str() {
         Some("Sequence") => json["pre_tokenizer"]["pretokenizers"].as_array().cloned().unwrap_or_default(),
         _ => vec![json["pre_tokenizer"].clone()],
     };
     let kinds: Vec<&str> = parts.iter().filter_map(|part| part["type"].as_str()).collect();
-    // A byte-level part has a pattern of its own unless `use_regex` is false.
+    // A byte-level part has its own pattern unless `use_regex` is false.
     let plain = |part: &Json| part["use_regex"] == Json::Bool(false);
     let found = match kinds.as_slice() {
         ["ByteLevel"] if !plain(&parts[0]) => Some("gpt-2"),
@@ -80,7 +80,7 @@ fn split_name(json: &Json) -> Result<&'static str, String> {
     })
 }
 
-/// Returns the texts and kinds of all tokens. Rows of the embedding without a token are unused ones.
+/// Returns the texts and kinds of all tokens. Rows of the embedding without a token get an unused token.
 fn tokens(json: &Json, vocab_size: usize) -> Result<(Vec<String>, Vec<i32>), String> {
     let mut tokens: Vec<String> = (0..vocab_size).map(|id| format!("[PAD{id}]")).collect();
     let mut kinds = vec![UNUSED; vocab_size];

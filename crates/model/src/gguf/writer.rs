@@ -1,8 +1,8 @@
-//! The container: a head, metadata, the places of tensors, and their data, everything little-endian.
+//! The container: a header, metadata, the offsets of tensors, and their data. Numbers are little-endian.
 
 use std::io::{self, Write};
 
-/// Data of a tensor begins at multiples of this.
+/// The data of each tensor starts at a multiple of this many bytes.
 const ALIGNMENT: u64 = 32;
 
 /// A value of the metadata.
@@ -65,7 +65,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Appends zeros until `before` bytes and these are a multiple of the alignment.
+/// Appends zeros until `before` and the length of `bytes` add up to a multiple of the alignment.
 fn pad(bytes: &mut Vec<u8>, before: u64) {
     let end = (before + bytes.len() as u64).next_multiple_of(ALIGNMENT) - before;
     bytes.resize(end as usize, 0);

@@ -42,7 +42,7 @@ impl Windows<'_> {
         self.heads * self.width
     }
 
-    /// Returns the multiplications of the scores.
+    /// Returns the number of multiplications for the scores.
     fn work(&self) -> usize {
         self.rows.iter().map(|rows| rows.len() * rows.len() * self.hidden()).sum()
     }

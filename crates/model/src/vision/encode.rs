@@ -42,8 +42,8 @@ impl<T: Real> Encoded<T> {
     }
 }
 
-/// Returns input tokens with those of pictures numbered by their rows. By their ids, which differ between processes,
-/// sequences would be sorted otherwise in a resumed run.
+/// Returns input tokens with the ids of pictures replaced by the numbers of their rows. Sequences are sorted by
+/// tokens. A resumed run would sort them differently by ids, which differ between processes.
 pub(crate) fn numbered_by_rows<'a, T: Real>(
     pictures: Option<&Encoded<T>>,
     tokens: &'a [u32],
@@ -73,11 +73,11 @@ pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], firs
     Some(Tower::new(config, width, data).forward(&picture, false).features)
 }
 
-/// Encodes the pictures of a table that these tokens belong to, each once; `None` if there are none. With `keep`,
-/// activations are kept for [`encode_backward`], as far as their memory is bounded.
+/// Encodes the pictures of a table that these tokens belong to, each once. Returns `None` without pictures. With
+/// `keep`, up to [`MOST_KEPT`] bytes of activations are kept for [`encode_backward`].
 ///
-/// Their rows are in the order in which the pictures appear, so that nothing depends on the token ids, which differ
-/// between processes.
+/// Rows are in the order in which the pictures appear, so that results do not depend on the token ids, which
+/// differ between processes.
 pub(crate) fn encode<T: Real>(
     parameters: &Parameters<T>,
     table: &Pictures,
@@ -118,8 +118,9 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Adds the tower's gradient through the features to the gradient of all weights. Small pictures are split over `lanes`,
-/// whose sums are added in order. Of large ones each product is split, which needs no second gradient.
+/// Adds the tower's gradient through the features to the gradient of all weights. Small pictures are split over
+/// `lanes`, whose sums are added in order. For large ones each product is split over threads, without a second
+/// gradient.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,
     encoded: Encoded<T>,

@@ -8,10 +8,10 @@ use crate::layers::{
     Accumulate, View, ViewMut, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
 };
 
-/// Multiplications from which an operation is split.
+/// An operation with at least this many multiplications is split.
 pub(super) const WORTH_A_THREAD: usize = 1 << 24;
 
-/// Rows of a part, about.
+/// Approximate rows of a part.
 const PART: usize = 160;
 
 /// Returns the rows of each part of an operation with this many multiplications a row.
