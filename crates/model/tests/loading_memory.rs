@@ -1,30 +1,18 @@
 //! Reading a model takes the memory of the model, and of next to nothing else.
 //!
-//! One test in a program of its own: the peak is the whole process's.
+//! A separate program with one test, because the peak is that of the whole process.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod resident;
 
 use std::fs;
 use std::path::Path;
 
 use turnwise_model::{ModelConfig, Parameters, SaveOptions, WeightType, load_model, save_model_as};
 
-/// A line of `/proc/self/status`, in bytes.
-fn status(key: &str) -> usize {
-    let text = fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
-    line.trim_matches(|c: char| !c.is_ascii_digit()).parse::<usize>().unwrap() * 1024
-}
-
-/// Rise of the process's resident memory above its start while `work` runs; none where the kernel does not let a
-/// process forget its peak.
-fn peak<T>(work: impl FnOnce() -> T) -> Option<(usize, T)> {
-    fs::write("/proc/self/clear_refs", "5").ok()?;
-    let before = status("VmRSS:");
-    let found = work();
-    Some((status("VmHWM:").saturating_sub(before), found))
-}
+use resident::peak;
 
 fn read_whole(folder: &Path) -> (Vec<u8>, Parameters<f32>) {
     (fs::read(folder.join("model.safetensors")).unwrap(), load_model(folder).unwrap())
