@@ -14,6 +14,8 @@ use turnwise_model::{
     load_adapter, load_config, load_model, save_adapter, save_model,
 };
 
+use crate::distance;
+
 const CONFIG: &str = r#"{
     "model_type": "qwen2", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-6,
@@ -30,13 +32,6 @@ fn logprobs(weights: impl Into<Weights>) -> Vec<f64> {
     let end = tokens.len();
     let sequence = TokenSequence { tokens, spans: vec![TurnSpan { turn: 0, start: 1, end }] };
     learner.logprobs(&[sequence]).unwrap().remove(0).into_iter().map(f64::from).collect()
-}
-
-fn distance(found: &[f64], expected: &Value) -> f64 {
-    let expected: Vec<f64> =
-        expected.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
-    assert_eq!(found.len(), expected.len());
-    found.iter().zip(&expected).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()))
 }
 
 #[test]

@@ -16,6 +16,8 @@ use turnwise_model::{
     load_adapter, load_config, load_model, save_adapter, save_model,
 };
 
+use crate::distance;
+
 /// Height and width of the pictures.
 const PICTURES: [[usize; 2]; 2] = [[24, 40], [16, 16]];
 
@@ -72,13 +74,6 @@ fn logprobs(weights: impl Into<Weights>) -> Vec<f64> {
     let spans = text.enumerate().map(|(turn, at)| TurnSpan { turn, start: at, end: at + 1 }).collect();
     let found = learner.logprobs(&[TokenSequence { tokens, spans }]).unwrap().remove(0);
     found.into_iter().map(f64::from).collect()
-}
-
-fn distance(found: &[f64], expected: &Value) -> f64 {
-    let expected: Vec<f64> =
-        expected.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
-    assert_eq!(found.len(), expected.len());
-    found.iter().zip(&expected).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()))
 }
 
 #[test]

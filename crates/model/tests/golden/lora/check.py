@@ -1,4 +1,4 @@
-"""Loads with PEFT what the test wrote, and writes adapters of PEFT's own for the test to load.
+"""Loads with PEFT what the test wrote, and writes adapters made by PEFT for the test to load.
 
     python check.py FOLDER
 
@@ -12,8 +12,11 @@ import pathlib
 import sys
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from transformers import AutoModelForCausalLM
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from adapters import write_theirs
 
 FOLDER = pathlib.Path(sys.argv[1])
 TOKENS = torch.tensor([json.loads((FOLDER / "tokens.json").read_text())])
@@ -38,15 +41,6 @@ found = {
     "base": logprobs(load("base")),
     "adapter": logprobs(PeftModel.from_pretrained(load("base"), FOLDER / "adapter")),
     "merged": logprobs(load("merged")),
-    "theirs": {},
+    "theirs": write_theirs(FOLDER / "theirs", THEIRS, lambda: load("base"), logprobs),
 }
-torch.manual_seed(0)
-for name, settings in THEIRS.items():
-    model = get_peft_model(load("base"), LoraConfig(task_type="CAUSAL_LM", **settings))
-    with torch.no_grad():
-        for key, tensor in model.named_parameters():
-            if "lora_" in key:
-                tensor.normal_(std=0.2)
-    model.save_pretrained(FOLDER / "theirs" / name)
-    found["theirs"][name] = logprobs(model)
 print(json.dumps(found))

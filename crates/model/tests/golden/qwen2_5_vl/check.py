@@ -1,11 +1,11 @@
-"""Loads with transformers and PEFT what the test wrote, and writes adapters of PEFT's own for the test to load.
+"""Loads with transformers and PEFT what the test wrote, and writes adapters made by PEFT for the test to load.
 
     python check.py FOLDER
 
-FOLDER has base/, adapter/, merged/ and input.json: tokens, in which 60 stands for a part of a picture, and the sizes of
+FOLDER has base/, adapter/, merged/ and input.json: tokens, with 60 for each part of a picture, and the sizes of
 pictures, whose pixels are those of make.py. Prints one JSON object: the log-probability of every text token after the
 first under the base, the base with the adapter, the merged model, and, under theirs, the same with each adapter that is
-written to theirs/; and the names of the modules that the adapter is put on.
+written to theirs/; and the names of the adapted modules.
 """
 
 import json
@@ -13,8 +13,11 @@ import pathlib
 import sys
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from transformers import AutoModelForImageTextToText
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from adapters import write_theirs
 
 FOLDER = pathlib.Path(sys.argv[1])
 INPUT = json.loads((FOLDER / "input.json").read_text())
@@ -65,15 +68,6 @@ found = {
     "adapter": logprobs(adapted),
     "modules": [name for name, module in adapted.named_modules() if hasattr(module, "lora_A")],
     "merged": logprobs(load("merged")),
-    "theirs": {},
+    "theirs": write_theirs(FOLDER / "theirs", THEIRS, lambda: load("base"), logprobs),
 }
-torch.manual_seed(0)
-for name, settings in THEIRS.items():
-    model = get_peft_model(load("base"), LoraConfig(task_type="CAUSAL_LM", **settings))
-    with torch.no_grad():
-        for key, tensor in model.named_parameters():
-            if "lora_" in key:
-                tensor.normal_(std=0.2)
-    model.save_pretrained(FOLDER / "theirs" / name)
-    found["theirs"][name] = logprobs(model)
 print(json.dumps(found))
