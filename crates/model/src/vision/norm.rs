@@ -12,9 +12,9 @@ use crate::ops::norm::{rms_norm, rms_norm_backward};
 pub(super) struct Normed<T> {
     pub(super) rows: Vec<T>,
     /// Standardized rows of a layer norm; else empty.
-    standard: Vec<T>,
+    pub(super) standard: Vec<T>,
     /// Inverse deviation, or inverse root mean square, of each row.
-    inverse: Vec<T>,
+    pub(super) inverse: Vec<T>,
 }
 
 impl<T: Real> Tower<'_, T> {

@@ -8,7 +8,8 @@ use turnwise_core::{
 };
 
 use super::golden_tests::picture;
-use super::tower::Tower;
+use super::norm::Normed;
+use super::tower::{Activations, Tower, Trace};
 use super::*;
 use crate::engine::{EngineConfig, NativeEngine, SharedWeights};
 use crate::testing::{Probe, check_gradient, random, relative_distance};
@@ -126,6 +127,29 @@ fn the_towers_gradient_is_its_derivative() {
         };
         check_gradient("tower", &data, &gradient, loss);
         assert!(gradient.iter().filter(|&&g| g == 0.0).count() < len / 100, "every weight matters");
+    }
+}
+
+#[test]
+fn the_memory_of_a_trace_is_counted() {
+    for config in [config(), older()] {
+        let vision = vision(&config);
+        let prepared = vision.pictures.get(add(&config, 24, 40).first).unwrap();
+        let data = vec![0.0; VisionLayout::new(vision, 32).all().len()];
+        let tower = Tower::new(vision, 32, &data);
+        let Trace { patches, angles, x, blocks, normed, inner, activated, .. } =
+            tower.forward(&prepared, true);
+        let mut found = [patches, angles, inner, activated].concat().len() + x.concat().len();
+        let mut norms = vec![normed];
+        for block in blocks {
+            let Activations { norm1, qkv, attended, middle, norm2, up, activated } = block;
+            found += [qkv, attended, middle, up, activated].concat().len();
+            norms.extend([norm1, norm2]);
+        }
+        for Normed { rows, standard, inverse } in norms {
+            found += [rows, standard, inverse].concat().len();
+        }
+        assert_eq!(found, tower.kept(&prepared));
     }
 }
 

@@ -125,11 +125,12 @@ impl<'a, T: Real> Tower<'a, T> {
     /// Returns the numbers that the trace of a picture keeps for the backward pass.
     pub(super) fn kept(&self, picture: &Prepared) -> usize {
         let (config, hidden) = (self.config, self.config.hidden_size);
-        // Layer norms keep their standardized rows too.
-        let norm = if config.kind == TowerKind::Qwen2Vl { 2 * hidden } else { hidden };
+        // Normed rows, and the inverse of each. Layer norms keep their standardized rows too.
+        let norm = 1 + if config.kind == TowerKind::Qwen2Vl { 2 * hidden } else { hidden };
         let block = 6 * hidden + 2 * norm + config.up_width() + config.intermediate_size;
-        let merger = 2 * hidden + norm + self.width / config.merged();
-        picture.tokens() * config.merged() * (config.patch_len() + config.depth * block + merger)
+        let merger = 3 * hidden + norm;
+        let row = config.patch_len() + config.head_dim() + config.depth * block + merger;
+        picture.tokens() * config.merged() * row
     }
 
     /// Returns the windows of a block.
