@@ -149,7 +149,8 @@ fn image_url(line: &str) -> Option<String> {
     image["url"].as_str().or(image.as_str()).map(str::to_owned)
 }
 
-/// Returns a picture's data URL, written anew, and subtracts its bytes from `left`; or why the picture is not shown.
+/// Checks the picture of a URL and returns a data URL of its decoded bytes, or the reason that it is not shown.
+/// Subtracts the bytes from `left`.
 fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
     let Some(data) = url.strip_prefix("data:") else {
         let url: String = url.chars().take(200).collect();
@@ -161,7 +162,7 @@ fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
         return Err(format!("a picture of {bytes} bytes; a message shows at most {LARGEST}"));
     }
     let bytes = STANDARD.decode(data).map_err(|error| format!("a picture in damaged base64: {error}"))?;
-    // A browser would allocate what the header promises.
+    // A browser would allocate memory for the size that the header declares.
     Image::dimensions(&bytes).map_err(|reason| format!("a picture that is not shown: {reason}"))?;
     *left = left.saturating_sub(bytes.len());
     let kind = if bytes.starts_with(MAGIC) { "png" } else { "jpeg" };
