@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes the parsers of strangers' bytes, one target after another, and prints the executions and crashes of each.
+# Fuzzes the parsers of untrusted bytes, one target after another, and prints the executions and crashes of each.
 #
 #   tools/fuzz.sh [SECONDS] [TARGET..]
 #
@@ -23,7 +23,7 @@ printf '%-20s %14s %10s  %s\n' target executions seconds result
 for target in "${targets[@]}"; do
     mkdir -p "found/$target" "corpus/$target"
     started=$SECONDS result=ok
-    # Eight times what a seed may have; a rendering of a template may take its whole fuel.
+    # 64 KiB is several times the largest seed. Rendering a template may use all its fuel, so an input may take 30 seconds.
     cargo +nightly fuzz run --release "${sanitizer[@]}" "$target" "found/$target" "corpus/$target" -- \
         -max_total_time="$seconds" -max_len=65536 -timeout=30 -rss_limit_mb=4096 -print_final_stats=1 \
         >"found/$target.log" 2>&1 || { result=CRASH crashed+=("$target"); }

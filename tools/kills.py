@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Kills runs, sweeps, world programs and servers at random moments and checks that nothing is lost.
+"""Kills runs, sweeps, environments' programs and servers at random moments and checks that nothing is lost.
 
     tools/kills.py PROGRAM [--kills 200] [--seed 0] [--only run,sweep,worker,server]
 
-PROGRAM is a built `turnwise`. A run or sweep that was killed is resumed until it finishes, and must then have the weights,
-optimizer, trajectories, evaluations and metrics of an uninterrupted one, bit for bit (times and speeds left out); if a world's program was killed, the same files. A server
-that was killed must give the same answers when it is started again. Exits with 1 at the first difference.
+PROGRAM is a built `turnwise`. A killed run or sweep is resumed until it finishes. Its weights, optimizer, trajectories, evaluations
+and metrics must then equal those of an uninterrupted one bit for bit, except times and speeds. If an environment's program was
+killed, only the names of the files must be equal. A killed server must give the same answers after a restart. Exits with 1 at the
+first difference.
 """
 
 import argparse
@@ -40,7 +41,7 @@ preset = "gigpo"
 
 
 def timeless(value):
-    """Removes what no two runs have in common: times and speeds."""
+    """Removes times and speeds, which differ in every run."""
     if isinstance(value, dict):
         return {
             key: timeless(inner)
@@ -70,7 +71,7 @@ def outcome(runs):
 
 
 class Training:
-    """Commands that make `runs` in a folder of their own."""
+    """Commands that write `runs` in a new folder."""
 
     def __init__(self, program, start, again, begun, files=(), victims=None):
         self.program, self.start, self.again, self.begun = program, start, again, begun
@@ -98,8 +99,8 @@ class Training:
         return found, time.monotonic() - begun
 
     def killed_until_done(self, draws, length, most):
-        """Returns the outcome of a run that was killed again and again, the number of kills, and whether a world's program was
-        among the killed: its episodes then end with an error, as they should, and the run goes on with other numbers."""
+        """Returns the outcome of a run that was killed repeatedly, the number of kills, and whether an environment's program was
+        killed. Its episodes then end with an error, and the run continues with other numbers."""
         folder, kills, foreign = self.folder(), 0, False
         for number in range(1000):
             resumes = (folder / self.begun).exists()
@@ -208,8 +209,8 @@ def main():
         done = runs = 0
         while done < share:
             found, kills, foreign = training.killed_until_done(draws, length, min(8, share - done))
-            # A polite stop writes a checkpoint of its own, which takes the place of an older one among those that are kept. Those at
-            # the end of a phase are always there.
+            # SIGINT and SIGTERM write an extra checkpoint, which displaces an older one of those that are kept. The last one of a
+            # phase is always kept.
             others = {name for name in found.keys() ^ expected.keys() if "/checkpoints/" in name}
             names = (expected.keys() | found.keys()) - others
             if foreign:

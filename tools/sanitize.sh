@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the unsafe code: counts it by crate, interprets what Miri can, and runs kernels and worker pools under ASan and TSan.
+# Checks the unsafe code: counts it by crate, runs parts of it in Miri, and runs kernels and worker pools under ASan and TSan.
 #
 #   tools/sanitize.sh [count] [miri] [address] [thread]      (default: all four)
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains small runs one after another for hours, and records what grows: memory, open files, the folder.
+# Trains a small run for hours and records its memory, open files and folder size.
 #
 #   tools/soak.sh PROGRAM [HOURS] [FOLDER]
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A policy exported as GGUF, read by gguf's own reader and run by llama.cpp.
+"""Exports a policy as GGUF, reads it with the package gguf and runs it with llama.cpp.
 
     python benches/real/gguf_round_trip.py POLICY [--turnwise target/release/turnwise]
 
@@ -7,11 +7,11 @@ POLICY is a chat model's folder or a run. Needs numpy, gguf, jinja2, safetensors
 for f16 and q8_0:
 
 1. every tensor equals that of `turnwise export` (merged, f32) within the rounding of its type, rows of Llama's queries and keys put back,
-   and blocks of q8_0 have the bytes of gguf's own `quantize`;
+   and blocks of q8_0 have the bytes of gguf's `quantize`;
 2. llama.cpp's prompts have as many tokens as the folder's chat template and tokenizer make;
-3. with f16, its greedy answers are those of `turnwise chat`; with q8_0, where llama.cpp rounds activations too, they are printed.
+3. with f16, its greedy answers are those of `turnwise chat`; with q8_0 they are only printed, because llama.cpp rounds activations too.
 
-A file whose query rows are not in llama.cpp's order must give other answers. Exits 1 if any of this fails.
+A file with its query rows in another order must give other answers. Exits with 1 if a check fails.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def ours(name):
 
 
 def order(array, heads, half_apart):
-    """Rows of rotated pairs as neighbours, or half a head apart."""
+    """Orders the rows of rotated pairs as neighbours, or half a head apart."""
     shape = (heads, 2, -1) if not half_apart else (heads, -1, 2)
     return array.reshape(*shape, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
@@ -59,7 +59,7 @@ def heads_of(config, name):
 
 
 def tensors_differ(path, config, weights):
-    """The largest difference over the largest allowed one, of all tensors."""
+    """Returns the largest ratio of a difference to the allowed one, over all tensors."""
     worst, seen = 0.0, set()
     for tensor in GGUFReader(path).tensors:
         value = dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(tensor.shape.tolist()[::-1])
@@ -84,7 +84,7 @@ def tensors_differ(path, config, weights):
 
 
 def spoilt(path, config, to):
-    """The same file with the rows of the first layer's queries in reverse."""
+    """Writes the file with the rows of the first layer's queries reversed."""
     data = bytearray(path.read_bytes())
     tensor = next(tensor for tensor in GGUFReader(path).tensors if tensor.name == "blk.0.attn_q.weight")
     rows = tensor.data.reshape(tensor.shape.tolist()[1], -1)[::-1].tobytes()

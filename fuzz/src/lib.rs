@@ -3,3 +3,4 @@
 pub mod parsers;
 #[cfg(feature = "serve")]
 pub mod requests;
+pub mod seeds;

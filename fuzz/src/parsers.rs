@@ -1,8 +1,7 @@
-//! What the fuzz targets call: each function gives one parser the bytes that a stranger could have sent, and lets a panic
-//! through. Errors are expected.
+//! Fuzz targets: each function parses untrusted bytes. Errors are expected, panics are bugs.
 //!
-//! The targets of `fuzz_targets/` call these with new bytes. A test of the program (`crates/cli/tests/it/fuzz_seeds.rs`)
-//! calls them with the committed seeds, on stable Rust.
+//! The programs of `fuzz_targets/` call these with new bytes. A test of the program (`crates/cli/tests/it/fuzz_seeds.rs`)
+//! calls them with the committed seeds.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -27,10 +26,9 @@ use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::record::tensorboard;
 use turnwise_trajectory_io::{Format, ReadOptions, read, read_conversations};
 
-/// A parser and the name of its target.
-pub type Target = (&'static str, fn(&[u8]));
+use super::seeds::Target;
 
-/// Every target, by the name of its file in `fuzz_targets/` and of its folder in `corpus/`.
+/// Every target of this file.
 pub const TARGETS: &[Target] = &[
     ("alfworld_game", alfworld_game),
     ("chat_message", chat_message),
@@ -67,7 +65,7 @@ pub fn folder() -> &'static Path {
     })
 }
 
-/// Writes the bytes to a file of this name and returns its path. A thread has its own file, as tests run in threads.
+/// Writes the bytes to a file and returns its path. Each thread has its own folder, because tests run in threads.
 fn file(name: &str, data: &[u8]) -> PathBuf {
     let folder = folder().join(format!("{:?}", std::thread::current().id()));
     let path = folder.join(name);
@@ -76,7 +74,7 @@ fn file(name: &str, data: &[u8]) -> PathBuf {
     path
 }
 
-/// Splits the input at the first byte 0xff, which neither JSON nor TOML has, for parsers of two files.
+/// Splits the input at the first byte 0xff, which neither JSON nor TOML contains, for parsers of two files.
 fn halves(data: &[u8]) -> (&[u8], &[u8]) {
     match data.iter().position(|byte| *byte == 0xff) {
         Some(at) => (&data[..at], &data[at + 1..]),
@@ -88,13 +86,13 @@ fn text(data: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(data)
 }
 
-/// A `game.tw-pddl` file: JSON around PDDL facts, a goal and a grammar.
+/// Parses a `game.tw-pddl` file: JSON around PDDL facts, a goal and a grammar.
 pub fn alfworld_game(data: &[u8]) {
     let _ = Game::parse("valid_seen/pick_and_place_simple-A-None-B-1/trial_T1/game.tw-pddl", &text(data));
     let _ = Game::parse("game.tw-pddl", &text(data));
 }
 
-/// Files of the other worlds: levels, actions, tasks.
+/// Parses files of the other environments: levels, actions, tasks.
 pub fn world_files(data: &[u8]) {
     let text = text(data);
     let _ = level::parse(&text);
@@ -105,7 +103,7 @@ pub fn world_files(data: &[u8]) {
     let _ = level::read(&path);
 }
 
-/// Python as BFCL's answers and replies have it.
+/// Parses Python of BFCL's answers and replies.
 pub fn python_calls(data: &[u8]) {
     let text = text(data);
     let _ = python::parse(&text);
@@ -116,12 +114,12 @@ pub fn python_calls(data: &[u8]) {
     }
 }
 
-/// A prompt template (TOML), and the rules of responses in it.
+/// Parses a prompt template (TOML) and its rules of responses.
 pub fn prompt_template(data: &[u8]) {
     let _ = PromptTemplate::parse(&text(data), "fuzz");
 }
 
-/// Responses of a policy, read by every way of reading that there is.
+/// Parses a response of a policy with each style, number of blocks and format of calls.
 pub fn responses(data: &[u8]) {
     const BLOCKS: [Blocks; 3] = [Blocks::One, Blocks::Any, Blocks::First];
     const CALLS: [CallFormat; 3] = [CallFormat::Hermes, CallFormat::Llama, CallFormat::Python];
@@ -148,7 +146,7 @@ pub fn responses(data: &[u8]) {
     });
 }
 
-/// A config file; what follows a byte 0xff are overrides, one a line.
+/// Loads a config file. After a byte 0xff follow overrides, one a line.
 pub fn config(data: &[u8]) {
     let (config, overrides) = halves(data);
     let overrides = text(overrides).lines().map(str::to_owned).collect();
@@ -156,7 +154,7 @@ pub fn config(data: &[u8]) {
     let _ = load(&source);
 }
 
-/// A chat template, rendered with a conversation.
+/// Renders a chat template with a conversation.
 pub fn chat_template(data: &[u8]) {
     let Ok(template) = ChatTemplate::from_source(&text(data)) else { return };
     let messages = [Message::system("a"), Message::user("b"), Message::assistant("c"), Message::user("d")];
@@ -164,7 +162,7 @@ pub fn chat_template(data: &[u8]) {
         .render(&messages, &RenderOptions { add_generation_prompt: true, ..RenderOptions::default() });
 }
 
-/// A message and a tool as JSON, rendered by a template that reads everything.
+/// Parses a message and a tool (JSON), and renders them with a template that reads every field.
 pub fn chat_message(data: &[u8]) {
     const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}\
                             {% endfor %}{% endfor %}{{ tools | tojson }}";
@@ -183,7 +181,7 @@ pub fn chat_message(data: &[u8]) {
     });
 }
 
-/// A `tokenizer.json`, and a text through it.
+/// Loads a `tokenizer.json`, then encodes and decodes with it.
 pub fn tokenizer(data: &[u8]) {
     if let Ok(tokenizer) = Tokenizer::from_json(data) {
         let ids = tokenizer.encode("Hello, wörld 123");
@@ -192,7 +190,7 @@ pub fn tokenizer(data: &[u8]) {
     }
 }
 
-/// A folder with `vocab.txt` and `tokenizer_config.json`.
+/// Loads a folder with `vocab.txt` and, after a byte 0xff, `tokenizer_config.json`.
 pub fn word_pieces(data: &[u8]) {
     let (vocabulary, settings) = halves(data);
     let path = file("pieces/vocab.txt", vocabulary);
@@ -204,7 +202,7 @@ pub fn word_pieces(data: &[u8]) {
     let _ = Tokenizer::load_folder(folder);
 }
 
-/// A `config.json` of a model, and its `tokenizer_config.json` after a byte 0xff.
+/// Loads a model's `config.json` and, after a byte 0xff, its `tokenizer_config.json`.
 pub fn model_config(data: &[u8]) {
     let (config, rest) = halves(data);
     if let Ok(config) = read_config(&file("model/config.json", config)) {
@@ -216,7 +214,7 @@ pub fn model_config(data: &[u8]) {
     }
 }
 
-/// A `safetensors` file, as tensors, as a model, as an optimizer's state and as an adapter.
+/// Loads a `safetensors` file as tensors, a model, an optimizer's state and an adapter.
 pub fn safetensors(data: &[u8]) {
     const CONFIG: &[u8] =
         br#"{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 4,
@@ -244,25 +242,25 @@ pub fn safetensors(data: &[u8]) {
     }
 }
 
-/// A picture.
+/// Decodes a picture.
 pub fn picture(data: &[u8]) {
     let _ = Image::decode(data);
     let _ = turnwise_env::pictures::png::read(&file("picture.png", data));
 }
 
-/// An event file of TensorBoard.
+/// Parses an event file of TensorBoard.
 pub fn tensor_board(data: &[u8]) {
     tensorboard::parse(data);
 }
 
-/// `metrics.jsonl` and the trajectories of a run.
+/// Reads `metrics.jsonl` and the trajectories of a run.
 pub fn metrics(data: &[u8]) {
     let path = file("metrics.jsonl", data);
     let _ = read_metrics(&path);
     let _ = read_trajectories(&path);
 }
 
-/// Trajectories and conversations as JSON lines or JSON, in every format.
+/// Reads trajectories and conversations as JSON lines or JSON, in every format.
 pub fn trajectories(data: &[u8]) {
     let path = file("trajectories.jsonl", data);
     let _ = read(&path, &ReadOptions::default());
@@ -272,7 +270,7 @@ pub fn trajectories(data: &[u8]) {
     }
 }
 
-/// The same as Parquet.
+/// Reads trajectories and conversations as Parquet.
 pub fn parquet(data: &[u8]) {
     // Without the magic every input would be read as JSON lines.
     if data.starts_with(b"PAR1") {
@@ -282,12 +280,12 @@ pub fn parquet(data: &[u8]) {
     }
 }
 
-/// A line of a world's program.
+/// Parses a line of an environment's program.
 pub fn process_protocol(data: &[u8]) {
     protocol::parse(data);
 }
 
-/// `COMPLETE` of a checkpoint.
+/// Reads a checkpoint's manifest (`COMPLETE`) and checks the folder against it.
 pub fn manifest(data: &[u8]) {
     let path = file("checkpoint/COMPLETE", data);
     let Some(folder) = path.parent() else { return };
@@ -296,13 +294,13 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// A request to the server of an index, and the answer of one.
+/// Parses a request to the retrieval server, and an answer of one.
 pub fn retrieval_http(data: &[u8]) {
     turnwise_retrieval_service::parse_request(data);
     let _ = turnwise_retrieval_service::protocol::read_answer(data, 2, 3);
 }
 
-/// TurnRD's replay file.
+/// Reads every record of TurnRD's replay file.
 pub fn turnrd_replay(data: &[u8]) {
     use turnwise_decompose::turnrd::Replay;
     if let Ok(mut replay) = Replay::open(&file("turnrd.replay", data)) {

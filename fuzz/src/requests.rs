@@ -1,15 +1,14 @@
-//! Bodies of requests to the server, given to its parsers. A test of the crate `agent` replays the seeds.
+//! Fuzz targets for bodies of requests to the server. A test of the crate `agent` replays their seeds.
 
 use turnwise_agent::rewards::Report;
 use turnwise_serve::openai::{ChatRequest, TextRequest, template_messages, template_tools};
 
-/// A parser and the name of its target.
-pub type Target = (&'static str, fn(&[u8]));
+use super::seeds::Target;
 
-/// Every target of this file, as in `parsers.rs`.
+/// Every target of this file.
 pub const TARGETS: &[Target] = &[("openai_request", openai_request)];
 
-/// A chat completion, a text completion and an agent's report of rewards.
+/// Parses a chat completion, a text completion and an agent's report of rewards.
 pub fn openai_request(data: &[u8]) {
     if let Ok(request) = ChatRequest::read(data) {
         let _ = template_messages(&request.messages);

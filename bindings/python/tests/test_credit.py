@@ -12,7 +12,7 @@ import turnwise
 from conftest import ROOT
 from turnwise.plugins._rows import Settings
 
-# These score texts with the policy, which a list of trajectories does not bring along.
+# These score texts with the policy, which a list of trajectories does not include.
 SCORED = {"igpo", "privileged-gap"}
 PRESETS = sorted(turnwise.presets().keys() - SCORED)
 
@@ -213,7 +213,7 @@ def test_presets_say_what_they_need():
     assert presets["gigpo"].credit["estimator"]["omega"] == 1.0
 
 
-def test_a_method_that_asks_the_policy_says_so():
+def test_a_method_that_scores_with_the_policy_is_rejected():
     refused("igpo needs `task.metadata.answer`", example(), "igpo")
 
 

@@ -40,7 +40,7 @@ class Training:
     def steps(self, phase: str, steps: range, mode: str = "a") -> None:
         with (self.path / "metrics.jsonl").open(mode) as file:
             for step in steps:
-                line = {"phase": phase, "step": step, "time": 1.7e9 + step, "loss/total": step / 10, "missing": None}
+                line = {"phase": phase, "step": step, "time": 1.7e9 + step, "loss/total": step / 10, "perf/wait_time": 0.5, "missing": None}
                 file.write(json.dumps(line) + "\n")
 
     def evaluate(self, label: str, rate: float) -> None:
@@ -153,20 +153,21 @@ def test_metrics_and_evaluations_arrive(training, store):
     assert store.read(id, "eval/test/success") == {0: 0.5, 4: 0.75}
     assert store.read(id, "eval/test/sum/success") == {0: 0.75, 4: 0.75}
     assert store.read(id, "missing") == {}
+    assert store.read(id, "perf/wait_time") == dict.fromkeys(range(1, 5), 0.5)
 
 
-def test_a_resumed_run_goes_on_in_the_same_run(training, store):
+def test_a_resumed_run_is_continued_in_the_same_run(training, store):
     training.steps("rl", range(1, 4))
     training.state("interrupted")
     id = trackers.log(training.path, store.to)
-    # The training goes on from its checkpoint after step 2, so that its third line is written again.
+    # The training resumes from its checkpoint after step 2, so it writes its third line again.
     training.steps("rl", range(1, 3), mode="w")
     training.steps("rl", range(3, 6))
     training.evaluate("step-000005", 1.0)
     training.state("finished")
     assert trackers.log(turnwise.Run(training.path), store.to) == id
     assert store.read(id, "loss/total") == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.5}
-    # Nothing is new.
+    # A call without new lines changes nothing.
     assert trackers.log(training.path, store.to) == id
     assert store.read(id, "eval/test/success") == {5: 1.0}
 
@@ -198,7 +199,7 @@ def test_mlflow_has_the_settings_and_the_state(training, tmp_path, monkeypatch):
 
 
 def test_mistakes_are_named(training, monkeypatch):
-    with pytest.raises(ValueError, match="no tracker 'neptune': use wandb, mlflow, trackio"):
+    with pytest.raises(ValueError, match="unknown tracker 'neptune': use wandb, mlflow, trackio"):
         trackers.log(training.path, "neptune")
     with pytest.raises(FileNotFoundError, match="not a run directory"):
         trackers.log(training.path / "eval", "wandb")

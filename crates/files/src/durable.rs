@@ -10,7 +10,7 @@ use std::path::Path;
 /// folder that cannot be flushed: on Windows, on file systems without this operation, and without the right to read it.
 ///
 /// # Errors
-/// The operating system's, of a folder that is not there or a disk that fails.
+/// Fails if the folder does not exist or the disk fails.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if !cfg!(unix) {
         return Ok(());
@@ -29,10 +29,10 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Flushes every file and folder below a folder, and its own names, to disk. Links are not followed.
+/// Flushes a folder and every file and folder below it to disk. Links are not followed.
 ///
 /// # Errors
-/// The operating system's.
+/// Fails if the folder cannot be read or the disk fails.
 pub fn sync_all_below(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -47,10 +47,10 @@ pub fn sync_all_below(folder: &Path) -> io::Result<()> {
     sync_folder(folder)
 }
 
-/// Creates a folder with those that it is in, and flushes the names of those that are new.
+/// Creates a folder and its missing parents, and flushes their names to disk.
 ///
 /// # Errors
-/// The operating system's.
+/// Fails if a folder cannot be created or the disk fails.
 pub fn create_folders(folder: &Path) -> io::Result<()> {
     if folder.as_os_str().is_empty() || folder.is_dir() {
         return Ok(());
@@ -58,7 +58,7 @@ pub fn create_folders(folder: &Path) -> io::Result<()> {
     let parent = folder.parent().unwrap_or(Path::new(""));
     create_folders(parent)?;
     match fs::create_dir(folder) {
-        // Another process made it in between.
+        // Another process created it in the meantime.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         Err(error) => Err(error),
         Ok(()) => sync_folder(parent),
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_made_with_those_that_they_are_in() {
+    fn folders_are_created_with_their_parents() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("a/b/c");
         create_folders(&deep).unwrap();

@@ -32,9 +32,10 @@ pub use lock::{Lock, try_lock};
 pub use compressed::{Counted, most_expanded, open, open_counted};
 
 /// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk, renames the file and flushes the folder. `path` is
-/// the old file, the new one or absent, and after success the new one even if the power fails. For files that one process writes at a time: what a kill left under `NAME.part` is replaced by
-/// the next write. A link stays one, and what it leads to is replaced. What is no file of its own is written to and not
-/// replaced ([`is_special`]).
+/// the old file, the new one or absent, and after success the new one even if the power fails.
+///
+/// Only one process may write the file at a time. A `NAME.part` that a kill left behind is replaced by the next write. The
+/// target of a link is replaced and the link kept. Devices and pipes ([`is_special`]) are written to and not replaced.
 ///
 /// # Errors
 /// Fails with the operating system's error: of a folder that does not exist, is full or not writable.

@@ -54,7 +54,7 @@ impl Budget {
             for column in group.columns() {
                 values = values.saturating_add(count(column.num_values(), "values")?);
                 bytes = bytes.saturating_add(count(column.uncompressed_size(), "bytes")?);
-                // The library panics at negative ones.
+                // The library panics at negative numbers.
                 let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
                 count(start, "as the place of a column")?;
                 count(column.compressed_size(), "compressed bytes")?;

@@ -1,7 +1,7 @@
 """Runs in Weights & Biases, MLflow and trackio.
 
-``turnwise log RUN --to wandb`` copies a run's settings, metrics and evaluations to a tracker. With ``--follow`` it goes on until the
-run ends, so it can start beside a training. From Python:
+``turnwise log RUN --to wandb`` copies a run's settings, metrics and evaluations to a tracker. With ``--follow`` it
+watches a training run until it ends. From Python:
 
 >>> import turnwise.trackers
 >>> turnwise.trackers.log("runs/quickstart-seed0", "wandb", project="agents")       # doctest: +SKIP
@@ -38,7 +38,7 @@ class Tracker(Protocol):
     id: str
 
     def metrics(self, batch: Sequence[tuple[int, str, int, Values]]) -> None:
-        """Logs lines: the number of the line in the run, the phase, the phase's step, and the values."""
+        """Logs lines of metrics: number of the line, phase, step of the phase, and values."""
 
     def evaluation(self, line: int, label: str, step: int, values: Values, rows: list[dict[str, Any]]) -> None:
         """Logs the metrics of an evaluation, and its table with one row per split and kind of task."""
@@ -49,7 +49,7 @@ class Tracker(Protocol):
 
 @dataclass
 class _Copied:
-    """What a tracker has of a run."""
+    """Progress of copying a run to a tracker, as in ``trackers.json``."""
 
     id: str | None = None
     lines: int = 0
@@ -75,15 +75,15 @@ def log(
         project: the project, or MLflow's experiment.
         name: the name there; by default that of the run directory.
         follow: waits for new lines until the run finishes, fails or is interrupted.
-        interval: seconds between two looks at the run.
+        interval: seconds between two reads of the run.
 
     Raises:
-        ValueError: if there is no such tracker.
+        ValueError: if the tracker is unknown, or ``trackers.json`` is damaged.
         ModuleNotFoundError: if the tracker's package is not installed.
         FileNotFoundError: if the folder is not a run directory.
     """
     if to not in TRACKERS:
-        raise ValueError(f"there is no tracker {to!r}: use {', '.join(TRACKERS)}")
+        raise ValueError(f"unknown tracker {to!r}: use {', '.join(TRACKERS)}")
     run = run if isinstance(run, Run) else Run(run)
     copied = _load(run, to)
     try:
@@ -97,7 +97,7 @@ def log(
     state = "interrupted"
     try:
         while True:
-            # The state is read first: nothing is written after it says that the run has ended.
+            # Read the state before the metrics: a run that has ended writes no more of them.
             state = str(run.status.get("state"))
             _copy(run, to, tracker, copied)
             if not follow or state != "running":
@@ -195,7 +195,7 @@ def _save(run: Run, to: str, copied: _Copied) -> None:
     path = run.path / "trackers.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     known[to] = vars(copied)
-    # Replaced whole, so that a killed process leaves a file that can be read.
+    # Replace the file atomically, so a killed process leaves it readable.
     new = path.with_name(f".trackers.json.{os.getpid()}")
     new.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
     new.replace(path)
@@ -255,7 +255,8 @@ class _Mlflow:
         found = []
         for _, phase, step, values in batch:
             at = int(values.get("time", values.get(f"{phase}/time", time.time())) * 1000)
-            found += [self._metric(key, value, at, step) for key, value in values.items() if not key.endswith("time")]
+            times = ("time", f"{phase}/time")
+            found += [self._metric(key, value, at, step) for key, value in values.items() if key not in times]
         self._log(found)
 
     def evaluation(self, line: int, label: str, step: int, values: Values, rows: list[dict[str, Any]]) -> None:
@@ -274,7 +275,7 @@ class _Mlflow:
 
 
 class _Trackio:
-    """trackio: its runs are found again by their name."""
+    """trackio: a run is identified by its project and name."""
 
     def __init__(self, project: str, name: str, config: dict[str, Any], id: str | None) -> None:
         import trackio
@@ -311,8 +312,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--to", required=True, choices=list(TRACKERS), help="the tracker; its Python package must be installed")
     parser.add_argument("--project", default="turnwise", help="the project, or MLflow's experiment (default: turnwise)")
     parser.add_argument("--name", help="the name in the tracker (default: that of the run directory)")
-    parser.add_argument("--follow", action="store_true", help="go on until the run ends")
-    parser.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="time between two looks at the run (default: 5)")
+    parser.add_argument("--follow", action="store_true", help="copy new lines until the run ends")
+    parser.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="time between two reads of the run (default: 5)")
     options = parser.parse_args(arguments)
     try:
         id = log(options.run, options.to, project=options.project, name=options.name, follow=options.follow, interval=options.interval)

@@ -30,7 +30,8 @@ for line in sys.stdin:
     print(json.dumps({"reward": toggles, "success": toggles == 4}), flush=True)
 "#;
 
-/// Returns the config of two steps of a preset on the lamp. `state` is what its calls say of their state.
+/// Returns the config of two steps of a preset on the lamp. `state` is the Python expression of a call's state, and
+/// `more` are further overrides.
 fn config(folder: &Path, preset: &str, state: &str, more: &[&str]) -> Result<Config, TrainError> {
     let model = folder.join("model");
     // Replies repeat with such large weights, so SALT has edges to merge.

@@ -1,5 +1,6 @@
 //! Model cards: what a run trained, as the `README.md` of an exported folder.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -12,25 +13,24 @@ use turnwise_train::RunDirectory;
 use super::name_of;
 use super::view::method_of_config;
 
-/// Evaluations by position, in order.
-type Evaluations = Vec<(String, Vec<Evaluation>)>;
+/// Evaluations by the label of their checkpoint. SFT labels sort before those of reinforcement learning.
+type Evaluations = BTreeMap<String, Vec<Evaluation>>;
 
+/// Reads the evaluations of a run.
 fn evaluations(run: &RunDirectory) -> anyhow::Result<Evaluations> {
     let folder = run.path("eval");
-    let Ok(entries) = std::fs::read_dir(&folder) else { return Ok(Vec::new()) };
-    let mut found = Vec::new();
+    let Ok(entries) = std::fs::read_dir(&folder) else { return Ok(Evaluations::new()) };
+    let mut found = Evaluations::new();
     for entry in entries {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if let Some(label) = name.strip_suffix(".json") {
-            found.push((label.to_owned(), run.read_json(&format!("eval/{name}"))?));
+            found.insert(label.to_owned(), run.read_json(&format!("eval/{name}"))?);
         }
     }
-    // Positions of the warm start come before those of reinforcement learning, as they do by name.
-    found.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(found)
 }
 
-/// What a card says of a policy of a run.
+/// Contents of the card of a run's policy.
 pub(super) struct Card {
     name: String,
     label: String,
@@ -42,20 +42,21 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// Reads what the run of a policy wrote.
+    /// Reads the settings and evaluations of a policy's run.
     ///
     /// # Errors
-    /// Fails if the policy is not of a run, or if the run's settings or evaluations cannot be read.
+    /// Fails if the policy is not a checkpoint of a run, or if the run's settings or evaluations cannot be read.
     pub(super) fn of_policy(policy: &Path) -> anyhow::Result<Self> {
-        let root = enclosing_run(policy)
-            .with_context(|| format!("--card: {} is not of a run; leave it out", policy.display()))?;
+        let (root, label) = enclosing_run(policy).zip(checkpoint_label(policy)).with_context(|| {
+            format!("--card: {} is neither a run nor its checkpoint; leave out --card", policy.display())
+        })?;
         let run = RunDirectory::open(&root)?;
         let path = run.path("config.toml");
         let read = || path.display().to_string();
         let text = std::fs::read_to_string(&path).with_context(read)?;
         Ok(Self {
             name: name_of(&root),
-            label: checkpoint_label(policy).unwrap_or_default(),
+            label,
             method: method_of_config(&text).with_context(read)?,
             settings: text.parse().with_context(read)?,
             text,
@@ -72,7 +73,7 @@ impl Card {
         let mut card = String::new();
         writeln!(card, "---\nlibrary_name: {}", if adapter { "peft" } else { "transformers" })?;
         let base = self.text("policy", "model");
-        // A path of one machine is no model of the hub.
+        // Only a model of the hub is named: a local path means nothing to others.
         if base.split('/').count() == 2 && !base.starts_with(['.', '/', '~']) {
             writeln!(card, "base_model: {base}")?;
         }
@@ -83,23 +84,23 @@ impl Card {
         )?;
         writeln!(
             card,
-            "A policy for `{env}`, trained with Turnwise {} by {}: {} steps of {} \
-             tasks with {} trajectories each, after {} updates of supervised warm start. This is checkpoint `{}`.\n",
-            env!("CARGO_PKG_VERSION"),
+            "A policy for `{env}`, trained with Turnwise by {}. This is checkpoint `{}` of a run of {} steps of {} \
+             tasks with {} trajectories each, after {} updates of SFT. Exported with Turnwise {}.\n",
             self.method,
+            self.label,
             self.number("train", "steps"),
             self.number("rollout", "tasks_per_step"),
             self.number("rollout", "group_size"),
             self.number("sft", "steps"),
-            self.label
+            env!("CARGO_PKG_VERSION")
         )?;
         writeln!(card, "## Success\n")?;
         if self.evaluations.is_empty() {
-            writeln!(card, "The run has no evaluation.\n")?;
+            writeln!(card, "The run has no evaluations.\n")?;
         } else {
             writeln!(
                 card,
-                "With Wilson's 95 % intervals over the tasks of one run. A panel is a fixed list of tasks.\n\n\
+                "Intervals are Wilson's, 95 %, over the tasks of one run. A panel is a fixed list of tasks.\n\n\
                  | checkpoint | split | success | tasks | temperature | mean turns | panel |\n|---|---|---|---|---|---|---|"
             )?;
         }

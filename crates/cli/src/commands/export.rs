@@ -88,7 +88,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     };
     let options = ExportOptions { merge: args.merge, force: args.force, dtype };
     let out = args.out.display();
-    // Its errors come before the weights are written.
+    // Read first, so that its errors come before the weights are written.
     let card = if args.card { Some(Card::of_policy(&args.policy)?) } else { None };
     let exported = export(&args.policy, &args.out, options)?;
     if let Some(card) = card {

@@ -34,7 +34,7 @@ pub(crate) fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file()
 }
 
-/// Returns the name of a file or folder, also of `.`; the path as it is if it does not exist.
+/// Returns the name of a file or folder, also of `.`; the whole path if it does not exist.
 pub(crate) fn name_of(path: &Path) -> String {
     let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
     name.unwrap_or_else(|| path.display().to_string())

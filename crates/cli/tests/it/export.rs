@@ -40,15 +40,14 @@ fn a_run_with_an_adapter_is_trained_evaluated_and_exported() {
     assert!(said.contains("with its adapter merged in"), "{said}");
     assert!(folder.path().join("adapter/adapter_config.json").is_file());
     assert!(folder.path().join("model/model.safetensors").is_file());
-    // A card, also when the folder is replaced; a policy that is not of a run has none.
+    // A replaced folder has its card too. A policy that is not a run's is rejected.
     for force in [&[][..], &["--force"]] {
         ok(&[&["export", "runs/run", "with-card", "--merge", "--card"], force].concat());
         let card = std::fs::read_to_string(folder.path().join("with-card/README.md")).unwrap();
         for expected in [
             "library_name: transformers\n",
             "# run\n",
-            "by grpo: 2 steps of",
-            "checkpoint `step-000002`",
+            "by grpo. This is checkpoint `step-000002` of a run of 2 steps of",
             "| valid_unseen | ",
             "rank = 4",
         ] {
@@ -56,7 +55,10 @@ fn a_run_with_an_adapter_is_trained_evaluated_and_exported() {
         }
     }
     let refused = text(&turnwise(folder.path(), &["export", "model", "again", "--card"]));
-    assert!(refused.contains("--card: model is not of a run; leave it out"), "{refused}");
+    assert!(
+        refused.contains("--card: model is neither a run nor its checkpoint; leave out --card"),
+        "{refused}"
+    );
     assert!(!folder.path().join("again").exists());
     // The tokenizer of a model from scratch is not one of those that llama.cpp knows.
     let refused = text(&turnwise(folder.path(), &["export", "runs/run", "model.gguf", "--gguf", "f16"]));

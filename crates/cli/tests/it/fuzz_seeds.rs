@@ -1,5 +1,4 @@
-//! The committed seeds of `fuzz/`, given to the functions of the fuzz targets. An input that once made a parser panic is
-//! among them.
+//! Replays the seeds of the fuzz targets, which include every input that once made a parser panic.
 
 use std::path::Path;
 
@@ -10,26 +9,18 @@ use std::path::Path;
     reason = "the module is part of the crate of the fuzz targets, too"
 )]
 mod parsers;
+#[path = "../../../../fuzz/src/seeds.rs"]
+#[expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "the module is part of the crate of the fuzz targets, too"
+)]
+mod seeds;
 
 #[test]
 fn no_parser_panics_on_a_seed() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    for (name, target) in parsers::TARGETS {
-        let mut seeds = 0;
-        for entry in std::fs::read_dir(corpus.join(name)).unwrap_or_else(|error| panic!("{name}: {error}")) {
-            let path = entry.unwrap().path();
-            // The output of a failed test ends with the seed that failed it.
-            println!("{}", path.display());
-            let seed = std::fs::read(&path).unwrap();
-            target(&seed);
-            // A file that was cut short.
-            for eighth in 0..8 {
-                target(&seed[..seed.len() * eighth / 8]);
-            }
-            seeds += 1;
-        }
-        assert!(seeds > 0, "{name} has no seeds");
-    }
+    seeds::replay(parsers::TARGETS, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus"));
     std::fs::remove_dir_all(parsers::folder()).unwrap();
 }
 

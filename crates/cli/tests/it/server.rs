@@ -140,8 +140,8 @@ fn many_large_pages_take_the_memory_of_a_few() {
     let size = served.ask(path).unwrap().len();
     assert!(size > 5 << 20, "the page has {size} bytes");
     let one = served.status("VmHWM") - none;
-    // More clients than the server has connections. None reads its page until the last has asked, so that a server
-    // without a limit of pages holds as many as it has connections.
+    // More clients than the server has connections. None reads its page before the last has sent its request, so a server
+    // without a limit of pages would hold one for each connection.
     let mut waiting: Vec<TcpStream> = (0..100).map(|_| served.connect()).collect();
     for stream in &mut waiting {
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", served.1).unwrap();

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use crate::turnwise;
 
-const TINY: &[&str] = &[
+/// Settings of a small run with TurnRD.
+pub(crate) const TINY: &[&str] = &[
     concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml"),
     "preset=has-turnrd-film",
-    "name=tiny",
     "env.generator.size=tiny",
     "env.generator.train=12",
     "prompt.valid=admissible",
@@ -18,7 +18,6 @@ const TINY: &[&str] = &[
     "rollout.group_size=4",
     "decomposer.network.hidden=8",
     "decomposer.pool_tokens=1",
-    "train.steps=3",
     "eval.splits=[\"valid_unseen\"]",
 ];
 
@@ -48,7 +47,7 @@ fn succeed(arguments: &[&str]) -> String {
 fn a_run_with_turnrd_is_analysed_and_credited_again() {
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().to_str().unwrap();
-    let mut arguments = vec!["train", "--runs", runs];
+    let mut arguments = vec!["train", "--runs", runs, "name=tiny", "train.steps=3"];
     arguments.extend(TINY);
     succeed(&arguments);
 

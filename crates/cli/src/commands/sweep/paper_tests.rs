@@ -346,7 +346,7 @@ fn facts(config: &Config) -> String {
     words.join(" ")
 }
 
-/// Settings of HAS that tables 3 and the grids of its appendices B and C change.
+/// Returns the settings of HAS that table 3 and the grids of its appendices B and C change.
 fn swept(config: &Config) -> Vec<String> {
     let (rate, kl, clip) = (config.train.learning_rate, config.objective.kl.coef, config.objective.clip.high);
     assert_eq!(config.objective.clip.low, clip);
@@ -419,7 +419,7 @@ fn check_shared(name: &str, config: &Config) {
     }
 }
 
-/// Facts that all rows on search share, of which STAPO's appendix E.1 and SORL's appendix A.4 state the settings.
+/// Checks the settings that all rows on search share (STAPO's appendix E.1, SORL's appendix A.4).
 fn check_search(name: &str, paper: &str, config: &Config) {
     assert_eq!((config.env.max_turns, config.eval.temperature), (4, 0.0));
     let batch = config.rollout.tasks_per_step * config.rollout.group_size;

@@ -19,7 +19,6 @@ use turnwise_env::sokoban::picture::Tiles;
 use turnwise_model::vision::Image;
 
 use crate::commands::pages::html::escape;
-use crate::commands::picture::base64;
 
 /// Largest picture file that is embedded in a page, in bytes; also the bound of all pictures of a message.
 const LARGEST: u64 = 4 << 20;
@@ -83,7 +82,7 @@ impl Pictures {
         bytes.map_or_else(String::new, |bytes| {
             format!(
                 "<img class=\"picture\" alt=\"picture of the observation\" src=\"data:image/png;base64,{}\">",
-                base64(&bytes)
+                STANDARD.encode(&bytes)
             )
         })
     }
@@ -150,7 +149,8 @@ fn image_url(line: &str) -> Option<String> {
     image["url"].as_str().or(image.as_str()).map(str::to_owned)
 }
 
-/// Returns a picture's data URL, written anew, and subtracts its bytes from `left`; or why the picture is not shown.
+/// Checks the picture of a URL and returns a data URL of its decoded bytes, or the reason that it is not shown.
+/// Subtracts the bytes from `left`.
 fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
     let Some(data) = url.strip_prefix("data:") else {
         let url: String = url.chars().take(200).collect();
@@ -162,11 +162,11 @@ fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
         return Err(format!("a picture of {bytes} bytes; a message shows at most {LARGEST}"));
     }
     let bytes = STANDARD.decode(data).map_err(|error| format!("a picture in damaged base64: {error}"))?;
-    // A browser would allocate what the header promises.
+    // A browser would allocate memory for the size that the header declares.
     Image::dimensions(&bytes).map_err(|reason| format!("a picture that is not shown: {reason}"))?;
     *left = left.saturating_sub(bytes.len());
     let kind = if bytes.starts_with(MAGIC) { "png" } else { "jpeg" };
-    Ok(format!("data:image/{kind};base64,{}", base64(&bytes)))
+    Ok(format!("data:image/{kind};base64,{}", STANDARD.encode(&bytes)))
 }
 
 fn read_png(path: &Path) -> Option<Vec<u8>> {
@@ -256,13 +256,13 @@ mod tests {
         let room = level::parse("######\n#__P_#\n#OX__#\n##___#\n#____#\n######").unwrap();
         let file = png::encode(&TILES.render(&room)).unwrap();
         let part = |kind: &str, bytes: &[u8]| {
-            let url = format!("data:{kind};base64,{}", base64(bytes));
+            let url = format!("data:{kind};base64,{}", STANDARD.encode(bytes));
             serde_json::json!({ "type": "image_url", "image_url": { "url": url } }).to_string()
         };
         let shown = with_parts(&format!("before <b>\n{}\nafter", part("image/png", &file)));
         let (before, after) = ("<pre>before &lt;b&gt;</pre><img class=\"picture\"", "\"><pre>after</pre>");
         assert!(shown.starts_with(before) && shown.ends_with(after), "{shown}");
-        assert!(shown.contains(&format!("src=\"data:image/png;base64,{}\"", base64(&file))));
+        assert!(shown.contains(&format!("src=\"data:image/png;base64,{}\"", STANDARD.encode(&file))));
         // The content decides, not the type that the URL claims.
         assert!(with_parts(&part("text/html", &file)).contains("src=\"data:image/png;base64,"));
         let mut bomb = file.clone();

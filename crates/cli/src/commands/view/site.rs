@@ -101,7 +101,7 @@ fn list(runs: &Runs, query: &Query) -> anyhow::Result<Option<Reply>> {
     Ok(Some(page(&runs.title(), &body, Some(("/data.json", &version)))))
 }
 
-/// Returns what a live page asks for: the version of what it shows.
+/// Returns the data that a live page polls: the version of its contents.
 fn data(version: &str) -> Reply {
     Reply::json(serde_json::json!({ "version": version }).to_string())
 }

@@ -1,5 +1,5 @@
-//! What a disk has after a power cut: the bytes of a file as of its last flush, and the names in a folder as of the flush of
-//! that folder. POSIX promises no more; most file systems keep more.
+//! Contents of a disk after a power cut: the bytes of a file at its last flush, and the names in a folder at the last flush
+//! of that folder. POSIX guarantees no more; most file systems keep more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ pub(super) struct Disk {
     root: Id,
     files: HashMap<Id, Vec<u8>>,
     folders: HashMap<Id, BTreeMap<OsString, Id>>,
-    /// Everything that was seen, held open so that its inode is not given to another file.
+    /// Every file and folder seen, kept open so that its inode is not reused.
     held: HashMap<Id, File>,
 }
 
@@ -44,7 +44,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Notes that a file, or the names in a folder, are flushed. The path may be one of `/proc/ID/fd`.
+    /// Records that a file, or the names in a folder, are flushed. The path may be one of `/proc/ID/fd`.
     pub(super) fn flushed(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -68,7 +68,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Replaces all in the folder by what the disk has.
+    /// Replaces the contents of the folder by those of the disk.
     pub(super) fn restore(&self, folder: &Path) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();

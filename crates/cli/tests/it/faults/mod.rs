@@ -28,85 +28,57 @@ use crate::kill::without_time;
 
 const FAULTS: [Fault; 4] = [Fault::Fails, Fault::Fills, Fault::Kill, Fault::PowerCut];
 
-/// A program's command lines and what it makes.
+/// A command and what it writes.
 struct Scenario {
-    /// The first command.
-    start: &'static [&'static str],
-    /// The command after a fault, if `resumes` is there.
-    again: &'static [&'static str],
-    /// The file that says that `again` is to be used and not `start`.
-    resumes: &'static str,
-    /// What must be the same, by name.
+    /// The arguments, in parts.
+    start: &'static [&'static [&'static str]],
+    /// Returns what must be the same with and without faults, by name.
     outcome: fn(&Path) -> BTreeMap<String, Vec<u8>>,
 }
+
+/// The command after a fault, if the run has been created.
+const RESUME: [&str; 3] = ["train", "--resume", "runs/run"];
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml");
 
 /// A run with a warm start and evaluations, which keeps one checkpoint only.
 const TRAIN: Scenario = Scenario {
     start: &[
-        "train",
-        "--preset",
-        "quickstart",
-        TINY,
-        "name=run",
-        "sft.steps=4",
-        "sft.checkpoint_every=2",
-        "train.steps=3",
-        "train.checkpoint_every=1",
-        "train.keep_last=1",
-        "train.keep_best=valid_unseen",
-        "eval.every=1",
-        "eval.splits=[\"valid_unseen\"]",
+        &["train", "--preset", "quickstart", TINY, "name=run"],
+        &["sft.steps=4", "sft.checkpoint_every=2", "train.steps=3", "train.checkpoint_every=1"],
+        &["train.keep_last=1", "train.keep_best=valid_unseen"],
+        &["eval.every=1", "eval.splits=[\"valid_unseen\"]"],
     ],
-    again: &["train", "--resume", "runs/run"],
-    resumes: "runs/run/config.toml",
     outcome: run_outcome,
 };
 
-/// A run with learned credit: replay, rounds and a critic-like network of its own.
+/// A run with learned credit: replay, rounds and TurnRD's network.
 const TURNRD: Scenario = Scenario {
     start: &[
-        "train",
-        TINY,
-        "preset=has-turnrd-film",
-        "name=run",
-        "env.generator.size=tiny",
-        "env.generator.train=12",
-        "prompt.valid=admissible",
-        "sft.demonstrations=12",
-        "rollout.group_size=4",
-        "decomposer.network.hidden=8",
-        "decomposer.pool_tokens=1",
-        "train.steps=2",
-        "train.checkpoint_every=1",
-        "train.keep_last=1",
-        "eval.splits=[\"valid_unseen\"]",
+        &["train"],
+        crate::turnrd_run::TINY,
+        &["name=run", "train.steps=2", "train.checkpoint_every=1", "train.keep_last=1"],
     ],
-    again: &["train", "--resume", "runs/run"],
-    resumes: "runs/run/config.toml",
     outcome: run_outcome,
 };
 
 /// Dumps: advantages of given trajectories.
 const DUMP: Scenario = Scenario {
-    start: &[
+    start: &[&[
         "credit",
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/credit/two-trajectories.jsonl"),
         "--preset",
         "gigpo",
         "-o",
         "advantages.parquet",
-    ],
-    again: &[],
-    resumes: "nothing",
+    ]],
     outcome: |folder| {
         let name = "advantages.parquet";
         [(name.to_owned(), std::fs::read(folder.join(name)).unwrap())].into()
     },
 };
 
-/// Everything of a run that is the same however often it was interrupted.
+/// Returns the files of a run that interruptions must not change.
 fn run_outcome(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let run = folder.join("runs/run");
     let mut found = BTreeMap::new();
@@ -131,7 +103,7 @@ fn run_outcome(folder: &Path) -> BTreeMap<String, Vec<u8>> {
                     .collect();
                 serde_json::to_vec(&lines).unwrap()
             }
-            // It has the times of the run.
+            // The rest of the file has times.
             "status.json" => {
                 let status: Value = serde_json::from_slice(&bytes).unwrap();
                 status["state"].to_string().into_bytes()
@@ -157,7 +129,7 @@ fn is_of_kind(name: &str, kind: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == kind)
 }
 
-/// Every file below a folder.
+/// Returns every file below a folder.
 fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -173,7 +145,7 @@ fn run(folder: &Path, arguments: &[&str], fault: Option<(Fault, usize)>) -> Ende
     supervisor::run(&mut command, folder, fault).unwrap()
 }
 
-/// Name of an operation without the numbers in it: equal for operations of one kind.
+/// Returns the kind of an operation and its path with every number replaced by 0.
 fn kind_of(operation: &Operation) -> (Kind, String) {
     let path = operation.path.to_string_lossy();
     let mut name = String::new();
@@ -192,7 +164,7 @@ fn kind_of(operation: &Operation) -> (Kind, String) {
     (operation.kind, name)
 }
 
-/// An empty folder, in memory if the system has such a place: thousands of flushes of a real disk take minutes.
+/// Creates an empty folder, in memory if the system has such a place: thousands of flushes of a real disk take minutes.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
@@ -229,7 +201,7 @@ fn wrong(
     at: usize,
 ) -> Option<String> {
     let folder = folder();
-    let ended = run(folder.path(), scenario.start, Some((fault, at)));
+    let ended = run(folder.path(), &scenario.start.concat(), Some((fault, at)));
     let dies = matches!(fault, Fault::Kill | Fault::PowerCut);
     let errors = ended.errors;
     if errors.contains("panicked") || !dies && ended.status.code().is_none() {
@@ -247,13 +219,12 @@ fn wrong(
         return Some(lost);
     }
     if !ended.status.success() {
-        let there = folder.path().join(scenario.resumes).exists();
-        let (what, arguments) = if there {
-            ("resume", scenario.again)
+        let (what, arguments) = if folder.path().join("runs/run/config.toml").exists() {
+            ("resume", RESUME.to_vec())
         } else {
-            ("start over in the same folder", scenario.start)
+            ("start over in the same folder", scenario.start.concat())
         };
-        let again = run(folder.path(), arguments, None);
+        let again = run(folder.path(), &arguments, None);
         if !again.status.success() {
             return Some(format!("it does not {what}: {}", again.errors));
         }
@@ -277,7 +248,7 @@ fn survives(scenario: &Scenario) {
         return;
     }
     let straight = folder();
-    let ended = run(straight.path(), scenario.start, None);
+    let ended = run(straight.path(), &scenario.start.concat(), None);
     assert!(ended.status.success(), "{}", ended.errors);
     let expected = (scenario.outcome)(straight.path());
     let all = std::env::var("TURNWISE_FAULTS").is_ok_and(|value| value == "all");

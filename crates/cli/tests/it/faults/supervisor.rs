@@ -1,7 +1,7 @@
-//! A program whose writes, flushes and renames below a folder pass through this process first, which lets one of them fail.
+//! Runs a program and injects a fault into one of its writes, flushes or renames below a folder.
 //!
-//! The kernel stops a thread at such a system call and asks this process (seccomp's user notification), so that the
-//! unchanged program and every library in it are tested, and normal builds have no hook. See seccomp_unotify(2).
+//! The kernel stops a thread at such a system call and notifies this process (seccomp_unotify(2)). The program and its
+//! libraries are tested unchanged, and normal builds need no hook.
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
 use std::fs::{self, File};
@@ -30,11 +30,11 @@ pub(super) enum Kind {
     Truncate,
 }
 
-/// An operation on files, as it was counted.
+/// A counted operation on files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) kind: Kind,
-    /// The file from the folder on; of a rename the new name.
+    /// The path inside the folder; for a rename the new one.
     pub(super) path: PathBuf,
 }
 
@@ -77,7 +77,7 @@ const CALLS: &[libc::c_long] = &[
 
 /// Returns true if the kernel lets this process supervise another.
 pub(super) fn is_possible() -> bool {
-    // It waits for its input and writes nothing, so that nobody needs to answer.
+    // `cat` waits for input and writes nothing, so it makes no call that must be answered.
     let mut command = Command::new("cat");
     command.stdin(Stdio::piped());
     supervise(&mut command);
@@ -109,7 +109,7 @@ pub(super) fn run(command: &mut Command, folder: &Path, fault: Option<(Fault, us
     Ok(Ended { status, errors: fs::read_to_string(said.path())?, operations: state.operations })
 }
 
-/// A program that does not outlive its test.
+/// A program that is killed with its test.
 struct Ending(Child);
 
 impl Drop for Ending {
@@ -119,12 +119,12 @@ impl Drop for Ending {
     }
 }
 
-/// What the kernel does with a system call.
+/// The kernel's action for a system call.
 enum Answer {
     Continue,
-    /// It returns this number and is not done.
+    /// It is skipped and returns this number.
     Value(i64),
-    /// It fails with this error.
+    /// It is skipped and fails with this error.
     Error(i32),
 }
 
@@ -187,7 +187,7 @@ impl Process {
     /// Returns the path at a place of its memory.
     fn path(&self, place: u64) -> Option<PathBuf> {
         let mut bytes = Vec::new();
-        // Up to the end of a page at a time: the next one may not be there.
+        // Up to the end of a page at a time, because the next one may not be mapped.
         while bytes.len() < 4096 {
             let at = place + bytes.len() as u64;
             let piece = self.memory(at, 4096 - (at % 4096) as usize).ok()?;
@@ -210,7 +210,7 @@ impl Process {
             return Some((Kind::Rename, self.path(second)?));
         }
         Some(match call {
-            // Nobody here renames from an open folder.
+            // Turnwise never renames relative to an open folder.
             libc::SYS_renameat | libc::SYS_renameat2 => (Kind::Rename, self.path(fourth)?),
             libc::SYS_fsync | libc::SYS_fdatasync => (Kind::Flush, descriptor(first)?),
             libc::SYS_ftruncate => (Kind::Truncate, descriptor(first)?),
@@ -231,7 +231,7 @@ impl Process {
     }
 }
 
-/// Lets the program that is about to start be asked about at [`CALLS`].
+/// Installs the filter that stops the program at [`CALLS`].
 fn supervise(command: &mut Command) {
     let statement = |code: u32, jump: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: jump, k };
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
@@ -289,7 +289,7 @@ fn taken(process: u32, descriptor: i32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Waits for the next system call; none once the program and all that it started have ended.
+/// Waits for the next system call. Returns `None` once the program and its children have ended.
 fn next(listener: &OwnedFd) -> io::Result<Option<libc::seccomp_notif>> {
     loop {
         let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -300,7 +300,7 @@ fn next(listener: &OwnedFd) -> io::Result<Option<libc::seccomp_notif>> {
         if poll.revents & libc::POLLIN == 0 {
             return Ok(None);
         }
-        // SAFETY: the kernel asks for zeros and fills the structure.
+        // SAFETY: the kernel requires a zeroed structure and fills it.
         let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the structure has the size that the number of the request says.
         if unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut notice) } == 0 {
