@@ -40,7 +40,7 @@ pub enum CreditError {
     },
     /// The number of scores differs from the number of requests.
     #[error(
-        "{expected} texts were to be scored by the policy and {found} scores were supplied; a file of trajectories has none: \
+        "the policy must score {expected} texts or responses, and {found} scores were supplied; a file of trajectories has none: \
          train with this method, or use `turnwise benchmark score --models RUN`"
     )]
     Scores {

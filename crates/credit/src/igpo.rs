@@ -11,10 +11,10 @@
 //! played ([`ScoreRequest`]): one forward pass over each prompt of the batch. No gradient flows through it.
 //!
 //! Differs from the paper:
-//! * Its answer stands in a sentence of its own ("Now there's enough information to answer", then the tag). Here `lead` is the
-//!   tag alone, since policies from scratch know no such sentence.
+//! * It puts the answer into a sentence ("Now there's enough information to answer", then the tag). Here `lead` is only the
+//!   tag, because policies from scratch have never seen such a sentence.
 //! * Its outcome is F1, and -1 for a malformed episode. Here it is the return of the environment.
-//! * The estimator's penalty of invalid turns is replaced with its advantage.
+//! * The estimator's advantage is replaced together with its penalty of invalid turns.
 //! * A prompt that leaves no room for the answer has no probability, and gains with it are 0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
@@ -119,26 +119,26 @@ impl Igpo {
 
     /// Standardizes the rewards of one group in place.
     fn standardize(&self, rows: &mut [Vec<f64>]) {
-        let is_last = |row: &[f64], turn: usize| turn + 1 == row.len();
-        let mut among = |chosen: &dyn Fn(&[f64], usize) -> bool| {
-            let of = |row: &Vec<f64>| -> Vec<f64> {
-                (0..row.len()).filter(|&turn| chosen(row, turn)).map(|turn| row[turn]).collect()
-            };
-            let moments = Moments::of(&rows.iter().flat_map(of).collect::<Vec<_>>(), 1);
-            for row in rows.iter_mut() {
-                for turn in (0..row.len()).filter(|&turn| chosen(row, turn)).collect::<Vec<_>>() {
-                    let (normalize, epsilon) = (Normalize::MeanStd, self.config.epsilon);
-                    row[turn] = moments.standardise(row[turn], normalize, epsilon, Singleton::Zero);
-                }
-            }
-        };
+        let epsilon = self.config.epsilon;
         match self.config.standardize {
-            Standardize::Joint => among(&|_, _| true),
+            Standardize::Joint => standardize(rows.iter_mut().flatten(), epsilon),
             Standardize::Separate => {
-                among(&is_last);
-                among(&|row, turn| !is_last(row, turn));
+                standardize(rows.iter_mut().filter_map(|row| row.last_mut()), epsilon);
+                let gains =
+                    rows.iter_mut().filter_map(|row| row.split_last_mut()).flat_map(|(_, gains)| gains);
+                standardize(gains, epsilon);
             }
         }
+    }
+}
+
+/// Standardizes rewards with each other in place.
+fn standardize<'a>(rewards: impl Iterator<Item = &'a mut f64>, epsilon: f64) {
+    let rewards: Vec<&mut f64> = rewards.collect();
+    let values: Vec<f64> = rewards.iter().map(|reward| **reward).collect();
+    let moments = Moments::of(&values, 1);
+    for (reward, value) in rewards.into_iter().zip(values) {
+        *reward = moments.standardise(value, Normalize::MeanStd, epsilon, Singleton::Zero);
     }
 }
 
@@ -159,13 +159,15 @@ impl Refinement for Igpo {
 
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let mut requests = Vec::new();
-        PerTurn::from_fn(batch, |group, trajectory, turn| {
-            let answer = batch.groups[group].trajectories[trajectory].task.answer();
-            requests.extend(answer.map(|answer| ScoreRequest {
-                lead: self.config.lead.clone(),
-                ..ScoreRequest::of_text(group, trajectory, turn, answer)
-            }));
-        });
+        for (index, group) in batch.groups.iter().enumerate() {
+            for (member, trajectory) in group.trajectories.iter().enumerate() {
+                let Some(answer) = trajectory.task.answer() else { continue };
+                requests.extend((0..trajectory.turns.len()).map(|turn| ScoreRequest {
+                    lead: self.config.lead.clone(),
+                    ..ScoreRequest::of_text(index, member, turn, answer)
+                }));
+            }
+        }
         requests
     }
 

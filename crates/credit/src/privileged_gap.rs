@@ -7,15 +7,16 @@
 //! * weight: `w_t = clip(exp(sign(A_t) g_t), 1 - epsilon, 1 + epsilon)`;
 //! * `A_t <- A_t (1 - lambda + lambda w_t)`.
 //!
-//! The outcome alone decides the sign of a turn's credit, and hindsight its size. `lambda = 0` and turns without a hint change
-//! no bit. The first log-probs are scored by the policy that played ([`ScoreRequest`]), one forward pass over the batch;
-//! the others are those it sampled with. No gradient flows through either.
+//! The outcome alone decides the sign of a turn's credit, and hindsight its size. With `lambda = 0`, and for turns without a
+//! hint, the advantages stay bit for bit the same. The first log-probs are scored by the policy that played
+//! ([`ScoreRequest`]), in one forward pass over the batch; the others are those it sampled with. No gradient flows through
+//! either.
 //!
 //! Differs from the papers:
-//! * The weight is the turn's, by the mean over its tokens. RLSD has one for each token.
+//! * Each turn has one weight, from the mean over its tokens. RLSD has one for each token.
 //! * The hint is the actions of a success of the same group, as SDPO's (arXiv 2601.20802), or the reference answer. RLSD's is
 //!   a reference solution, SDAR's a retrieved skill.
-//! * `lambda` is constant. RLSD lowers it to 0 in the course of training.
+//! * `lambda` is constant. RLSD lowers it to 0 during training.
 //! * Written from abstracts and summaries, which give neither `epsilon` nor `lambda`: the defaults are ours.
 
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,7 @@ pub struct PrivilegedGap {
     config: PrivilegedGapConfig,
 }
 
-/// Returns the actions of the best other trajectory of the group, one a line, if it succeeded. The first of equally good ones.
+/// Returns the actions of the group's best other trajectory, one per line, if it succeeded. Of equally good ones it is the first.
 fn peer(group: &Group, member: usize) -> Option<String> {
     let others = group.trajectories.iter().enumerate().filter(|(other, _)| *other != member);
     let best = others
@@ -90,7 +91,7 @@ fn peer(group: &Group, member: usize) -> Option<String> {
     best.success.then(|| actions.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the mean over the response's tokens of how much surer the teacher is; `None` if it was not asked.
+/// Returns by how much the teacher's mean log-prob of the response exceeds the agent's; `None` if the teacher did not score it.
 fn gap(turn: &Turn, teacher: &[f32]) -> Option<f64> {
     let pairs = teacher.iter().zip(&turn.old_logprobs);
     let sum: f64 = pairs.map(|(&teacher, &own)| f64::from(teacher) - f64::from(own)).sum();

@@ -15,8 +15,7 @@ use turnwise_model::engine::SharedWeights;
 use turnwise_model::vision::VisionConfig;
 use turnwise_text::Tokenizer;
 use turnwise_train::config::Config;
-use turnwise_train::rollout::pictures::PicturePrompts;
-use turnwise_train::rollout::prompting::Prompter;
+use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{TrainError, engines, sampling_lanes};
@@ -209,23 +208,16 @@ pub fn evaluate_with<S: Sampler + Send>(
     }
     let started = Instant::now();
     let config = settings.config;
-    let template = setup::template(config)?;
-    let parser = setup::parser(config, &template);
-    let chat = setup::chat(config, settings.tokenizer)?;
-    let pictures = PicturePrompts::new(config, settings.vision)?;
-    let prompter = Prompter {
-        template: &template,
-        tokenizer: settings.tokenizer,
-        chat: chat.as_ref(),
-        pictures: pictures.as_ref(),
-    };
+    let prompts = PromptParts::new(config, settings.tokenizer, settings.vision)?;
+    let parser = setup::parser(config, &prompts.template);
+    let prompter = prompts.prompter(settings.tokenizer);
     let task_set = Arc::clone(&settings.task_set);
     let context =
         RolloutContext::new(config, task_set, prompter, &parser, settings.temperature, settings.stop);
     let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
     let scaled = |mut trajectories: Vec<Trajectory>| {
         for trajectory in &mut trajectories {
-            if let Some(pictures) = &pictures {
+            if let Some(pictures) = &prompts.pictures {
                 pictures.hide(trajectory);
             }
             trajectory.scale_rewards(config.env.reward_scale);

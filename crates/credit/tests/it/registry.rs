@@ -138,7 +138,7 @@ fn answers_that_do_not_fit_are_refused() {
     let one = config(r#"{"refinements": [{"kind": "likelihood"}]}"#);
     let pipeline = Pipeline::with_registry(&one, &registry()).unwrap();
     let error = pipeline.supply(&batch, &mut Recorded(Vec::new(), 1)).unwrap_err().to_string();
-    assert!(error.contains("5 texts were to be scored by the policy and 4 scores"), "{error}");
+    assert!(error.contains("5 texts or responses, and 4 scores"), "{error}");
     let ppo = Pipeline::from_config(&config(r#"{"estimator": {"kind": "ppo"}}"#)).unwrap();
     assert!(ppo.needs().values && !ppo.compares_groups() && ppo.works_on_tokens());
     assert_eq!(

@@ -60,7 +60,7 @@ fn information_gain_by_hand() {
         trajectory.task.metadata.insert(Task::ANSWER.into(), "Klome".into());
     }
     let error = pipeline(r#"{"kind": "igpo"}"#).run(&batch).unwrap_err().to_string();
-    assert!(error.contains("4 texts were to be scored by the policy and 0"), "{error}");
+    assert!(error.contains("4 texts or responses, and 0"), "{error}");
     let half = 0.5_f32.ln();
     // The mean over the answer's tokens, whatever their number.
     let scores = [vec![2.0 * half], vec![half, half], vec![2.0 * half, 2.0 * half], vec![2.0 * half]];
@@ -136,5 +136,5 @@ fn a_teacher_needs_a_place_for_the_hint_and_log_probs_to_compare() {
     let error = report(vec![vec![-1.0]]);
     assert!(error.contains("needs `old_logprobs`") && error.contains("trajectory 1"), "{error}");
     let error = report(Vec::new());
-    assert!(error.contains("1 texts were to be scored by the policy and 0"), "{error}");
+    assert!(error.contains("1 texts or responses, and 0"), "{error}");
 }

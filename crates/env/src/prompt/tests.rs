@@ -374,7 +374,7 @@ fn masks_are_written_as_the_config_has_them() {
 }
 
 #[test]
-fn pictures_stand_where_the_template_says_and_show_no_history() {
+fn templates_place_pictures_and_show_no_history() {
     let find = |name: &str| PromptTemplate::named(name).unwrap();
     assert!(find("alfworld").with_pictures().is_none());
     let history = [("Cards: 2 of hearts, 6 of clubs\nFormula:".to_owned(), "2".to_owned())];

@@ -29,7 +29,7 @@ pub(super) struct Asked<'a> {
     pub(super) choices: Option<Choices>,
 }
 
-/// Reads the options of a record, and takes those in the question's text out of it.
+/// Parses the options of a record, and removes them from the question's text.
 ///
 /// # Errors
 /// Returns the reason why the options, or the right one, cannot be read.
@@ -64,7 +64,7 @@ fn present<'a>(record: &'a Map<String, Value>, keys: &[&'static str]) -> Option<
     keys.iter().find_map(|key| Some((*key, record.get(*key).filter(|value| !value.is_null())?)))
 }
 
-/// Options by label, as MedQA and MedXpertQA have them. Null options are those that other questions of a table have.
+/// Parses options by label, as MedQA and MedXpertQA have them. A table fills labels that only other questions have with null.
 fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, text)| !text.is_null());
     let option = |(label, text): (&String, &Value)| {
@@ -79,7 +79,7 @@ fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String
     Ok(Choices { options, right: place })
 }
 
-/// Options in a list, as MMLU and MMLU-Pro have them.
+/// Parses options in a list, as MMLU and MMLU-Pro have them.
 fn by_place(list: &[Value], (key, answer): (&str, &str), right: &Value) -> Result<Choices, String> {
     if list.len() > LABELS.len() {
         return Err(format!("`{key}` has {} options; {} can be labelled", list.len(), LABELS.len()));
@@ -96,6 +96,7 @@ fn by_place(list: &[Value], (key, answer): (&str, &str), right: &Value) -> Resul
     Ok(Choices { options, right: place })
 }
 
+/// Parses options at `opa` to `opd`; returns `None` if a key is missing.
 fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Option<Choices>, String> {
     let letters = [("opa", "A"), ("opb", "B"), ("opc", "C"), ("opd", "D")];
     let options: Option<Vec<(String, String)>> = letters
@@ -114,8 +115,8 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
     Ok(Some(Choices { options, right: place }))
 }
 
-/// Options in the question's text, as AlphaMed19K has them: `A: ..`, `B: ..` and so on, each label after a blank. A record without
-/// `subset_name` is one of that data set if its `answer` is the label of such an option.
+/// Parses options in the question's text, as AlphaMed19K has them: `A: ..`, `B: ..` and so on, each label after a blank. A record
+/// without `subset_name` belongs to that data set if its `answer` is the label of such an option.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));

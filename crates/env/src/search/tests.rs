@@ -98,10 +98,10 @@ fn passages_come_with_the_question_if_it_is_searched_for_first() {
     let end = environment.step(&Action::from("<answer>Sarn</answer>")).unwrap();
     assert!(end.terminated && end.success);
     assert_eq!(value(&end.metrics, "answer_found"), Some(0.0));
-    // A question that nothing is found for has an empty block.
+    // A question without hits has an empty block.
     let nothing = set.search().reset(&tasks[1], seed).unwrap();
     assert_eq!(nothing.text(), "Which river?\n\n<information></information>\n\n");
-    // Without the setting the question stands alone.
+    // Without the setting only the question is shown.
     assert_eq!(
         reset(&self::set(SearchOptions::default())).reset(&tasks[1], seed).unwrap().text(),
         "Which river?"

@@ -160,7 +160,7 @@ fn medical_questions_are_answered_without_a_search_or_with_one_before_the_first_
     };
     let question = "Which bone is in the leg?\nA: ulna\nB: tibia";
     let mut notes = Vec::new();
-    // No passages are needed where nothing can be searched.
+    // No passages are needed if nothing can be searched.
     let (shown, task, found) = first(&*opened("", &mut notes).unwrap());
     assert_eq!((shown.as_str(), task.answer(), found), (question, Some("tibia"), 0.0));
     assert!(notes[0].contains("leaves no step to search in"), "{notes:?}");

@@ -16,10 +16,9 @@ use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
 use turnwise_credit::{CreditConfig, Inputs, Pipeline};
 use turnwise_model::NativeLearner;
-use turnwise_train::rollout::pictures::PicturePrompts;
-use turnwise_train::rollout::prompting::Prompter;
+use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::step::masked_contexts::MaskedPrompts;
-use turnwise_train::{TrainError, learner_config, setup};
+use turnwise_train::{TrainError, learner_config};
 
 use super::AnalysisSettings;
 use crate::EvalError;
@@ -88,15 +87,9 @@ pub fn attribution(
     })?;
     let mut study =
         AttributionStudy { low: outliers.low, high: outliers.high, ..AttributionStudy::default() };
-    let template = setup::template(config)?;
-    let chat = setup::chat(config, &settings.tokenizer)?;
-    let pictures = PicturePrompts::new(config, settings.weights.config().vision.as_ref())?;
-    let prompter = Prompter {
-        template: &template,
-        tokenizer: &settings.tokenizer,
-        chat: chat.as_ref(),
-        pictures: pictures.as_ref(),
-    };
+    let vision = settings.weights.config().vision.as_ref();
+    let prompts = PromptParts::new(config, &settings.tokenizer, vision)?;
+    let prompter = prompts.prompter(&settings.tokenizer);
     let mut learner =
         NativeLearner::new(settings.weights.clone(), learner_config(config, config.rollout.temperature))
             .map_err(TrainError::from)?;

@@ -8,8 +8,7 @@ use turnwise_model::Weights;
 use turnwise_model::engine::{NativeEngine, SharedWeights};
 use turnwise_text::Tokenizer;
 use turnwise_train::config::Config;
-use turnwise_train::rollout::pictures::PicturePrompts;
-use turnwise_train::rollout::prompting::Prompter;
+use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{TrainError, engines, sampling_lanes};
@@ -55,16 +54,10 @@ pub fn play_groups(
     tick: &mut dyn FnMut(&RolloutProgress),
 ) -> Result<Batch, EvalError> {
     let config = settings.config;
-    let template = setup::template(config)?;
-    let parser = setup::parser(config, &template);
-    let chat = setup::chat(config, &settings.tokenizer)?;
-    let pictures = PicturePrompts::new(config, settings.weights.config().vision.as_ref())?;
-    let prompter = Prompter {
-        template: &template,
-        tokenizer: &settings.tokenizer,
-        chat: chat.as_ref(),
-        pictures: pictures.as_ref(),
-    };
+    let vision = settings.weights.config().vision.as_ref();
+    let prompts = PromptParts::new(config, &settings.tokenizer, vision)?;
+    let parser = setup::parser(config, &prompts.template);
+    let prompter = prompts.prompter(&settings.tokenizer);
     let task_set = settings.world.shared_task_set();
     let temperature = config.rollout.temperature;
     let context = RolloutContext::new(config, task_set, prompter, &parser, temperature, settings.stop);

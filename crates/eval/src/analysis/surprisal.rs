@@ -16,9 +16,8 @@ use turnwise_core::{
 };
 use turnwise_credit::Inputs;
 use turnwise_credit::aem::{Aem, AemConfig};
-use turnwise_train::rollout::pictures::PicturePrompts;
-use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::{TrainError, sampling_params, setup};
+use turnwise_train::rollout::prompting::PromptParts;
+use turnwise_train::{TrainError, sampling_params};
 
 use super::AnalysisSettings;
 use crate::EvalError;
@@ -118,15 +117,9 @@ pub fn surprisal(
     let (scaled_turns, turns) = (states.len(), with_response.len());
     Seed::derive(config.seed, Purpose::Resampling, &[]).rng().shuffle(&mut states);
     states.truncate(study.states);
-    let template = setup::template(config)?;
-    let chat = setup::chat(config, &settings.tokenizer)?;
-    let pictures = PicturePrompts::new(config, settings.weights.config().vision.as_ref())?;
-    let prompter = Prompter {
-        template: &template,
-        tokenizer: &settings.tokenizer,
-        chat: chat.as_ref(),
-        pictures: pictures.as_ref(),
-    };
+    let vision = settings.weights.config().vision.as_ref();
+    let prompts = PromptParts::new(config, &settings.tokenizer, vision)?;
+    let prompter = prompts.prompter(&settings.tokenizer);
     let params = sampling_params(config, prompter, config.rollout.temperature);
     let mut samplers = settings.samplers()?;
     let Some(sampler) = samplers.first_mut() else { return Err(EvalError::Interrupted) };

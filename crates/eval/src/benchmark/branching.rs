@@ -16,7 +16,7 @@ use std::time::Instant;
 use turnwise_benchmark::truth::{TurnTruth, mean_and_error, truth_of_turns};
 use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
 use turnwise_train::rollout::continuations::{Continued, ReturnSettings, State, States, continue_states};
-use turnwise_train::rollout::prompting::Prompter;
+use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::rollout::{Job, RolloutContext, is_faulty, run_with_resampling};
 use turnwise_train::{TrainError, setup};
 
@@ -88,11 +88,9 @@ pub fn branch_tasks(
             "is true, and the benchmark does not support pictures; choose a run with prompts of text";
         return Err(TrainError::Config { origin: "prompt.pictures".into(), reason: reason.into() }.into());
     }
-    let template = setup::template(config)?;
-    let parser = setup::parser(config, &template);
-    let chat = setup::chat(config, &analysis.tokenizer)?;
-    let prompter =
-        Prompter { template: &template, tokenizer: &analysis.tokenizer, chat: chat.as_ref(), pictures: None };
+    let prompts = PromptParts::new(config, &analysis.tokenizer, None)?;
+    let parser = setup::parser(config, &prompts.template);
+    let prompter = prompts.prompter(&analysis.tokenizer);
     let context = |purpose, step| {
         let (task_set, temperature) = (analysis.world.shared_task_set(), config.rollout.temperature);
         let context = RolloutContext::new(config, task_set, prompter, &parser, temperature, analysis.stop);

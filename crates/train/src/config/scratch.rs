@@ -112,9 +112,7 @@ impl ScratchConfig {
             ..ModelConfig::default()
         }
     }
-}
 
-impl ScratchConfig {
     /// Returns a model of [`ScratchConfig::model_config`] with the vision tower, if there is one. `tokens` mark pictures in
     /// text.
     pub(crate) fn with_tower(&self, model: ModelConfig, tokens: VisionTokens) -> ModelConfig {

@@ -9,7 +9,7 @@ use super::{Config, Layout, PolicyLearnerConfig};
 const DRAWN: &str = "pictures";
 
 impl Rules<'_> {
-    /// Checks that prompts with pictures have all that they need.
+    /// Checks that the other settings allow prompts with pictures.
     pub(super) fn pictures(&mut self) {
         let Config { env, prompt, policy, rollout, .. } = self.config;
         if !prompt.pictures {
@@ -24,7 +24,7 @@ impl Rules<'_> {
         if prompt.layout == Layout::Concatenated {
             self.fail(
                 "prompt.layout",
-                "is \"concatenated\", and prompts with pictures show the present picture alone; set prompt.layout = \"windowed\"",
+                "is \"concatenated\", and prompts with pictures show only the current picture; set prompt.layout = \"windowed\"",
             );
         }
         let draws =
@@ -34,7 +34,7 @@ impl Rules<'_> {
             self.fail(
                 "prompt.pictures",
                 format!(
-                    "is true, and the world `{kind}` draws none; use sokoban or ezpoints, or leave it out"
+                    "is true, and the world `{kind}` draws no pictures; use sokoban or ezpoints, or leave it out"
                 ),
             );
         } else if !env.settings.contains_key(DRAWN) {

@@ -20,8 +20,7 @@ pub(crate) struct RunCritic {
     settings: CriticConfig,
 }
 
-/// Lets a critic of a checkpoint read the policy's pictures. Weights that others hold too are the policy's own, which have
-/// them.
+/// Lets a critic of a checkpoint read the policy's pictures. Shared weights are the policy's and have them already.
 fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
     let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());
     if let (Some(own), Some(policy)) = (own, policy) {
@@ -75,11 +74,12 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// Returns the critic of a checkpoint. `base` gives the weights that a critic's adapter stands on, and `vision` has the
-    /// pictures of the policy, whose sequences the critic reads.
+    /// Returns the critic of a checkpoint. `base` returns the weights below a critic's adapter. `vision` has the pictures of the
+    /// policy, whose sequences the critic reads.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
-        (base, vision): (impl FnOnce() -> Result<Weights, TrainError>, Option<&VisionConfig>),
+        base: impl FnOnce() -> Result<Weights, TrainError>,
+        vision: Option<&VisionConfig>,
         learner: LearnerConfig,
         settings: CriticConfig,
     ) -> Result<Self, TrainError> {

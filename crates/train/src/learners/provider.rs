@@ -19,7 +19,7 @@ pub(crate) struct ModelProvider<'a> {
     pub(crate) decomposer: Option<&'a mut RunDecomposer>,
     /// Gives hidden states and scores.
     pub(crate) policy: &'a mut dyn PolicyLearner,
-    /// Text to ids, and where a prompt's text begins.
+    /// Encodes texts, and finds the place of a preamble in a prompt.
     pub(crate) prompter: Prompter<'a>,
     /// Called for a judge that does not answer.
     pub(crate) observer: &'a mut dyn Observer,

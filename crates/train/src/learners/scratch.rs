@@ -54,7 +54,7 @@ pub(crate) fn scratch_parts(
     let tokenizer = Tokenizer::train(
         texts.iter().map(String::as_str),
         &TokenizerConfig {
-            // Texts of observations, which pictures replace.
+            // Phrases are parts of observations, which pictures replace.
             phrases: if pictures { Vec::new() } else { world.phrases()? },
             max_pieces: config.policy.scratch.max_pieces,
             split_numbers: world.split_numbers(),
@@ -64,7 +64,7 @@ pub(crate) fn scratch_parts(
     let scratch = &config.policy.scratch;
     let mut model = scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
     if let [Some(start), Some(image), Some(end)] = PICTURE.map(|token| tokenizer.token_id(token)) {
-        // No prompt shows a video, so that its token needs no id of its own.
+        // No prompt shows a video, so the video token can share the image token's id.
         model = scratch.with_tower(model, VisionTokens { start, end, image, video: image });
     }
     model.check()?;

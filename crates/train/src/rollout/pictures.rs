@@ -2,7 +2,7 @@
 //!
 //! An observation names its picture by the SHA-256 of a PNG file in the world's folder (`env.pictures`). A prompt has
 //! the tokens that the model's table of pictures assigns to it ([`turnwise_model::vision`]). They are valid in this
-//! process alone, so files have the model's image token in their places.
+//! process alone, so files have the model's image token instead.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ struct Known {
 #[derive(Debug)]
 struct Kept {
     tokens: PictureTokens,
-    /// Sequences refer to it by its tokens.
+    /// Keeps the picture in memory. Sequences refer to it only by its tokens.
     _held: HeldPicture,
     /// Step of its last use.
     used: u64,
@@ -65,7 +65,7 @@ impl PicturePrompts {
         Ok(Some(Self { vision: vision.clone(), folder: folder.into(), known: Mutex::default() }))
     }
 
-    /// Returns a prompt with the tokens of the observation's picture instead of the one image token.
+    /// Returns a prompt with the tokens of the observation's picture instead of its image token.
     ///
     /// # Errors
     /// Returns [`TextError::Picture`]: the observation has no picture, its file is missing, damaged or has other
@@ -119,7 +119,7 @@ impl PicturePrompts {
         known.pictures.retain(|_, kept| kept.used + age >= step);
     }
 
-    /// Puts the model's image token in the places of all tokens of pictures, for files.
+    /// Replaces all tokens of pictures by the model's image token, for files.
     pub fn hide(&self, trajectory: &mut Trajectory) {
         let image = self.vision.tokens.image;
         for token in trajectory.sequences.iter_mut().flat_map(|sequence| &mut sequence.tokens) {

@@ -13,13 +13,50 @@ use std::borrow::Cow;
 use turnwise_core::{FinishReason, ImageHandle, Observation, Reasoning, Task, Tool, ToolCall, TurnKind};
 use turnwise_env::parse::{ActionParser, Style, calls_of_words};
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView, tool_list};
+use turnwise_model::vision::VisionConfig;
 use turnwise_text::TextError;
 use turnwise_text::Tokenizer;
 use turnwise_text::chat::{self, ChatFormat};
 
-use crate::config::Layout;
+use crate::TrainError;
+use crate::config::{Config, Layout};
 use crate::rollout::observations::Results;
 use crate::rollout::pictures::PicturePrompts;
+use crate::setup;
+
+/// The parts of prompts that a config names.
+pub struct PromptParts {
+    /// The template.
+    pub template: PromptTemplate,
+    /// The model's chat format, if it has one that is used.
+    pub chat: Option<ChatFormat>,
+    /// Pictures that prompts show, if they do.
+    pub pictures: Option<PicturePrompts>,
+}
+
+impl PromptParts {
+    /// Returns the parts for a model with this tokenizer and vision tower.
+    ///
+    /// # Errors
+    /// Fails like [`setup::template`], [`setup::chat`] and [`PicturePrompts::new`].
+    pub fn new(
+        config: &Config,
+        tokenizer: &Tokenizer,
+        vision: Option<&VisionConfig>,
+    ) -> Result<Self, TrainError> {
+        Ok(Self {
+            template: setup::template(config)?,
+            chat: setup::chat(config, tokenizer)?,
+            pictures: PicturePrompts::new(config, vision)?,
+        })
+    }
+
+    /// Returns the prompter of these parts.
+    pub fn prompter<'a>(&'a self, tokenizer: &'a Tokenizer) -> Prompter<'a> {
+        let Self { template, chat, pictures } = self;
+        Prompter { template, tokenizer, chat: chat.as_ref(), pictures: pictures.as_ref() }
+    }
+}
 
 /// Makes tokens of prompts and text of responses.
 #[derive(Clone, Copy)]

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use turnwise_core::{Batch, PerToken, PerTurn};
 use turnwise_credit::{Provider, ScoreRequest};
 use turnwise_decompose::turnrd::TurnRd;
-use turnwise_env::prompt::PromptTemplate;
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_text::Tokenizer;
-use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig};
@@ -21,16 +19,14 @@ use crate::learners::provider::ModelProvider;
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::{Phase, Position, RunDirectory};
 use crate::record::observer::NoopObserver;
-use crate::rollout::prompting::Prompter;
+use crate::rollout::prompting::PromptParts;
 use crate::run::start::critic_of;
-use crate::setup;
 
 /// The policy of a checkpoint, and its critic and TurnRD if the run trained them. The run is not changed.
 pub struct RunModels {
     policy: NativePolicy,
     tokenizer: Arc<Tokenizer>,
-    template: PromptTemplate,
-    chat: Option<ChatFormat>,
+    prompts: PromptParts,
     critic: Option<RunCritic>,
     turnrd: Option<(TurnRd, usize)>,
     checkpoint: String,
@@ -69,8 +65,8 @@ impl RunModels {
             _ => None,
         };
         let checkpoint = checkpoint.path.display().to_string();
-        let (template, chat) = (setup::template(config)?, setup::chat(config, &tokenizer)?);
-        Ok(Self { policy, tokenizer, template, chat, critic, turnrd, checkpoint })
+        let prompts = PromptParts::new(config, &tokenizer, None)?;
+        Ok(Self { policy, tokenizer, prompts, critic, turnrd, checkpoint })
     }
 
     fn missing(&self, what: &str) -> TrainError {
@@ -109,12 +105,7 @@ impl Provider for RunModels {
             critic: None,
             decomposer: None,
             policy: &mut self.policy,
-            prompter: Prompter {
-                template: &self.template,
-                tokenizer: &self.tokenizer,
-                chat: self.chat.as_ref(),
-                pictures: None,
-            },
+            prompter: self.prompts.prompter(&self.tokenizer),
             observer: &mut NoopObserver,
             step: 0,
         };

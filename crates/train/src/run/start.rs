@@ -330,5 +330,5 @@ pub(super) fn critic_of(
         _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
     };
     let learner = critic_learner(config);
-    Ok(Some(RunCritic::load(checkpoint, (weights, vision.as_ref()), learner, config.critic.clone())?))
+    Ok(Some(RunCritic::load(checkpoint, weights, vision.as_ref(), learner, config.critic.clone())?))
 }

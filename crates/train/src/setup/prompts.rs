@@ -11,11 +11,11 @@ use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
 use crate::config::{AutoOnOff, Config, Layout, Validity};
 
-/// Returns the template a config names: one that comes with a world of its registry, or a file. With `prompt.pictures` it
-/// shows pictures.
+/// Returns the template that a config names: one of a world in its registry, or a file. With `prompt.pictures` it shows
+/// pictures.
 ///
 /// # Errors
-/// Fails if there is neither, it is not a template, or it cannot show pictures and is to.
+/// Fails if there is no such template, if the file is not one, or if it must show pictures and has no section for them.
 pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
     let name = &config.prompt.template;
     let template = PromptTemplate::find(name, &config.env.worlds)?;

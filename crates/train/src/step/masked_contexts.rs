@@ -68,7 +68,7 @@ impl MaskedPrompts<'_> {
             step: trajectory.turns[..turn].iter().filter(|turn| !turn.is_compaction()).count(),
         };
         let text = self.prompter.template.render(&view, PromptKind::Masked(self.mask));
-        // The present picture stays: what the turn has seen is no part of the goal or the history.
+        // The picture stays, because the current observation belongs to neither the goal nor the history.
         let image = data.parts.iter().find_map(Part::image);
         let prompt = self.prompter.start_seeing(&text, image, &trajectory.tools)?;
         Ok(after(prompt, turn, &data.response_ids))

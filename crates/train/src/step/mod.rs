@@ -54,7 +54,7 @@ pub(crate) struct Method<'a> {
     pub(crate) embedder: &'a dyn Embedder,
 }
 
-/// Read-only inputs of a step.
+/// What a step samples from and reports to.
 pub(crate) struct StepContext<'a> {
     pub(crate) directory: &'a RunDirectory,
     pub(crate) rollouts: &'a mut RolloutQueue,
@@ -102,7 +102,7 @@ pub(crate) fn step(
     record.credited(&batch, &shaped, &credit);
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, actor, learners, config))?;
-    // What follows counts and writes the trajectories, and runs them through no model.
+    // From here on the batch is only counted and written: the updates read the copies in the training set.
     actor.hide_pictures(&mut batch, &mut sampled.masked);
     let report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))

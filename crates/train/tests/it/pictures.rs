@@ -48,7 +48,7 @@ const SMALL: &[&str] = &[
 fn config(name: &str, preset: Option<&str>, pictures: &Path, more: &[&str]) -> Result<Config, TrainError> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/vision/{name}.toml"));
     let mut overrides = vec![format!("env.pictures={}", pictures.display())];
-    // An empty setting is one that is not there.
+    // Empty settings are left out.
     overrides.extend(more.iter().filter(|text| !text.is_empty()).map(|text| (*text).to_owned()));
     load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![file], overrides })
 }
@@ -164,7 +164,7 @@ fn pictures(actor: &Actor) -> Vec<(Task, ImageHandle)> {
 }
 
 #[test]
-fn log_probs_depend_on_the_picture_and_masking_keeps_the_present_one() {
+fn log_probs_depend_on_the_picture_and_masking_keeps_the_current_one() {
     let folder = tempfile::tempdir().unwrap();
     let (_, actor, mut policy) = actor(folder.path());
     let prompter = actor.prompter();
@@ -216,8 +216,11 @@ fn pictures_are_read_by_their_content() {
     std::fs::copy(place(&shown[1].1), place(&shown[0].1)).unwrap();
     let error = show(Some(&shown[0].1)).unwrap_err();
     assert!(error.contains(&shown[0].1.sha256) && error.contains(&shown[1].1.sha256), "{error}");
-    // One that was read is in memory for this step and the next.
+    // A file that was read stays in memory for this step and the next.
     let tokens = show(Some(&shown[1].1)).unwrap();
+    // A text that names the image token, while the picture can be shown.
+    let twice = actor.prompter().start_seeing(&PICTURE.concat().repeat(2), Some(&shown[1].1), &[]);
+    assert!(twice.unwrap_err().to_string().contains("has 2 image tokens for 1 pictures"));
     std::fs::remove_file(place(&shown[1].1)).unwrap();
     let reader = actor.pictures.as_ref().unwrap();
     reader.begin_step(1);
@@ -226,9 +229,6 @@ fn pictures_are_read_by_their_content() {
     reader.begin_step(1);
     assert!(show(Some(&shown[1].1)).unwrap_err().contains("No such file"));
     assert!(show(None).unwrap_err().contains("gave an observation without a picture"));
-    // A text that names the image token.
-    let twice = actor.prompter().start_seeing(&PICTURE.concat().repeat(2), Some(&shown[1].1), &[]);
-    assert!(twice.is_err());
 }
 
 #[test]
@@ -263,7 +263,10 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
         format!("[env]\nkind = \"{kind}\"\n{more}\n[prompt]\npictures = true\nlayout = \"windowed\"\n")
     };
     let error = start(&world("alfworld", ""));
-    assert!(error.contains("prompt.pictures: is true, and the world `alfworld` draws none"), "{error}");
+    assert!(
+        error.contains("prompt.pictures: is true, and the world `alfworld` draws no pictures"),
+        "{error}"
+    );
     let error = start(&format!("{}template = \"sokoban-compact\"", world("sokoban", "")));
     assert!(
         error.contains("env.pictures: is missing") && error.contains("policy.scratch.vision: is missing")
