@@ -151,6 +151,7 @@ fn play(
         history: 2,
         compaction: None,
         params: SamplingParams::default(),
+        max_turns: 0,
         max_context: 8192,
         slots: 1,
         run_seed: 7,

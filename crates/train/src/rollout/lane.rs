@@ -414,8 +414,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         if step.terminated {
             return Ok(Some(self.end(live, StopReason::Terminated)));
         }
-        let limit = live.trajectory.task.limits.turns;
-        if step.truncated || limit.is_some_and(|limit| live.trajectory.actions() >= limit) {
+        let limit = live.trajectory.task.limits.turns_within(self.context.max_turns);
+        if step.truncated || live.trajectory.actions() >= limit {
             return Ok(Some(self.end(live, StopReason::MaxTurns)));
         }
         // An agent's next request may be about another conversation.

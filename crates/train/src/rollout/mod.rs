@@ -118,6 +118,8 @@ pub struct RolloutContext<'a> {
     pub compaction: Option<Compaction>,
     /// Sampling parameters.
     pub params: SamplingParams,
+    /// Maximum turns of an episode, for worlds that do not count them (0: no limit).
+    pub max_turns: usize,
     /// Maximum tokens of a sequence.
     pub max_context: usize,
     /// Trajectories under way at once in each lane.
@@ -156,6 +158,7 @@ impl<'a> RolloutContext<'a> {
             history: config.prompt.history,
             compaction: Compaction::of(&config.prompt),
             params: sampling_params(config, prompter, temperature),
+            max_turns: config.env.max_turns,
             max_context: config.rollout.max_context,
             slots: sampling_lanes(config).1,
             run_seed: config.seed,

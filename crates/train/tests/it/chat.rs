@@ -107,6 +107,7 @@ fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str
     let prompter = Prompter { template: &template, tokenizer, chat: chat.as_ref(), pictures: None };
     let stop = AtomicBool::new(false);
     let context = RolloutContext {
+        max_turns: 0,
         max_context: 4096,
         slots: 1,
         run_seed: 0,

@@ -140,12 +140,14 @@ struct Settings {
     instant: bool,
     calls: EnvCalls,
     max_resamples: u64,
+    max_turns: usize,
     valid: Validity,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { instant: true, calls: EnvCalls::default(), max_resamples: 0, valid: Validity::Format }
+        let (calls, valid) = (EnvCalls::default(), Validity::Format);
+        Self { instant: true, calls, max_resamples: 0, max_turns: 0, valid }
     }
 }
 
@@ -167,6 +169,7 @@ fn play(tasks: Vec<Task>, settings: &Settings) -> (Vec<Trajectory>, usize) {
         history: 2,
         compaction: None,
         params: turnwise_core::SamplingParams { max_tokens: 64, ..Default::default() },
+        max_turns: settings.max_turns,
         max_context: 4096,
         slots: 3,
         run_seed: 7,
@@ -205,6 +208,9 @@ fn a_task_has_limits_of_its_own() {
     let [free, short, terse, blinkered] = played.try_into().unwrap();
     assert_eq!((free.turns.len(), free.stop), (4, StopReason::Terminated));
     assert_eq!((short.turns.len(), short.stop, short.success), (2, StopReason::MaxTurns, false));
+    let (played, _) =
+        play(vec![task(0, "count", limits[0])], &Settings { max_turns: 3, ..Settings::default() });
+    assert_eq!((played[0].turns.len(), played[0].stop.clone()), (3, StopReason::MaxTurns), "the run's limit");
     assert!(terse.turns.iter().all(|turn| turn.response_ids.len() == 1));
     assert!(free.turns.iter().any(|turn| turn.response_ids.len() > 1));
     let tokenizer = tokenizer();
@@ -375,6 +381,7 @@ fn structured_calls_reach_the_world_and_the_trajectory() {
         history: 0,
         compaction: None,
         params: turnwise_core::SamplingParams::default(),
+        max_turns: 0,
         max_context: 4096,
         slots: 1,
         run_seed: 7,

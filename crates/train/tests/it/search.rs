@@ -159,6 +159,7 @@ fn play(
         history: 4,
         compaction: None,
         params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
+        max_turns: 0,
         max_context: 8192,
         slots: samples,
         run_seed: 7,

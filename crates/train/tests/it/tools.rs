@@ -153,6 +153,7 @@ fn play(tokenizer: &Tokenizer, template: &str, layout: Layout, replies: Vec<&str
         history: 2,
         compaction: None,
         params: SamplingParams::default(),
+        max_turns: 0,
         max_context: 8192,
         slots: 1,
         run_seed: 7,
