@@ -13,6 +13,7 @@ mod endings;
 mod examples;
 mod foreign_learner;
 mod imports;
+mod invariants;
 mod judge;
 mod lora;
 mod paper;

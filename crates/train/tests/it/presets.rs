@@ -20,13 +20,12 @@ use turnwise_train::{Methods, NoopObserver, Run, RunEnd, round_folder};
 
 use crate::common;
 
-/// Turns of an episode.
-const TURNS: usize = 4;
-
 /// A lamp that an action toggles if the sum of its bytes is even; an episode pays for every toggle at its end. So a
 /// random policy already has returns that differ, states that are met again and some progress.
 #[derive(Default)]
 struct Lamp {
+    /// Turns of an episode.
+    length: usize,
     turns: usize,
     toggles: usize,
     saves: bool,
@@ -51,14 +50,14 @@ impl Environment for Lamp {
         let even = action.text().bytes().map(usize::from).sum::<usize>().is_multiple_of(2);
         self.turns += 1;
         self.toggles += usize::from(even);
-        let ended = self.turns == TURNS;
+        let ended = self.turns == self.length;
         Ok(Step {
             observation: self.observation(),
             reward: if ended { self.toggles as f64 } else { 0.0 },
             terminated: ended,
-            success: self.toggles == TURNS,
+            success: self.toggles == self.length,
             understood: true,
-            progress: Some(self.toggles as f64 / TURNS as f64),
+            progress: Some(self.toggles as f64 / self.length as f64),
             ..Step::default()
         })
     }
@@ -76,6 +75,7 @@ impl Environment for Lamp {
 /// Lamps whose states can be saved, or not.
 struct Lamps {
     save: bool,
+    length: usize,
 }
 
 impl TaskSet for Lamps {
@@ -98,7 +98,7 @@ impl TaskSet for Lamps {
     }
 
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
-        Ok(Box::new(Lamp { saves: self.save, ..Lamp::default() }))
+        Ok(Box::new(Lamp { saves: self.save, length: self.length, ..Lamp::default() }))
     }
 }
 
@@ -131,8 +131,8 @@ impl WorldKind for LampKind {
         "a lamp and its switch"
     }
 
-    fn open(&self, _: &NoSettings, _: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {
-        Ok(Box::new(Lamps { save: self.save }))
+    fn open(&self, _: &NoSettings, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {
+        Ok(Box::new(Lamps { save: self.save, length: options.max_turns }))
     }
 }
 
