@@ -8,6 +8,7 @@ mod crate_boundaries;
 mod credit;
 mod docs;
 mod dry_run;
+mod earlier_run;
 mod env;
 mod eval;
 mod evidence;
