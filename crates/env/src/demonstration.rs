@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
-use turnwise_core::{Action, EnvError, ImageHandle, Observation, Purpose, Rng, Seed, Task, TaskSet, Tool};
+use turnwise_core::{
+    Action, EnvError, Environment, ImageHandle, Observation, Purpose, Rng, Seed, Step, Task, TaskSet, Tool,
+};
 
 /// A request for demonstrations.
 #[derive(Clone, Copy)]
@@ -190,6 +192,36 @@ pub fn play_in_turn<T>(
         Some(error) if !answered => Err(error),
         _ => Ok(found),
     }
+}
+
+/// Plays one episode of an expert. `act` returns the next action and whether it is imitated, or `None` to give up.
+/// Returns `None` unless the episode ends within the request's turns with a step that is `worth` imitating.
+///
+/// # Errors
+/// Fails with the environment's errors.
+pub fn play_episode<E: Environment + ?Sized>(
+    environment: &mut E,
+    task: &Task,
+    seed: Seed,
+    request: &DemonstrationRequest<'_>,
+    mut act: impl FnMut(&E, &Observation) -> Option<(String, bool)>,
+    worth: impl Fn(&Step) -> bool,
+) -> Result<Option<Demonstration>, EnvError> {
+    let mut observation = environment.reset(task, seed)?;
+    let tools = environment.tools().to_vec();
+    let mut turns = Vec::new();
+    while turns.len() < request.max_turns {
+        let Some((action, imitate)) = act(environment, &observation) else { return Ok(None) };
+        let step = environment.step(&Action::from(&action))?;
+        let (ended, worth) = (step.terminated || step.truncated, worth(&step));
+        let before = std::mem::replace(&mut observation, step.observation);
+        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
+        if ended {
+            let final_observation = observation.into_text();
+            return Ok(worth.then(|| Demonstration { task: task.clone(), tools, turns, final_observation }));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns episodes of an environment without an expert, for training a tokenizer, not for

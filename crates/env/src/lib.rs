@@ -13,6 +13,7 @@
 pub mod alfworld;
 pub mod bfcl;
 pub mod coding;
+pub mod dataset;
 pub mod demonstration;
 pub mod ezpoints;
 pub mod panel;

@@ -4,11 +4,15 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value as Schema, json};
 use toml::{Table, Value};
-use turnwise_core::EnvError;
+use turnwise_core::{EnvError, Environment};
 use turnwise_settings::{Problem, SettingsError, problems, schema_of, suggest};
 
+use crate::dataset::{Dataset, EnvironmentKind};
 use crate::replay::ReplayReport;
 use crate::world::{OpenOptions, ReplayRequest, Usual, World, WorldKind};
 use crate::{alfworld, bfcl, coding, ezpoints, process, search, sokoban, webshop};
@@ -26,7 +30,7 @@ const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
 
 /// The kinds of worlds there are, by name.
 ///
-/// A user's own world is added with [`Registry::with`]. A registry is cheap to clone; two are equal if they have the
+/// An environment of your own is added with [`Registry::with_environment`], a world with more to it with [`Registry::with`]. A registry is cheap to clone; two are equal if they have the
 /// same names in the same order.
 #[derive(Clone)]
 pub struct Registry {
@@ -61,6 +65,23 @@ impl Registry {
             None => self.kinds.push(kind),
         }
         self
+    }
+
+    /// Returns the same registry with an environment of your own, which `env.kind` then names ([`crate::dataset`]).
+    ///
+    /// `open` makes its tasks from its settings `S` (keys of the `[env]` table;
+    /// [`NoSettings`](crate::dataset::NoSettings) if it has none).
+    #[must_use]
+    pub fn with_environment<S, E>(
+        self,
+        name: &str,
+        open: impl Fn(&S) -> Result<Dataset<E>, EnvError> + Send + Sync + 'static,
+    ) -> Self
+    where
+        S: Serialize + DeserializeOwned + JsonSchema + Default + 'static,
+        E: Environment,
+    {
+        self.with(EnvironmentKind::new(name, open))
     }
 
     /// Returns the kinds in order.

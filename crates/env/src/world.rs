@@ -6,8 +6,8 @@
 //! | [`WorldKind`] | a kind of world as `env.kind` names it: its settings, its templates, how it is opened |
 //! | [`crate::registry::Registry`] | the kinds there are, one line each |
 //!
-//! A user's own world is a [`turnwise_core::Environment`], a [`TaskSet`] and these two traits: see
-//! `examples/custom_environment.rs`.
+//! An environment of your own needs neither of these traits ([`crate::dataset`]). Implement them for an adviser,
+//! templates, recordings or tasks that are read lazily.
 
 use std::any::Any;
 use std::io::{BufRead, Write};

@@ -1,14 +1,13 @@
 //! An expert that knows the fix: it looks, edits, runs the tests and submits.
 
 use serde_json::json;
-use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task, ToolCall};
+use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, ToolCall};
 
+use super::environment::CodingEnv;
 use super::set::CodingTasks;
 use super::task::CodingTask;
 use super::world::CodingExpert;
-use crate::demonstration::{
-    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
-};
+use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
 fn call(name: &str, arguments: serde_json::Value) -> String {
@@ -91,24 +90,12 @@ fn play(
         return Ok(None);
     }
     let mut plan = known.into_iter();
-    let mut environment = set.coding();
-    let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
-    let tools = environment.tools().to_vec();
-    let mut turns = Vec::new();
-    while turns.len() < request.max_turns {
+    let mistake = || call("view", json!({"path": "no_such_file.py"}));
+    let act = |_: &CodingEnv, _: &Observation| {
         let imitate = !rng.chance(request.invalid_action_prob);
-        let mistake = || call("view", json!({"path": "no_such_file.py"}));
         let action = if imitate { plan.next().unwrap_or_else(submit) } else { mistake() };
-        let step = environment.step(&Action::from(&action))?;
-        let before = std::mem::replace(&mut observation, step.observation);
-        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
-        if step.success {
-            let final_observation = observation.into_text();
-            return Ok(Some(Demonstration { task: task.clone(), turns, final_observation, tools }));
-        }
-        if step.terminated || step.truncated {
-            break;
-        }
-    }
-    Ok(None)
+        Some((action, imitate))
+    };
+    let seed = Seed::derive(0, Purpose::Environment, &[]);
+    play_episode(&mut set.coding(), task, seed, request, act, |step| step.success)
 }

@@ -1,14 +1,13 @@
 //! An expert that knows the formula, and its episodes to imitate.
 
-use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
+use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Task};
 
 use super::cards::Deal;
+use super::environment::EzPointsEnv;
 use super::formula::Symbol;
 use super::game::{Action as Move, Game, MOST_SYMBOLS, REWARD};
 use super::set::EzPointsSet;
-use crate::demonstration::{
-    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
-};
+use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
 /// Returns the formula of a deal that equals 12, with the numbers in the order of the cards.
@@ -87,39 +86,24 @@ fn play(
     }
     // A number that neither card has, which changes nothing: the mistake there is to make in this world.
     let unusable: Vec<u8> = (1..=10).filter(|number| !deal.numbers().contains(number)).collect();
-    let mut plan = plan.into_iter().peekable();
-    let mut environment = set.ezpoints();
-    let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
-    let mut turns = Vec::new();
-    while turns.len() < request.max_turns {
+    let mut plan = plan.into_iter();
+    let act = |_: &EzPointsEnv, _: &Observation| {
         let imitate = !rng.chance(request.invalid_action_prob);
         let action = if imitate {
-            let Some(action) = plan.next() else { return Ok(None) };
-            action.to_owned()
+            plan.next()?.to_owned()
         } else {
             rng.choose(&unusable).map_or_else(String::new, u8::to_string)
         };
-        let step = environment.step(&Action::from(&action))?;
-        let before = std::mem::replace(&mut observation, step.observation);
-        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
-        if step.terminated {
-            let final_observation = observation.into_text();
-            return Ok(Some(Demonstration {
-                task: task.clone(),
-                tools: Vec::new(),
-                turns,
-                final_observation,
-            }));
-        }
-        if step.truncated {
-            break;
-        }
-    }
-    Ok(None)
+        Some((action, imitate))
+    };
+    let seed = Seed::derive(0, Purpose::Environment, &[]);
+    play_episode(&mut set.ezpoints(), task, seed, request, act, |step| step.terminated)
 }
 
 #[cfg(test)]
 mod tests {
+    use turnwise_core::{Action, Environment as _};
+
     use super::super::environment::describe;
     use super::super::formula::{eval, text};
     use super::super::set::{EzPointsGenerator, EzPointsReward};

@@ -1,14 +1,13 @@
 //! An expert that searches and then answers, and its episodes to imitate.
 
-use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
+use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Step, Task};
 
 use super::answer::stands_in;
+use super::environment::SearchEnv;
 use super::format::shown;
 use super::question::Question;
 use super::set::SearchSet;
-use crate::demonstration::{
-    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
-};
+use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
 /// An expert that knows which queries to make, and answers from the shown passages.
@@ -109,12 +108,9 @@ fn play(
         _ => None,
     };
     let mut expert = Expert::new(question.clone());
-    let mut environment = set.search();
-    let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
-    let mut turns = Vec::new();
     let mut searches = 0;
-    while turns.len() < request.max_turns {
-        expert.read(&observation.text());
+    let act = |_: &SearchEnv, seen: &Observation| {
+        expert.read(&seen.text());
         let imitate = !rng.chance(request.invalid_action_prob);
         let action = match early {
             // Words without tags, which nothing understands.
@@ -125,30 +121,18 @@ fn play(
                 expert.next()
             }
         };
-        let step = environment.step(&Action::from(&action))?;
-        let before = std::mem::replace(&mut observation, step.observation);
-        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
-        if step.terminated && (step.success || early.is_some()) {
-            let final_observation = observation.into_text();
-            return Ok(Some(Demonstration {
-                task: task.clone(),
-                tools: Vec::new(),
-                turns,
-                final_observation,
-            }));
-        }
-        if step.terminated || step.truncated {
-            break;
-        }
-    }
-    Ok(None)
+        Some((action, imitate))
+    };
+    let seed = Seed::derive(0, Purpose::Environment, &[]);
+    let worth = |step: &Step| step.terminated && (step.success || early.is_some());
+    play_episode(&mut set.search(), task, seed, request, act, worth)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use turnwise_core::TaskSet as _;
+    use turnwise_core::{Action, Environment as _, TaskSet as _};
     use turnwise_retrieval::Bm25Retriever;
 
     use super::super::format::ObservationFormat;
