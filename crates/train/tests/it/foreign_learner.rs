@@ -12,6 +12,7 @@ use turnwise_core::{
     MaskedContextLearner, Objective, Observation, RequestId, SampleError, SampleRequest, Sampler, Seed, Step,
     StepReport, Task, TaskSet, TokenSequence, TokenStatistics,
 };
+use turnwise_env::dataset::NoSettings;
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
 use turnwise_text::{Tokenizer, TokenizerConfig};
@@ -80,10 +81,6 @@ impl World for Forks {
         self
     }
 }
-
-#[derive(Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NoSettings {}
 
 struct ForkKind;
 

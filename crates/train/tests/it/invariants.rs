@@ -127,8 +127,9 @@ fn curve(preset: &str, more: &str) -> Vec<CurveStep> {
             turn.response_ids.iter().for_each(|id| hash.update(id.to_le_bytes()));
             hash.update([0xff; 4]);
         }
-        let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        CurveStep { tokens: hash, values: TAGS.map(|tag| line.metrics.get(tag).unwrap()) }
+        let hash = hash.finalize();
+        let head = hash[..8].iter().fold(0u64, |head, byte| head << 8 | u64::from(*byte));
+        CurveStep { tokens: format!("{head:016x}"), values: TAGS.map(|tag| line.metrics.get(tag).unwrap()) }
     };
     lines.iter().map(step).collect()
 }

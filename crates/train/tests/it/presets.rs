@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use serde::{Deserialize, Serialize};
 use turnwise_core::{
     Action, EnvError, Environment, Group, Observation, Seed, Snapshot, StageRecord, Step, Task, TaskSet,
     Trajectory,
 };
 use turnwise_decompose::turnrd::{CreditRule, TurnRd, TurnRdConfig};
+use turnwise_env::dataset::NoSettings;
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
 use turnwise_train::config::{Config, ConfigSource, load_with, presets};
@@ -111,10 +111,6 @@ impl World for Lamps {
         false
     }
 }
-
-#[derive(Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NoSettings {}
 
 struct LampKind {
     save: bool,

@@ -5,6 +5,7 @@ use turnwise_core::{
     Action, Completion, EnvError, Environment, FinishReason, Observation, RequestId, SampleError,
     SampleRequest, SamplingParams, Seed, Snapshot, Step, TaskSet,
 };
+use turnwise_env::dataset::NoSettings;
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::registry::Registry;
@@ -157,6 +158,7 @@ fn measure_at(
         history: 2,
         compaction: None,
         params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
+        max_turns: 0,
         max_context: 4096,
         slots: 8,
         run_seed,
@@ -314,9 +316,6 @@ impl world::World for Coins {
         self
     }
 }
-
-#[derive(Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-struct NoSettings {}
 
 struct CoinKind;
 
