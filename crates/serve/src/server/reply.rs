@@ -15,13 +15,17 @@ pub(super) enum Part<W, C> {
     End,
 }
 
+/// Most chunks that wait for their client. Without a limit, clients that do not read would fill the memory.
+const UNREAD: usize = 16_384;
+
 /// Sends an answer to the client: as a whole, or in chunks if the request has `stream`. If it is dropped without an
 /// end, the client gets an error.
 ///
-/// Sending never blocks. Chunks that a slow client has not read yet are kept in memory.
+/// Sending never blocks. Up to 16,384 chunks that a slow client has not read are kept in memory; a client that is
+/// further behind counts as gone.
 #[derive(Debug)]
 pub struct Reply<W, C> {
-    to: mpsc::UnboundedSender<Part<W, C>>,
+    to: mpsc::Sender<Part<W, C>>,
 }
 
 /// Sends the answer of a chat.
@@ -31,29 +35,51 @@ pub type ChatReply = Reply<ChatResponse, ChatChunk>;
 pub type TextReply = Reply<TextResponse, TextResponse>;
 
 impl<W, C> Reply<W, C> {
-    pub(super) fn channel() -> (Self, mpsc::UnboundedReceiver<Part<W, C>>) {
-        let (to, from) = mpsc::unbounded_channel();
+    pub(super) fn channel() -> (Self, mpsc::Receiver<Part<W, C>>) {
+        // One place is kept for the end.
+        let (to, from) = mpsc::channel(UNREAD + 1);
         (Self { to }, from)
     }
 
     /// Sends the whole answer, or the error that ends it.
     pub fn finish(self, answer: Result<W, ApiError>) {
         // Fails if the client is gone.
-        let _ = self.to.send(Part::Whole(answer));
+        let _ = self.to.try_send(Part::Whole(answer));
     }
 
-    /// Sends a chunk; returns false if the client is gone or the deadline is over.
+    /// Sends a chunk; returns false if the client is gone or too far behind, or the deadline is over.
     pub fn chunk(&self, chunk: C) -> bool {
-        self.to.send(Part::Chunk(chunk)).is_ok()
+        self.to.capacity() > 1 && self.to.try_send(Part::Chunk(chunk)).is_ok()
     }
 
     /// Ends an answer in chunks.
     pub fn end(self) {
-        let _ = self.to.send(Part::End);
+        let _ = self.to.try_send(Part::End);
     }
 
     /// Returns true if the client is gone or the request's deadline is over.
     pub fn is_closed(&self) -> bool {
         self.to.is_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_is_too_far_behind_counts_as_gone_and_still_gets_the_end() {
+        let (reply, mut parts) = Reply::<(), usize>::channel();
+        let sent = (0..2 * UNREAD).take_while(|&chunk| reply.chunk(chunk)).count();
+        assert_eq!(sent, UNREAD);
+        // Chunks that were read make room again.
+        assert!(matches!(parts.try_recv(), Ok(Part::Chunk(0))));
+        assert!(reply.chunk(UNREAD) && !reply.chunk(UNREAD + 1));
+        reply.end();
+        let mut last = None;
+        while let Ok(part) = parts.try_recv() {
+            last = Some(part);
+        }
+        assert!(matches!(last, Some(Part::End)));
     }
 }

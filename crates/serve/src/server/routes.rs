@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use futures_util::stream;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::reply::{Part, Reply};
@@ -313,7 +313,7 @@ fn event_stream(body: Body) -> Response {
 }
 
 /// Returns the body of a stream: its first event, then the events of the other parts until the end or an error.
-fn streamed<W: Whole>(first: String, parts: UnboundedReceiver<Part<W, W::Chunk>>, deadline: Instant) -> Body {
+fn streamed<W: Whole>(first: String, parts: Receiver<Part<W, W::Chunk>>, deadline: Instant) -> Body {
     let state = (Some(first), Some(parts));
     let stream = stream::unfold(state, move |(first, parts)| async move {
         let mut parts = parts?;
