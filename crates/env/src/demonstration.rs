@@ -130,6 +130,10 @@ pub struct Demonstrations {
     pub episodes: Vec<Demonstration>,
     /// Number of episodes that were played and left out.
     pub dropped: usize,
+    /// Number of those that the environment failed.
+    pub failed: usize,
+    /// The first failure.
+    pub failure: Option<String>,
 }
 
 /// Plays the episodes of a request on all threads. Episode `i` plays task `i` modulo the number of
@@ -162,7 +166,8 @@ pub fn play_all<T: Sync>(
         })
         .collect::<Result<_, EnvError>>()?;
     let episodes: Vec<Demonstration> = played.into_iter().flatten().collect();
-    Ok(Demonstrations { dropped: request.count - episodes.len(), episodes })
+    let dropped = request.count - episodes.len();
+    Ok(Demonstrations { episodes, dropped, ..Demonstrations::default() })
 }
 
 /// [`play_all`] one episode after the other, for worlds in other processes: episodes that the world failed are left out and
@@ -178,11 +183,17 @@ pub fn play_in_turn<T>(
     request.check()?;
     let (mut found, mut failed, mut answered) = (Demonstrations::default(), None, false);
     for (index, task) in tasks.iter().cycle().take(request.count).enumerate() {
-        let episode = play(task, request.seed_of(index)).map_err(|error| failed = Some(error));
+        let episode = play(task, request.seed_of(index));
         answered |= episode.is_ok();
         match episode {
             Ok(Some(episode)) => found.episodes.push(episode),
-            Ok(None) | Err(()) => found.dropped += 1,
+            Ok(None) => found.dropped += 1,
+            Err(error) => {
+                found.dropped += 1;
+                found.failed += 1;
+                found.failure.get_or_insert_with(|| error.to_string());
+                failed = Some(error);
+            }
         }
         if (request.played)().is_break() {
             break;
@@ -323,7 +334,8 @@ mod tests {
             task => Ok(Some(episode(task))),
         };
         let made = play_in_turn(&["a", "broken"], &request, play).unwrap();
-        assert_eq!((ids(&made), made.dropped), (vec!["a", "a"], 2));
+        assert_eq!((ids(&made), made.dropped, made.failed), (vec!["a", "a"], 2, 2));
+        assert_eq!(made.failure, Some(EnvError::NotReset.to_string()));
         assert!(play_in_turn(&["broken"], &request, play).is_err());
         // An expert that solves nothing is the reason why there is none, not the one failure beside it.
         let unsolved = |task: &&str, seed| match *task {

@@ -151,7 +151,11 @@ impl World {
 fn no_expert(config: &Config) -> TrainError {
     TrainError::Config {
         origin: "sft.steps".into(),
-        reason: format!("the world `{}` has no expert to imitate; set sft.steps to 0", config.env.kind),
+        reason: format!(
+            "the world `{}` has no expert to imitate; give it one (in Python `serve(.., expert=..)`), or set sft.steps to 0 and \
+             policy.model to a pretrained model",
+            config.env.kind
+        ),
     }
 }
 

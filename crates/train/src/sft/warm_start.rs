@@ -154,10 +154,12 @@ fn demonstrations(
     if stopped() {
         return Ok(None);
     }
-    let rest = match played.dropped {
-        0 => String::new(),
-        _ => format!("; the others did not reach their goal within {} turns", config.env.max_turns),
-    };
+    let failed = played.failure.as_ref().map(|failure| {
+        format!("; {} failed in the environment, the first: {}", played.failed, failure.trim())
+    });
+    let missed = (played.dropped > played.failed)
+        .then(|| format!("; the others did not reach their goal within {} turns", config.env.max_turns));
+    let rest: String = [failed, missed].into_iter().flatten().collect();
     observer.event(Event::Note(format!(
         "{} of {} demonstrations are imitated{rest}",
         played.episodes.len(),
