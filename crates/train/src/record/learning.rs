@@ -14,6 +14,9 @@ const STEPS: usize = 5;
 /// Share of the turns from which on a warning says that most of them are so.
 const MOST: f64 = 0.9;
 
+/// Smallest fall of the success rate that is worth a warning.
+const FALL: f64 = 0.15;
+
 /// Share of the turns from which on they are a likely cause.
 const MANY: f64 = 0.5;
 
@@ -51,6 +54,7 @@ impl Numbers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Nothing,
+    Falling,
     Invalid,
     Truncated,
     Entropy,
@@ -134,6 +138,9 @@ impl Learning {
             );
             found.push((Trouble::Nothing, text));
         }
+        if !idle {
+            found.extend(falling(config, steps).map(|text| (Trouble::Falling, text)));
+        }
         if mean(|step| step.invalid) >= MOST && !(idle || equal) {
             found.push((Trouble::Invalid, self.unread_cause(mean(|step| step.invalid))));
         }
@@ -215,6 +222,38 @@ impl Learning {
             100.0 * share
         )
     }
+}
+
+/// Compares the last steps with those in which success was highest.
+fn falling(config: &Config, steps: &[Numbers]) -> Option<String> {
+    let mean = |steps: &[Numbers], number: fn(&Numbers) -> f64| {
+        steps.iter().map(number).sum::<f64>() / steps.len() as f64
+    };
+    let solved = |steps: &&[Numbers]| mean(steps, |step| step.solved);
+    let last = steps.windows(STEPS).next_back()?;
+    let best = steps.windows(STEPS).max_by(|one, other| solved(one).total_cmp(&solved(other)))?;
+    // Four standard errors of a difference of 0: the best of many steps is high by chance.
+    let trajectories = STEPS * config.rollout.tasks_per_step * config.rollout.group_size;
+    let noise = 2.0 * (2.0 / trajectories as f64).sqrt();
+    if solved(&best) - solved(&last) < FALL.max(noise) {
+        return None;
+    }
+    let mut causes = String::new();
+    for (what, number) in [
+        ("invalid responses", (|step| step.invalid) as fn(&Numbers) -> f64),
+        ("responses that were cut off", |step| step.truncated),
+    ] {
+        let (before, after) = (mean(best, number), mean(last, number));
+        if after - before >= FALL {
+            causes += &format!(", while {what} rose from {:.0} to {:.0} %", 100.0 * before, 100.0 * after);
+        }
+    }
+    Some(format!(
+        "success fell from {:.0} % in the best {STEPS} steps to {:.0} % in the last{causes}; lower train.learning_rate = {}",
+        100.0 * solved(&best),
+        100.0 * solved(&last),
+        config.train.learning_rate
+    ))
 }
 
 fn truncated_cause(config: &Config, share: f64) -> String {
@@ -359,5 +398,21 @@ mod tests {
         };
         assert_eq!(unread_response(&batch(turns)), Some(format!("{} ..", "é".repeat(EXAMPLE))));
         assert_eq!(unread_response(&batch(vec![turn(true, "a".into())])), None);
+    }
+
+    #[test]
+    fn success_that_falls_is_warned_of_with_what_rose() {
+        let config = pretrained();
+        let steps = |success: f64, invalid: f64| {
+            vec![good(&[("train/success_rate", success), ("rollout/invalid_rate", invalid)]); STEPS]
+        };
+        let fall = [steps(0.125, 0.1), steps(0.5, 0.1), steps(0.25, 0.75)].concat();
+        let [text] = warnings(&config, &fall).try_into().unwrap();
+        assert!(text.starts_with("success fell from 50 % in the best 5 steps to 25 % in the last"), "{text}");
+        assert!(text.contains("while invalid responses rose from 10 to 75 %; lower"), "{text}");
+        assert!(!text.contains("cut off"), "{text}");
+        // Noise is no fall, and neither is a rise.
+        assert_eq!(warnings(&config, &[steps(0.5, 0.1), steps(0.4, 0.1)].concat()), [""; 0]);
+        assert_eq!(warnings(&config, &[steps(0.1, 0.1), steps(0.5, 0.7)].concat()), [""; 0]);
     }
 }
