@@ -8,7 +8,7 @@ use turnwise_env::registry::Registry;
 use turnwise_settings::{Problem, SettingsError, problems, schema_of};
 
 use super::layers::Layer;
-use super::presets::{METHOD_KEYS, Preset};
+use super::presets::{METHOD_KEYS, Preset, embedded_name};
 use super::{Config, EnvConfig, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
@@ -208,7 +208,17 @@ pub fn load_resolved_with(path: &Path, worlds: &Registry, methods: &Methods) -> 
 }
 
 fn read(path: &Path) -> Result<Layer, TrainError> {
-    let text = std::fs::read_to_string(path).map_err(|error| TrainError::io(path, error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| match embedded_name(path) {
+        Some(name) if error.kind() == std::io::ErrorKind::NotFound => TrainError::Config {
+            origin: path.display().to_string(),
+            reason: format!(
+                "there is no such file here; write the one that comes with the program by \
+                 `turnwise config show --preset {name} > {}`, and name that",
+                path.file_name().unwrap_or_default().display()
+            ),
+        },
+        _ => TrainError::io(path, error),
+    })?;
     Ok(Layer::file(&text, &path.display().to_string())?)
 }
 

@@ -54,6 +54,11 @@ pub fn whole_configs() -> impl Iterator<Item = &'static str> {
     CONFIGS.iter().map(|(name, _)| *name)
 }
 
+/// Returns the name of the whole config that is embedded from the file at this path of the repository.
+pub(super) fn embedded_name(path: &std::path::Path) -> Option<&'static str> {
+    CONFIGS.iter().map(|(name, _)| *name).find(|name| path.ends_with(format!("configs/{name}.toml")))
+}
+
 /// Returns the names of full configs and of these methods' presets.
 fn names(methods: &Methods) -> Vec<&'static str> {
     CONFIGS.iter().map(|(name, _)| *name).chain(methods.presets().map(|preset| preset.name)).collect()

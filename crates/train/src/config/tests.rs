@@ -352,3 +352,13 @@ fn a_world_of_another_build_names_the_feature() {
     }
     assert!(load("webship").contains("did you mean `webshop`?"), "{}", load("webship"));
 }
+
+#[test]
+fn a_config_of_the_repository_that_is_not_here_says_how_to_write_it() {
+    let missing = |file: &str| {
+        load(&ConfigSource { files: vec![file.into()], ..ConfigSource::default() }).unwrap_err().to_string()
+    };
+    let error = missing("nowhere/configs/webshop/small.toml");
+    assert!(error.contains("config show --preset webshop/small > small.toml"), "{error}");
+    assert!(!missing("nowhere/small.toml").contains("--preset"));
+}
