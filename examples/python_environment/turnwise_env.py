@@ -42,13 +42,25 @@ import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from difflib import get_close_matches
 from threading import Lock
 
 PROTOCOL = 1
 
+# What the trainer reads of `info`.
+INFO_KEYS = ("admissible", "success", "progress", "understood", "state_key", "metrics", "tools")
+
 
 class TransientError(Exception):
     """Raised by an environment where the same `reset` or `step` may succeed later, such as with a busy service."""
+
+
+def check_keys(info, warned=set()):
+    """Warns once of each key of `info` that is nearly one that the trainer reads."""
+    for key in info.keys() - set(INFO_KEYS) - warned:
+        warned.add(key)
+        for meant in get_close_matches(str(key), INFO_KEYS, n=1, cutoff=0.8):
+            print(f"warning: info has the key {key!r}, which is not read; did you mean {meant!r}?", file=sys.stderr)
 
 
 class Episode:
@@ -60,6 +72,7 @@ class Episode:
         try:
             begun = start(self.environment)
             self.observation, self.info = begun if isinstance(begun, tuple) and len(begun) == 2 else (begun, {})
+            check_keys(self.info)
         except BaseException:
             with suppress(Exception):  # Why the reset failed is what counts.
                 self.close()
@@ -88,6 +101,7 @@ class Episode:
         if not isinstance(stepped, tuple) or len(stepped) != 5:
             raise TypeError(f"step must return observation, reward, terminated, truncated and info, and returned {stepped!r:.200}")
         self.observation, reward, terminated, truncated, self.info = stepped
+        check_keys(self.info)
         progress = self.info.get("progress")
         return {
             "observation": self.seen(),
