@@ -428,10 +428,10 @@ pub(crate) fn table(result: &Evaluation) -> String {
         ));
     }
     text.push_str(&format!(
-        "  malformed responses {:.1} %{}, {:.1} s",
+        "  invalid responses {:.1} %{}, {:.1} s",
         100.0 * result.invalid_rate,
         result.inadmissible_rate.map_or_else(String::new, |rate| {
-            format!(", actions the world did not offer {:.1} %", 100.0 * rate)
+            format!(", actions that the environment did not offer {:.1} %", 100.0 * rate)
         }),
         result.seconds
     ));
