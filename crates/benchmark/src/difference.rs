@@ -1,4 +1,4 @@
-//! One method's score less another's on the same turns.
+//! Differences between the scores of two methods on the same turns.
 //!
 //! All methods are scored on the same tasks, so that what makes a task hard for one makes it hard for the other. Tasks are drawn for both
 //! at once, and the interval of the difference is often far narrower than those of the two scores. A correlation that does not exist counts

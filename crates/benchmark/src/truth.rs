@@ -26,7 +26,7 @@ pub struct TurnTruth {
     /// `A*` from one half of the continuations of both states, and from the other half.
     pub halves: [f64; 2],
     /// Returns of the continuations from the state before the turn, in the order of their draws; those at odd places make the second
-    /// half. Empty where they were not kept.
+    /// half. Empty in files that do not store them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<f64>,
 }

@@ -92,6 +92,7 @@ enum Command {
     Rollout(commands::rollout::RolloutArgs),
     /// Write a policy as a model or adapter that transformers, PEFT and vLLM load.
     Export(commands::export::ExportArgs),
+    Push(commands::push::PushArgs),
     /// Talk to a model in the terminal.
     Chat(commands::chat::ChatArgs),
     /// Serve a policy to OpenAI clients: chat and text completions, streams, tools, log-probs.
@@ -142,6 +143,7 @@ pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsS
         Command::Eval(args) => commands::eval::run(args),
         Command::Rollout(args) => commands::rollout::run(args),
         Command::Export(args) => commands::export::run(&args),
+        Command::Push(args) => commands::push::run(&args),
         Command::Chat(args) => commands::chat::run(args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Credit(args) => commands::credit::run(&args),

@@ -97,8 +97,8 @@ pub trait Environment: Any + Send {
 
     /// Returns the functions that actions of the episode may call; asked for after every reset. By default none.
     ///
-    /// A chat template that takes tools gets them as its `tools`, and results of calls as messages of the role `tool`;
-    /// any other prompt begins with a list of them. So an observation need not name them.
+    /// A chat template that takes tools gets them as its `tools`, and results of calls as messages of the role `tool`.
+    /// Any other prompt begins with a list of them. Observations therefore need not list the functions.
     fn tools(&self) -> &[Tool] {
         &[]
     }

@@ -7,7 +7,7 @@ use crate::{LearnError, ObjectiveError, TokenSequence};
 /// Results of the learner's forward pass over one sequence, one entry per response token.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenStatistics<'a> {
-    /// `log pi(token | context)` in nats. For a critic: the value before the token.
+    /// `log pi(token | context)` in nats. For a critic: its value before the token.
     pub logprobs: &'a [f32],
     /// Full-vocabulary Shannon entropy in nats; empty unless [`Objective::needs_entropies`].
     pub entropies: &'a [f32],

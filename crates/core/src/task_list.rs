@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// The tasks of a split that is too large to create at once. Each task is created on demand; what
-/// panels need is known without creating any.
+/// The tasks of a split that is too large to create at once. Each task is created on demand;
+/// order and hashes for panels are known without creating tasks.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
     fn len(&self) -> usize;

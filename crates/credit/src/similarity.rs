@@ -38,8 +38,8 @@ pub struct Similarity {
 
 #[derive(Debug)]
 struct Text {
-    /// A hash of the n-gram that ends at each position, for each n of [`GRAMS`]; the last are the
-    /// symbols themselves. Equal hashes are candidates, and each run is compared symbol by symbol.
+    /// Hash of the n-gram that ends at each position, for each n of [`GRAMS`]. For n = 1 it is the symbol
+    /// itself. Equal hashes are candidates, and each run is compared symbol by symbol.
     keys: [Vec<u32>; 3],
     /// Count of each symbol, ascending by symbol.
     counts: Vec<(u32, u32)>,

@@ -29,7 +29,7 @@ pub struct OpenOptions<'a> {
     pub splits: &'a [&'a str],
     /// Turns after which an episode is cut off.
     pub max_turns: usize,
-    /// Takes facts worth a line, such as files that were left out.
+    /// Receives notes for the log, such as files that were left out.
     pub note: &'a mut dyn FnMut(String),
 }
 

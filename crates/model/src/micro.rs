@@ -68,7 +68,7 @@ impl Lane {
         self.passes.take_picture_gradient()
     }
 
-    /// Tokens since the last call that had no rows of their own, because other sequences share them.
+    /// Returns the tokens since the last call that were not computed again, because sequences share them.
     pub(crate) fn take_shared(&mut self) -> usize {
         std::mem::take(&mut self.shared)
     }

@@ -25,9 +25,10 @@ pub struct BaseModel {
 }
 
 impl BaseModel {
-    /// Creates a model of the hub, named as `ORG/NAME` or `ORG/NAME@REVISION`, that was found in
-    /// `folder`: by the commit whose snapshot in the hub's cache that is, since a branch moves on. Where
-    /// it is not a snapshot, by the revision that was asked for.
+    /// Creates a reference to a hub model, named `ORG/NAME` or `ORG/NAME@REVISION`, that was found in `folder`.
+    ///
+    /// It names the commit if the folder is a snapshot in the hub's cache, because branches move.
+    /// Otherwise it names the requested revision.
     pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
         let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
         let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));

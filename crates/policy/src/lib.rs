@@ -5,7 +5,7 @@
 //! | `load.rs` | [`Policy`]: from a model's folder, an adapter, a checkpoint, a run or the hub |
 //! | [`base`] | the model that an adapter stands on, and the check that it is still the same one |
 //! | [`run_folder`] | the whole checkpoints of a run directory |
-//! | `hub/` | the cache of the Hugging Face hub, and fetching into it (feature `hub`) |
+//! | `hub/` | the cache of the Hugging Face hub; downloads into it and uploads (feature `hub`) |
 //!
 //! ```
 //! use turnwise_policy::Policy;
@@ -25,4 +25,6 @@ mod testing;
 
 pub use base::BaseModel;
 pub use error::PolicyError;
+#[cfg(feature = "hub")]
+pub use hub::push;
 pub use load::{Notes, Policy, policy_folder};

@@ -195,7 +195,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Creates a client that shows this key, if there is one.
+    /// Creates a client that sends this API key, if there is one.
     pub(crate) fn new(key: Option<&str>) -> Result<Self, NoClient> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -4,8 +4,8 @@ use std::env::VarError;
 
 use thiserror::Error;
 
-/// Reason why an environment variable gives no API key, worded to stand after the setting that names the variable. No text
-/// has in it what the variable holds.
+/// Reason why an environment variable gives no API key. The message follows the name of the setting, and never contains
+/// the variable's value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ApiKeyError {
     /// There is no such variable.

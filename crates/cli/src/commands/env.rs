@@ -182,7 +182,7 @@ struct ReplayArgs {
     show: usize,
 }
 
-/// Runs the command. `replay` gives 1 if anything differs; every error is the caller's 2.
+/// Runs the command. `replay` returns exit status 1 if anything differs; the caller turns errors into 2.
 pub(crate) fn run(args: EnvArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List(args) => list(&args),

@@ -267,8 +267,8 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the result file of a policy. In a folder it is named like training's evaluations of this
-/// checkpoint, so that `turnwise compare --evaluations` finds it.
+/// Returns the result file of a policy. If `out` is a folder, the file gets the checkpoint's name, which
+/// `turnwise compare --evaluations` expects.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
     let is_folder = out.is_dir() || out.as_os_str().as_encoded_bytes().ends_with(b"/");

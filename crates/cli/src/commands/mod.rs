@@ -17,6 +17,7 @@ pub(crate) mod output;
 pub(crate) mod pages;
 pub(crate) mod picture;
 pub(crate) mod play;
+pub(crate) mod push;
 pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod search;

@@ -136,7 +136,7 @@ const ONLY: [(&str, &[&str]); 7] = [
 ];
 
 /// The only crates that may depend on an HTTP library directly.
-const HTTP_ONLY: [&str; 4] = ["decompose", "remote", "retrieval-service", "serve"];
+const HTTP_ONLY: [&str; 5] = ["decompose", "policy", "remote", "retrieval-service", "serve"];
 
 /// The only crates that may depend on an async runtime directly.
 const ASYNC_ONLY: [&str; 2] = ["remote", "serve"];

@@ -105,3 +105,17 @@ fn a_run_with_an_adapter_is_trained_evaluated_and_exported() {
     assert!(text(&output).contains("has `src`, which no export writes"), "{}", text(&output));
     assert!(project.join("src").is_dir());
 }
+
+/// With the feature, the folder is checked before anything is sent; the protocol's tests are in `turnwise-policy`.
+#[test]
+fn push_rejects_what_it_cannot_upload() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_turnwise"))
+        .args(["push", folder.path().to_str().unwrap(), "org/name"])
+        .envs([("HF_TOKEN", "hf_secret"), ("HF_ENDPOINT", "http://127.0.0.1:9"), ("HF_HUB_OFFLINE", "")])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let expected = if cfg!(feature = "hub") { "lacks config.json" } else { "--features hub" };
+    assert!(text(&output).contains(expected), "{}", text(&output));
+}

@@ -28,6 +28,7 @@ mod play;
 mod pretrained;
 mod puzzles;
 mod questions;
+mod release;
 mod search;
 mod server;
 mod sft;

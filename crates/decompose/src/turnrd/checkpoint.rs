@@ -29,7 +29,7 @@ impl TurnRd {
     /// whole, so that a kill leaves the old checkpoint or the new one and never a mixture.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Fails if a file cannot be written.
     pub fn save(&self, folder: &Path) -> Result<(), ModelError> {
         turnwise_files::create_folders(folder).map_err(ModelError::io(folder))?;
         let path = folder.join(WEIGHTS);

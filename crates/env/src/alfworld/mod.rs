@@ -1,4 +1,4 @@
-//! ALFWorld, native: the text engine of the household benchmark, read straight from its official files.
+//! ALFWorld's text engine, reimplemented; it reads the official game files.
 //!
 //! | File | Subject |
 //! |---|---|

@@ -31,8 +31,8 @@ struct Play {
     state: HashMap<String, Value>,
 }
 
-/// Replays a recording. Blank lines are skipped. Plays are in the order in which one process of the original played them,
-/// because what one leaves behind in shared objects the next ones see.
+/// Replays a recording. Blank lines are skipped. Plays must be in the order in which one process of the original played
+/// them, because the original's plays share objects and see earlier changes.
 ///
 /// # Errors
 /// A line is no recorded play (the error has the line), or reading fails. Differences are no errors.

@@ -24,7 +24,7 @@ pub struct Scenario<'a> {
     pub id: &'a str,
     /// The APIs in the task's order.
     pub apis: &'a [Api],
-    /// Their start states, by class.
+    /// Initial state of each API, by class.
     pub config: &'a Dict,
     /// What states and results are padded with, for tasks of long context.
     pub long: Option<&'a Arc<LongContext>>,
@@ -78,8 +78,8 @@ impl Session {
         owner.map(|(name, _)| name.as_str())
     }
 
-    /// Puts objects before the names of their methods, wherever a name stands before a bracket. The original does so by a
-    /// regular expression, which sees the texts of arguments too, and which removes blanks between name and bracket.
+    /// Prefixes each method name before a bracket with its object. Like the original's regular expression, it also matches
+    /// inside of arguments and removes blanks between name and bracket.
     fn qualified(&self, call: &str) -> String {
         let mut out = String::with_capacity(call.len() + 64);
         let mut copied = 0;

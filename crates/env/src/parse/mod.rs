@@ -226,7 +226,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// The calls of a response after its reasoning, and the same as words; without any call, the answer where that is one.
+/// Returns the calls of a response after its reasoning, and their text. Without a call, returns the response as an answer if
+/// the template allows answers.
 ///
 /// # Errors
 /// The text that is sent to the world all the same, and why there is no call.

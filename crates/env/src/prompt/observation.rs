@@ -70,7 +70,7 @@ impl ObservationSection {
         if self.separator.is_empty() { text } else { without(&text, &self.separator) }.into()
     }
 
-    /// Appends a text, with its parts joined and quoted as the template says.
+    /// Appends a text, whose parts are joined and quoted by the template's settings.
     fn push_parts(&self, out: &mut String, text: &str) {
         if self.separator.is_empty() {
             out.push_str(&self.cased(text));

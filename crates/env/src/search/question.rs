@@ -38,7 +38,7 @@ pub struct PlannedSearch {
     pub early_answer: String,
 }
 
-/// The number that an answer is rewarded by.
+/// Score that is the reward of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchReward {

@@ -28,7 +28,7 @@ pub(super) enum CountedFrom {
 }
 
 impl CountedFrom {
-    /// Returns the base of the records of a file: 0 if any has a 0.
+    /// Returns the base from which a file counts its options: 0 if any record has option 0, else 1.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }

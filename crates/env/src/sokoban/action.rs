@@ -1,4 +1,4 @@
-//! Actions: a direction, staying, or words that mean nothing.
+//! Actions: a direction, staying, or text that is no action.
 
 use serde::{Deserialize, Serialize};
 

@@ -111,7 +111,7 @@ impl WebshopSet {
     /// Returns a shop of products in memory, with its search.
     ///
     /// # Errors
-    /// Fails if two products have one identifier, or none gives a goal of the kind asked for.
+    /// Fails if two products have the same identifier, or if no product gives a goal of the configured kind.
     pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
         let index = SearchIndex::build_in_memory(documents).map_err(|error| failed(&error))?;

@@ -3,7 +3,7 @@
 //! A task is played `samples` times. From the state before each turn `K` continuations are sampled, each from the exact tokens that
 //! the policy saw; states with the same future (same world state, same tokens, same number of turns) are one. `Q` of a turn is its
 //! reward and the discounted `V` of the next state, which has continuations of its own, so that each state is estimated once. The
-//! played trajectories themselves are in no estimate: a method sees their returns, and its errors must not be those of the truth.
+//! played trajectories are not used in any estimate: methods see their returns, so their errors would be correlated with the truth's.
 //!
 //! With a budget, `K/2` continuations of each state are sampled first and only decide where the rest goes: in proportion to `s_i sqrt(u_i)`,
 //! with `s_i` the standard deviation of a state's returns and `u_i` the number of turns that it is the state of (Neyman 1934: the

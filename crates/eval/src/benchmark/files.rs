@@ -6,7 +6,7 @@ use turnwise_benchmark::TruthLine;
 use turnwise_train::TrainError;
 use turnwise_train::record::directory::{read_lines, write_lines};
 
-/// Writes a data set as JSON lines, compressed with zstd where the name ends in `.zst`.
+/// Writes a data set as JSON lines, compressed with zstd if the name ends in `.zst`.
 ///
 /// # Errors
 /// The file or its folder cannot be written.

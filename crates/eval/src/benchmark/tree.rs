@@ -30,8 +30,8 @@ impl Default for TreeSettings {
     }
 }
 
-/// The truth of every turn of the samples of one task, in their order; consecutive samples are a group. None where too few samples
-/// come through the state or go on with the response.
+/// Returns the truth of every turn of the samples of one task, in their order; consecutive samples are a group. A turn has none
+/// if too few samples visit its state or continue with its response.
 pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Option<TurnTruth>>> {
     let tree = Tree::new(samples);
     let returns: Vec<Vec<f64>> = samples.iter().map(|sample| sample.step_returns(settings.gamma)).collect();

@@ -216,7 +216,7 @@ impl Low {
         }
     }
 
-    /// For some rows, forward and backward.
+    /// Grows the buffers to a number of rows; those of the backward pass only with `backward`.
     pub(crate) fn grow(&mut self, network: &Network, rows: usize, backward: bool) -> Result<(), CudaError> {
         self.low.grow(rows * network.low_width())?;
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })

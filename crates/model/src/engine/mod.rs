@@ -72,7 +72,7 @@ use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
 
-/// Fewest tokens for which one sequence waits for another that computes the same ones.
+/// Minimum length of a common prefix, in tokens, for which a sequence waits for another one that computes it.
 const SHARED_PREFIX: usize = 16;
 
 /// Sizes of an engine.

@@ -83,8 +83,8 @@ impl WithSimd for RmsNorm<'_> {
     }
 }
 
-/// The same for each query and key head of rows `[queries | keys | ..]` of `stride`, in place; `weight` is
-/// that of queries, then that of keys.
+/// RMS norm of each query and key head in rows `[queries | keys | ..]` of `stride`, in place. `weight` has the
+/// weights of queries, then those of keys.
 pub(super) struct HeadNorm<'a> {
     pub(super) qkv: &'a mut [f32],
     pub(super) stride: usize,

@@ -31,7 +31,7 @@ const PROCESSOR: &str = "preprocessor_config.json";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Reads a model from a folder. Weights may be `f32`, `bf16` or `f16`, in one file or in shards; they
-/// become `f32`. Beside them, reading takes next to no memory.
+/// become `f32`. Reading needs almost no memory besides the weights.
 ///
 /// # Errors
 /// The error names the file and the key or tensor: an unsupported family or setting, a tensor that is

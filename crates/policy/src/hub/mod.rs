@@ -7,6 +7,8 @@
 
 #[cfg(feature = "hub")]
 mod download;
+#[cfg(feature = "hub")]
+pub mod push;
 
 use std::ffi::OsString;
 use std::fs;

@@ -30,8 +30,8 @@ fn action(value: &Value) -> Action {
     }
 }
 
-/// Returns the episodes of tasks that keep actions, as the servers play them; those that do not end in
-/// success are left out. `None` if no task of the split keeps any.
+/// Plays the demonstrations of a split's tasks on the servers and returns the successful episodes. `None` if
+/// no task of the split has a demonstration.
 ///
 /// # Errors
 /// Fails if there is no such split, or the servers failed every episode.

@@ -21,8 +21,8 @@ pub(crate) struct Slots {
 #[derive(Clone, Debug, Default)]
 struct Use {
     sessions: usize,
-    /// Set once the server is lost, to the time of the next look; gone once it answers. Without it a dead server, which has no
-    /// sessions, would be given all that begin.
+    /// Time of the next try after the server was lost; `None` once it answers. Otherwise a dead server, which has no sessions,
+    /// would get every new one.
     closed_until: Option<Instant>,
 }
 

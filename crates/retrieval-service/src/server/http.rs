@@ -187,7 +187,7 @@ impl Connection {
         self.end.map_or(then, |end| then.min(end))
     }
 
-    /// Waits for a request to begin; false where the client has closed the connection, or sent nothing for long.
+    /// Waits for a request to begin. Returns false if the client closed the connection or sent nothing until the idle timeout.
     pub(super) fn wait(&mut self) -> bool {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }

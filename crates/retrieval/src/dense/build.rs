@@ -27,9 +27,9 @@ pub struct DenseOptions {
     pub precision: Precision,
 }
 
-/// Encodes the passages that a folder has ([`crate::build::build`] puts them there) and writes their vectors. Goes on where an earlier
-/// call was stopped or killed, if it was of the same passages, encoder and precision: the vectors are the same to the bit.
-/// The query prefix may be another one, for it decides none of them.
+/// Encodes the passages that a folder has ([`crate::build::build`] puts them there) and writes their vectors. Resumes an earlier
+/// call that was stopped or killed, if passages, encoder and precision are the same; the vectors have the same bits.
+/// The query prefix may differ, because passage vectors do not depend on it.
 ///
 /// # Errors
 ///

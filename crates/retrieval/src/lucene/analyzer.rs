@@ -132,7 +132,7 @@ fn finish(token: &mut String) {
     }
 }
 
-/// The analyzer. Clones are cheap to make but warm up on their own; share one where that matters.
+/// The analyzer. A clone is cheap but has an empty cache: share one analyzer between threads for speed.
 pub struct Analyzer {
     automaton: &'static DFA,
     scratches: Pool<Scratch, NewScratch>,

@@ -306,7 +306,7 @@ pub(super) fn reset_signals() {
     let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, ptr::null::<u64>(), 8);
 }
 
-/// Runs a program in place of this one; returns only if that fails. Both lists of pointers end with a null pointer.
+/// Replaces this process by a program; returns only on failure. Both lists of pointers end with a null pointer.
 pub(super) fn execute(program: &CStr, arguments: &[*const c_char], variables: &[*const c_char]) -> Errno {
     match call!(libc::SYS_execve, program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) {
         Err(error) => error,

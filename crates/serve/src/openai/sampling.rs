@@ -78,7 +78,7 @@ struct StreamOptions {
 }
 
 impl SamplingFields {
-    /// Takes the fields that both kinds of requests have. Log-probs differ between them.
+    /// Takes the fields that chat and text requests share. Their fields for log-probs differ, so these are not taken here.
     pub(super) fn take(fields: &mut Fields) -> Result<Self, ApiError> {
         let temperature = fields.ranged("temperature", 0.0, 2.0)?.map(|value| value as f32);
         let top_p = fields.ranged("top_p", 0.0, 1.0)?.map(|value| value as f32);

@@ -84,7 +84,7 @@ impl Chosen {
         Ok(methods)
     }
 
-    /// Loads the models that give what methods need, if they are named.
+    /// Loads the models of `--models`, from which methods get values, credits and scores.
     pub(super) fn models(&self) -> anyhow::Result<Option<RunModels>> {
         let Some(path) = &self.models else { return Ok(None) };
         let load = || {

@@ -24,8 +24,8 @@ pub(super) struct RunProcess {
 }
 
 impl RunProcess {
-    /// Starts this program with these arguments, of which one makes it stop when its input ends; what it says is added to `log`. `beside_others`: it shares the machine's
-    /// memory with runs that its own plan does not know of, and gives back what it frees.
+    /// Starts this program with these arguments and appends its output to `log`. One argument makes it stop when its input ends.
+    /// With `beside_others` it returns freed memory to the system, because other runs share the machine.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;

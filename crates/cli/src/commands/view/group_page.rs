@@ -30,7 +30,7 @@ const SHARED: [(&str, &str, &str); 2] =
 /// The turns of a group that share something: by stage, fact and number.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
-/// What the pages of groups show of turns besides their credit.
+/// Settings of group pages: what a turn shows besides its credit.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Look<'a> {
     pub(super) tokens: Option<&'a TokenTexts>,

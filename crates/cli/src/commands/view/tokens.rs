@@ -16,7 +16,7 @@ pub(super) enum Color {
 }
 
 impl Color {
-    /// The colours by their names in an address, with their words.
+    /// Colors with their value in a page's address and their label.
     pub(super) const ALL: [(Self, &'static str, &'static str); 2] =
         [(Self::LogProb, "", "log-prob"), (Self::Entropy, "entropy", "entropy")];
 
@@ -39,8 +39,8 @@ impl Color {
 pub(super) struct TokenTexts(Tokenizer);
 
 impl TokenTexts {
-    /// Returns the tokenizer of a run's newest checkpoint, or of the model under its adapter. A run
-    /// without one is shown without texts of tokens.
+    /// Returns the tokenizer of a run's newest checkpoint, or of the model under its adapter. `None`
+    /// if there is none; pages then show no token texts.
     pub(super) fn of_run(run: &Path) -> Option<Self> {
         let policy = run_folder::whole_checkpoints(run).ok()?.pop()?.join("policy");
         let folder =

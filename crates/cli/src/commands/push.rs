@@ -1,0 +1,66 @@
+//! `turnwise push`: uploads of models and adapters to the Hugging Face hub.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+/// Upload a model or adapter to the Hugging Face hub, in one commit.
+///
+/// Write the folder with `turnwise export RUN DIR --card`. The token is HF_TOKEN, or that of
+/// `hf auth login`; HF_ENDPOINT names another hub. Rerun the command to resume: files that the hub
+/// has are not sent again. Needs a program that was built with --features hub.
+#[derive(Args)]
+pub(crate) struct PushArgs {
+    /// Folder of a model or an adapter. Hidden files stay here.
+    dir: PathBuf,
+    /// Repository to upload to: ORG/NAME, or ORG/NAME@BRANCH for an existing branch.
+    repo: String,
+    /// Create the repository if it does not exist.
+    #[arg(long)]
+    create: bool,
+    /// Create the repository as a private one, and fail if it is public.
+    #[arg(long)]
+    private: bool,
+    /// First line of the commit's message.
+    #[arg(long, value_name = "TEXT", default_value = "Upload with Turnwise")]
+    message: String,
+}
+
+/// Runs the command.
+#[cfg(feature = "hub")]
+pub(crate) fn run(args: &PushArgs) -> anyhow::Result<ExitCode> {
+    use turnwise_policy::push::{Push, push};
+
+    use crate::ui;
+
+    let options = Push {
+        folder: args.dir.clone(),
+        repository: args.repo.clone(),
+        create: args.create,
+        private: args.private,
+        message: args.message.clone(),
+    };
+    let pushed = push(&options, &mut |note| ui::print(&note))?;
+    let (large, bytes) = pushed.uploaded;
+    ui::print(&match pushed.commit {
+        Some(commit) => format!(
+            "{} files committed as {} ({large} large files sent, {:.1} MB): {}",
+            pushed.files,
+            commit.get(..8).unwrap_or(&commit),
+            bytes as f64 / 1e6,
+            pushed.url
+        ),
+        None => format!("nothing to do, the hub has all files: {}", pushed.url),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Rejects the command.
+#[cfg(not(feature = "hub"))]
+pub(crate) fn run(_args: &PushArgs) -> anyhow::Result<ExitCode> {
+    anyhow::bail!(
+        "this program was built without the hub: build it with `cargo build --release -p turnwise-cli --features hub`, \
+         or upload the folder with `hf upload REPO DIR`"
+    )
+}

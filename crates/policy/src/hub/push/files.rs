@@ -1,0 +1,104 @@
+//! Files of a folder, and the hashes by which the hub knows them.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha1::Sha1;
+use sha2::{Digest as _, Sha256};
+
+use super::PushError;
+
+/// Bytes of a file's start by which the hub chooses between text and LFS.
+const SAMPLE: u64 = 512;
+
+/// A file to upload.
+pub(super) struct LocalFile {
+    /// Path in the repository, with `/`.
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+    /// First bytes, in base64.
+    pub(super) sample: String,
+}
+
+impl LocalFile {
+    fn open(&self) -> Result<File, PushError> {
+        File::open(&self.path).map_err(PushError::io(&self.path))
+    }
+
+    /// Returns the bytes; fails if the size is no longer the listed one.
+    pub(super) fn read(&self) -> Result<Vec<u8>, PushError> {
+        let bytes = std::fs::read(&self.path).map_err(PushError::io(&self.path))?;
+        if bytes.len() as u64 != self.size {
+            return Err(PushError::folder(&self.path, "changed during the upload; rerun the command"));
+        }
+        Ok(bytes)
+    }
+
+    /// Returns the SHA-256 in hexadecimal digits, LFS's name of the file.
+    pub(super) fn sha256(&self) -> Result<String, PushError> {
+        let (mut file, mut hash) = (self.open()?, Sha256::new());
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let read = file.read(&mut buffer).map_err(PushError::io(&self.path))?;
+            if read == 0 {
+                return Ok(hexadecimal(&hash.finalize()));
+            }
+            hash.update(&buffer[..read]);
+        }
+    }
+}
+
+/// Returns git's name of a file: the SHA-1 of a blob.
+pub(super) fn blob(bytes: &[u8]) -> String {
+    // `sha1` and `sha2` are of different releases of `digest`.
+    use sha1::Digest as _;
+    let mut hash = Sha1::new();
+    hash.update(format!("blob {}\0", bytes.len()));
+    hash.update(bytes);
+    hexadecimal(&hash.finalize())
+}
+
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Lists the files of a folder and its subfolders, by name. Hidden ones are left out, as git's and the hub's own are.
+pub(super) fn list(folder: &Path) -> Result<Vec<LocalFile>, PushError> {
+    let mut found = Vec::new();
+    walk(folder, "", &mut found)?;
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+fn walk(folder: &Path, prefix: &str, found: &mut Vec<LocalFile>) -> Result<(), PushError> {
+    for entry in std::fs::read_dir(folder).map_err(PushError::io(folder))? {
+        let path = entry.map_err(PushError::io(folder))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return Err(PushError::folder(&path, "the name is not UTF-8; rename the file"));
+        };
+        if name.starts_with('.') {
+            continue;
+        }
+        let name = format!("{prefix}{name}");
+        // Follows links: the hub's cache consists of them.
+        let metadata = std::fs::metadata(&path).map_err(PushError::io(&path))?;
+        if metadata.is_dir() {
+            walk(&path, &format!("{name}/"), found)?;
+        } else if metadata.is_file() {
+            let mut sample = Vec::new();
+            let file = File::open(&path).map_err(PushError::io(&path))?;
+            file.take(SAMPLE).read_to_end(&mut sample).map_err(PushError::io(&path))?;
+            let sample = STANDARD.encode(sample);
+            found.push(LocalFile { name, path, size: metadata.len(), sample });
+        }
+    }
+    Ok(())
+}
