@@ -1,9 +1,13 @@
 //! Documents of functions as the model reads them.
 
-use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+use turnwise_core::Tool;
+
+use super::apis::Api;
 use super::package::{BfclTask, Package};
-use super::python::{Dict, Value};
+use super::python::{Dict, Value, dict};
 
 /// How much the first observation says of the functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -14,6 +18,9 @@ pub enum BfclDocuments {
     /// One line a function: parameters with their types, and what it does.
     #[default]
     Short,
+    /// The functions are declared as tools, which the prompt shows. A function that a later turn adds is a line of JSON in its
+    /// observation.
+    Tools,
     /// Nothing; `prompt.system` or a trained policy's weights have to say it.
     None,
 }
@@ -23,14 +30,61 @@ pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclD
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let added = task.added.get(&turn).map(Vec::as_slice).unwrap_or_default();
     let is_shown = |name: &str| {
-        if turn == 0 { !is_added(name) } else { added.iter().any(|added| added == name) }
+        let is_of_task = task.functions.as_ref().is_none_or(|known| known.iter().any(|known| known == name));
+        if turn == 0 { !is_added(name) && is_of_task } else { added.iter().any(|added| added == name) }
     };
     let documents = task.apis.iter().filter_map(|api| package.documents.get(api)).flatten();
     let documents = documents.filter(|(name, _)| is_shown(name));
     match form {
         BfclDocuments::Full => documents.map(|(_, text)| text.clone()).collect(),
         BfclDocuments::Short => documents.map(|(name, text)| short(name, text)).collect(),
-        BfclDocuments::None => Vec::new(),
+        // The tools of a task are declared when it begins.
+        BfclDocuments::Tools if turn > 0 => {
+            documents.filter_map(|(name, text)| Some(tool(name, text)?.json().to_owned())).collect()
+        }
+        BfclDocuments::Tools | BfclDocuments::None => Vec::new(),
+    }
+}
+
+/// Returns the functions of a task that are there from the start, as tools.
+pub(super) fn tools(task: &BfclTask, documents: &HashMap<Api, Vec<(String, Tool)>>) -> Vec<Tool> {
+    let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
+    let is_of_task =
+        |name: &str| task.functions.as_ref().is_none_or(|known| known.iter().any(|known| known == name));
+    let documents = task.apis.iter().filter_map(|api| documents.get(api)).flatten();
+    documents.filter(|(name, _)| !is_added(name) && is_of_task(name)).map(|(_, tool)| tool.clone()).collect()
+}
+
+/// Returns the tool of a document in the package's form, whose types are Python's; `None` if it is not one.
+pub(super) fn tool(name: &str, text: &str) -> Option<Tool> {
+    let document: Value = serde_json::from_str(text).ok()?;
+    let document = document.as_dict()?;
+    let description = document.get_str("description").cloned().unwrap_or_default();
+    let parameters = schema(document.get_str("parameters")?);
+    let function = dict([("name", name.into()), ("description", description), ("parameters", parameters)]);
+    let mut json = String::new();
+    dict([("type", "function".into()), ("function", function)]).write_json(&mut json).ok()?;
+    Tool::from_json(&json).ok()
+}
+
+/// Returns a JSON Schema of one whose types may be names of Python's types.
+fn schema(value: &Value) -> Value {
+    match value {
+        Value::List(items) => Value::List(items.iter().map(schema).collect()),
+        Value::Dict(fields) => {
+            let fields = fields.iter().filter_map(|(key, value)| {
+                let value = match (key.as_str(), value.as_str()) {
+                    (Some("type"), Some("dict")) => "object".into(),
+                    (Some("type"), Some("float")) => "number".into(),
+                    (Some("type"), Some("tuple")) => "array".into(),
+                    (Some("type"), Some("any")) => return None,
+                    _ => schema(value),
+                };
+                Some((key.clone(), value))
+            });
+            Value::Dict(fields.collect())
+        }
+        other => other.clone(),
     }
 }
 
@@ -68,5 +122,14 @@ mod tests {
             "required": ["z"]}}"#;
         assert_eq!(short("f", text), "f(z: string, b: integer = optional): Does it.");
         assert_eq!(short("g", "{}"), "g");
+    }
+
+    #[test]
+    fn a_tool_has_types_of_json_schema() {
+        let text = r#"{"name": "f", "description": "Does it.", "parameters": {"type": "dict", "properties":
+            {"z": {"type": "float"}, "b": {"type": "array", "items": {"type": "tuple"}}, "type": {"type": "any"}}}}"#;
+        let expected = r#"{"type":"function","function":{"name":"f","description":"Does it.","parameters":{"type":"object","properties":{"z":{"type":"number"},"b":{"type":"array","items":{"type":"array"}},"type":{}}}}}"#;
+        assert_eq!(tool("f", text).unwrap().json(), expected);
+        assert_eq!(tool("f", "{}"), None);
     }
 }

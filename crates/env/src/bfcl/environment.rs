@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Action, EnvError, Environment, Metric, Observation, Seed, Snapshot, Step, Task};
+use turnwise_core::{
+    Action, EnvError, Environment, Metric, Observation, Seed, Snapshot, Step, Task, Tool, ToolCall,
+};
 
-use super::document::lines;
+use super::document::{BfclDocuments, lines, tools};
 use super::grade::Grader;
+use super::package::BfclTask;
 use super::reply::read_calls;
 use super::session::Session;
 use super::set::Shared;
+use crate::parse::calls_of_words;
 use crate::saved::SavedEpisode;
 
 /// Plays the tasks of a [`super::BfclTasks`], one episode at a time.
 ///
-/// A reply that is a list of calls is executed, and the observation has a line for each result. Any other reply ends the turn
-/// of the user, and the observation is the next one. The episode ends after the last turn (`terminated`), after too many
+/// Calls are executed, and the observation has a line for each result: tool calls, or a reply that is a list of calls. Any other
+/// reply ends the turn of the user, and the observation is the next one. The episode ends after the last turn (`terminated`), after too many
 /// replies with calls at one turn (`terminated`), or at the limit of turns (`truncated`). The reward is 1 for the reply that
 /// ends the last turn if all turns passed, and 0 for every other.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub struct BfclEnv {
     shared: Arc<Shared>,
     max_turns: usize,
     episode: Option<Episode>,
+    /// The functions of the episode's task, if they are declared.
+    tools: Vec<Tool>,
 }
 
 #[derive(Debug)]
@@ -34,8 +40,10 @@ struct Episode {
     turn: usize,
     /// Replies with calls at this turn.
     steps: usize,
-    /// The replies so far: what a saved state is made of.
-    replies: Vec<String>,
+    /// The actions so far: what a saved state is made of.
+    actions: Vec<Action>,
+    /// Identifies the state: a digest of the calls and results so far.
+    history: String,
     over: bool,
 }
 
@@ -45,19 +53,19 @@ struct Episode {
 struct Saved {
     /// The task's id.
     task: String,
-    /// The replies.
-    replies: Vec<String>,
+    /// The actions.
+    actions: Vec<Action>,
 }
 
 impl SavedEpisode for Saved {
     const WORLD: &'static str = "BFCL";
     const FORMAT: &'static str = "turnwise.bfcl.episode";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 }
 
 impl BfclEnv {
     pub(super) fn new(shared: Arc<Shared>, max_turns: usize) -> Self {
-        Self { shared, max_turns, episode: None }
+        Self { shared, max_turns, episode: None, tools: Vec::new() }
     }
 
     /// What the model is shown when a turn of the user begins.
@@ -82,53 +90,123 @@ impl BfclEnv {
         Ok(text)
     }
 
+    /// Sets the tools to those of a task.
+    fn declare(&mut self, id: &str) -> Result<(), EnvError> {
+        self.tools = tools(self.shared.task(id)?, &self.shared.tools);
+        Ok(())
+    }
+
     fn begin(&self, id: &str) -> Result<Episode, EnvError> {
         let task = self.shared.task(id)?;
         let scenario = self.shared.package.scenario(task);
+        let mut session = Session::new(scenario, "turnwise");
+        hide(&mut session, task, 0);
         Ok(Episode {
             task: id.to_owned(),
-            session: Session::new(scenario, "turnwise"),
+            session,
             grader: Grader::new(scenario),
             turn: 0,
             steps: 0,
-            replies: Vec::new(),
+            actions: Vec::new(),
+            history: String::new(),
             over: false,
         })
     }
 
-    fn reply(&self, episode: &mut Episode, reply: &str) -> Result<Step, EnvError> {
+    /// Returns the calls of an action: tool calls, or what Python would read; none for words.
+    fn calls(&self, action: &Action) -> Vec<Called> {
+        if let Action::Call(call) = action {
+            return vec![Called::Tool(call.clone())];
+        }
+        let text = action.text();
+        let tools = match self.shared.options.documents {
+            BfclDocuments::Tools => calls_of_words(text.trim()),
+            _ => Vec::new(),
+        };
+        if tools.is_empty() {
+            read_calls(&text).into_iter().map(Called::Python).collect()
+        } else {
+            tools.into_iter().map(Called::Tool).collect()
+        }
+    }
+
+    fn act(&self, episode: &mut Episode, action: &Action) -> Result<Step, EnvError> {
         let task = self.shared.task(&episode.task)?;
         let options = &self.shared.options;
-        episode.replies.push(reply.to_owned());
+        episode.actions.push(action.clone());
         let mut step = Step { understood: true, ..Step::default() };
-        let calls = read_calls(reply);
-        if calls.is_empty() {
+        let calls = self.calls(action);
+        let text = if let Action::Malformed { error, .. } = action {
+            step.understood = false;
+            episode.steps += 1;
+            error.clone()
+        } else if calls.is_empty() {
             episode.grader.end_turn(task, episode.turn, &episode.session);
             episode.turn += 1;
             episode.steps = 0;
+            hide(&mut episode.session, task, episode.turn);
             let failed = episode.grader.failure().is_some();
             step.terminated = episode.turn >= task.turns.len() || (failed && options.stop_at_failed_turn);
             step.success = step.terminated && !failed;
             step.reward = f64::from(u8::from(step.success));
-            let text = if step.terminated { String::new() } else { self.says(&episode.task, episode.turn)? };
-            step.observation = Observation::new(text);
+            if step.terminated { String::new() } else { self.says(&episode.task, episode.turn)? }
         } else {
             let mut shown = Vec::with_capacity(calls.len());
-            for call in calls {
-                let result = episode.session.execute(&call);
+            for call in &calls {
+                let result = match call {
+                    Called::Python(call) => episode.session.execute(call),
+                    Called::Tool(call) => episode.session.execute_tool(call),
+                };
                 episode.grader.see(&result);
-                shown.push(format!("{call} -> {result}"));
+                let history = [episode.history.as_bytes(), &call.bytes(), result.as_bytes()];
+                episode.history = turnwise_core::digest(history);
+                shown.push(match call {
+                    Called::Python(call) => format!("{call} -> {result}"),
+                    Called::Tool(_) => result,
+                });
             }
             episode.steps += 1;
-            step.terminated = episode.steps > options.max_steps;
-            step.observation = Observation::new(shown.join("\n"));
-        }
+            shown.join("\n")
+        };
+        step.terminated |= episode.steps > options.max_steps;
+        step.observation = Observation::new(text).with_state_key(episode.state_key());
         let passed = episode.grader.passed();
         step.progress = Some(passed as f64 / task.turns.len().max(1) as f64);
         step.metrics = vec![Metric::last("turns_passed", passed as f64)];
-        step.truncated = !step.terminated && episode.replies.len() >= self.max_turns;
+        step.truncated = !step.terminated && episode.actions.len() >= self.max_turns;
         episode.over = step.terminated || step.truncated;
         Ok(step)
+    }
+}
+
+/// A call of an action.
+enum Called {
+    Python(String),
+    Tool(ToolCall),
+}
+
+impl Called {
+    /// Returns bytes that tell different calls apart.
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Python(call) => call.clone().into_bytes(),
+            Self::Tool(call) => format!("{}{}", call.name, call.arguments).into_bytes(),
+        }
+    }
+}
+
+impl Episode {
+    fn state_key(&self) -> String {
+        format!("{} {} {}", self.turn, self.steps, self.history)
+    }
+}
+
+/// Hides the functions that are missing at a turn of a generated task. In the package's tasks they can be called, but have no
+/// document yet.
+fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
+    if task.functions.is_some() && !task.added.is_empty() {
+        let later = task.added.iter().filter(|(added, _)| **added > turn);
+        session.hide(later.flat_map(|(_, names)| names.iter().cloned()).collect());
     }
 }
 
@@ -137,8 +215,11 @@ impl Environment for BfclEnv {
         // What fails here leaves no episode, not the one before.
         self.episode = None;
         let text = self.says(&task.id, 0)?;
-        self.episode = Some(self.begin(&task.id)?);
-        Ok(Observation::new(text))
+        let episode = self.begin(&task.id)?;
+        let key = episode.state_key();
+        self.declare(&task.id)?;
+        self.episode = Some(episode);
+        Ok(Observation::new(text).with_state_key(key))
     }
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
@@ -147,161 +228,40 @@ impl Environment for BfclEnv {
             Err(EnvError::Other(format!(
                 "{}: the episode is over after {} replies; call `reset` before the next `step`",
                 episode.task,
-                episode.replies.len()
+                episode.actions.len()
             )))
         } else {
-            self.reply(&mut episode, &action.text())
+            self.act(&mut episode, action)
         };
         self.episode = Some(episode);
         step
     }
 
-    /// Versioned JSON: format, version, task and the replies. An episode that has ended cannot be saved. The limits are
+    fn tools(&self) -> &[Tool] {
+        &self.tools
+    }
+
+    /// Versioned JSON: format, version, task and the actions. An episode that has ended cannot be saved. The limits are
     /// settings, not part of the state.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {
             return Err(EnvError::State("the episode has ended; there is nothing to save".to_owned()));
         }
-        Saved { task: episode.task.clone(), replies: episode.replies.clone() }.save().map(Some)
+        Saved { task: episode.task.clone(), actions: episode.actions.clone() }.save().map(Some)
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let saved = Saved::read(snapshot)?;
         let mut episode = self.begin(&saved.task)?;
-        for reply in &saved.replies {
-            self.reply(&mut episode, reply)?;
+        for action in &saved.actions {
+            self.act(&mut episode, action)?;
             if episode.over {
                 return Err(EnvError::State("the saved episode has ended".to_owned()));
             }
         }
+        self.declare(&saved.task)?;
         self.episode = Some(episode);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use turnwise_core::Purpose;
-
-    use super::super::apis::Api;
-    use super::super::document::BfclDocuments;
-    use super::super::long_context::LongContext;
-    use super::super::package::{BfclSet, BfclTask, Package};
-    use super::super::python::Dict;
-    use super::super::set::{BfclOptions, BfclTasks};
-    use super::*;
-
-    /// Two turns, and one between them that adds the function `mkdir`.
-    fn tasks(options: BfclOptions) -> BfclTasks {
-        let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let task = BfclTask {
-            id: "multi_turn_miss_func_0".into(),
-            set: BfclSet::MissFunc,
-            apis: vec![Api::Files],
-            config: Dict::new(),
-            turns: strings(&["Make a file a and a folder b.", "", "List all."]),
-            added: HashMap::from([(1, strings(&["mkdir"]))]),
-            gold: vec![strings(&["touch('a')"]), strings(&["mkdir('b')"]), strings(&["ls()"])],
-        };
-        let document = |name: &str| {
-            let text = r#"{"description": "X. Tool description: Y.", "parameters": {"properties": {}}}"#;
-            (name.to_owned(), text.to_owned())
-        };
-        let documents = HashMap::from([(Api::Files, vec![document("touch"), document("mkdir")])]);
-        let long = Arc::new(LongContext::default());
-        BfclTasks::new(Package { tasks: vec![task], documents, long }, options)
-    }
-
-    fn play(environment: &mut BfclEnv, set: &BfclTasks, replies: &[&str]) -> Vec<Step> {
-        let task = &set.split("all").unwrap()[0];
-        let seen = environment.reset(task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
-        assert_eq!(seen.text(), "Functions:\ntouch(): Y.\nUser: Make a file a and a folder b.");
-        replies.iter().map(|reply| environment.step(&Action::from(*reply)).unwrap()).collect()
-    }
-
-    const GOOD: [&str; 6] =
-        ["[touch(file_name='a')]", "No folders.", "[mkdir('b')]", "Done.", "[ls()]", "Done."];
-
-    #[test]
-    fn calls_are_answered_and_words_end_the_turn() {
-        let set = tasks(BfclOptions::default());
-        let steps = play(&mut set.bfcl(), &set, &GOOD);
-        let texts: Vec<_> = steps.iter().map(|step| step.observation.text().into_owned()).collect();
-        assert_eq!(texts[0], "touch(file_name='a') -> None");
-        assert!(texts[1].starts_with("More functions:\nmkdir(): Y.\nUser: "), "{}", texts[1]);
-        assert_eq!(texts[3], "User: List all.");
-        assert_eq!(texts[4], r#"ls() -> {"current_directory_content": ["a", "b"]}"#);
-        let rewards: Vec<f64> = steps.iter().map(|step| step.reward).collect();
-        assert_eq!(rewards, [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
-        let last = steps.last().unwrap();
-        assert!(last.terminated && last.success && last.progress == Some(1.0));
-    }
-
-    #[test]
-    fn a_turn_that_fails_is_not_repaired() {
-        let replies = ["Sorry.", "[touch('a'), mkdir('b')]", "Done.", "[ls()]", "Done."];
-        let set = tasks(BfclOptions::default());
-        let steps = play(&mut set.bfcl(), &set, &replies);
-        let last = steps.last().unwrap();
-        assert!(last.terminated && !last.success && last.reward == 0.0 && last.progress == Some(0.0));
-        let set = tasks(BfclOptions { stop_at_failed_turn: true, ..BfclOptions::default() });
-        let steps = play(&mut set.bfcl(), &set, &replies[..1]);
-        assert!(steps[0].terminated && !steps[0].success);
-    }
-
-    #[test]
-    fn too_many_calls_end_the_episode() {
-        let set = tasks(BfclOptions { max_steps: 2, ..BfclOptions::default() });
-        let steps = play(&mut set.bfcl(), &set, &["[pwd()]"; 3]);
-        let over: Vec<bool> = steps.iter().map(|step| step.terminated).collect();
-        assert_eq!(over, [false, false, true]);
-        let limited = set.with_max_turns(2);
-        assert!(play(&mut limited.bfcl(), &limited, &["[pwd()]"; 2])[1].truncated);
-    }
-
-    #[test]
-    fn a_saved_episode_goes_on_as_it_would_have() {
-        let set = tasks(BfclOptions::default());
-        let mut first = set.bfcl();
-        play(&mut first, &set, &GOOD[..3]);
-        let saved = first.snapshot().unwrap().unwrap();
-        let mut second = set.bfcl();
-        second.restore(&saved).unwrap();
-        for reply in &GOOD[3..] {
-            let action = Action::from(*reply);
-            assert_eq!(first.step(&action).unwrap(), second.step(&action).unwrap());
-        }
-        assert!(first.snapshot().is_err() && first.step(&Action::from("x")).is_err());
-        assert!(second.restore(&Snapshot(b"{}".to_vec())).is_err());
-    }
-
-    #[test]
-    fn hostile_replies_are_ordinary_steps() {
-        let set =
-            tasks(BfclOptions { documents: BfclDocuments::None, max_steps: 1000, ..BfclOptions::default() });
-        let mut environment = set.bfcl();
-        let task = &set.split("all").unwrap()[0];
-        environment.reset(task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
-        let deep = format!("[ls({}1)]", "(".repeat(100_000));
-        let nested = format!("[touch({}1{})]", "[".repeat(60), "]".repeat(60));
-        let many = format!("[echo('a' * {})]", i64::MAX);
-        // A folder that is copied into itself has no end.
-        let endless =
-            ["[mkdir('d')]", "[cp('d', 'd')]", "[cp('d', 'd'), find(), du()]", "[ls(), cd('d'), find()]"];
-        for reply in [deep.as_str(), &nested, &many, "[echo('\\u12')]", "[]*", "[ls(**{})]", "[touch(\u{0})]"]
-            .into_iter()
-            .chain(endless)
-        {
-            let step = environment.step(&Action::from(reply)).unwrap();
-            assert!(step.reward == 0.0 && step.understood);
-            if step.terminated {
-                environment.reset(task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
-            }
-        }
-        let step = environment.step(&Action::from("Done.")).unwrap();
-        assert!(!step.success);
     }
 }

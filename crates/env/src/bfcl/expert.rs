@@ -1,10 +1,12 @@
-//! An expert that knows the gold calls, and its episodes to imitate.
+//! An expert that knows the calls, and its episodes to imitate.
 
 use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
+use super::document::BfclDocuments;
 use super::package::BfclTask;
-use super::reply::write_calls;
+use super::reply::{tool_call, write_calls};
 use super::set::BfclTasks;
+use super::world::BfclExpert;
 use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
 };
@@ -14,18 +16,62 @@ use crate::world::Advisor;
 const DONE: &str = "Done.";
 /// Reply at a turn at which something is missing.
 const MISSING: &str = "I cannot do that yet: something is missing.";
-/// A call that no task has a function for: the mistake there is to make.
-const UNKNOWN: &str = "[do_it()]";
 
-/// The replies that solve a task: the calls of each turn, together or one in a reply, and words that end it.
-fn replies(task: &BfclTask, one_by_one: bool) -> Vec<String> {
+/// How the expert writes its calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    one_by_one: bool,
+    /// True for tool calls, false for a list of calls as Python has it.
+    tools: bool,
+}
+
+impl Form {
+    pub(super) fn new(expert: BfclExpert, documents: BfclDocuments) -> Self {
+        let tools = documents == BfclDocuments::Tools;
+        Self { one_by_one: expert.one_by_one || tools, tools }
+    }
+
+    fn write(self, task: &BfclTask, calls: &[String]) -> String {
+        match calls {
+            [call] if self.tools => tool_call(call, &task.apis)
+                .map_or_else(|| write_calls(calls), |call| Action::Call(call).text().into_owned()),
+            _ => write_calls(calls),
+        }
+    }
+
+    /// Returns a call that no task has a function for: the mistake there is to make.
+    fn mistake(self) -> &'static str {
+        if self.tools { "do_it({})" } else { "[do_it()]" }
+    }
+}
+
+/// Returns the replies that carry a plan out: the calls of each turn, and words that end it.
+fn replies(task: &BfclTask, plan: &[Vec<Vec<String>>], form: Form) -> Vec<String> {
     let mut replies = Vec::new();
-    for calls in &task.gold {
-        let size = if one_by_one { 1 } else { calls.len().max(1) };
-        replies.extend(calls.chunks(size).map(write_calls));
-        replies.push(if calls.is_empty() { MISSING } else { DONE }.to_owned());
+    for (turn, planned) in plan.iter().enumerate() {
+        for calls in planned {
+            let size = if form.one_by_one { 1 } else { calls.len().max(1) };
+            replies.extend(calls.chunks(size).map(|calls| form.write(task, calls)));
+        }
+        let is_missing = task.gold.get(turn).is_none_or(Vec::is_empty);
+        replies.push(if is_missing { MISSING } else { DONE }.to_owned());
     }
     replies
+}
+
+/// Returns the plan without the last call of one of its turns.
+fn hasty(task: &BfclTask, rng: &mut Rng) -> Vec<Vec<Vec<String>>> {
+    let mut plan = task.plan.clone();
+    let turns: Vec<usize> = (0..plan.len()).filter(|turn| !plan[*turn].is_empty()).collect();
+    if let Some(turn) = rng.choose(&turns)
+        && let Some(mut last) = plan[*turn].pop()
+    {
+        last.pop();
+        if !last.is_empty() {
+            plan[*turn].push(last);
+        }
+    }
+    plan
 }
 
 /// Gives advice to a person who plays a task and follows it.
@@ -34,8 +80,8 @@ pub(super) struct Adviser {
 }
 
 impl Adviser {
-    pub(super) fn new(task: &BfclTask, one_by_one: bool) -> Self {
-        Self { replies: replies(task, one_by_one).into_iter() }
+    pub(super) fn new(task: &BfclTask, form: Form) -> Self {
+        Self { replies: replies(task, &task.plan, form).into_iter() }
     }
 }
 
@@ -49,40 +95,42 @@ impl Advisor for Adviser {
 pub(super) fn demonstrate(
     set: &BfclTasks,
     request: &DemonstrationRequest<'_>,
-    one_by_one: bool,
+    expert: BfclExpert,
+    form: Form,
 ) -> Result<Demonstrations, EnvError> {
+    crate::demonstration::check_probability("env.expert.hasty_prob", expert.hasty_prob)?;
     play_all(set.split(request.split)?, request, |task, seed| {
-        play(set, task, request, one_by_one, &mut seed.rng())
+        play(set, task, request, expert, form, &mut seed.rng())
     })
 }
 
-/// One episode; `None` if it does not solve its task within the turns.
+/// Plays one episode; returns `None` if it does not end within the turns, or fails without being hasty.
 fn play(
     set: &BfclTasks,
     task: &Task,
     request: &DemonstrationRequest<'_>,
-    one_by_one: bool,
+    expert: BfclExpert,
+    form: Form,
     rng: &mut Rng,
 ) -> Result<Option<Demonstration>, EnvError> {
-    let mut plan = replies(set.task(&task.id)?, one_by_one).into_iter();
+    let known = set.task(&task.id)?;
+    let is_hasty = rng.chance(expert.hasty_prob);
+    let plan = if is_hasty { hasty(known, rng) } else { known.plan.clone() };
+    let mut plan = replies(known, &plan, form).into_iter();
     let mut environment = set.bfcl();
     let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
+    let tools = environment.tools().to_vec();
     let mut turns = Vec::new();
     while turns.len() < request.max_turns {
         let imitate = !rng.chance(request.invalid_action_prob);
         let action =
-            if imitate { plan.next().unwrap_or_else(|| DONE.to_owned()) } else { UNKNOWN.to_owned() };
+            if imitate { plan.next().unwrap_or_else(|| DONE.to_owned()) } else { form.mistake().to_owned() };
         let step = environment.step(&Action::from(&action))?;
         let before = std::mem::replace(&mut observation, step.observation);
         turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
-        if step.success {
+        if step.success || (step.terminated && is_hasty) {
             let final_observation = observation.into_text();
-            return Ok(Some(Demonstration {
-                task: task.clone(),
-                turns,
-                final_observation,
-                tools: Vec::new(),
-            }));
+            return Ok(Some(Demonstration { task: task.clone(), turns, final_observation, tools }));
         }
         if step.terminated || step.truncated {
             break;

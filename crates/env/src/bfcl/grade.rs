@@ -94,18 +94,20 @@ mod tests {
     use std::collections::HashMap;
 
     use super::super::apis::Api;
-    use super::super::package::BfclSet;
     use super::super::python::Dict;
     use super::*;
 
     fn task(gold: &[&[&str]]) -> BfclTask {
         BfclTask {
             id: "t_0".into(),
-            set: BfclSet::Base,
+            kind: "base".into(),
+            is_long: false,
             apis: vec![Api::Files, Api::Vehicle],
             config: Dict::new(),
             turns: vec![String::new(); gold.len()],
+            functions: None,
             added: HashMap::new(),
+            plan: Vec::new(),
             gold: gold.iter().map(|calls| calls.iter().map(|call| (*call).to_owned()).collect()).collect(),
         }
     }

@@ -59,16 +59,22 @@ impl BfclSet {
 pub struct BfclTask {
     /// Its name.
     pub id: String,
-    /// The set that it is of.
-    pub set: BfclSet,
+    /// The set that it is of, or the kind of a generated task.
+    pub kind: String,
+    /// True if its states and results are padded.
+    pub is_long: bool,
     /// The APIs that it involves.
     pub apis: Vec<Api>,
     /// Their start states, by class.
     pub config: Dict,
     /// What the user says at each turn; nothing at a turn that adds functions.
     pub turns: Vec<String>,
+    /// The functions that the agent is shown, if not all of the APIs.
+    pub functions: Option<Vec<String>>,
     /// Functions that a turn adds, by its place.
     pub added: HashMap<usize, Vec<String>>,
+    /// The expert's replies with calls at each turn.
+    pub plan: Vec<Vec<Vec<String>>>,
     /// The gold calls of each turn.
     pub gold: Vec<Vec<String>>,
 }
@@ -188,7 +194,7 @@ impl Package {
 impl Package {
     /// The start of a task.
     pub fn scenario<'a>(&'a self, task: &'a BfclTask) -> Scenario<'a> {
-        let long = (task.set == BfclSet::LongContext).then_some(&self.long);
+        let long = task.is_long.then_some(&self.long);
         Scenario { id: &task.id, apis: &task.apis, config: &task.config, long }
     }
 }
@@ -211,5 +217,18 @@ fn task(row: Row, set: BfclSet, gold: Vec<Vec<String>>) -> Result<BfclTask, Stri
         let (turns, gold) = (turns.len(), gold.len());
         return Err(format!("{id}: there are {turns} turns and gold calls of {gold}"));
     }
-    Ok(BfclTask { id, set, apis, config, turns, added: row.missed_function, gold })
+    let plan =
+        gold.iter().map(|calls| if calls.is_empty() { Vec::new() } else { vec![calls.clone()] }).collect();
+    Ok(BfclTask {
+        id,
+        kind: set.name().to_owned(),
+        is_long: set == BfclSet::LongContext,
+        apis,
+        config,
+        turns,
+        functions: None,
+        added: row.missed_function,
+        plan,
+        gold,
+    })
 }

@@ -1,6 +1,9 @@
 //! Replies of a model: a list of calls, or words to the user.
 
-use super::python::calls;
+use turnwise_core::ToolCall;
+
+use super::apis::Api;
+use super::python::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
 /// The calls of a reply, as they are written; none if it is no list of calls, which ends the user's turn.
 ///
@@ -18,6 +21,48 @@ pub fn read_calls(reply: &str) -> Vec<String> {
 /// Calls as a model writes them.
 pub fn write_calls(calls: &[String]) -> String {
     format!("[{}]", calls.join(", "))
+}
+
+/// Returns a call that Python would read as a tool call; `None` if an argument has no JSON form, or is a call itself.
+pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
+    let mut recorder = Recorder { apis, made: Vec::new() };
+    evaluate(parse(&format!("api.{call}")).ok()?, &mut recorder).ok()?;
+    match recorder.made.as_slice() {
+        [(name, arguments)] => {
+            let mut json = String::new();
+            Value::Dict(arguments.clone()).write_json(&mut json).ok()?;
+            let arguments = serde_json::from_str(&json).ok()?;
+            Some(ToolCall { id: String::new(), name: name.clone(), arguments })
+        }
+        _ => None,
+    }
+}
+
+/// Notes calls instead of making them.
+struct Recorder<'a> {
+    apis: &'a [Api],
+    made: Vec<(String, Dict)>,
+}
+
+impl Caller for Recorder<'_> {
+    fn find(&self, _: &str, _: &str) -> Result<(), Raise> {
+        Ok(())
+    }
+
+    fn call(
+        &mut self,
+        _: &str,
+        method: &str,
+        arguments: Vec<Value>,
+        keywords: Vec<(String, Value)>,
+    ) -> Result<Value, Raise> {
+        let known = self.apis.iter().rev().find_map(|api| api.method(method));
+        let names = known.map(|method| method.parameters).unwrap_or_default().iter().map(|one| one.name);
+        let named = names.zip(arguments).map(|(name, value)| (Value::from(name), value));
+        let given = keywords.into_iter().map(|(name, value)| (Value::from(name), value));
+        self.made.push((method.to_owned(), named.chain(given).collect()));
+        Ok(Value::None)
+    }
 }
 
 #[cfg(test)]
@@ -45,5 +90,16 @@ mod tests {
         }
         let calls = read_calls("[cd(folder='a'), ls()]");
         assert_eq!(write_calls(&calls), "[cd(folder='a'), ls()]");
+    }
+
+    #[test]
+    fn a_call_becomes_a_tool_call() {
+        let call = |text: &str| tool_call(text, &[Api::Files, Api::Tickets]);
+        let made = call("echo('it\\'s', file_name=\"a\")").unwrap();
+        assert_eq!(made.arguments, serde_json::json!({"content": "it's", "file_name": "a"}));
+        let edit = call("edit_ticket(ticket_id=7, updates={'priority': 2})").unwrap();
+        assert_eq!(edit.arguments, serde_json::json!({"ticket_id": 7, "updates": {"priority": 2}}));
+        assert_eq!(call("echo(content=pwd())"), None);
+        assert_eq!(call("echo("), None);
     }
 }

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize as _;
+use turnwise_core::ToolCall;
+
 use super::apis::{Api, Instance, Leftovers};
 use super::long_context::LongContext;
 use super::python::{Caller, Class, Dict, Raise, Value, evaluate, parse};
@@ -10,10 +13,15 @@ use crate::python;
 /// Names that the original refuses to call, whatever they are.
 const FORBIDDEN: [&str; 8] = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"];
 
+/// Characters of an unknown function's name that an error repeats.
+const LONGEST_NAME: usize = 60;
+
 /// The APIs of a task with their states.
 #[derive(Clone, Debug)]
 pub struct Session {
     instances: Vec<(String, Instance)>,
+    /// Functions that cannot be called yet.
+    hidden: Vec<String>,
     long: Option<Arc<LongContext>>,
 }
 
@@ -46,7 +54,7 @@ impl Session {
             let name = name.replace(['-', '.', '/', ':'], "_");
             (name, Instance::new(*api, scenario.of(*api), scenario.long.map(Arc::as_ref)))
         });
-        Self { instances: instances.collect(), long: scenario.long.cloned() }
+        Self { instances: instances.collect(), hidden: Vec::new(), long: scenario.long.cloned() }
     }
 
     /// The APIs in the task's order.
@@ -54,12 +62,38 @@ impl Session {
         self.instances.iter().map(|(_, instance)| instance)
     }
 
-    /// Executes a call and returns the text that the model is shown.
+    /// Makes these functions, and no others, unknown.
+    pub(super) fn hide(&mut self, functions: Vec<String>) {
+        self.hidden = functions;
+    }
+
+    /// Executes a call that Python would read, and returns the text that the model is shown.
     pub fn execute(&mut self, call: &str) -> String {
-        match self.run(call).and_then(|value| shown(&value)) {
-            Ok(text) => text,
-            Err(raise) => format!("Error during execution: {}", raise.text),
-        }
+        let result = self.run(call);
+        shown_or_error(result)
+    }
+
+    /// Executes a tool call, and returns the text that the model is shown.
+    pub fn execute_tool(&mut self, call: &ToolCall) -> String {
+        let result = self.run_tool(call);
+        shown_or_error(result)
+    }
+
+    fn run_tool(&mut self, call: &ToolCall) -> Result<Value, Raise> {
+        let Some(object) = self.owner(&call.name).map(str::to_owned) else {
+            let name: String = call.name.chars().take(LONGEST_NAME).collect();
+            return Err(Raise::new(Class::Name, format!("name '{name}' is not defined")));
+        };
+        let read = |error: serde_json::Error| Raise::type_error(error.to_string());
+        let arguments = match &call.arguments {
+            serde_json::Value::Null => Vec::new(),
+            serde_json::Value::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| Ok((name.clone(), Value::deserialize(value).map_err(read)?)))
+                .collect::<Result<_, _>>()?,
+            _ => return Err(Raise::type_error("the arguments of a call must be a JSON object")),
+        };
+        self.call(&object, &call.name, Vec::new(), arguments)
     }
 
     fn run(&mut self, call: &str) -> Result<Value, Raise> {
@@ -74,6 +108,9 @@ impl Session {
 
     /// The object with this method; of several the last.
     fn owner(&self, method: &str) -> Option<&str> {
+        if self.hidden.iter().any(|hidden| hidden == method) {
+            return None;
+        }
         let owner = self.instances.iter().rev().find(|(_, instance)| instance.api().method(method).is_some());
         owner.map(|(name, _)| name.as_str())
     }
@@ -125,7 +162,7 @@ impl Caller for Session {
             return Err(Raise::new(Class::Name, format!("name '{object}' is not defined")));
         };
         let api = instance.api();
-        if api.method(method).is_some() {
+        if api.method(method).is_some() && !self.hidden.iter().any(|hidden| hidden == method) {
             return Ok(());
         }
         let text = format!("'{}' object has no attribute '{method}'", api.class());
@@ -144,6 +181,13 @@ impl Caller for Session {
             Some((_, instance)) => instance.call(method, arguments, keywords, long),
             None => Err(Raise::new(Class::Name, format!("name '{object}' is not defined"))),
         }
+    }
+}
+
+fn shown_or_error(result: Result<Value, Raise>) -> String {
+    match result.and_then(|value| shown(&value)) {
+        Ok(text) => text,
+        Err(raise) => format!("Error during execution: {}", raise.text),
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use turnwise_core::{EnvError, Environment, Task, TaskSet};
+use turnwise_core::{EnvError, Environment, Task, TaskSet, Tool};
 
-use super::document::BfclDocuments;
+use super::apis::Api;
+use super::document::{BfclDocuments, tool};
 use super::environment::BfclEnv;
 use super::package::{BfclTask, Package};
 use crate::splits::{SPLITS, split_of};
@@ -22,6 +23,11 @@ pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 /// Of 256 tasks, those of the test and of the validation.
 const TEST: u8 = 102;
 const VALID: u8 = 26;
+
+/// Returns the place in [`SPLITS`] of the tasks with this name.
+pub(super) fn split_by(name: &str) -> usize {
+    split_of(&turnwise_core::digest([b"bfcl multi-turn ", name.as_bytes()]), TEST, VALID)
+}
 
 const GOAL: &str = "do what the user asks by calling functions";
 
@@ -46,6 +52,8 @@ impl Default for BfclOptions {
 pub(super) struct Shared {
     pub(super) package: Package,
     pub(super) options: BfclOptions,
+    /// The functions by API, if they are declared as tools.
+    pub(super) tools: HashMap<Api, Vec<(String, Tool)>>,
     places: HashMap<String, usize>,
     splits: [Vec<Task>; 4],
 }
@@ -57,10 +65,10 @@ impl Shared {
     }
 }
 
-/// BFCL's multi-turn tasks.
+/// BFCL's multi-turn tasks, or generated ones.
 ///
 /// The splits `train`, `valid` and `test` go by the task's number, which its variants in the four sets share: about 50, 10 and
-/// 40 of 100. The split `all` has every task.
+/// 40 of 100. Generated tasks go by their gold calls. The split `all` has every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,
@@ -74,14 +82,27 @@ impl BfclTasks {
         let mut splits: [Vec<Task>; 4] = Default::default();
         for (place, task) in package.tasks.iter().enumerate() {
             places.insert(task.id.clone(), place);
-            let number = task.id.rsplit_once('_').map_or(task.id.as_str(), |(_, number)| number);
-            let of_number = turnwise_core::digest([b"bfcl multi-turn ", number.as_bytes()]);
-            let digest = turnwise_core::digest([task.id.as_bytes(), task.turns.join("\n").as_bytes()]);
-            let entry = Task { digest, ..Task::new(task.id.clone(), task.set.name(), GOAL) };
-            splits[split_of(&of_number, TEST, VALID)].push(entry.clone());
+            // Generated tasks are split by their calls, and have no number that others share.
+            let (split, digest) = if task.functions.is_some() {
+                (split_by(&task.gold.concat().join("\n")), task.digest())
+            } else {
+                let number = task.id.rsplit_once('_').map_or(task.id.as_str(), |(_, number)| number);
+                (
+                    split_by(number),
+                    turnwise_core::digest([task.id.as_bytes(), task.turns.join("\n").as_bytes()]),
+                )
+            };
+            let entry = Task { digest, ..Task::new(task.id.clone(), &task.kind, GOAL) };
+            splits[split].push(entry.clone());
             splits[3].push(entry);
         }
-        let shared = Shared { package, options, places, splits };
+        let tools = package.documents.iter().map(|(api, documents)| {
+            let tools =
+                documents.iter().filter_map(|(name, text)| Some((name.clone(), tool(name, text)?))).collect();
+            (*api, tools)
+        });
+        let tools = if options.documents == BfclDocuments::Tools { tools.collect() } else { HashMap::new() };
+        let shared = Shared { package, options, tools, places, splits };
         Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS }
     }
 

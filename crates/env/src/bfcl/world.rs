@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Task, TaskSet};
+use turnwise_settings::Problem;
 
+use super::apis::Api;
 use super::document::BfclDocuments;
-use super::expert::{Adviser, demonstrate};
+use super::expert::{Adviser, Form, demonstrate};
+use super::generator::{BfclGenerator, FUNCTIONS};
 use super::package::{BfclSet, Package};
 use super::replay::replay;
 use super::set::{BfclOptions, BfclTasks, DEFAULT_MAX_STEPS, DEFAULT_MAX_TURNS};
@@ -22,12 +25,14 @@ pub struct BfclKind;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclSettings {
-    /// Folder `bfcl_eval` of the package bfcl-eval, which has tasks, gold calls and documents. It has to be named.
+    /// Folder `bfcl_eval` of the package bfcl-eval, whose tasks are played instead of generated ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Sets whose tasks are played.
+    /// Sets of the package whose tasks are played.
     #[schemars(length(min = 1))]
     pub sets: Vec<BfclSet>,
+    /// The generated tasks.
+    pub generator: BfclGenerator,
     /// How much the first observation says of the functions.
     pub documents: BfclDocuments,
     /// Replies with calls at one turn of the user after which the episode ends unsolved.
@@ -40,9 +45,13 @@ pub struct BfclSettings {
 }
 
 /// The player of demonstrations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {
+    /// Fraction of demonstrations in which the expert is hasty: it leaves the last call of a turn out. They are imitated
+    /// nevertheless, so that a policy has something to learn from rewards.
+    #[schemars(range(min = 0.0, max = 0.99))]
+    pub hasty_prob: f64,
     /// True if it makes one call in a reply instead of all calls of a turn.
     pub one_by_one: bool,
 }
@@ -52,6 +61,7 @@ impl Default for BfclSettings {
         Self {
             data: None,
             sets: vec![BfclSet::Base],
+            generator: BfclGenerator::default(),
             documents: BfclDocuments::default(),
             max_steps: DEFAULT_MAX_STEPS,
             stop_at_failed_turn: false,
@@ -65,9 +75,19 @@ impl Default for BfclSettings {
 pub struct BfclWorld {
     set: BfclTasks,
     expert: BfclExpert,
+    form: Form,
+    is_generated: bool,
 }
 
-const TEMPLATES: [(&str, &str); 1] = [("bfcl", include_str!("../../templates/bfcl.toml"))];
+const TEMPLATES: [(&str, &str); 3] = [
+    ("bfcl", include_str!("../../templates/bfcl.toml")),
+    ("bfcl-compact", include_str!("../../templates/bfcl-compact.toml")),
+    ("bfcl-tools", include_str!("../../templates/bfcl-tools.toml")),
+];
+
+/// Texts around the values of results.
+const RESULTS: [&str; 5] =
+    [" -> None", " -> {\"", "\": \"", "User: ", "I cannot do that yet: something is missing."];
 
 impl WorldKind for BfclKind {
     type Settings = BfclSettings;
@@ -77,7 +97,14 @@ impl WorldKind for BfclKind {
     }
 
     fn summary(&self) -> &'static str {
-        "BFCL's multi-turn function calling: files, messages, tickets, trading, travel, a car"
+        "function calling over several turns in BFCL's APIs: files, messages, tickets, trading, travel, a car"
+    }
+
+    fn rules(&self, settings: &BfclSettings) -> Vec<Problem> {
+        let BfclGenerator { missing_value, missing_function, .. } = settings.generator;
+        let is_possible = missing_value + missing_function <= 1.0;
+        let reason = "missing_value and missing_function are fractions of all tasks, and add up to at most 1";
+        if is_possible { Vec::new() } else { vec![Problem::new("generator.missing_value", reason)] }
     }
 
     fn open(
@@ -85,21 +112,18 @@ impl WorldKind for BfclKind {
         settings: &BfclSettings,
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError> {
-        let data = settings.data.as_ref().ok_or_else(|| {
-            EnvError::Other(
-                "[env] data: name the folder `bfcl_eval` of the package bfcl-eval (pip download --no-deps \
-                 bfcl-eval==2026.3.23, then unzip the wheel)"
-                    .to_owned(),
-            )
-        })?;
-        let package = Package::read(data, &settings.sets)?;
+        let package = match &settings.data {
+            Some(data) => Package::read(data, &settings.sets)?,
+            None => settings.generator.package()?,
+        };
         let kept = BfclOptions {
             documents: settings.documents,
             max_steps: settings.max_steps,
             stop_at_failed_turn: settings.stop_at_failed_turn,
         };
         let set = BfclTasks::new(package, kept).with_max_turns(options.max_turns);
-        Ok(Box::new(BfclWorld { set, expert: settings.expert }))
+        let form = Form::new(settings.expert, settings.documents);
+        Ok(Box::new(BfclWorld { set, expert: settings.expert, form, is_generated: settings.data.is_none() }))
     }
 
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
@@ -108,6 +132,12 @@ impl WorldKind for BfclKind {
 
     fn usual(&self) -> Usual<'static> {
         Usual { max_turns: DEFAULT_MAX_TURNS, splits: &["test"], template: "bfcl", react_template: None }
+    }
+
+    fn play_settings(&self, seed: u64, whole: bool) -> BfclSettings {
+        let generator = BfclGenerator { seed, ..BfclGenerator::default() };
+        let few = BfclGenerator { train: 30, valid: 30, test: 60, ..generator.clone() };
+        BfclSettings { generator: if whole { generator } else { few }, ..BfclSettings::default() }
     }
 
     fn play_help(&self) -> &'static str {
@@ -129,10 +159,25 @@ impl World for BfclWorld {
     }
 
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
-        demonstrate(&self.set, request, self.expert.one_by_one).map(Some)
+        demonstrate(&self.set, request, self.expert, self.form).map(Some)
+    }
+
+    fn phrases(&self) -> Result<Vec<String>, EnvError> {
+        if !self.is_generated {
+            return Ok(Vec::new());
+        }
+        let methods = FUNCTIONS.iter().filter_map(|name| Api::ALL.iter().find_map(|api| api.method(name)));
+        let mut phrases: Vec<String> = RESULTS.map(str::to_owned).to_vec();
+        for method in methods {
+            let mut parameters = method.parameters.iter().map(|parameter| parameter.name);
+            let first = parameters.next().map(|name| format!("{name}=")).unwrap_or_default();
+            phrases.push(format!("{}({first}", method.name));
+            phrases.extend(parameters.map(|name| format!(", {name}=")));
+        }
+        Ok(phrases)
     }
 
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
-        Ok(Some(Box::new(Adviser::new(self.set.task(&task.id)?, self.expert.one_by_one))))
+        Ok(Some(Box::new(Adviser::new(self.set.task(&task.id)?, self.form))))
     }
 }

@@ -168,7 +168,12 @@ impl PromptTemplate {
     }
 
     /// Returns an action as a response to these prompts, without reasoning.
+    ///
+    /// Where words without a call are an answer (`text_answer`), they are the whole response.
     pub fn response(&self, action: &str) -> String {
+        if self.rules.text_answer && calls_of_words(action).is_empty() {
+            return action.to_owned();
+        }
         self.response_with_thought("", action)
     }
 

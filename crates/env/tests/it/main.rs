@@ -9,3 +9,4 @@ mod snapshots;
 mod webshop;
 mod webshop_conformance;
 mod webshop_search;
+mod worlds;

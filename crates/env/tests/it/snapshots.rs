@@ -3,27 +3,11 @@
 
 use turnwise_core::{Action, Environment, Purpose, Seed, Step};
 use turnwise_env::demonstration::DemonstrationRequest;
-use turnwise_env::registry::Registry;
-use turnwise_env::world::{OpenOptions, World};
 
-/// A small world of each kind that can save its states.
-const WORLDS: [(&str, &str); 5] = [
-    ("alfworld", "generator = { size = \"tiny\", train = 6, valid_seen = 0, valid_unseen = 0 }"),
-    ("webshop", "goals_per_product = 2\ngenerator = { products = 40 }"),
-    ("sokoban", "generator = { train = 6, valid = 0, test = 0, min_moves = 2, max_moves = 10 }"),
-    ("ezpoints", ""),
-    ("search", "top_k = 2\ngenerator = { kinds = [\"single-hop\", \"two-hop\"], test = 8 }"),
-];
+use crate::worlds::{WORLDS, open};
 
 const TURNS: usize = 8;
 const EPISODES: usize = 6;
-
-fn open(kind: &str, settings: &str) -> Box<dyn World> {
-    let settings = settings.parse().unwrap();
-    let mut note = |_: String| ();
-    let mut options = OpenOptions { splits: &[], max_turns: TURNS, note: &mut note };
-    Registry::builtin().kind(kind).unwrap().open(&settings, &mut options).unwrap()
-}
 
 /// An episode: the state before each turn, the action and what came of it.
 struct Played {
@@ -54,7 +38,7 @@ fn play(environment: &mut dyn Environment, expert: &[String], seed: Seed) -> Pla
 #[test]
 fn an_episode_goes_on_from_every_turn_as_it_did() {
     for (kind, settings) in WORLDS {
-        let world = open(kind, settings);
+        let Some(world) = open(kind, settings, TURNS) else { continue };
         let split = world.task_set().splits().remove(0);
         let request =
             DemonstrationRequest { split: &split, count: EPISODES, ..DemonstrationRequest::default() };

@@ -18,7 +18,10 @@ use super::method::{Arguments, Method};
 use super::python::{Class, Dict, Raise, Value, dict};
 
 /// One of the APIs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Api {
     /// A file system.
     Files,

@@ -1,0 +1,154 @@
+//! What a user asks for in one turn, and the draws that it is made of.
+
+use turnwise_core::Rng;
+
+use crate::bfcl::python::{Dict, Value};
+
+/// What a user asks for in one turn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Request {
+    /// The user's words.
+    pub(super) says: String,
+    /// The words without a value that a call needs, and the words that give it.
+    pub(super) vague: Option<[String; 2]>,
+    /// The calls that fulfil the request, in order.
+    pub(super) calls: Vec<Call>,
+}
+
+/// A call of a request.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    /// The function's name.
+    pub(super) name: &'static str,
+    /// The call as Python writes it.
+    pub(super) text: String,
+    /// False if it only finds a value that the words leave out. Such a call is not graded: there may be another way.
+    pub(super) is_graded: bool,
+}
+
+impl Request {
+    /// Creates a request without calls.
+    pub(super) fn new(says: impl Into<String>) -> Self {
+        Self { says: says.into(), ..Self::default() }
+    }
+
+    /// Adds a call.
+    pub(super) fn call<const N: usize>(self, name: &'static str, arguments: [(&str, Value); N]) -> Self {
+        self.with(name, arguments, true)
+    }
+
+    /// Adds a call that finds what the words leave out.
+    pub(super) fn lookup<const N: usize>(self, name: &'static str, arguments: [(&str, Value); N]) -> Self {
+        self.with(name, arguments, false)
+    }
+
+    /// Sets the words without a needed value, and the words that give it.
+    pub(super) fn vaguely(mut self, says: impl Into<String>, answer: impl Into<String>) -> Self {
+        self.vague = Some([says.into(), answer.into()]);
+        self
+    }
+
+    fn with<const N: usize>(
+        mut self,
+        name: &'static str,
+        arguments: [(&str, Value); N],
+        is_graded: bool,
+    ) -> Self {
+        let arguments = arguments.map(|(name, value)| format!("{name}={}", value.repr()));
+        let text = format!("{name}({})", arguments.join(", "));
+        self.calls.push(Call { name, text, is_graded });
+        self
+    }
+
+    /// Returns true if some value has to be found by a call.
+    pub(super) fn has_lookups(&self) -> bool {
+        self.calls.iter().any(|call| !call.is_graded)
+    }
+}
+
+/// The start state of an API, and requests that do not depend on each other.
+pub(super) struct Scene {
+    pub(super) config: Dict,
+    pub(super) requests: Vec<Request>,
+}
+
+/// Random draws.
+pub(super) struct Draw(pub(super) Rng);
+
+impl Draw {
+    /// Returns one of the words.
+    pub(super) fn word(&mut self, words: &[&'static str]) -> &'static str {
+        self.0.choose(words).copied().unwrap_or_default()
+    }
+
+    /// Returns `N` different words.
+    pub(super) fn words<const N: usize>(&mut self, words: &[&'static str]) -> [&'static str; N] {
+        let mut words = words.to_vec();
+        self.0.shuffle(&mut words);
+        let mut words = words.into_iter();
+        std::array::from_fn(|_| words.next().unwrap_or_default())
+    }
+
+    /// Returns a number from `low` to `high`.
+    pub(super) fn number(&mut self, low: i64, high: i64) -> i64 {
+        let span = usize::try_from(high - low + 1).unwrap_or(1);
+        low + i64::try_from(self.0.below(span)).unwrap_or_default()
+    }
+
+    /// Returns `N` different numbers from `low` to `high`, which must be enough.
+    pub(super) fn numbers<const N: usize>(&mut self, low: i64, high: i64) -> [i64; N] {
+        let mut drawn = [low - 1; N];
+        for place in 0..N {
+            while drawn[place] < low || drawn[..place].contains(&drawn[place]) {
+                drawn[place] = self.number(low, high);
+            }
+        }
+        drawn
+    }
+
+    /// Returns a short text of three words.
+    pub(super) fn sentence(&mut self) -> String {
+        let [subject] = self.words(&TOPICS);
+        format!(
+            "the {subject} is {} {}",
+            self.word(&["nearly", "almost", "not", "now", "still"]),
+            self.word(&STATES)
+        )
+    }
+}
+
+pub(super) const TOPICS: [&str; 40] = [
+    "budget", "garden", "kitchen", "invoice", "meeting", "holiday", "project", "printer", "server", "window",
+    "bridge", "library", "harvest", "concert", "festival", "picnic", "workshop", "lecture", "recipe",
+    "journal", "letter", "orchard", "harbour", "museum", "theatre", "station", "market", "bakery", "stadium",
+    "forest", "castle", "island", "desert", "river", "valley", "tower", "tunnel", "ladder", "engine",
+    "carpet",
+];
+
+const STATES: [&str; 12] = [
+    "ready", "late", "open", "closed", "finished", "broken", "empty", "full", "clean", "safe", "new", "cheap",
+];
+
+pub(super) const NAMES: [&str; 30] = [
+    "Ada", "Ben", "Cora", "Dan", "Eva", "Finn", "Gina", "Hugo", "Iris", "Jan", "Kira", "Leo", "Mia", "Nils",
+    "Olga", "Paul", "Rosa", "Sven", "Tara", "Uma", "Vera", "Will", "Yara", "Zoe", "Emil", "Lotte", "Max",
+    "Nina", "Otto", "Pia",
+];
+
+pub(super) const CITIES: [&str; 10] = [
+    "Rivermist",
+    "Stonebrook",
+    "Maplecrest",
+    "Silverpine",
+    "Shadowridge",
+    "Sunset Valley",
+    "Oakendale",
+    "Willowbend",
+    "Crescent Hollow",
+    "Autumnville",
+];
+
+/// Returns a list of texts.
+pub(super) fn texts<T: Into<Value>>(items: impl IntoIterator<Item = T>) -> Value {
+    Value::List(items.into_iter().map(Into::into).collect())
+}
