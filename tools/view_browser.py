@@ -150,6 +150,7 @@ def pages(address: str, base: str, step: int) -> dict[str, str]:
         "run": run or address,
         "step": f"{run}/step/{step}",
         "group": f"{run}/step/{step}/first",
+        "clipping": f"{run}/step/{step}/first?color=clipping",
         "search": f"{run}/search?q=the",
     }
     return {"list": address} | found if base else found
@@ -162,7 +163,7 @@ def look(browser: Browser, address: str, found: dict[str, str], folder: Path | N
             browser.size(width, scheme == "dark")
             for name, url in found.items():
                 browser.open(url)
-                if name == "group":
+                if name in ("group", "clipping"):
                     browser.evaluate("document.querySelector('details.turn').open = true")
                 if folder:
                     browser.screenshot(folder / f"{name}-{size}-{scheme}.png")

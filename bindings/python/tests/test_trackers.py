@@ -15,6 +15,7 @@ import pytest
 
 import turnwise
 from turnwise import trackers
+from turnwise._runs import NewLines
 
 EVALUATION = {
     "split": "test",
@@ -184,6 +185,48 @@ def test_a_run_is_followed_until_it_ends(training, store):
     id = trackers.log(training.path, store.to, follow=True, interval=0.05)
     thread.join()
     assert store.read(id, "loss/total") == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+
+
+def test_runs_of_one_name_stay_apart(tmp_path, store):
+    runs = []
+    for folder in ("first", "second"):
+        run = Training(tmp_path / folder / "small-seed0")
+        run.steps("rl", range(1, 3) if folder == "first" else range(1, 6))
+        run.state("finished")
+        runs.append((run, trackers.log(run.path, store.to)))
+    (first, one), (_, other) = runs
+    assert one != other
+    assert [sorted(store.read(id, "loss/total")) for id in (one, other)] == [[1, 2], [1, 2, 3, 4, 5]]
+    # A later call continues the run that it began.
+    first.steps("rl", range(3, 4))
+    assert trackers.log(first.path, store.to) == one
+    assert [sorted(store.read(id, "loss/total")) for id in (one, other)] == [[1, 2, 3], [1, 2, 3, 4, 5]]
+
+
+def test_lines_are_read_once(training, monkeypatch):
+    path = training.path / "metrics.jsonl"
+    lines = NewLines(path)
+    assert lines.read() == []
+    training.steps("rl", range(1, 4))
+    assert [line["step"] for line in lines.read()] == [1, 2, 3]
+    parsed = []
+    monkeypatch.setattr(NewLines, "_parse", lambda self, line: parsed.append(line) or json.loads(line))
+    training.steps("rl", range(4, 5))
+    with path.open("a") as file:
+        file.write('{"phase": "rl", "st')
+    assert [line["step"] for line in lines.read()] == [4] and len(parsed) == 1
+    with path.open("a") as file:
+        file.write('ep": 5}\n')
+    assert [line["step"] for line in lines.read()] == [5] and lines.read() == []
+    # Written again, once shorter than before and once longer.
+    for steps in (range(2, 3), range(3, 9)):
+        training.steps("rl", steps, mode="w")
+        assert [line["step"] for line in lines.read()] == list(steps)
+    monkeypatch.undo()
+    with path.open("a") as file:
+        file.write("{\n")
+    with pytest.raises(ValueError, match="metrics.jsonl: the line that ends at byte"):
+        lines.read()
 
 
 def test_mlflow_has_the_settings_and_the_state(training, tmp_path, monkeypatch):

@@ -113,6 +113,10 @@ pub struct Turn {
     /// Shannon entropy over the full vocabulary at each response token, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub entropies: Vec<f32>,
+    /// For each response token, the number of this step's updates in which the loss clipped its ratio: positive
+    /// at the upper bound, negative at the lower. Empty if no token of the response was clipped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clipped: Vec<i32>,
     /// Version of the weights that sampled the turn.
     #[serde(default)]
     pub weights_version: u64,

@@ -49,6 +49,22 @@ pub enum CreditError {
         /// Number of requested scores.
         expected: usize,
     },
+    /// A score has another number of log-probs than the response has tokens.
+    #[error(
+        "the score of group {group}, trajectory {trajectory}, turn {turn} has {found} log-probs, and its response has {expected} tokens"
+    )]
+    ScoreLength {
+        /// Number of supplied log-probs.
+        found: usize,
+        /// Number of tokens.
+        expected: usize,
+        /// Group index.
+        group: usize,
+        /// Trajectory index in the group.
+        trajectory: usize,
+        /// Turn index.
+        turn: usize,
+    },
     /// An input is NaN or infinite.
     #[error("{method}: `{field}` is {value} in group {group}, trajectory {trajectory}, turn {turn}")]
     NotFinite {

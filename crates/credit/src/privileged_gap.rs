@@ -30,7 +30,7 @@ const NAME: &str = "privileged-gap";
 /// Place of the hint in the preamble.
 const HINT: &str = "{hint}";
 
-/// What the teacher knows more than the agent.
+/// The extra knowledge that the teacher scores a response with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hint {
@@ -45,9 +45,9 @@ pub enum Hint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrivilegedGapConfig {
-    /// What the teacher knows more than the agent.
+    /// What the hint contains.
     pub hint: Hint,
-    /// Text before the prompt with the hint in place of `{hint}`.
+    /// Text that the teacher reads before the prompt; `{hint}` is replaced by the hint.
     pub preamble: String,
     /// Share of the weight in the factor: 0 leaves advantages as they are.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -138,6 +138,11 @@ impl PrivilegedGap {
             if data.old_logprobs.len() != data.response_ids.len() {
                 let field = "old_logprobs";
                 return Err(CreditError::MissingField { method, field, group, trajectory, turn });
+            }
+            // A response without room for the hint has no score.
+            if !teacher.is_empty() && teacher.len() != data.response_ids.len() {
+                let (found, expected) = (teacher.len(), data.response_ids.len());
+                return Err(CreditError::ScoreLength { found, expected, group, trajectory, turn });
             }
             gaps[place] = gap(data, teacher);
             if let Some(value) = gaps[place].filter(|value| !value.is_finite()) {

@@ -1,6 +1,6 @@
 //! The loss of a run: the model passes that it needs, and the objective of each minibatch.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use turnwise_core::{
     DirectLoss, GradientScaling, MaskedContextObjective, MinibatchObjective, Objective, ObjectiveError,
@@ -9,7 +9,7 @@ use turnwise_core::{
 
 use crate::{
     KlPlace, LossTerm, Minibatch, ObjectiveBatch, ObjectiveConfig, ObservedScaling, PolicyObjective,
-    Registry, reward_kl,
+    Registry, Surrogate, reward_kl,
 };
 
 /// A configured loss with its terms.
@@ -145,7 +145,7 @@ impl Loss {
             masked_context = masked_context.or(parts.masked_context);
             scaling = scaling.or(parts.scaling);
         }
-        let tokens = TokenLoss { policy, terms: tokens, scaling };
+        let tokens = TokenLoss { policy, terms: tokens, scaling, clipped: Mutex::default() };
         Ok(MinibatchLoss { tokens, masked_context })
     }
 }
@@ -156,11 +156,21 @@ pub struct MinibatchLoss {
     masked_context: Option<Box<dyn MaskedContextObjective + Send>>,
 }
 
+impl MinibatchLoss {
+    /// Returns the sequences with clipped tokens that were evaluated since the last call, each with the branch of
+    /// its tokens. They are in no particular order.
+    pub fn take_clipped(&self) -> Vec<(usize, Vec<Surrogate>)> {
+        std::mem::take(&mut self.tokens.clipped.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// The policy objective and the terms over response tokens.
 struct TokenLoss {
     policy: Arc<PolicyObjective>,
     terms: Vec<Box<dyn Objective + Send>>,
     scaling: Option<Box<dyn ObservedScaling>>,
+    /// Branches of the sequences with clipped tokens.
+    clipped: Mutex<Vec<(usize, Vec<Surrogate>)>>,
 }
 
 impl MinibatchObjective for MinibatchLoss {
@@ -195,6 +205,11 @@ impl Objective for TokenLoss {
             scaling.observe(sequence, tokens)?;
         }
         let mut gradients = self.policy.evaluate(sequence, tokens)?;
+        if gradients.metrics.clipped_low + gradients.metrics.clipped_high > 0.0 {
+            let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
+            let branches = self.policy.branches(sequence, &logprobs)?;
+            self.clipped.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, branches));
+        }
         for term in &self.terms {
             let share = term.evaluate(sequence, tokens)?;
             check_lengths(sequence, &share, tokens.logprobs.len())?;

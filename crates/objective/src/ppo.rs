@@ -203,6 +203,24 @@ impl PolicyObjective {
         Ok(bias)
     }
 
+    /// Returns the branch of the surrogate at each response token. Tokens that do not count are unclipped.
+    ///
+    /// # Errors
+    /// Fails like [`PolicyObjective::gradient`].
+    pub fn branches(&self, sequence: usize, logprobs: &[f64]) -> Result<Vec<Surrogate>, ObjectiveError> {
+        let data = self.check_logprobs(sequence, logprobs)?;
+        let advantages = data.token_advantages();
+        let mut branches = vec![Surrogate::Unclipped; logprobs.len()];
+        for unit in units(self.config.ratio, data) {
+            let (_, ratio) = unit_ratio(data, logprobs, &unit);
+            for token in unit {
+                branches[token] =
+                    surrogate(ratio, advantages[token], self.config.clip, self.config.dual_clip).1;
+            }
+        }
+        Ok(branches)
+    }
+
     /// Returns true if the unit's ratio is constant in the gradient, and each token has its own
     /// gradient.
     fn is_detached(&self) -> bool {

@@ -101,8 +101,15 @@ class Run:
 
     def evaluations(self) -> dict[str, list[dict[str, Any]]]:
         """The evaluations by the position of the run (``sft-000300``, ``step-000012``): a list with one result a split."""
-        found = sorted((self.path / "eval").glob("*.json"))
-        return {path.stem: self._json(f"eval/{path.name}") for path in found}
+        return {label: self.evaluation(label) for label in self.evaluation_labels()}
+
+    def evaluation_labels(self) -> list[str]:
+        """The positions of the evaluations, in order."""
+        return sorted(path.stem for path in (self.path / "eval").glob("*.json"))
+
+    def evaluation(self, label: str) -> list[dict[str, Any]]:
+        """The evaluation at a position: one result a split."""
+        return self._json(f"eval/{label}.json")
 
     def _trajectories(self, step: int) -> Path:
         for suffix in (".jsonl.zst", ".jsonl"):
@@ -131,6 +138,47 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 if number == len(lines):
                     return
                 raise ValueError(f"{path}: line {number}: {error}") from None
+
+
+class NewLines:
+    """Reads the lines that were added to a file of JSON lines since the last call.
+
+    A file that was written again, as a resumed run does, is read from its start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._end = 0
+        self._last = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """Returns the new complete lines."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return []
+        with file:
+            # The last line is compared: a file that was written again may be longer than before.
+            file.seek(self._end - len(self._last))
+            if file.read(len(self._last)) != self._last:
+                self._end, self._last = 0, b""
+                file.seek(0)
+            found = []
+            for line in file:
+                # A line that is still being written.
+                if not line.endswith(b"\n"):
+                    break
+                self._end += len(line)
+                self._last = line
+                if line.strip():
+                    found.append(self._parse(line))
+        return found
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{self._path}: the line that ends at byte {self._end}: {error}") from None
 
 
 def _step(path: Path) -> int:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Protocol
 
-from turnwise._runs import Run
+from turnwise._runs import NewLines, Run
 
 __all__ = ["TRACKERS", "Tracker", "log"]
 
@@ -94,12 +94,12 @@ def log(
         raise ModuleNotFoundError(f"{to} is not installed: pip install {to}", name=to) from None
     copied.id = tracker.id
     _save(run, to, copied)
-    state = "interrupted"
+    state, lines = "interrupted", NewLines(run.path / "metrics.jsonl")
     try:
         while True:
             # Read the state before the metrics: a run that has ended writes no more of them.
             state = str(run.status.get("state"))
-            _copy(run, to, tracker, copied)
+            _copy(run, lines, to, tracker, copied)
             if not follow or state != "running":
                 break
             time.sleep(interval)
@@ -110,10 +110,10 @@ def log(
     return tracker.id
 
 
-def _copy(run: Run, to: str, tracker: Tracker, copied: _Copied) -> None:
+def _copy(run: Run, lines: NewLines, to: str, tracker: Tracker, copied: _Copied) -> None:
     """Copies lines and evaluations that the tracker lacks."""
     batch = []
-    for line in run.metrics():
+    for line in lines.read():
         phase, step = str(line.get("phase", "rl")), int(line["step"])
         # A resumed run repeats steps after its checkpoint, with the same numbers.
         if step <= copied.position.get(phase, 0):
@@ -126,8 +126,9 @@ def _copy(run: Run, to: str, tracker: Tracker, copied: _Copied) -> None:
     if batch:
         tracker.metrics(batch)
         _save(run, to, copied)
-    for label, results in run.evaluations().items():
+    for label in run.evaluation_labels():
         if label not in copied.evaluations:
+            results = run.evaluation(label)
             copied.lines += 1
             step = int(label.rsplit("-", 1)[1]) if label.startswith("step-") else 0
             tracker.evaluation(copied.lines, label, step, _evaluated(results), list(_rows(label, results)))
@@ -274,14 +275,27 @@ class _Mlflow:
         self._client.update_run(self.id, status=ends.get(state, "KILLED"))
 
 
+def _free_name(taken: set[str], name: str) -> str:
+    """Returns the name, with a number if it is taken."""
+    numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+    return next(one for one in (name, *numbered) if one not in taken)
+
+
 class _Trackio:
-    """trackio: a run is identified by its project and name."""
+    """trackio: a run is identified by its project and name, so two run directories of one name need two names."""
 
     def __init__(self, project: str, name: str, config: dict[str, Any], id: str | None) -> None:
         import trackio
 
         self._trackio = trackio
-        self.id = id or name
+        if id is None:
+            try:
+                taken = {run.name for run in trackio.Api().runs(project)}
+            except ValueError:
+                # There is no such project yet.
+                taken = set()
+            id = _free_name(taken, name)
+        self.id = id
         self._run = trackio.init(
             project=project, name=self.id, config=dict(_flat(config)), resume="allow", auto_log_gpu=False, auto_log_cpu=False
         )

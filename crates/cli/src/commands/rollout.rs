@@ -11,8 +11,7 @@ use turnwise_model::engine::SharedWeights;
 use turnwise_policy::Policy;
 use turnwise_train::record::directory::write_trajectories;
 use turnwise_train::record::panels::pin_first;
-use turnwise_train::rollout::pictures::PicturePrompts;
-use turnwise_train::rollout::prompting::Prompter;
+use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{Event, Observer as _, engines, sampling_lanes};
@@ -68,8 +67,8 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     config.check()?;
     let world = World::new(&config.env, &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
-    let template = setup::template(&config)?;
-    let parser = setup::parser(&config, &template);
+    let prompts = PromptParts::new(&config, &policy.tokenizer, policy.weights.config().vision.as_ref())?;
+    let parser = setup::parser(&config, &prompts.template);
     let stop = ui::stop_on_interrupt()?;
     let jobs: Vec<Job> = panel
         .tasks
@@ -78,14 +77,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         .flat_map(|(group, task)| (0..args.samples).map(move |sample| Job::new(task.clone(), group, sample)))
         .collect();
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
-    let chat = setup::chat(&config, &policy.tokenizer)?;
-    let pictures = PicturePrompts::new(&config, policy.weights.config().vision.as_ref())?;
-    let prompter = Prompter {
-        template: &template,
-        tokenizer: &policy.tokenizer,
-        chat: chat.as_ref(),
-        pictures: pictures.as_ref(),
-    };
+    let prompter = prompts.prompter(&policy.tokenizer);
     let (lanes, slots) = sampling_lanes(&config);
     let context = RolloutContext::new(&config, world.shared_task_set(), prompter, &parser, temperature, stop);
     let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
@@ -104,7 +96,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("interrupted; nothing was written");
     };
     for trajectory in &mut trajectories {
-        if let Some(pictures) = &pictures {
+        if let Some(pictures) = &prompts.pictures {
             pictures.hide(trajectory);
         }
         trajectory.scale_rewards(config.env.reward_scale);

@@ -127,6 +127,7 @@ fn a_teacher_needs_a_place_for_the_hint_and_log_probs_to_compare() {
     assert!(error.contains("has no {hint}"), "{error}");
     let mut batch = Batch { groups: vec![common::group(vec![acts(&["a"], 1.0), acts(&["b"], 0.0)])] };
     batch.groups[0].trajectories[0].success = true;
+    let whole = batch.clone();
     batch.groups[0].trajectories[1].turns[0].old_logprobs.clear();
     let pipeline = pipeline(r#"{"kind": "privileged-gap"}"#);
     let report = |scores: Vec<Vec<f32>>| {
@@ -137,4 +138,10 @@ fn a_teacher_needs_a_place_for_the_hint_and_log_probs_to_compare() {
     assert!(error.contains("needs `old_logprobs`") && error.contains("trajectory 1"), "{error}");
     let error = report(Vec::new());
     assert!(error.contains("1 texts or responses, and 0"), "{error}");
+    let (found, _) = advantages(r#"{"kind": "privileged-gap"}"#, &whole, &[Vec::new()]);
+    assert_eq!(found.len(), 2, "a response without room for the hint has no score");
+    let supplies = Supplies { scores: vec![Vec::new(), vec![vec![-1.0, -1.0]]], ..Supplies::default() };
+    let error =
+        pipeline.report(&Inputs::new(&whole).with_supplies(&supplies), false).unwrap_err().to_string();
+    assert!(error.contains("trajectory 1, turn 0 has 2 log-probs, and its response has 1 tokens"), "{error}");
 }

@@ -12,10 +12,12 @@ use serde_json::Value;
 use turnwise_core::TaskSet as _;
 use turnwise_env::demonstration::DemonstrationRequest;
 use turnwise_env::panel::{Choice, Panel, PinnedSplit};
+use turnwise_env::webshop::action::Action;
 use turnwise_env::webshop::demonstrations::demonstrate;
-use turnwise_env::webshop::goal::{GoalKind, GoalOptions};
-use turnwise_env::webshop::reward::{Judge, Matching};
-use turnwise_env::webshop::{Splits, WebshopOptions, WebshopSet, replay, token_set_ratio};
+use turnwise_env::webshop::goal::{Goal, GoalKind, GoalOptions};
+use turnwise_env::webshop::reward::{Judge, Matching, Score, TypeScore};
+use turnwise_env::webshop::session::{Effect, Session};
+use turnwise_env::webshop::{Product, Splits, WebshopOptions, WebshopSet, replay, token_set_ratio};
 
 /// The folder of the data, or `None` after saying so.
 fn data() -> Option<PathBuf> {
@@ -232,6 +234,126 @@ fn the_type_factor_is_the_originals_to_the_last_bit() {
     let stand_in = differences(&set(&folder, &WebshopOptions::default()));
     println!("{stand_in} of 2,000 pairs differ with content words in the place of nouns");
     assert!(stand_in > 200, "{stand_in}");
+}
+
+/// Returns the type factor by the original's rule (`get_type_reward`), from the recorded matches and the nouns of both titles.
+fn type_factor(parts: &Value, wanted: &[String], bought: &[String]) -> f64 {
+    let distinct = |nouns: &[String]| nouns.iter().cloned().collect::<BTreeSet<_>>();
+    let shared = distinct(wanted).intersection(&distinct(bought)).count();
+    let title = if wanted.is_empty() { 0.2 } else { shared as f64 / wanted.len() as f64 };
+    let flag = |key: &str| parts[key].as_bool().unwrap();
+    match title {
+        0.0 => 0.0,
+        title if title < 0.1 => 0.1,
+        title if flag("query_match") || flag("category_match") || title > 0.2 => 1.0,
+        _ => 0.5,
+    }
+}
+
+/// Returns the total reward by the original's equation (`get_reward`), from recorded shares and the number of what was asked.
+fn total(parts: &Value, [attributes, options]: [usize; 2], factor: f64) -> f64 {
+    let met = |key: &str, asked: usize| (parts[key].as_f64().unwrap_or(0.0) * asked as f64).round();
+    let price = f64::from(u8::from(parts["r_price"].as_bool().unwrap()));
+    let met = met("r_att", attributes) + met("r_option", options) + price;
+    met / (attributes + options + 1) as f64 * factor
+}
+
+/// The recorded sessions have another type factor for purchases beside the target, of a stub in the place of spaCy. Their other parts are the
+/// original's.
+#[cfg(unix)]
+#[test]
+fn rewards_of_purchases_beside_the_target_are_the_originals_with_real_nouns() {
+    let Some(folder) = data() else { return };
+    let nouns: HashMap<String, Vec<String>> = lines(&folder.join("spacy_nouns.jsonl.zst"))
+        .into_iter()
+        .map(|line| (text(&line, "title"), serde_json::from_value(line["nouns"].clone()).unwrap()))
+        .collect();
+    let named = with_nouns(&folder);
+    let rewards = |set: &WebshopSet| {
+        let mut compared = Vec::new();
+        for recorded in lines(&folder.join("sessions.jsonl.zst")) {
+            let goal = set.goal(recorded["goal_idx"].as_u64().unwrap() as usize).unwrap();
+            let target = set.shop().catalogue().product(goal.product).unwrap();
+            let asked = [goal.attributes.len(), goal.options.len()];
+            let judge = Judge::new(goal, &target, Matching::Original);
+            let mut session = Session::new(set.shop().clone(), judge.goal().instruction.clone());
+            for step in recorded["steps"].as_array().unwrap() {
+                // What follows a query that the recording could not answer is another session.
+                if step["action"] == format!("search[{UNANSWERED}]") {
+                    break;
+                }
+                let bought = session.step(&Action::parse(step["action"].as_str().unwrap())).unwrap();
+                let Some((index, product)) = session.product().filter(|_| bought == Effect::Bought) else {
+                    continue;
+                };
+                if product.asin == target.asin {
+                    continue;
+                }
+                let price = set.shop().catalogue().price(index);
+                let score = judge.score(product, price, &session.visit().options);
+                let parts = &step["reward_info_without_pos"];
+                let factor = type_factor(parts, &nouns[&target.title], &nouns[&product.title]);
+                let expected = total(parts, asked, factor);
+                compared.push((score.total(), expected, step["reward"].as_f64().unwrap()));
+            }
+        }
+        compared
+    };
+    let found = rewards(&set(named.path(), &WebshopOptions::default()));
+    assert_eq!(found.len(), 12);
+    for (score, expected, _) in &found {
+        assert_eq!(score, expected, "{found:?}");
+    }
+    // The comparison can fail: the stub's rewards differ, and so do those of content words.
+    let differ = |pairs: &[(f64, f64, f64)], of: fn(&(f64, f64, f64)) -> bool| {
+        pairs.iter().filter(|pair| of(pair)).count()
+    };
+    assert_eq!(differ(&found, |(_, expected, stub)| expected != stub), 4);
+    let stand_in = rewards(&set(&folder, &WebshopOptions::default()));
+    assert!(differ(&stand_in, |(score, expected, _)| score != expected) > 0, "{stand_in:?}");
+}
+
+/// The products of the recorded human are not among the 1,000, so that attributes and type are taken from the recording.
+#[test]
+fn the_reward_of_the_human_session_is_the_recorded_one() {
+    let Some(folder) = data() else { return };
+    let text = std::fs::read_to_string(folder.join("human_trajectory_20220427_1_6.jsonl")).unwrap();
+    let pages: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let done = pages.last().unwrap();
+    let texts = |value: &Value| -> Vec<String> { serde_json::from_value(value.clone()).unwrap() };
+    let (asked, parts) = (&done["goal"], &done["reward_info"]);
+    let goal = Goal {
+        id: self::text(asked, "asin"),
+        product: 0,
+        instruction: self::text(asked, "instruction_text"),
+        attributes: texts(&asked["attributes"]),
+        options: GoalOptions::Values(texts(&asked["goal_options"])),
+        price_upper: asked["price_upper"].as_f64().unwrap(),
+    };
+    let target = Product { title: self::text(asked, "name"), ..Product::default() };
+    let counts = [goal.attributes.len(), goal.options.len()];
+    let judge = Judge::new(goal, &target, Matching::Original);
+    let price = done["content"]["price"].as_f64().unwrap();
+    let reward = |chosen: &str| {
+        let options = [("color".to_owned(), chosen.to_owned())];
+        let found = judge.score(&Product::default(), price, &options);
+        let number = |key: &str| parts[key].as_f64().unwrap();
+        let flag = |key: &str| parts[key].as_bool().unwrap();
+        let kind = TypeScore {
+            query_match: flag("query_match"),
+            category_match: flag("category_match"),
+            title_score: number("title_score"),
+            factor: number("r_type"),
+            type_stand_in: false,
+        };
+        let attributes = (number("r_att") * found.attributes_asked as f64).round() as usize;
+        Score { attributes, kind, ..found }.total()
+    };
+    let recorded = done["reward"].as_f64().unwrap();
+    assert_eq!(reward(done["content"]["options"]["color"].as_str().unwrap()), recorded);
+    assert_eq!(total(parts, counts, parts["r_type"].as_f64().unwrap()), recorded);
+    // With the colour that was asked for the reward is another.
+    assert!(reward("rl56 | 60 silver mist") > recorded);
 }
 
 #[test]

@@ -6,6 +6,10 @@
 //! S(a|s)`, which cannot be computed. Here the mean is estimated from `K` more responses to the
 //! same prompt, `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
+//! The variance of the surprisal has two parts: `Var[H(s)]` between states, and `E[Var(S|s)]` within a state. The relative
+//! surprisal is the second part. With `K` draws `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and `Var[H_MC(s)] =
+//! Var[H(s)] + E[Var(S|s)] / K`, from which both are estimated.
+//!
 //! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement;
 //! the paper does not say how its 64 were chosen. Turns with `alpha = 1` have no sign to compare.
 //! Neither have states in which every draw equals the response. The fractions of both are reported.
@@ -79,10 +83,14 @@ pub struct SurprisalStudy {
     pub certain: usize,
     /// Responses of the rest at which `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
     pub same_sign: usize,
+    /// Estimate of `Var[H(s)]`, the surprisal's variance between states, in square nats. Can be below 0 if it is small.
+    pub variance_between: f64,
+    /// Estimate of `E[Var(S|s)]`, its mean variance within a state, in square nats.
+    pub variance_within: f64,
 }
 
 impl SurprisalStudy {
-    fn of(points: Vec<Surprisal>, scaled_turns: usize, turns: usize) -> Self {
+    fn of(points: Vec<Surprisal>, draws: usize, scaled_turns: usize, turns: usize) -> Self {
         let of = |number: fn(&Surprisal) -> f64| points.iter().map(number).collect::<Vec<_>>();
         let (alpha, relative) = (of(|point| point.alpha - 1.0), of(Surprisal::relative));
         let has_sign = |relative: &&f64| relative.abs() > NO_SURPRISAL;
@@ -91,7 +99,32 @@ impl SurprisalStudy {
         let same_sign = alpha.iter().zip(&relative).filter(agree).count();
         let pearson_of_state = pearson(&alpha, &of(|point| point.mean_surprisal));
         let pearson = pearson(&alpha, &relative);
-        Self { points, scaled_turns, turns, pearson, pearson_of_state, certain, same_sign }
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let squares: Vec<f64> = relative.iter().map(|relative| relative * relative).collect();
+        let per_draw = 1.0 / draws as f64;
+        let variance_within = mean(&squares) / (1.0 + per_draw);
+        let means = of(|point| point.mean_surprisal);
+        let middle = mean(&means);
+        let spread: f64 = means.iter().map(|value| (value - middle).powi(2)).sum();
+        let variance_between =
+            spread / means.len().saturating_sub(1).max(1) as f64 - variance_within * per_draw;
+        Self {
+            points,
+            scaled_turns,
+            turns,
+            pearson,
+            pearson_of_state,
+            certain,
+            same_sign,
+            variance_between,
+            variance_within,
+        }
+    }
+
+    /// Returns the share of the surprisal's variance that is within states; `None` if it does not vary.
+    pub fn share_within(&self) -> Option<f64> {
+        let all = self.variance_between.max(0.0) + self.variance_within;
+        (all > 0.0).then(|| self.variance_within / all)
     }
 }
 
@@ -141,7 +174,7 @@ pub fn surprisal(
             / completions.len() as f64;
         tick(index + 1);
     }
-    Ok(SurprisalStudy::of(states, scaled_turns, turns))
+    Ok(SurprisalStudy::of(states, study.draws, scaled_turns, turns))
 }
 
 /// Returns all turns with a response and their prompts, without the mean surprisal.
@@ -204,17 +237,50 @@ mod tests {
             mean_surprisal: 2.0,
         };
         let agreeing = vec![point(1.2, 1.0), point(0.8, 3.0), point(1.1, 1.5)];
-        let study = SurprisalStudy::of(agreeing.clone(), 3, 4);
+        let study = SurprisalStudy::of(agreeing.clone(), 64, 3, 4);
         // All have the same state; where the uncertain one has the lower coefficient, that follows the state.
         assert_eq!(study.pearson_of_state, None);
         let mut other = agreeing;
         other[1].mean_surprisal = 5.0;
-        assert!(SurprisalStudy::of(other, 3, 4).pearson_of_state.is_some_and(|r| r < -0.9));
+        assert!(SurprisalStudy::of(other, 64, 3, 4).pearson_of_state.is_some_and(|r| r < -0.9));
         assert_eq!((study.same_sign, study.pearson.map(|r| r > 0.9)), (3, Some(true)));
-        let certain = SurprisalStudy::of(vec![point(1.2, 2.0), point(0.8, 3.0)], 2, 2);
+        let certain = SurprisalStudy::of(vec![point(1.2, 2.0), point(0.8, 3.0)], 64, 2, 2);
         assert_eq!((certain.certain, certain.same_sign), (1, 1));
-        let against = SurprisalStudy::of(vec![point(0.8, 1.0), point(1.2, 3.0)], 2, 2);
+        let against = SurprisalStudy::of(vec![point(0.8, 1.0), point(1.2, 3.0)], 64, 2, 2);
         assert_eq!((against.same_sign, against.pearson.map(|r| r < -0.9)), (0, Some(true)));
         assert_eq!(surprisal_of(&[-0.5, -1.5]), 2.0);
+    }
+
+    /// Surprisals that are normal: a state's mean has a variance of 4, and a response around it of 1.
+    #[test]
+    fn the_variance_is_split_into_its_two_parts() {
+        let mut rng = Seed::derive(1, Purpose::Resampling, &[]).rng();
+        let mut normal = || rng.normal();
+        let draws = 4;
+        let points = (0..20_000)
+            .map(|_| {
+                let state = 10.0 + 2.0 * normal();
+                let drawn = (0..draws).map(|_| state + normal()).sum::<f64>() / f64::from(draws);
+                Surprisal {
+                    group: 0,
+                    trajectory: 0,
+                    turn: 0,
+                    alpha: 1.1,
+                    surprisal: state + normal(),
+                    mean_surprisal: drawn,
+                }
+            })
+            .collect();
+        let study = SurprisalStudy::of(points, draws as usize, 1, 1);
+        assert!((study.variance_within - 1.0).abs() < 0.03, "{}", study.variance_within);
+        assert!((study.variance_between - 4.0).abs() < 0.15, "{}", study.variance_between);
+        assert!(study.share_within().is_some_and(|share| (share - 0.2).abs() < 0.01));
+        let same = |mean_surprisal| Surprisal {
+            surprisal: mean_surprisal,
+            mean_surprisal,
+            ..study.points[0].clone()
+        };
+        assert_eq!(SurprisalStudy::of(vec![same(1.0), same(3.0)], 4, 2, 2).share_within(), Some(0.0));
+        assert_eq!(SurprisalStudy::of(vec![same(1.0), same(1.0)], 4, 2, 2).share_within(), None);
     }
 }

@@ -349,6 +349,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             response_ids: completion.tokens,
             old_logprobs: completion.logprobs,
             entropies: completion.entropies,
+            clipped: Vec::new(),
             weights_version: completion.weights_version,
             agent: seen.conversation.as_deref().map(|asked| agent_turn(asked, &live.trajectory.tools)),
         };

@@ -94,9 +94,8 @@ pub(crate) fn step(
 
     let loss = method.loss.with_kl_coef(state.kl_coef)?;
     let shaped = record.timed("rewards", || shape_rewards(&mut batch, &loss, config, learners))?;
-    let observer = &mut *context.observer;
     let supplies = record.timed("credit_inputs", || {
-        learners.supply(method.pipeline, &batch, at, actor.prompter(), observer)
+        learners.supply(method.pipeline, &batch, at, actor.prompter(), context.observer)
     })?;
     let credit = record.timed("credit", || assign(&mut batch, supplies, method, at))?;
     record.credited(&batch, &shaped, &credit);
@@ -104,9 +103,10 @@ pub(crate) fn step(
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, actor, learners, config))?;
     // From here on the batch is only counted and written: the updates read the copies in the training set.
     actor.hide_pictures(&mut batch, &mut sampled.masked);
-    let report = record
+    let mut report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
         .map_err(|error| context.directory.keep_diverged(error, state.position, &batch))?;
+    report.record_clipped(&mut batch);
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
     record.updated(&report, learnt, &set, &batch);
 

@@ -105,6 +105,8 @@ fn masked_sequences(
 pub struct TrainingSequence {
     /// Index of its group in the rollout.
     pub group: usize,
+    /// Index of its trajectory in the group.
+    pub member: usize,
     /// The tokens.
     pub tokens: TokenSequence,
     /// Per-token and per-turn numbers.
@@ -198,6 +200,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
                     .collect();
                 sequences.push(TrainingSequence {
                     group: index,
+                    member,
                     tokens: sequence.clone(),
                     objective,
                     masked_contexts,

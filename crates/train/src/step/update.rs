@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use turnwise_core::{
-    GradientScale, GradientScaling, LearnError, LossMetrics, MaskedContext, MinibatchObjective as _, Purpose,
-    Rng, Seed, TokenSequence, TurnSpan,
+    Batch, GradientScale, GradientScaling, LearnError, LossMetrics, MaskedContext, MinibatchObjective as _,
+    Purpose, Rng, Seed, TokenSequence, TurnSpan,
 };
 use turnwise_model::Schedule;
-use turnwise_objective::{LeftOut, Loss, ObjectiveBatch};
+use turnwise_objective::{LeftOut, Loss, ObjectiveBatch, Surrogate};
 
 use crate::TrainError;
 use crate::config::{Config, Shuffle};
@@ -38,6 +38,8 @@ pub struct UpdateReport {
     pub scaling: BTreeMap<String, f64>,
     /// The critic's updates, if there is one.
     pub(crate) critic: Option<CriticReport>,
+    /// [`turnwise_core::Turn::clipped`] of the turns with clipped tokens, by group, member and turn.
+    clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
 }
 
 impl UpdateReport {
@@ -47,6 +49,34 @@ impl UpdateReport {
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
+    }
+
+    /// Counts the clipped tokens of one update of a sequence.
+    fn count_clipped(&mut self, sequence: &TrainingSequence, branches: &[Surrogate]) {
+        let mut rest = branches;
+        for span in &sequence.tokens.spans {
+            let (own, after) = rest.split_at((span.end - span.start).min(rest.len()));
+            rest = after;
+            if own.iter().all(|branch| *branch == Surrogate::Unclipped) {
+                continue;
+            }
+            let turn = (sequence.group, sequence.member, span.turn);
+            let counts = self.clipped.entry(turn).or_insert_with(|| vec![0; own.len()]);
+            for (count, branch) in counts.iter_mut().zip(own) {
+                *count += match branch {
+                    Surrogate::Unclipped => 0,
+                    Surrogate::ClippedLow => -1,
+                    Surrogate::ClippedHigh => 1,
+                };
+            }
+        }
+    }
+
+    /// Writes the counts of clipped tokens into the turns of the batch.
+    pub(crate) fn record_clipped(&mut self, batch: &mut Batch) {
+        for ((group, member, turn), counts) in std::mem::take(&mut self.clipped) {
+            batch.groups[group].trajectories[member].turns[turn].clipped = counts;
+        }
     }
 
     /// Returns a count of clipped tokens as a share of all, those that were not run among them; 0 without
@@ -191,6 +221,9 @@ fn policy_update(
     if !found.loss.is_finite() {
         return Err(LearnError::Backend(format!("the loss is {}", found.loss)).into());
     }
+    for (sequence, branches) in minibatch.take_clipped() {
+        report.count_clipped(sequences[sequence], &branches);
+    }
     if let Some(scaling) = minibatch.gradient_scaling() {
         let scale = scale_gradient(policy, scaling, tokens)?;
         for (tag, value) in scale.metrics {
@@ -240,6 +273,7 @@ mod tests {
     fn set(groups: &[usize]) -> Vec<TrainingTrajectory> {
         let sequence = |group| TrainingSequence {
             group,
+            member: 0,
             tokens: TokenSequence { tokens: vec![1, 2], spans: Vec::new() },
             objective: ObjectiveSequence::new(Vec::new(), Vec::new(), Vec::new()),
             masked_contexts: Vec::new(),

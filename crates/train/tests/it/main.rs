@@ -2,6 +2,7 @@
 
 mod branches;
 mod chat;
+mod clipping;
 mod common;
 mod compaction;
 mod composition;

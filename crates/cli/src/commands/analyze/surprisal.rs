@@ -66,7 +66,8 @@ fn plot(study: &SurprisalStudy, played: &str) -> String {
 }
 
 fn text(study: &SurprisalStudy, draws: usize, played: &str) -> String {
-    let SurprisalStudy { points, scaled_turns, turns, pearson, pearson_of_state, certain, same_sign } = study;
+    let SurprisalStudy { points, scaled_turns, turns, pearson, pearson_of_state, certain, same_sign, .. } =
+        study;
     let with_sign = points.len() - certain;
     let percent = |part: usize, all: usize| 100.0 * part as f64 / all.max(1) as f64;
     let number = |r: &Option<f64>| r.map_or_else(|| "-".into(), |r| format!("{r:.2}"));
@@ -77,9 +78,13 @@ fn text(study: &SurprisalStudy, draws: usize, played: &str) -> String {
          turns that AEM scales  {scaled_turns} of {turns} ({:.1} %)\n  \
          of these looked at     {}\n  \
          Pearson's r            {correlation} with H(s) - S(a|s), {of_state} with H(s) alone\n  \
-         same sign              {same_sign} of {with_sign} ({:.1} %); at {certain} every response drawn was the same",
+         same sign              {same_sign} of {with_sign} ({:.1} %); at {certain} every response drawn was the same\n  \
+         variance of S(a|s)     {:.3} between states, {:.3} within a state{}",
         percent(*scaled_turns, *turns),
         points.len(),
         percent(*same_sign, with_sign),
+        study.variance_between,
+        study.variance_within,
+        study.share_within().map_or_else(String::new, |share| format!(" ({:.1} %)", 100.0 * share)),
     )
 }

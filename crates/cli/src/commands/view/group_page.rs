@@ -12,7 +12,7 @@ use super::messages;
 use super::pictures::Pictures;
 use super::step::{Shown, Step, TRUTH};
 use super::step_page::{self, DIFFERENCE, colour, columns, facts, outcome, stop};
-use super::tokens::{Color, TokenTexts};
+use super::tokens::{Color, Token, TokenTexts};
 use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
 use crate::plot::figure::figure;
@@ -241,7 +241,7 @@ fn request(agent: &AgentTurn) -> String {
     text
 }
 
-/// Returns the response token by token, darker for larger numbers of the chosen kind; as text without tokens.
+/// Returns the response token by token, coloured by the chosen number; as text without tokens.
 fn response(turn: &Turn, look: Look<'_>) -> String {
     let texts = match look.tokens {
         Some(tokens) if turn.old_logprobs.len() == turn.response_ids.len() => {
@@ -254,21 +254,13 @@ fn response(turn: &Turn, look: Look<'_>) -> String {
         return format!("<pre>{}</pre>", escape(text));
     }
     let mut body = String::from("<pre class=\"tokens\">");
-    for (index, (text, &logprob)) in texts.iter().zip(&turn.old_logprobs).enumerate() {
-        let mut title = format!("token {}, log-prob {logprob:.4}", turn.response_ids[index]);
-        let entropy = turn.entropies.get(index).copied();
-        if let Some(entropy) = entropy {
-            let _ = write!(title, ", entropy {entropy:.4}");
-        }
-        let reward = turn.token_rewards.get(index).copied();
-        if let Some(reward) = reward {
-            let _ = write!(title, ", reward {}", figure(reward));
-        }
-        let strength = look.color.strength(logprob, entropy);
+    for (index, text) in texts.iter().enumerate() {
+        let token = Token::of(turn, index);
+        let (class, strength) = look.color.of(&token);
         let _ = write!(
             body,
-            "<span style=\"--a:{strength:.3}\" title=\"{}\">{}</span>",
-            escape(&title),
+            "<span class=\"{class}\" style=\"--a:{strength:.3}\" title=\"{}\">{}</span>",
+            escape(&token.describe()),
             escape(text)
         );
     }

@@ -1,9 +1,13 @@
 //! The text of single tokens, and their colours.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
+use turnwise_core::Turn;
 use turnwise_policy::{base, run_folder};
 use turnwise_text::{DecodeStream, Tokenizer};
+
+use crate::plot::figure::figure;
 
 /// What the colour of a token shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,25 +17,75 @@ pub(super) enum Color {
     LogProb,
     /// Darker for tokens that were sampled with higher entropy.
     Entropy,
+    /// Tokens whose ratio the loss clipped: blue at the upper bound, orange at the lower.
+    Clipping,
 }
 
 impl Color {
-    /// Colors with their value in a page's address and their label.
-    pub(super) const ALL: [(Self, &'static str, &'static str); 2] =
-        [(Self::LogProb, "", "log-prob"), (Self::Entropy, "entropy", "entropy")];
+    /// The colours by their names in an address, with their words.
+    pub(super) const ALL: [(Self, &'static str, &'static str); 3] = [
+        (Self::LogProb, "", "log-prob"),
+        (Self::Entropy, "entropy", "entropy"),
+        (Self::Clipping, "clipping", "clipping"),
+    ];
 
     /// Returns the colour of this name, or the default for an unknown name.
     pub(super) fn named(name: &str) -> Self {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map_or(Self::default(), |(color, ..)| *color)
     }
 
-    /// Returns the strength of a token's colour, from 0 to 1. 3 nats, a probability of 5 % or a choice of 20 tokens, are the darkest.
-    pub(super) fn strength(self, logprob: f32, entropy: Option<f32>) -> f64 {
-        let nats = match self {
-            Self::LogProb => -logprob,
-            Self::Entropy => entropy.unwrap_or(0.0),
-        };
-        (f64::from(nats) / 3.0).clamp(0.0, 1.0)
+    /// Returns the class and the strength of a token's colour, from 0 to 1. 3 nats, a probability of 5 % or a choice of
+    /// 20 tokens, are the darkest.
+    pub(super) fn of(self, token: &Token) -> (&'static str, f64) {
+        let darker = |nats: f32| ("neg", (f64::from(nats) / 3.0).clamp(0.0, 1.0));
+        match self {
+            Self::LogProb => darker(-token.logprob),
+            Self::Entropy => darker(token.entropy.unwrap_or(0.0)),
+            Self::Clipping if token.clipped > 0 => ("pos", 1.0),
+            Self::Clipping => ("neg", if token.clipped < 0 { 1.0 } else { 0.0 }),
+        }
+    }
+}
+
+/// The numbers of one response token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token {
+    pub(super) id: u32,
+    pub(super) logprob: f32,
+    pub(super) entropy: Option<f32>,
+    pub(super) reward: Option<f64>,
+    /// How many updates clipped it ([`Turn::clipped`]).
+    pub(super) clipped: i32,
+}
+
+impl Token {
+    /// Returns the numbers of a turn's token, which has a log-prob.
+    pub(super) fn of(turn: &Turn, index: usize) -> Self {
+        Self {
+            id: turn.response_ids[index],
+            logprob: turn.old_logprobs[index],
+            entropy: turn.entropies.get(index).copied(),
+            reward: turn.token_rewards.get(index).copied(),
+            clipped: turn.clipped.get(index).copied().unwrap_or(0),
+        }
+    }
+
+    /// Returns the numbers as words.
+    pub(super) fn describe(&self) -> String {
+        let mut words = format!("token {}, log-prob {:.4}", self.id, self.logprob);
+        if let Some(entropy) = self.entropy {
+            let _ = write!(words, ", entropy {entropy:.4}");
+        }
+        if let Some(reward) = self.reward {
+            let _ = write!(words, ", reward {}", figure(reward));
+        }
+        if self.clipped != 0 {
+            let bound = if self.clipped > 0 { "upper" } else { "lower" };
+            let updates = self.clipped.unsigned_abs();
+            let plural = if updates == 1 { "" } else { "s" };
+            let _ = write!(words, ", clipped at the {bound} bound in {updates} update{plural}");
+        }
+        words
     }
 }
 
@@ -68,10 +122,23 @@ mod tests {
     #[test]
     fn colours_are_of_their_number() {
         assert_eq!((Color::named("entropy"), Color::named("x")), (Color::Entropy, Color::LogProb));
-        assert_eq!(Color::LogProb.strength(-1.5, Some(6.0)), 0.5);
-        assert_eq!(
-            (Color::Entropy.strength(-1.5, Some(6.0)), Color::Entropy.strength(-1.5, None)),
-            (1.0, 0.0)
-        );
+        let turn = Turn {
+            response_ids: vec![7, 8, 9],
+            old_logprobs: vec![-1.5; 3],
+            entropies: vec![6.0],
+            clipped: vec![0, 1, -2],
+            ..Turn::default()
+        };
+        let of = |color: Color| [0, 1, 2].map(|index| color.of(&Token::of(&turn, index)));
+        assert_eq!(of(Color::LogProb), [("neg", 0.5); 3]);
+        assert_eq!(of(Color::Entropy), [("neg", 1.0), ("neg", 0.0), ("neg", 0.0)]);
+        assert_eq!(of(Color::Clipping), [("neg", 0.0), ("pos", 1.0), ("neg", 1.0)]);
+        // A file without the counts.
+        let unrecorded = Turn { clipped: Vec::new(), ..turn.clone() };
+        assert_eq!(Color::Clipping.of(&Token::of(&unrecorded, 1)), ("neg", 0.0));
+        let words = [0, 1, 2].map(|index| Token::of(&turn, index).describe());
+        assert_eq!(words[0], "token 7, log-prob -1.5000, entropy 6.0000");
+        assert_eq!(words[1], "token 8, log-prob -1.5000, clipped at the upper bound in 1 update");
+        assert_eq!(words[2], "token 9, log-prob -1.5000, clipped at the lower bound in 2 updates");
     }
 }
