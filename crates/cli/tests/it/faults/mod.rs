@@ -183,9 +183,8 @@ fn wrong(
     if let Some(lost) = lost(folder.path(), done) {
         return Some(lost);
     }
-    if !ended.status.success()
-        && let Some(arguments) = (scenario.again)(folder.path(), scenario.start)
-    {
+    let arguments = (scenario.again)(folder.path(), scenario.start);
+    if !ended.status.success() && !arguments.is_empty() {
         let again = run(folder.path(), &arguments, None);
         if !again.status.success() {
             return Some(format!("it does not go on with {arguments:?}: {}", again.errors));

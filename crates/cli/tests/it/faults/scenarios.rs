@@ -19,8 +19,8 @@ pub(super) struct Scenario {
     /// Fills the folder before the command, without faults.
     pub(super) prepare: fn(&Path),
     pub(super) start: Arguments,
-    /// Returns the arguments that go on after a fault, or `None` if all is there.
-    pub(super) again: fn(&Path, Arguments) -> Option<Vec<&'static str>>,
+    /// Returns the arguments that go on after a fault; none if all is there.
+    pub(super) again: fn(&Path, Arguments) -> Vec<&'static str>,
     /// Try one fault only of each kind of operation, unless all operations are tried. For commands that write what others do.
     pub(super) one_each: bool,
     /// Returns what must be the same with and without faults, by name.
@@ -28,17 +28,17 @@ pub(super) struct Scenario {
 }
 
 /// Resumes a run that was created, and starts the others over in the same folder.
-fn resumed(folder: &Path, start: Arguments) -> Option<Vec<&'static str>> {
+fn resumed(folder: &Path, start: Arguments) -> Vec<&'static str> {
     let exists = folder.join("runs/run/config.toml").exists();
-    Some(if exists { vec!["train", "--resume", "runs/run"] } else { start.concat() })
+    if exists { vec!["train", "--resume", "runs/run"] } else { start.concat() }
 }
 
-fn the_same(_: &Path, start: Arguments) -> Option<Vec<&'static str>> {
-    Some(start.concat())
+fn the_same(_: &Path, start: Arguments) -> Vec<&'static str> {
+    start.concat()
 }
 
-fn forced(_: &Path, start: Arguments) -> Option<Vec<&'static str>> {
-    Some([start, &[&["--force"]]].concat().concat())
+fn forced(_: &Path, start: Arguments) -> Vec<&'static str> {
+    [start, &[&["--force"]]].concat().concat()
 }
 
 /// A run with a warm start and evaluations, which keeps one checkpoint only.
@@ -155,7 +155,7 @@ const BENCHMARK: Scenario = Scenario {
         &["--tasks", "2", "--samples", "2", "-k", "2"],
     ],
     // It does not overwrite a result.
-    again: |folder, start| (!folder.join("out.jsonl.zst").exists()).then(|| start.concat()),
+    again: |folder, start| if folder.join("out.jsonl.zst").exists() { Vec::new() } else { start.concat() },
     // The measured tasks stay beside a whole result, and are never removed without it.
     outcome: |folder| {
         let mut found = output(folder);
