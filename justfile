@@ -26,6 +26,14 @@ deny:
 advisories:
     cargo deny check advisories
 
+# Bills of materials of the program and of the wheel, in dist (cargo install --locked cargo-cyclonedx)
+sbom *ARGS:
+    tools/sbom.sh {{ARGS}}
+
+# The wheel with the list of its crates inside its library, in dist (pip install maturin; cargo install --locked cargo-auditable)
+wheel *ARGS:
+    CARGO="$PWD/tools/cargo-auditable.sh" maturin build --release --manifest-path bindings/python/Cargo.toml --out dist {{ARGS}}
+
 # Train a small agent from nothing and show what it learnt
 quickstart *ARGS:
     cargo run --release -- quickstart {{ARGS}}

@@ -1,43 +1,42 @@
 #!/usr/bin/env python3
-"""Kills runs, sweeps, environments' programs and servers at random moments and checks that nothing is lost.
+"""Kills runs, sweeps, programs of environments and servers at random moments and checks that nothing is lost.
 
-    tools/kills.py PROGRAM [--kills 200] [--seed 0] [--only run,sweep,worker,server]
+    tools/kills.py PROGRAM [--kills 200] [--seed 0] [--only run,sweep,worker,retriever,view]
 
-PROGRAM is a built `turnwise`. A killed run or sweep is resumed until it finishes. Its weights, optimizer, trajectories, evaluations
-and metrics must then equal those of an uninterrupted one bit for bit, except times and speeds. If an environment's program was
-killed, only the names of the files must be equal. A killed server must give the same answers after a restart. Exits with 1 at the
-first difference.
+PROGRAM is a built `turnwise`.
+
+| kind | killed |
+|---|---|
+| run | the run |
+| sweep | the sweep |
+| worker | the run, or its environment's program (JSON lines) |
+| retriever | the run, or the `turnwise index serve` that its searches go to |
+| view | `turnwise view` of a run in progress, which must not notice |
+
+A killed run or sweep is resumed until it finishes, and a killed server is started again. Weights, optimizer, trajectories,
+evaluations and metrics must then equal those of an uninterrupted run bit for bit, except times and speeds. If the metrics say
+that episodes were lost with a program or server, only the names of the files must be equal. A run that stops by itself gives one
+error. Exits with 1 at the first difference.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 
+from kills_scenes import SCENES
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TINY = str(ROOT / "crates/train/tests/tiny.toml")
-SETTINGS = ["sft.steps=30", "sft.checkpoint_every=3", "train.steps=12", "train.checkpoint_every=1", "eval.every=4"]
-SWEEP = f"""
-name = "sweep"
-base = ["{TINY}"]
-preset = "grpo"
-seeds = [0, 1]
-set = ["env.generator.size=tiny", "sft.steps=12", "sft.checkpoint_every=2", "train.steps=6", "train.checkpoint_every=1",
-    'eval.splits=["valid_unseen"]', "eval.every=2"]
-[[run]]
-name = "grpo"
-[[run]]
-name = "gigpo"
-preset = "gigpo"
-"""
 
 
 def timeless(value):
@@ -70,123 +69,171 @@ def outcome(runs):
     return found
 
 
+def lost_episodes(value):
+    """Returns true if a number in the metrics or evaluations says that an episode failed."""
+    if isinstance(value, dict):
+        return any(
+            key.rsplit("/")[-1] in ("error_rate", "errors", "failed", "masked", "resampled") and bool(inner)
+            or lost_episodes(inner)
+            for key, inner in value.items()
+        )
+    return isinstance(value, list) and any(map(lost_episodes, value))
+
+
+class Server:
+    """A server of a scene, on a port of its own, which is started again after a kill."""
+
+    def __init__(self, arguments, folder, port):
+        self.arguments, self.folder, self.port, self.process = arguments, folder, port, None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            self.arguments, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(400):
+            with contextlib.suppress(OSError):
+                return socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            time.sleep(0.05)
+        raise SystemExit(f"{self.arguments} does not listen on {self.port}")
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
 class Training:
-    """Commands that write `runs` in a new folder."""
+    """A scene's command, in new folders."""
 
-    def __init__(self, program, start, again, begun, files=(), victims=None):
-        self.program, self.start, self.again, self.begun = program, start, again, begun
-        self.files, self.victims = files, victims
+    def __init__(self, program, scene):
+        self.program, self.scene = program, scene
+        # The same in every folder, because it is in the config.
+        self.port = free_port()
 
+    def filled(self, text):
+        return text.replace("PORT", str(self.port)).replace("PROGRAM", self.program).replace("ROOT", str(ROOT))
+
+    @contextlib.contextmanager
     def folder(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="turnwise-kills-"))
-        for name, text in self.files:
-            (folder / name).write_text(text)
-        return folder
+        for name, text in self.scene.get("files", {}).items():
+            (folder / name).write_text(self.filled(text))
+        for command in self.scene.get("prepare", []):
+            done = subprocess.run([self.filled(part) for part in command], cwd=folder, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        server = None
+        if "server" in self.scene:
+            server = Server([self.filled(part) for part in self.scene["server"]], folder, self.port)
+            server.start()
+        try:
+            yield folder, server
+        finally:
+            if server:
+                server.stop()
+            shutil.rmtree(folder)
 
     def spawn(self, folder, arguments):
         return subprocess.Popen(
-            [self.program, *arguments], cwd=folder, stdin=subprocess.DEVNULL,
+            [self.program, *(self.filled(argument) for argument in arguments)], cwd=folder, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
 
     def straight(self):
-        folder = self.folder()
-        begun = time.monotonic()
-        _, errors = (process := self.spawn(folder, self.start)).communicate()
-        assert process.returncode == 0, errors
-        found = outcome(folder / "runs")
-        shutil.rmtree(folder)
-        return found, time.monotonic() - begun
+        with self.folder() as (folder, _):
+            begun = time.monotonic()
+            _, errors = (process := self.spawn(folder, self.scene["start"])).communicate()
+            assert process.returncode == 0, errors
+            return outcome(folder / "runs"), time.monotonic() - begun
 
     def killed_until_done(self, draws, length, most):
-        """Returns the outcome of a run that was killed repeatedly, the number of kills, and whether an environment's program was
-        killed. Its episodes then end with an error, and the run continues with other numbers."""
-        folder, kills, foreign = self.folder(), 0, False
-        for number in range(1000):
-            resumes = (folder / self.begun).exists()
-            if not resumes:
-                shutil.rmtree(folder / "runs", ignore_errors=True)
-            process = self.spawn(folder, self.again if resumes else self.start)
-            if kills < most:
-                time.sleep(0.02 + draws.random() * length * (4 + number) / 12)
-            if kills < most and process.poll() is None:
-                victim = self.victim(process.pid, draws)
-                try:
-                    os.kill(victim, draws.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
-                    kills += 1
-                    foreign |= victim != process.pid
-                except ProcessLookupError:
-                    pass
-                if victim != process.pid and draws.random() < 0.5:
-                    process.kill()
-            _, errors = process.communicate()
-            assert "panicked" not in errors, errors
-            if process.returncode == 0 and (kills >= most or self.finished(folder)):
-                break
-            assert kills > 0 or process.returncode == 0, errors
-        found = outcome(folder / "runs")
-        shutil.rmtree(folder)
-        return found, kills, foreign
+        """Returns the outcome of a run that was killed repeatedly, the number of kills, and whether something else than the run
+        was killed. Episodes may then end with an error, and the run continues with other numbers."""
+        kills, foreign = 0, False
+        with self.folder() as (folder, server):
+            for number in range(1000):
+                resumes = (folder / self.scene["begun"]).exists()
+                if not resumes:
+                    shutil.rmtree(folder / "runs", ignore_errors=True)
+                process = self.spawn(folder, self.scene["again" if resumes else "start"])
+                if kills < most:
+                    time.sleep(0.02 + draws.random() * length * (4 + number) / 12)
+                if kills < most and process.poll() is None:
+                    done, other = self.kill(process, server, draws)
+                    kills += done
+                    foreign |= other
+                _, errors = process.communicate()
+                assert "panicked" not in errors, errors
+                if process.returncode == 0 and (kills >= most or self.finished(folder)):
+                    break
+                assert kills > 0 or process.returncode == 0, errors
+                # By itself it stops with one error and no more.
+                stopped = process.returncode > 0 and sum(line.startswith("error:") for line in errors.splitlines())
+                assert stopped in (False, 1), errors
+            else:
+                raise SystemExit("it does not finish")
+            return outcome(folder / "runs"), kills, foreign
+
+    def kill(self, process, server, draws):
+        """Kills the run, or with the same chance one of the programs that it uses."""
+        victims = [process.pid]
+        if self.scene.get("children"):
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            victims += [int(child) for child in children.read_text().split()] if children.exists() else []
+        if server:
+            victims.append(server.process.pid)
+        victim = draws.choice(victims)
+        if server and victim == server.process.pid:
+            server.stop()
+            time.sleep(draws.random())
+            server.start()
+            return 1, True
+        try:
+            os.kill(victim, draws.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+        except ProcessLookupError:
+            return 0, False
+        if victim != process.pid and draws.random() < 0.5:
+            process.kill()
+        return 1, victim != process.pid
 
     def finished(self, folder):
         states = [json.loads(path.read_text())["state"] for path in (folder / "runs").rglob("status.json")]
         return bool(states) and all(state == "finished" for state in states)
 
-    def victim(self, process, draws):
-        if not self.victims:
-            return process
-        children = pathlib.Path(f"/proc/{process}/task/{process}/children")
-        found = [int(child) for child in children.read_text().split()] if children.exists() else []
-        return draws.choice([process, *found])
+
+def clients(code):
+    return [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) for _ in range(2)]
 
 
-def trainings(program):
-    common = ["--preset", "quickstart", TINY, "name=run", *SETTINGS]
-    resume = ["train", "--resume", "runs/run"]
-    guess = [
-        "train", str(ROOT / "examples/python_environment/guess.toml"), "name=run", "sft.steps=10",
-        "train.steps=10", "train.checkpoint_every=1", "rollout.tasks_per_step=8", "eval.every=5",
-        f'env.command=["python3", "{ROOT}/examples/python_environment/guess.py"]',
-    ]
-    sweep = ["sweep", "sweep.toml", "--jobs", "2"]
-    return {
-        "run": Training(program, ["train", *common], resume, "runs/run/config.toml"),
-        "worker": Training(program, guess, resume, "runs/run/config.toml", victims=True),
-        "sweep": Training(program, sweep, sweep, "runs", files=[("sweep.toml", SWEEP)]),
-    }
-
-
-def serve(program, arguments):
-    process = subprocess.Popen(
-        [program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    for line in process.stdout:
-        if "http://" in line:
-            return process, "http://" + line.split("http://")[1].split()[0].split("/")[0]
-    raise SystemExit(f"{arguments[0]} did not start")
-
-
-def servers(program, draws, kills):
-    """Kills the server of pages while it answers; the next one must give the same page."""
-    file = str(ROOT / "examples/credit/two-trajectories.jsonl")
-    arguments = ["view", file, "--address", "127.0.0.1:0"]
-    page = None
-    for _ in range(kills):
-        process, address = serve(program, arguments)
-        text = urllib.request.urlopen(address + "/", timeout=10).read()
-        assert page in (None, text), "the page differs"
-        page = text
-        clients = [
-            subprocess.Popen([sys.executable, "-c", f"import urllib.request as u\nwhile 1: u.urlopen('{address}/').read()"],
-                             stderr=subprocess.DEVNULL)
-            for _ in range(2)
-        ]
-        time.sleep(draws.random() * 0.3)
-        process.send_signal(draws.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
-        process.wait(timeout=20)
-        for client in clients:
-            client.kill()
-            client.wait()
+def viewer(program, draws, most):
+    """Kills viewers of a run in progress; the run must be the same as without."""
+    training, kills = Training(program, SCENES["run"]), 0
+    expected, _ = training.straight()
+    with training.folder() as (folder, _):
+        while kills < most:
+            shutil.rmtree(folder / "runs", ignore_errors=True)
+            process = training.spawn(folder, training.scene["start"])
+            while not (folder / training.scene["begun"]).exists():
+                time.sleep(0.01)
+            while process.poll() is None and kills < most:
+                port = free_port()
+                server = Server([program, "view", "runs/run", "--address", f"127.0.0.1:{port}"], folder, port)
+                server.start()
+                readers = clients(f"import urllib.request as u\nwhile 1: u.urlopen('http://127.0.0.1:{port}/').read()")
+                time.sleep(draws.random() * 0.3)
+                server.process.send_signal(draws.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+                server.process.wait(timeout=20)
+                for reader in readers:
+                    reader.kill()
+                    reader.wait()
+                kills += 1
+            _, errors = process.communicate()
+            assert process.returncode == 0, errors
+            assert outcome(folder / "runs") == expected, "the run differs"
     return kills
 
 
@@ -195,31 +242,32 @@ def main():
     parser.add_argument("program", type=lambda text: str(pathlib.Path(text).resolve()))
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="run,sweep,worker,server")
+    parser.add_argument("--only", default="run,sweep,worker,retriever,view")
     options = parser.parse_args()
     draws = random.Random(options.seed)
     kinds = options.only.split(",")
     share = -(-options.kills // len(kinds))
     for kind in kinds:
-        if kind == "server":
-            print(f"server: {servers(options.program, draws, share)} kills, 0 differences", flush=True)
+        if kind == "view":
+            print(f"view: {viewer(options.program, draws, share)} kills, 0 differences", flush=True)
             continue
-        training = trainings(options.program)[kind]
+        training = Training(options.program, SCENES[kind])
         expected, length = training.straight()
-        done = runs = 0
+        done = runs = losses = 0
         while done < share:
             found, kills, foreign = training.killed_until_done(draws, length, min(8, share - done))
             # SIGINT and SIGTERM write an extra checkpoint, which displaces an older one of those that are kept. The last one of a
             # phase is always kept.
             others = {name for name in found.keys() ^ expected.keys() if "/checkpoints/" in name}
             names = (expected.keys() | found.keys()) - others
-            if foreign:
+            if lost := foreign and lost_episodes(list(found.values())):
                 names = {name for name in names if (name in expected) != (name in found)}
             differ = sorted(name for name in names if expected.get(name) != found.get(name))
             if differ:
                 raise SystemExit(f"{kind}: after {kills} kills these differ: {differ}")
-            done, runs = done + kills, runs + 1
-        print(f"{kind}: {done} kills in {runs} runs, 0 differences", flush=True)
+            done, runs, losses = done + kills, runs + 1, losses + lost
+        more = f" ({losses} runs lost episodes)" if losses else ""
+        print(f"{kind}: {done} kills in {runs} runs, 0 differences{more}", flush=True)
 
 
 main()

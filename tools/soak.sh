@@ -6,17 +6,24 @@
 # PROGRAM is a built `turnwise`; HOURS may be a fraction (default 10). Every minute a line goes to FOLDER/record.tsv: seconds,
 # resident memory in KiB, descriptors, threads, the run folder in KiB, steps of the run. At the end it prints the slope of each
 # by least squares within the run (its first tenth left out), so that a leak shows. TURNWISE_SOAK_EVERY sets another interval in
-# seconds. One run lasts the whole time, because a leak in a process needs a long process; SIGINT ends it.
+# seconds. TURNWISE_SOAK_PERCENT (default 100) lets the run go on for that share of each second only and stops it (SIGSTOP) for
+# the rest, on a machine that has other work. One run lasts the whole time, because a leak in a process needs a long process;
+# SIGINT ends it.
 set -euo pipefail
 program=$(realpath "$1") hours=${2:-10} folder=${3:-runs/soak}
-every=${TURNWISE_SOAK_EVERY:-60}
+every=${TURNWISE_SOAK_EVERY:-60} percent=${TURNWISE_SOAK_PERCENT:-100}
 tiny=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../crates/train/tests/tiny.toml")
 mkdir -p "$folder" && cd "$folder"
 rm -rf runs record.tsv
 "$program" train --preset quickstart "$tiny" name=soak sft.steps=30 train.steps=100000000 train.checkpoint_every=20 eval.every=50 \
     >output.txt 2>&1 &
 run=$!
-trap 'kill -INT "$run" 2>/dev/null || true' EXIT
+trap 'kill -INT "$run" 2>/dev/null; kill -CONT "$run" 2>/dev/null || true' EXIT
+if ((percent < 100)); then
+    on=$(printf '0.%02d' "$percent") off=$(printf '0.%02d' $((100 - percent)))
+    # It ends with the run.
+    while kill -CONT "$run" 2>/dev/null && sleep "$on" && kill -STOP "$run" 2>/dev/null && sleep "$off"; do :; done &
+fi
 end=$(awk -v hours="$hours" -v now="$SECONDS" 'BEGIN { print int(now + hours * 3600) }')
 printf 'seconds\trss_kib\tdescriptors\tthreads\tfolder_kib\tsteps\n' >record.tsv
 while kill -0 "$run" 2>/dev/null && ((SECONDS < end)); do

@@ -1,6 +1,6 @@
 //! Files that may be compressed by zstd or, with the feature `gzip`, by gzip, and what they may become in memory.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Chain, Cursor, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -123,6 +123,12 @@ fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufR
     Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
 }
 
+/// Size of the pieces in which text that is not compressed is read: all of a short file. The buffer is zeroed for each file.
+fn piece(metadata: &Metadata) -> usize {
+    let most = 1 << 20;
+    if metadata.is_file() { metadata.len().clamp(1 << 12, most) as usize } else { most as usize }
+}
+
 /// Opens a file as [`open`] does, and counts the bytes that are read of it.
 ///
 /// # Errors
@@ -131,7 +137,8 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
     let mut file = File::open(path)?;
     let mut start = Vec::with_capacity(MAGIC.len());
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    let (length, position) = (file.metadata()?.len(), Arc::new(AtomicU64::new(0)));
+    let metadata = file.metadata()?;
+    let (length, position) = (metadata.len(), Arc::new(AtomicU64::new(0)));
     // Read again from memory: a pipe cannot be turned back.
     let file = Counting { file: Cursor::new(start.clone()).chain(file), position: Arc::clone(&position) };
     let reader = if start == MAGIC {
@@ -139,24 +146,24 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
         decoder.window_log_max(WINDOW_LOG_MAX)?;
         unmarked(Bounded { reader: decoder, position: Arc::clone(&position), expanded: 0 }, 1 << 18)
     } else {
-        plain_or_gzip(&start, file)
+        plain_or_gzip(&start, file, piece(&metadata))
     };
     Ok(Counted { reader, position, length })
 }
 
 #[cfg(feature = "gzip")]
-fn plain_or_gzip(start: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
+fn plain_or_gzip(start: &[u8], file: Counting, piece: usize) -> Box<dyn BufRead + Send> {
     if start.starts_with(&GZIP) {
         let position = Arc::clone(&file.position);
         let decoder = flate2::read::MultiGzDecoder::new(file);
         return unmarked(Bounded { reader: decoder, position, expanded: 0 }, 1 << 18);
     }
-    unmarked(file, 1 << 20)
+    unmarked(file, piece)
 }
 
 #[cfg(not(feature = "gzip"))]
-fn plain_or_gzip(_: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
-    unmarked(file, 1 << 20)
+fn plain_or_gzip(_: &[u8], file: Counting, piece: usize) -> Box<dyn BufRead + Send> {
+    unmarked(file, piece)
 }
 
 #[cfg(test)]

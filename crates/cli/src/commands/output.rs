@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use turnwise_files::{is_special, part_of, write_shared};
+use turnwise_files::{create_folders, is_special, part_of, write_shared};
 
 /// Creates the folder of an output file, and rejects one that cannot be written. An existing file
 /// is unchanged.
@@ -15,7 +15,7 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
         bail!("{}: is a folder; name a file", shown());
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).with_context(shown)?;
+        create_folders(folder).with_context(shown)?;
     }
     if is_special(path) {
         // A pipe that is opened and closed again tells its reader that nothing comes.
@@ -89,11 +89,12 @@ pub(crate) fn write_output<T>(
             Err(io::Error::other("its content could not be made"))
         }
     });
-    // The reason why there is no content is no fault of the file.
-    if let Some(error) = failure {
-        return Err(error);
-    }
     let shown = || format!("{option} {}", path.display());
+    if let Some(error) = failure {
+        // A write that failed. Any other reason why there is no content is no fault of the file.
+        let is_of_file = error.is::<io::Error>() && error.chain().count() == 1;
+        return if is_of_file { Err(error).with_context(shown) } else { Err(error) };
+    }
     written.with_context(shown)?;
     found.with_context(shown)
 }

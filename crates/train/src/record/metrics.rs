@@ -74,8 +74,7 @@ impl MetricsWriter {
         write_atomically(&path, kept.as_bytes())?;
         let lines =
             OpenOptions::new().append(true).open(&path).map_err(|error| TrainError::io(&path, error))?;
-        let events =
-            EventWriter::create(run.root(), seconds()).map_err(|error| TrainError::io(run.root(), error))?;
+        let events = EventWriter::create(run.root(), seconds())?;
         sync_folder(run.root())?;
         Ok(Self { lines, events, path, sft_steps })
     }

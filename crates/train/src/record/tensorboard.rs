@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use crate::TrainError;
+
 /// How the names of event files begin.
 const PREFIX: &str = "events.out.tfevents.";
 
@@ -22,7 +24,7 @@ impl EventWriter {
     ///
     /// # Errors
     /// Fails if the file cannot be made in `directory`, or its first record cannot be written.
-    pub fn create(directory: &Path, wall_time: f64) -> std::io::Result<Self> {
+    pub fn create(directory: &Path, wall_time: f64) -> Result<Self, TrainError> {
         let (seconds, process) = (wall_time as u64, std::process::id());
         // Two starts of one process within a second have separate files.
         let mut count = 0;
@@ -31,15 +33,15 @@ impl EventWriter {
             match File::create_new(&path) {
                 Ok(file) => break (path, file),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => count += 1,
-                Err(error) => return Err(error),
+                Err(error) => return Err(TrainError::io(&path, error)),
             }
         };
         let mut writer = Self { file: BufWriter::new(file), path };
         let mut event = Vec::new();
         put_double(&mut event, 1, wall_time);
         put_bytes(&mut event, 3, b"brain.Event:2");
-        writer.record(&event)?;
-        writer.file.flush()?;
+        let written = writer.record(&event).and_then(|()| writer.file.flush());
+        written.map_err(|error| TrainError::io(&writer.path, error))?;
         Ok(writer)
     }
 

@@ -11,6 +11,7 @@ use turnwise_policy::{BaseModel, Policy, base, policy_folder};
 use turnwise_text::GenerationSampling;
 
 use crate::TrainError;
+use crate::record::directory::create_folders;
 use crate::setup;
 
 /// Options of writing a policy.
@@ -51,7 +52,7 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
     }
     let aside = beside(out, "part")?;
     clear(&aside)?;
-    fs::create_dir_all(&aside).map_err(|error| TrainError::io(&aside, error))?;
+    create_folders(&aside)?;
     let exported = match (&policy.weights.adapter, options.merge) {
         (Some(adapter), false) => {
             let named = base_name(&folder, AdapterFile::read(&folder)?.base)?;
@@ -121,7 +122,9 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     }
     // A folder of other things may have a config.json, too, and all of it would go.
     let is_card = |name: &str| name == "README.md" && is_card(&out.join(name));
-    match names.iter().find(|name| !is_of_export(name) && !is_card(name)) {
+    // A kill can leave a card behind under the name that it is written under.
+    let is_part = |name: &str| name.starts_with(".README.md.") && is_of_kind(name, "part");
+    match names.iter().find(|name| !is_of_export(name) && !is_card(name) && !is_part(name)) {
         None => Ok(()),
         Some(name) => Err(TrainError::file(
             out,
@@ -153,7 +156,11 @@ fn is_of_export(name: &str) -> bool {
         "chat_template.jinja",
         "additional_chat_templates",
     ];
-    known.contains(&name) || Path::new(name).extension().is_some_and(|kind| kind == "safetensors")
+    known.contains(&name) || is_of_kind(name, "safetensors")
+}
+
+fn is_of_kind(name: &str, kind: &str) -> bool {
+    Path::new(name).extension().is_some_and(|found| found == kind)
 }
 
 /// Returns the base by a name that holds from anywhere: the run's own copy by its whole path.

@@ -172,7 +172,7 @@ pub fn check_name(path: &Path, format: ExportFormat) -> Result<(), DumpError> {
 pub fn write(path: &Path, format: ExportFormat, trajectories: &[Exported]) -> Result<(), DumpError> {
     check_name(path, format)?;
     if format == ExportFormat::Atif && path.extension().is_none() {
-        std::fs::create_dir_all(path).map_err(|error| DumpError::io(path, error))?;
+        turnwise_files::create_folders(path).map_err(|error| DumpError::io(path, error))?;
         for one in trajectories {
             let file = path.join(format!("{}.json", atif::id(one)));
             save(&file, format!("{}\n", atif::trajectory(one)).as_bytes())?;

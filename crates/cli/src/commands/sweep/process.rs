@@ -1,12 +1,13 @@
 //! The process of a run: started, stopped politely, and asked why it failed.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use turnwise_files::create_folders;
 use turnwise_train::RunDirectory;
 use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::record::lock::{LOCK, RunLock};
@@ -28,7 +29,8 @@ impl RunProcess {
     /// With `beside_others` it returns freed memory to the system, because other runs share the machine.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
-            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            // Flushed to disk: the runs are in the folder above it.
+            create_folders(folder).with_context(|| folder.display().to_string())?;
         }
         let open = || OpenOptions::new().create(true).append(true).open(log);
         let output = open().with_context(|| log.display().to_string())?;
@@ -81,11 +83,14 @@ impl RunProcess {
             return reason;
         }
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
-        // A panic or a kill says nothing of itself.
-        format!(
-            "its process ended with {status}{}",
-            last.map(|line| format!("; it said last: {}", line.trim())).unwrap_or_default()
-        )
+        let last = last.map(|line| format!("; it said last: {}", line.trim())).unwrap_or_default();
+        // A panic or a kill says nothing of itself, and on a full disk no reason can be written down.
+        let unwritable =
+            match OpenOptions::new().append(true).open(&self.log).and_then(|mut log| log.write_all(b"\n")) {
+                Err(error) => format!("; {}: {error}", self.log.display()),
+                Ok(()) => String::new(),
+            };
+        format!("its process ended with {status}{last}{unwritable}")
     }
 }
 

@@ -2,8 +2,9 @@
 //! middle, the power fails. Afterwards the error names the file, nothing is lost, and the resumed run has the bits of an
 //! uninterrupted one.
 //!
-//! By default one operation of each kind on each kind of file is tried with each fault.
-//! `TURNWISE_FAULTS=all cargo test --release -p turnwise-cli --test it faults -- --nocapture` tries every operation.
+//! By default one operation of each kind on each kind of file is tried, with each fault or one of them.
+//! `TURNWISE_FAULTS=all cargo test --release -p turnwise-cli --test it faults -- --nocapture` tries every operation;
+//! `scenarios.rs` has the commands.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -12,6 +13,7 @@
 )]
 
 mod disk;
+mod scenarios;
 mod supervisor;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,110 +22,10 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::Value;
-use turnwise_cli::train::record::tensorboard::read_scalars;
-
+use self::scenarios::Scenario;
 use self::supervisor::{Ended, Fault, Kind, Operation};
-use crate::kill::without_time;
 
 const FAULTS: [Fault; 4] = [Fault::Fails, Fault::Fills, Fault::Kill, Fault::PowerCut];
-
-/// A command and what it writes.
-struct Scenario {
-    /// The arguments, in parts.
-    start: &'static [&'static [&'static str]],
-    /// Returns what must be the same with and without faults, by name.
-    outcome: fn(&Path) -> BTreeMap<String, Vec<u8>>,
-}
-
-/// The command after a fault, if the run has been created.
-const RESUME: [&str; 3] = ["train", "--resume", "runs/run"];
-
-const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml");
-
-/// A run with a warm start and evaluations, which keeps one checkpoint only.
-const TRAIN: Scenario = Scenario {
-    start: &[
-        &["train", "--preset", "quickstart", TINY, "name=run"],
-        &["sft.steps=4", "sft.checkpoint_every=2", "train.steps=3", "train.checkpoint_every=1"],
-        &["train.keep_last=1", "train.keep_best=valid_unseen"],
-        &["eval.every=1", "eval.splits=[\"valid_unseen\"]"],
-    ],
-    outcome: run_outcome,
-};
-
-/// A run with learned credit: replay, rounds and TurnRD's network.
-const TURNRD: Scenario = Scenario {
-    start: &[
-        &["train"],
-        crate::turnrd_run::TINY,
-        &["name=run", "train.steps=2", "train.checkpoint_every=1", "train.keep_last=1"],
-    ],
-    outcome: run_outcome,
-};
-
-/// Dumps: advantages of given trajectories.
-const DUMP: Scenario = Scenario {
-    start: &[&[
-        "credit",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/credit/two-trajectories.jsonl"),
-        "--preset",
-        "gigpo",
-        "-o",
-        "advantages.parquet",
-    ]],
-    outcome: |folder| {
-        let name = "advantages.parquet";
-        [(name.to_owned(), std::fs::read(folder.join(name)).unwrap())].into()
-    },
-};
-
-/// Returns the files of a run that interruptions must not change.
-fn run_outcome(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let run = folder.join("runs/run");
-    let mut found = BTreeMap::new();
-    for entry in walk(&run) {
-        let name = entry.strip_prefix(&run).unwrap().to_str().unwrap().to_owned();
-        // Logs, locks and dates; the parts of checkpoints that were left behind or given up.
-        let own =
-            |part: &str| part.starts_with('.') || part.starts_with("abandoned") || is_of_kind(part, "part");
-        if name.split('/').any(own)
-            || ["log.jsonl", "run.lock"].contains(&name.as_str())
-            || name.starts_with("events.")
-        {
-            continue;
-        }
-        let bytes = std::fs::read(&entry).unwrap();
-        let same = match name.as_str() {
-            "metrics.jsonl" => {
-                let lines: Vec<Value> = String::from_utf8(bytes)
-                    .unwrap()
-                    .lines()
-                    .map(|line| without_time(serde_json::from_str(line).unwrap()))
-                    .collect();
-                serde_json::to_vec(&lines).unwrap()
-            }
-            // The rest of the file has times.
-            "status.json" => {
-                let status: Value = serde_json::from_slice(&bytes).unwrap();
-                status["state"].to_string().into_bytes()
-            }
-            _ if is_of_kind(&name, "json") && name.starts_with("eval/") => {
-                serde_json::to_vec(&without_time(serde_json::from_slice(&bytes).unwrap())).unwrap()
-            }
-            _ => bytes,
-        };
-        found.insert(name, same);
-    }
-    let mut scalars = BTreeMap::new();
-    for step in read_scalars(&run).unwrap() {
-        for (tag, value) in step.scalars.into_iter().filter(|(tag, _)| !tag.starts_with("perf/")) {
-            scalars.insert((step.step, tag), value.to_bits());
-        }
-    }
-    found.insert("TensorBoard".into(), format!("{scalars:?}").into_bytes());
-    found
-}
 
 fn is_of_kind(name: &str, kind: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == kind)
@@ -137,6 +39,15 @@ fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
         if path.is_dir() { found.extend(walk(&path)) } else { found.push(path) }
     }
     found
+}
+
+/// Copies all below a folder into another.
+fn copy(from: &Path, to: &Path) {
+    for path in walk(from) {
+        let target = to.join(path.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::copy(&path, target).unwrap();
+    }
 }
 
 fn run(folder: &Path, arguments: &[&str], fault: Option<(Fault, usize)>) -> Ended {
@@ -170,69 +81,128 @@ fn folder() -> tempfile::TempDir {
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// Returns the newest checkpoint that was in its place, with its folder flushed, at the end of these operations.
-fn flushed_checkpoint(operations: &[Operation]) -> Option<String> {
-    let placed = |(at, operation): (usize, &Operation)| {
-        let name = operation.path.file_name()?.to_str()?.to_owned();
-        let folder = operation.path.parent()?;
+/// Returns the newest checkpoint of each folder that was in its place, with its folder flushed, at the end of these operations.
+fn flushed_checkpoints(operations: &[Operation]) -> BTreeMap<&Path, String> {
+    let mut newest = BTreeMap::new();
+    for (at, operation) in operations.iter().enumerate() {
+        let (Some(name), Some(folder)) = (operation.path.file_name(), operation.path.parent()) else {
+            continue;
+        };
+        let name = name.to_str().unwrap().to_owned();
         let is_checkpoint = folder.ends_with("checkpoints") && name.contains("-0") && !name.starts_with('.');
         let mut later = operations[at + 1..].iter();
         let flushed = later.any(|later| later.kind == Kind::Flush && later.path == folder);
-        (operation.kind == Kind::Rename && is_checkpoint && flushed).then_some(name)
-    };
-    operations.iter().enumerate().filter_map(placed).max()
+        if operation.kind == Kind::Rename && is_checkpoint && flushed {
+            newest
+                .entry(folder)
+                .and_modify(|old: &mut String| *old = name.clone().max(old.clone()))
+                .or_insert(name);
+        }
+    }
+    newest
 }
 
-/// Returns what was lost of a run by a kill or a power cut, if anything was.
+/// Returns what was lost of runs by a kill or a power cut, if anything was. A run is one from its config on, which is written
+/// last: a sweep removes the remains of a start.
 fn lost(folder: &Path, operations: &[Operation]) -> Option<String> {
-    let newest = flushed_checkpoint(operations)?;
-    let found = std::fs::read_dir(folder.join("runs/run/checkpoints")).ok().into_iter().flatten().flatten();
-    let whole = |entry: &std::fs::DirEntry| entry.path().join("COMPLETE").is_file();
-    let names = found.filter(whole).map(|entry| entry.file_name().into_string().unwrap());
-    (!names.into_iter().any(|name| !name.starts_with('.') && name >= newest))
-        .then(|| format!("the checkpoint {newest} is gone"))
+    flushed_checkpoints(operations).into_iter().find_map(|(checkpoints, newest)| {
+        let config = checkpoints.with_file_name("config.toml");
+        if !operations.iter().any(|done| done.kind == Kind::Rename && done.path == config) {
+            return None;
+        }
+        let found = std::fs::read_dir(folder.join(checkpoints)).ok().into_iter().flatten().flatten();
+        let whole = |entry: &std::fs::DirEntry| entry.path().join("COMPLETE").is_file();
+        let names = found.filter(whole).map(|entry| entry.file_name().into_string().unwrap());
+        (!names.into_iter().any(|name| !name.starts_with('.') && name >= newest))
+            .then(|| format!("the checkpoint {} is gone", checkpoints.join(newest).display()))
+    })
+}
+
+/// Returns true if an error names the file or folder of an operation. A file is written under a name of its own first, a flush
+/// of a folder belongs to the file that was put there, and a folder that is made aside is flushed as a whole.
+fn names(errors: &str, operation: &Operation) -> bool {
+    let path = operation.path.to_string_lossy();
+    if operation.kind == Kind::Flush
+        && let Some(at) = path.find(".part-")
+        && let Some(folder) = path[at..].split('/').next()
+        && errors.contains(folder)
+    {
+        return true;
+    }
+    let (folder, file) = path.rsplit_once('/').unwrap_or(("", &path));
+    // The name under which a checkpoint is removed.
+    let file = file.strip_prefix(".broken-").unwrap_or(file);
+    // Random names, of a file that is in this folder in the end.
+    let file = if file.starts_with(".tmp") { "" } else { file };
+    let file = file.strip_suffix(".part").map_or(file, |name| match name.strip_prefix('.') {
+        // `.NAME.RANDOM`
+        Some(hidden) => hidden.rsplit_once('.').map_or(hidden, |(name, _)| name),
+        None => name,
+    });
+    errors.contains(&format!("{folder}/{file}")) || folder.is_empty() && errors.contains(file)
+}
+
+/// Returns what is wrong with the errors of a program that reports a fault, if anything is.
+fn unclear(errors: &str, fault: Fault, at: usize, operations: &[Operation]) -> Option<String> {
+    // A full disk is noticed at some later write.
+    let (number, failed) = match fault {
+        Fault::Fails => (libc::EIO, &operations[at..=at]),
+        _ => (libc::ENOSPC, &operations[at..]),
+    };
+    if !errors.contains(&format!("os error {number}")) {
+        return Some(format!("the error does not give the reason (os error {number}): {errors}"));
+    }
+    (!failed.iter().any(|operation| names(errors, operation)))
+        .then(|| format!("the error does not name the file: {errors}"))
 }
 
 /// Returns what is wrong after a fault at an operation, if anything is.
 fn wrong(
     scenario: &Scenario,
+    prepared: &Path,
     expected: &BTreeMap<String, Vec<u8>>,
     fault: Fault,
     at: usize,
 ) -> Option<String> {
     let folder = folder();
+    copy(prepared, folder.path());
     let ended = run(folder.path(), &scenario.start.concat(), Some((fault, at)));
     let dies = matches!(fault, Fault::Kill | Fault::PowerCut);
     let errors = ended.errors;
     if errors.contains("panicked") || !dies && ended.status.code().is_none() {
         return Some(format!("{}: {errors}", ended.status));
     }
-    if !dies && !ended.status.success() {
-        let clear = errors.contains("os error") && (errors.contains("run") || errors.contains("advantages"));
-        if !clear {
-            return Some(format!("the error does not name file and reason: {errors}"));
-        }
+    if !dies
+        && !ended.status.success()
+        && let Some(unclear) = unclear(&errors, fault, at, &ended.operations)
+    {
+        return Some(unclear);
     }
     // The last operation was not done.
     let done = &ended.operations[..ended.operations.len().saturating_sub(1)];
     if let Some(lost) = lost(folder.path(), done) {
         return Some(lost);
     }
-    if !ended.status.success() {
-        let (what, arguments) = if folder.path().join("runs/run/config.toml").exists() {
-            ("resume", RESUME.to_vec())
-        } else {
-            ("start over in the same folder", scenario.start.concat())
-        };
+    let arguments = (scenario.again)(folder.path(), scenario.start);
+    if !ended.status.success() && !arguments.is_empty() {
         let again = run(folder.path(), &arguments, None);
         if !again.status.success() {
-            return Some(format!("it does not {what}: {}", again.errors));
+            return Some(format!("it does not go on with {arguments:?}: {}", again.errors));
         }
     }
-    let log = std::fs::read_to_string(folder.path().join("runs/run/log.jsonl")).unwrap_or_default();
     let said = ["going on from the checkpoint before it", "are missing", "the line is dropped"];
-    if let Some(line) = log.lines().find(|line| said.iter().any(|said| line.contains(said))) {
-        return Some(format!("something was lost: {line}"));
+    for path in walk(folder.path()).iter().filter(|path| path.ends_with("log.jsonl")) {
+        let log = std::fs::read_to_string(path).unwrap();
+        if let Some(line) = log.lines().find(|line| said.iter().any(|said| line.contains(said))) {
+            return Some(format!("something was lost: {line}"));
+        }
+    }
+    // Errors of the processes of a sweep.
+    for path in walk(folder.path()).iter().filter(|path| is_of_kind(&path.to_string_lossy(), "log")) {
+        let log = String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+        if log.contains("panicked") {
+            return Some(format!("{}: {log}", path.display()));
+        }
     }
     let found = (scenario.outcome)(folder.path());
     let names: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
@@ -247,7 +217,9 @@ fn survives(scenario: &Scenario) {
         println!("skipped: this system does not let a process supervise the system calls of another");
         return;
     }
-    let straight = folder();
+    let (prepared, straight) = (folder(), folder());
+    (scenario.prepare)(prepared.path());
+    copy(prepared.path(), straight.path());
     let ended = run(straight.path(), &scenario.start.concat(), None);
     assert!(ended.status.success(), "{}", ended.errors);
     let expected = (scenario.outcome)(straight.path());
@@ -257,7 +229,11 @@ fn survives(scenario: &Scenario) {
     for (at, operation) in ended.operations.iter().enumerate() {
         if all || seen.insert(kind_of(operation)) {
             let fits = |fault: &Fault| *fault != Fault::Fills || operation.kind == Kind::Write;
-            tries.extend(FAULTS.into_iter().filter(fits).map(|fault| (fault, at)));
+            let fitting = FAULTS.into_iter().filter(fits);
+            // The faults take turns.
+            let (first, most) =
+                if all || !scenario.one_each { (0, FAULTS.len()) } else { (seen.len() % 3, 1) };
+            tries.extend(fitting.skip(first).take(most).map(|fault| (fault, at)));
         }
     }
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -265,7 +241,7 @@ fn survives(scenario: &Scenario) {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some((fault, at)) = tries.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(reason) = wrong(scenario, &expected, *fault, *at) {
+                    if let Some(reason) = wrong(scenario, prepared.path(), &expected, *fault, *at) {
                         let text = format!("{fault:?} at {at} ({:?}): {reason}", ended.operations[*at]);
                         failures.lock().unwrap().push(text);
                     }
@@ -274,21 +250,12 @@ fn survives(scenario: &Scenario) {
         }
     });
     let failures = failures.into_inner().unwrap();
-    eprintln!("{} operations, {} faults, {} failures", ended.operations.len(), tries.len(), failures.len());
+    let name = scenario.start.concat()[..2].join(" ");
+    eprintln!(
+        "{name}: {} operations, {} faults, {} failures",
+        ended.operations.len(),
+        tries.len(),
+        failures.len()
+    );
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-#[test]
-fn a_run_survives_faults_at_any_operation() {
-    survives(&TRAIN);
-}
-
-#[test]
-fn a_run_with_learned_credit_survives_faults_at_any_operation() {
-    survives(&TURNRD);
-}
-
-#[test]
-fn a_dump_survives_faults_at_any_operation() {
-    survives(&DUMP);
 }

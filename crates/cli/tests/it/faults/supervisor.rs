@@ -45,9 +45,9 @@ pub(super) enum Fault {
     Fails,
     /// The disk is full: half of a write succeeds, and every later write fails with `ENOSPC`.
     Fills,
-    /// The program is killed in the middle of it: half of a write is done.
+    /// The process that does it, the program or one that it started, is killed in the middle: half of a write is done.
     Kill,
-    /// The power fails before it: what was not flushed is lost.
+    /// The power fails before it: every process ends, and what was not flushed is lost.
     PowerCut,
 }
 
@@ -94,16 +94,20 @@ pub(super) fn run(command: &mut Command, folder: &Path, fault: Option<(Fault, us
     supervise(command);
     let mut child = Ending(command.spawn()?);
     let listener = listener_of(&child.0)?;
-    let mut state = State { folder: &folder, fault, operations: Vec::new(), full: false, killed: false };
+    let mut state =
+        State { folder: &folder, fault, operations: Vec::new(), full: false, cut: false, killed: None };
     while let Some(notice) = next(&listener)? {
         let answer = state.answer(&notice, disk.as_mut())?;
-        if state.killed {
+        if state.cut {
             child.0.kill()?;
+        }
+        if state.cut || state.killed.is_some_and(|killed| Some(killed) == process_of(notice.pid).ok()) {
+            end(notice.pid);
         }
         send(&listener, notice.id, &answer)?;
     }
     let status = child.0.wait()?;
-    if let Some(disk) = disk.filter(|_| state.killed) {
+    if let Some(disk) = disk.filter(|_| state.cut) {
         disk.restore(&folder)?;
     }
     Ok(Ended { status, errors: fs::read_to_string(said.path())?, operations: state.operations })
@@ -133,7 +137,10 @@ struct State<'a> {
     fault: Option<(Fault, usize)>,
     operations: Vec<Operation>,
     full: bool,
-    killed: bool,
+    /// The power has failed.
+    cut: bool,
+    /// The process that was killed.
+    killed: Option<libc::pid_t>,
 }
 
 impl State<'_> {
@@ -147,11 +154,11 @@ impl State<'_> {
         match self.fault.filter(|(_, at)| *at == number).map(|(fault, _)| fault) {
             Some(Fault::Fails) => return Ok(Answer::Error(libc::EIO)),
             Some(Fault::PowerCut) => {
-                self.killed = true;
+                self.cut = true;
                 return Ok(Answer::Error(libc::EIO));
             }
             Some(fault @ (Fault::Kill | Fault::Fills)) => {
-                self.killed = fault == Fault::Kill;
+                self.killed = process_of(notice.pid).ok().filter(|_| fault == Fault::Kill);
                 self.full = fault == Fault::Fills;
                 if notice.data.nr == libc::SYS_write as i32 {
                     return process.write_half(&notice.data);
@@ -162,10 +169,13 @@ impl State<'_> {
         if self.full && kind == Kind::Write {
             return Ok(Answer::Error(libc::ENOSPC));
         }
+        if self.cut || self.killed.is_some() && self.killed == process_of(notice.pid).ok() {
+            return Ok(Answer::Error(libc::EIO));
+        }
         if let Some(disk) = disk.filter(|_| kind == Kind::Flush) {
             disk.flushed(&process.entry("fd").join(descriptor.to_string()))?;
         }
-        Ok(if self.killed { Answer::Error(libc::EIO) } else { Answer::Continue })
+        Ok(Answer::Continue)
     }
 }
 
@@ -269,11 +279,24 @@ fn listener_of(child: &Child) -> io::Result<OwnedFd> {
     taken(child.id(), LISTENER)
 }
 
+/// Returns the process of a thread.
+fn process_of(thread: u32) -> io::Result<libc::pid_t> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
+    Ok(process.and_then(|id| id.parse().ok()).ok_or(io::ErrorKind::NotFound)?)
+}
+
+/// Kills the process of a thread, if it is not gone yet.
+fn end(thread: u32) {
+    if let Ok(process) = process_of(thread) {
+        // SAFETY: a plain system call.
+        unsafe { libc::kill(process, libc::SIGKILL) };
+    }
+}
+
 /// Returns a descriptor of another process, or of a thread of one.
 fn taken(process: u32, descriptor: i32) -> io::Result<OwnedFd> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
-    let group: libc::pid_t = group.and_then(|id| id.parse().ok()).ok_or(io::ErrorKind::NotFound)?;
+    let group = process_of(process)?;
     // SAFETY: both calls return a new descriptor or an error.
     unsafe {
         let process = libc::syscall(libc::SYS_pidfd_open, group, 0);
