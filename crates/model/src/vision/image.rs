@@ -113,6 +113,23 @@ impl Image {
         }
         Ok(Self { width, height, rgb })
     }
+
+    /// Returns the picture as a PNG file, which [`Image::decode`] reads back.
+    ///
+    /// # Errors
+    /// Returns the reason if the picture has no pixels, or its bytes are not those of its sides.
+    pub fn encode_png(&self) -> Result<Vec<u8>, String> {
+        let refused = |error: &dyn std::fmt::Display| format!("the picture cannot be encoded: {error}");
+        let side = |side: usize| u32::try_from(side).map_err(|error| refused(&error));
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, side(self.width)?, side(self.height)?);
+        encoder.set_color(ColorType::Rgb);
+        encoder.set_compression(png::Compression::Fast);
+        let mut writer = encoder.write_header().map_err(|error| refused(&error))?;
+        writer.write_image_data(&self.rgb).map_err(|error| refused(&error))?;
+        writer.finish().map_err(|error| refused(&error))?;
+        Ok(file)
+    }
 }
 
 fn broken(format: &str, error: &dyn std::fmt::Display) -> String {

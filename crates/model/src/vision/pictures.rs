@@ -33,7 +33,15 @@ impl PictureTokens {
 /// A picture that stays in memory as long as this exists.
 #[derive(Clone, Debug)]
 pub struct HeldPicture {
-    _prepared: Arc<Prepared>,
+    prepared: Arc<Prepared>,
+}
+
+impl HeldPicture {
+    /// Returns the picture at the size that the tower reads. Image processors with the same settings leave it as it is.
+    pub fn resized(&self, config: &VisionConfig) -> Image {
+        let [height, width] = self.prepared.grid.map(|side| side * config.factor());
+        Image { width, height, rgb: self.prepared.levels.clone() }
+    }
 }
 
 /// The pictures that sequences of a model refer to by token ids. Copies share one table.
@@ -106,7 +114,7 @@ impl Pictures {
             && let Some(entry) = table.known.get_mut(&first)
         {
             entry.used = used;
-            let held = HeldPicture { _prepared: Arc::clone(&entry.prepared) };
+            let held = HeldPicture { prepared: Arc::clone(&entry.prepared) };
             return Ok((PictureTokens { first, grid }, held));
         }
         let Some(assigned) = u32::try_from(tokens)
@@ -120,7 +128,7 @@ impl Pictures {
         table.assigned = assigned;
         table.bytes += prepared.levels.len();
         table.by_content.insert(Arc::clone(&prepared), first);
-        let held = HeldPicture { _prepared: Arc::clone(&prepared) };
+        let held = HeldPicture { prepared: Arc::clone(&prepared) };
         table.known.insert(first, Entry { prepared, used });
         table.drop_oldest(first, MOST_BYTES);
         Ok((PictureTokens { first, grid }, held))
@@ -147,12 +155,25 @@ impl Pictures {
         Some(Arc::clone(&entry.prepared))
     }
 
+    /// Returns the pictures of a sequence with the ranges of their tokens, in order, and keeps them in memory.
+    ///
+    /// # Errors
+    /// Returns the reason and the position: a picture is not in memory any more, or some of its tokens are missing.
+    pub fn shown(&self, tokens: &[u32]) -> Result<Vec<(Range<usize>, HeldPicture)>, String> {
+        let held = self.places(tokens)?;
+        Ok(held.into_iter().map(|(place, prepared)| (place, HeldPicture { prepared })).collect())
+    }
+
     /// Checks that the pictures of a sequence are known and whole, and returns them. A picture is not dropped from
     /// the table while it is held.
     ///
     /// # Errors
-    /// Returns the reason and the position.
+    /// As [`Pictures::shown`].
     pub(crate) fn hold(&self, tokens: &[u32]) -> Result<Vec<Arc<Prepared>>, String> {
+        Ok(self.places(tokens)?.into_iter().map(|(_, picture)| picture).collect())
+    }
+
+    fn places(&self, tokens: &[u32]) -> Result<Vec<(Range<usize>, Arc<Prepared>)>, String> {
         let mut held = Vec::new();
         let mut position = 0;
         while position < tokens.len() {
@@ -172,7 +193,7 @@ impl Pictures {
                     "the picture at token {position} is cut: all of its tokens must be there"
                 ));
             }
-            held.push(picture);
+            held.push((position..end, picture));
             position = end;
         }
         Ok(held)

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use turnwise_core::{LearnError, Purpose, SamplingParams, Seed, TokenScores, TokenSequence, TurnSpan};
+use turnwise_model::vision::{Image, VisionConfig};
 use turnwise_train::TrainError;
 use turnwise_train::config::ServerKind;
 
 use super::dialect::GenerateResponse;
 use super::error::EngineError;
+use super::pictures::PromptPictures;
 use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
@@ -26,17 +28,33 @@ const SAME: f64 = 0.1;
 /// Scores a sequence at a temperature.
 pub(crate) type Score<'a> = dyn FnMut(&[TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
 
-/// Returns the request: the same of every server, so that its numbers tell them apart.
-pub(crate) fn probe(prompt: Vec<u32>, max_context: usize) -> PendingRequest {
-    let prompt: Vec<u32> = prompt.into_iter().take((max_context / 2).max(1)).collect();
-    PendingRequest {
+/// Returns the request: the same of every server, so that its numbers tell them apart. The prompt is the text, up to half of the
+/// context, and then the tokens of a picture, if there is one.
+pub(crate) fn probe(
+    text: Vec<u32>,
+    picture: Vec<u32>,
+    vision: Option<&VisionConfig>,
+    max_context: usize,
+) -> Result<PendingRequest, EngineError> {
+    let most = (max_context / 2).saturating_sub(picture.len()).max(1);
+    let prompt: Vec<u32> = text.into_iter().take(most).chain(picture).collect();
+    Ok(PendingRequest {
         id: "turnwise-check".into(),
         session: "turnwise-check".into(),
-        max_tokens: TOKENS.min(max_context - prompt.len()).max(1),
+        max_tokens: TOKENS.min(max_context.saturating_sub(prompt.len())).max(1),
+        pictures: PromptPictures::of(&prompt, vision).map_err(EngineError::Backend)?,
         prompt,
         params: SamplingParams { temperature: TEMPERATURE, ..SamplingParams::default() },
         seed: Seed::derive(0, Purpose::Rollout, &[]),
-    }
+    })
+}
+
+/// Returns a picture whose parts all differ, and which is a few tokens long at most sizes of patches.
+pub(crate) fn picture(vision: &VisionConfig) -> Image {
+    let (height, width) = (3 * vision.factor(), 4 * vision.factor());
+    let level = |y: usize, x: usize, c: usize| ((37 * y + 11 * x + 50 * c + 7 * ((x * y) % 23)) % 256) as u8;
+    let rows = (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..3).map(move |c| level(y, x, c))));
+    Image { width, height, rgb: rows.collect() }
 }
 
 /// Tolerance after weights were replaced: this many times the mean difference at the start, plus

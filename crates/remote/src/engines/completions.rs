@@ -69,7 +69,8 @@ pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     let logprobs = logprobs.ok_or("a token without its log-probability")?;
     let end = end(choice.finish_reason.as_deref())?;
     // This route does not say which weights sampled.
-    Ok(GenerateResponse { tokens, logprobs, end, cached: Usage::cached(body.usage), weights: Vec::new() })
+    let cached = Usage::cached(body.usage);
+    Ok(GenerateResponse { tokens, logprobs, end, cached, weights: Vec::new(), prompt: None })
 }
 
 #[cfg(test)]
@@ -103,7 +104,14 @@ mod tests {
         let (tokens, logprobs) = (vec![40, 7], vec![-0.5, -0.25]);
         assert_eq!(
             found,
-            GenerateResponse { tokens, logprobs, end: End::Stop, cached: 2, weights: Vec::new() }
+            GenerateResponse {
+                tokens,
+                logprobs,
+                end: End::Stop,
+                cached: 2,
+                weights: Vec::new(),
+                prompt: None
+            }
         );
         // A server that does not name tokens by their ids is as good.
         assert!(response(&body(&choice(ids(), json!([-0.5, -0.25]), json!(["I", "!"])))).is_ok());

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use turnwise_core::SamplingParams;
 use turnwise_train::config::{ServerKind, ServerRoute, ServersConfig};
 
+use super::pictures::PromptPictures;
 use super::{completions, sglang, vllm};
 
 /// Form of requests and responses.
@@ -44,8 +45,10 @@ pub(crate) struct GenerateRequest<'a> {
     pub(crate) version: &'a str,
     /// True if the version is an adapter that has this name on the server, false if it is the server's own weights.
     pub(crate) adapter: bool,
-    /// The prompt.
+    /// The prompt, with the learner's tokens of pictures.
     pub(crate) prompt: &'a [u32],
+    /// The pictures of the prompt.
+    pub(crate) pictures: &'a PromptPictures,
     /// Parameters of sampling; `max_tokens` is the field below.
     pub(crate) params: &'a SamplingParams,
     /// Longest response.
@@ -82,6 +85,8 @@ pub(crate) struct GenerateResponse {
     pub(crate) cached: u64,
     /// Versions of the weights that sampled, as reported by the server; empty if not reported.
     pub(crate) weights: Vec<String>,
+    /// The prompt as the server has read it, if it was asked.
+    pub(crate) prompt: Option<Vec<u32>>,
 }
 
 /// A refusal as the client understands it.

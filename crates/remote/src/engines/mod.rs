@@ -12,6 +12,7 @@
 //! | `loading.rs` | versions on their way into the servers: adapters, or all weights instead of the earlier ones |
 //! | `check.rs` | one request held against the learner's own scoring pass |
 //! | `sampler.rs` | the sampler that a lane of a rollout holds |
+//! | `pictures.rs` | pictures in prompts, as servers get them |
 //! | `server_pool.rs` | the servers, sessions that stay with one, repetitions |
 //! | `concurrency_limit.rs` | back-pressure: the requests that a server is given at a time |
 //! | `readings.rs` | what servers report of their load |
@@ -24,6 +25,9 @@ mod concurrency_limit;
 mod dialect;
 mod error;
 mod loading;
+#[cfg(test)]
+mod peer_tests;
+mod pictures;
 mod policy;
 mod readings;
 mod sampler;

@@ -9,6 +9,7 @@ use turnwise_core::{
     Sampler, StepReport, TokenScores, TokenSequence,
 };
 use turnwise_model::Weights;
+use turnwise_model::vision::{HeldPicture, VisionConfig, VisionTokens};
 use turnwise_policy::BaseModel;
 use turnwise_text::Tokenizer;
 use turnwise_train::config::{Config, ServedWeights, ServersConfig};
@@ -23,7 +24,7 @@ use super::server_pool::ServerPool;
 use super::versions::{Published, VersionFolder};
 use crate::thread::RequestThread;
 
-/// Prompt that every server continues at the start.
+/// Text that every server continues at the start; if prompts show pictures, a picture follows it.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
 /// A policy that is trained here and sampled on servers.
@@ -33,6 +34,8 @@ pub(crate) struct EnginePolicy {
     given: ServedWeights,
     /// Responses of the servers to the check, where their weights are replaced.
     checks: Option<Checks>,
+    /// Keeps the picture of the check in memory.
+    _picture: Option<HeldPicture>,
     tokenizer: Arc<Tokenizer>,
     pool: Arc<ServerPool>,
     folder: VersionFolder,
@@ -64,11 +67,20 @@ impl EnginePolicy {
     ) -> Result<(Self, Vec<String>), TrainError> {
         let given = servers.weights;
         let vocabulary = weights(&*inner, given)?.config().vocab_size;
+        let (picture, shown) = match inner.vision().filter(|_| config.prompt.pictures) {
+            Some(vision) => {
+                let (tokens, held) = vision.pictures.add_held(&check::picture(vision), vision)?;
+                let VisionTokens { start, end, .. } = vision.tokens;
+                ([start].into_iter().chain(tokens.ids()).chain([end]).collect(), Some(held))
+            }
+            None => (Vec::new(), None),
+        };
         let mut policy = Self {
             base: inner.base().cloned(),
             inner,
             given,
             checks: None,
+            _picture: shown,
             tokenizer,
             pool: Arc::new(ServerPool::new(servers, vocabulary)?),
             folder: VersionFolder::open(&servers.adapter_dir, &servers.server_adapter_dir, &config.name)?,
@@ -80,7 +92,7 @@ impl EnginePolicy {
         if prompt.is_empty() {
             prompt.push(0);
         }
-        let request = check::probe(prompt, config.rollout.max_context);
+        let request = check::probe(prompt, picture, policy.inner.vision(), config.rollout.max_context)?;
         let (checks, notes) = scoring(&mut *policy.inner, |score| {
             Checks::at_the_start(&policy.thread, &policy.pool, &version, request, score)
         })?;
@@ -259,8 +271,8 @@ impl PolicyLearner for EnginePolicy {
         let version = self.publish()?;
         // Where to begin is best known before anything is under way.
         self.thread.wait(Arc::clone(&self.pool).read_loads()).map_err(EngineError::from)?;
-        let sampler =
-            || EngineSampler::new(&self.pool, self.thread.handle(), &version, &self.tokenizer, max_context);
+        let reads = (&self.tokenizer, self.inner.vision());
+        let sampler = || EngineSampler::new(&self.pool, self.thread.handle(), &version, reads, max_context);
         Ok((0..lanes).map(|_| Box::new(sampler()) as Box<dyn Sampler + Send>).collect())
     }
 
@@ -320,6 +332,10 @@ impl PolicyLearner for EnginePolicy {
 
     fn base(&self) -> Option<&BaseModel> {
         self.base.as_ref()
+    }
+
+    fn vision(&self) -> Option<&VisionConfig> {
+        self.inner.vision()
     }
 
     fn weights(&self) -> Option<Weights> {

@@ -8,9 +8,11 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use turnwise_core::{Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler};
+use turnwise_model::vision::{FIRST_PICTURE_TOKEN, VisionConfig};
 use turnwise_text::{Tokenizer, stop_length};
 
 use super::dialect::{End, GenerateResponse};
+use super::pictures::PromptPictures;
 use super::server_pool::{PendingRequest, ServerPool, Unanswered};
 use super::versions::Published;
 use crate::thread::Outcomes;
@@ -22,6 +24,8 @@ pub(crate) struct EngineSampler {
     handle: Handle,
     published: Arc<Published>,
     tokenizer: Arc<Tokenizer>,
+    /// The tower of the policy, with the pictures that prompts refer to, if it has one.
+    vision: Option<VisionConfig>,
     max_context: usize,
     /// Number of this sampler, for names that no other has.
     number: usize,
@@ -61,7 +65,7 @@ impl EngineSampler {
         pool: &Arc<ServerPool>,
         handle: &Handle,
         published: &Arc<Published>,
-        tokenizer: &Arc<Tokenizer>,
+        (tokenizer, vision): (&Arc<Tokenizer>, Option<&VisionConfig>),
         max_context: usize,
     ) -> Self {
         Self {
@@ -69,6 +73,7 @@ impl EngineSampler {
             handle: handle.clone(),
             published: Arc::clone(published),
             tokenizer: Arc::clone(tokenizer),
+            vision: vision.cloned(),
             max_context,
             number: pool.samplers.fetch_add(1, Ordering::Relaxed),
             next: 0,
@@ -79,6 +84,23 @@ impl EngineSampler {
             failures: Vec::new(),
             prompt_tokens: PromptTokens::default(),
         }
+    }
+
+    /// Checks a prompt, and returns its pictures.
+    fn check_prompt(&self, id: RequestId, request: &SampleRequest) -> Result<PromptPictures, SampleError> {
+        let found = PromptPictures::of(&request.prompt, self.vision.as_ref());
+        let pictures = found.map_err(|reason| SampleError::Request { request: id, reason })?;
+        let vocabulary = Some(self.pool.vocabulary);
+        if pictures.is_empty() {
+            request.check_prompt(id, self.max_context, vocabulary)?;
+        } else {
+            // A picture's tokens are in no vocabulary.
+            let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
+            let words =
+                SampleRequest { prompt: request.prompt.iter().map(text).collect(), ..request.clone() };
+            words.check_prompt(id, self.max_context, vocabulary)?;
+        }
+        Ok(pictures)
     }
 
     /// Takes a response in.
@@ -142,7 +164,7 @@ impl EngineSampler {
 impl Sampler for EngineSampler {
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
         let id = self.next;
-        request.check_prompt(id, self.max_context, Some(self.pool.vocabulary))?;
+        let pictures = self.check_prompt(id, &request)?;
         self.next += 1;
         if let Some(empty) = request.answer_without_tokens(id, self.max_context, self.published.version) {
             self.done.push(empty);
@@ -160,6 +182,7 @@ impl Sampler for EngineSampler {
             id: format!("{}-{}-{id}", self.published.name, self.number),
             session: format!("{}-{}-{session}", self.published.name, self.number),
             prompt,
+            pictures,
             max_tokens: max_tokens.min(room),
             params,
             seed,
@@ -238,7 +261,8 @@ mod tests {
         });
         let tokenizer = Tokenizer::train(["go on"].into_iter(), &TokenizerConfig::default()).unwrap();
         let thread = RequestThread::start().unwrap();
-        let mut sampler = EngineSampler::new(&pool, thread.handle(), &published, &Arc::new(tokenizer), 100);
+        let mut sampler =
+            EngineSampler::new(&pool, thread.handle(), &published, (&Arc::new(tokenizer), None), 100);
         drop(thread);
         let seed = Seed::derive(1, Purpose::Rollout, &[]);
         let request =

@@ -12,6 +12,7 @@ use turnwise_train::config::ServersConfig;
 use super::concurrency_limit::{ConcurrencyLimit, Permit};
 use super::dialect::{self, Dialect, End, GenerateRequest, GenerateResponse, Loading, Refusal};
 use super::error::EngineError;
+use super::pictures::PromptPictures;
 use super::readings::{Highest, Reports};
 use super::versions::Published;
 use crate::http::{Http, HttpError, api_key, seconds};
@@ -101,6 +102,7 @@ pub(crate) struct PendingRequest {
     pub(crate) id: String,
     pub(crate) session: String,
     pub(crate) prompt: Vec<u32>,
+    pub(crate) pictures: PromptPictures,
     pub(crate) params: SamplingParams,
     pub(crate) max_tokens: usize,
     pub(crate) seed: turnwise_core::Seed,
@@ -219,7 +221,8 @@ impl ServerPool {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         let (mut prompt, mut draws) = (pending.prompt.clone(), pending.seed.rng());
         let (tokens, logprobs, weights) = (Vec::new(), Vec::new(), Vec::new());
-        let mut whole = GenerateResponse { tokens, logprobs, end: End::Abort, cached: 0, weights };
+        let mut whole =
+            GenerateResponse { tokens, logprobs, end: End::Abort, cached: 0, weights, prompt: None };
         let mut seed = draws.bits();
         // Begin of the first attempt that failed, without any progress since. The time that a request waits for its turn is not a failure.
         let mut failing_since: Option<Instant> = None;
@@ -232,6 +235,7 @@ impl ServerPool {
                 version: &version.name,
                 adapter: version.adapter,
                 prompt: &prompt,
+                pictures: &pending.pictures,
                 params: &pending.params,
                 max_tokens: pending.max_tokens - whole.tokens.len(),
                 seed,
@@ -348,6 +352,8 @@ impl ServerPool {
         if reply.status == 200 {
             let response = dialect::response(self.dialect, &reply.body, request.max_tokens, self.vocabulary)
                 .map_err(Fault::Failed)?;
+            let read = request.pictures.check(request.prompt, response.prompt.as_deref());
+            read.map_err(Fault::Setup)?;
             if !request.adapter {
                 self.hold_to_version(server, before, request.version, &response).await?;
             }
@@ -375,6 +381,7 @@ impl ServerPool {
             version: &version.name,
             adapter: version.adapter,
             prompt: &pending.prompt,
+            pictures: &pending.pictures,
             params: &pending.params,
             max_tokens: pending.max_tokens,
             seed: pending.seed.rng().bits(),

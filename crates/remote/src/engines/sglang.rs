@@ -68,5 +68,6 @@ pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     {
         return Err(format!("an answer without the stop token {token} that ended it"));
     }
-    Ok(GenerateResponse { tokens, logprobs, end, cached, weights: weight_version.into_iter().collect() })
+    let weights = weight_version.into_iter().collect();
+    Ok(GenerateResponse { tokens, logprobs, end, cached, weights, prompt: None })
 }

@@ -17,6 +17,12 @@ pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
         "cache_salt": request.version,
         "sampling_params": sampling(request),
     });
+    if !request.pictures.is_empty() {
+        body["token_ids"] = request.pictures.collapsed(request.prompt).into();
+        // An adapter leaves the tower as it is, so that its features are those of all versions.
+        body["content_parts"] = request.pictures.parts((!request.adapter).then_some(request.version));
+        body["return_token_ids"] = true.into();
+    }
     // Without a model it is the one that the server was started with.
     if let Some(adapter) = request.adapter() {
         body["model"] = adapter.into();
@@ -41,6 +47,8 @@ pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
 struct Body {
     choices: Vec<Choice>,
     usage: Option<Usage>,
+    /// The prompt with the tokens of pictures, if `return_token_ids` is set (vLLM 0.32).
+    prompt_token_ids: Option<Vec<u32>>,
 }
 
 /// Counts of tokens.
@@ -103,5 +111,12 @@ pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     let logprobs = entries.iter().map(|entry| entry.logprob).collect();
     let spans = choice.weight_versions.unwrap_or_default();
     let weights = spans.into_iter().map(|span| span.version).collect();
-    Ok(GenerateResponse { tokens: choice.token_ids, logprobs, end, cached, weights })
+    Ok(GenerateResponse {
+        tokens: choice.token_ids,
+        logprobs,
+        end,
+        cached,
+        weights,
+        prompt: body.prompt_token_ids,
+    })
 }

@@ -7,6 +7,7 @@ mod elsewhere;
 mod load;
 #[path = "../../../agent/tests/agents/model.rs"]
 mod model;
+mod pictures;
 mod refusals;
 mod runs;
 #[path = "../common/serving.rs"]

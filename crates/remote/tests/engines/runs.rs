@@ -42,19 +42,31 @@ pub(crate) const TINY: &[&str] = &[
 
 /// A tiny run that trains an adapter on these servers, with more on top.
 pub(crate) fn config(kind: &str, servers: &[&Double], folder: &Path, more: &[&str]) -> Config {
-    config_over(TINY.to_vec(), kind, servers, folder, more)
+    config_over((FILE, None), TINY, kind, &urls(servers), folder, more)
 }
 
 /// The same with all weights trained and handed over.
 pub(crate) fn full(kind: &str, servers: &[&Double], folder: &Path, more: &[&str]) -> Config {
     let mut tiny: Vec<&str> = TINY.iter().copied().filter(|text| !text.starts_with("policy.lora")).collect();
     tiny.push("rollout.engine.weights=full");
-    config_over(tiny, kind, servers, folder, more)
+    config_over((FILE, None), &tiny, kind, &urls(servers), folder, more)
 }
 
-fn config_over(tiny: Vec<&str>, kind: &str, servers: &[&Double], folder: &Path, more: &[&str]) -> Config {
+fn urls(servers: &[&Double]) -> Vec<String> {
+    servers.iter().map(|server| server.url()).collect()
+}
+
+/// A run of a file under a preset that samples on servers of these addresses, with more on top.
+pub(crate) fn config_over(
+    (file, preset): (&str, Option<&str>),
+    tiny: &[&str],
+    kind: &str,
+    urls: &[impl AsRef<str>],
+    folder: &Path,
+    more: &[&str],
+) -> Config {
     let (kind, route) = if kind == "completions" { ("vllm", "completions") } else { (kind, "generate") };
-    let urls: Vec<String> = servers.iter().map(|server| format!("{:?}", server.url())).collect();
+    let urls: Vec<String> = urls.iter().map(|url| format!("{:?}", url.as_ref())).collect();
     let engine = [
         format!("rollout.engine.kind={kind}"),
         format!("rollout.engine.route={route}"),
@@ -63,9 +75,9 @@ fn config_over(tiny: Vec<&str>, kind: &str, servers: &[&Double], folder: &Path, 
         "rollout.engine.timeout_s=2".into(),
         "rollout.engine.give_up_s=60".into(),
     ];
-    let overrides =
-        tiny.into_iter().map(str::to_owned).chain(engine).chain(more.iter().map(|text| (*text).to_owned()));
-    load(&ConfigSource { preset: None, files: vec![FILE.into()], overrides: overrides.collect() }).unwrap()
+    let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let overrides = [own(tiny), engine.into(), own(more)].concat();
+    load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![file.into()], overrides }).unwrap()
 }
 
 pub(crate) fn parts() -> RunParts {

@@ -3,7 +3,7 @@
 use turnwise_model::Device;
 
 use super::rules::Rules;
-use super::{Config, Layout, PolicyLearnerConfig};
+use super::{Config, Layout, PolicyLearnerConfig, ServerKind, ServerRoute};
 
 /// The key of worlds that draw pictures: the folder that they are written to.
 const DRAWN: &str = "pictures";
@@ -55,11 +55,18 @@ impl Rules<'_> {
                 "is \"tinker\", and a service gets no pictures; set it to \"native\", or prompt.pictures to false",
             );
         }
-        if rollout.engine.is_some() {
-            self.fail(
-                "rollout.engine",
-                "is set, and servers get no pictures; leave the table out to sample in this process",
-            );
+        match rollout.engine.as_ref().map(|servers| (servers.kind, servers.route)) {
+            Some((ServerKind::Sglang, _)) => self.fail(
+                "rollout.engine.kind",
+                "is \"sglang\", which turns the tokens of a prompt with pictures into text and back; set it to \"vllm\", or \
+                 leave the table out to sample in this process",
+            ),
+            Some((ServerKind::Vllm, ServerRoute::Completions)) => self.fail(
+                "rollout.engine.route",
+                "is \"completions\", which takes no pictures beside tokens; set it to \"generate\" and start vLLM 0.32 or \
+                 newer with --enable-scale-out",
+            ),
+            Some((ServerKind::Vllm, ServerRoute::Generate)) | None => {}
         }
         if policy.model.is_some() {
             return;

@@ -4,9 +4,11 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | the server and its switches, sampling, faults |
+//! | `pictures.rs` | pictures beside tokens |
 //! | `routes.rs` | requests and answers of the three routes |
 //! | `weights.rs` | adapters, and weights that are replaced in place |
 
+mod pictures;
 mod routes;
 mod weights;
 
@@ -27,6 +29,7 @@ use turnwise_core::{
     TurnSpan,
 };
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
+use turnwise_model::vision::Image;
 use turnwise_model::{Compute, Device, LearnerConfig, NativeLearner, Weights};
 use turnwise_text::Tokenizer;
 
@@ -99,6 +102,12 @@ pub(crate) struct Switches {
     pub(crate) no_metrics: AtomicBool,
     /// Requests that it says wait in its queue.
     pub(crate) waiting: AtomicUsize,
+    /// Knows no `content_parts`, as vLLM before 0.32, and overlooks them.
+    pub(crate) knows_no_pictures: AtomicBool,
+    /// Resizes pictures as another image processor would.
+    pub(crate) other_sizes: AtomicBool,
+    /// Sees black pictures.
+    pub(crate) blind: AtomicBool,
     /// Milliseconds that an answer takes at least.
     pub(crate) slow_ms: AtomicUsize,
 }
@@ -249,6 +258,8 @@ fn error(status: u16, message: &str) -> Response {
 /// A request in any dialect.
 struct Asked {
     prompt: Vec<u32>,
+    /// Pictures for the image tokens of the prompt.
+    pictures: Vec<Image>,
     params: SamplingParams,
     seed: u64,
     /// Name of the adapter; none for the server's own weights.
@@ -342,6 +353,8 @@ async fn respond(
         state.switches.faults.lock().unwrap().extend(later);
         return error(status, &unknown);
     };
+    let mut asked = asked;
+    let read = pictures::insert(state, weights.config(), &mut asked);
     let mut found = sample(state, weights, tokenizer, asked);
     match fault {
         Some(Fault::Aborts | Fault::AbortsAtOnce) => {
@@ -353,7 +366,11 @@ async fn respond(
         Some(Fault::NotANumber) => found.logprobs[0] = -9999.0,
         _ => {}
     }
-    let body = written(&found, &version).to_string();
+    let mut body = written(&found, &version);
+    if let Some(read) = read.filter(|_| request["return_token_ids"] == true) {
+        body["prompt_token_ids"] = json!(read);
+    }
+    let body = body.to_string();
     let half = Bytes::copy_from_slice(&body.as_bytes()[..body.len() / 2]);
     match fault {
         Some(Fault::Dies) => {

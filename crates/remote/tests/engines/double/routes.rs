@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use turnwise_core::{Completion, FinishReason, SamplingParams};
 
-use super::{Asked, Inner, error, respond};
+use super::{Asked, Inner, error, pictures, respond};
 
 fn numbers(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|token| token.as_u64().unwrap() as u32).collect()
@@ -32,6 +32,7 @@ fn asked(body: &Value, fields: &Value, [prompt, adapter, longest, seed]: [&str; 
     let strings = fields["stop"].as_array().unwrap().iter().map(|stop| stop.as_str().unwrap().to_owned());
     Asked {
         prompt: numbers(&body[prompt]),
+        pictures: pictures::read(&body["content_parts"]),
         adapter: body[adapter].as_str().map(str::to_owned),
         seed: fields[seed].as_u64().unwrap(),
         params: SamplingParams {
