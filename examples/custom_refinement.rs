@@ -18,7 +18,9 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Task};
-use turnwise_credit::{CreditError, Explanation, Inputs, Needs, Refinement, Registry, ScoreRequest};
+use turnwise_credit::{
+    CreditError, CreditInputs, Explanation, Refinement, Registry, RequiredInputs, ScoreRequest,
+};
 use turnwise_train::config::{ConfigSource, load_with};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Resume, Run, RunParts};
@@ -65,8 +67,8 @@ impl Refinement for AnswerGain {
         "answer-gain"
     }
 
-    fn needs(&self) -> Needs {
-        Needs { scores: true, ..Needs::default() }
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs { scores: true, ..RequiredInputs::default() }
     }
 
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
@@ -81,7 +83,7 @@ impl Refinement for AnswerGain {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyList};
 use serde_json::{Map, Value, json};
 use turnwise_core::{StageRecord, TurnField};
 use turnwise_credit::embedding::HashedNgrams;
-use turnwise_credit::{CreditConfig, CreditReport, Embedder, Inputs, Pipeline, Supplies};
+use turnwise_credit::{CreditConfig, CreditInputs, CreditReport, Embedder, ModelInputs, Pipeline};
 use turnwise_methods::{Methods, credit_with};
 use turnwise_trajectory_io::{Dump, DumpBatch, DumpError, from_values};
 
@@ -190,10 +190,15 @@ fn computed(
     let mut rows: Vec<Row> = (0..count).map(|_| Row::default()).collect();
     let mut diagnostics = Vec::new();
     for step in &dump.batches {
-        let supplies =
-            Supplies { values: Some(step.values()), credits: Some(step.credits()), ..Supplies::default() };
-        let inputs =
-            Inputs::new(&step.batch).at(seed, step.step).with_embedder(embedder).with_supplies(&supplies);
+        let model_inputs = ModelInputs {
+            values: Some(step.values()),
+            credits: Some(step.credits()),
+            ..ModelInputs::default()
+        };
+        let inputs = CreditInputs::new(&step.batch)
+            .at(seed, step.step)
+            .with_embedder(embedder)
+            .with_model_inputs(&model_inputs);
         let report = pipeline.report(&inputs, explain).map_err(|error| in_step(&dump, step, &error))?;
         diagnostics.push((step.step, report.diagnostics.clone()));
         place(step, report, &mut rows);

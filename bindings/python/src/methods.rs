@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use serde_json::{Map, Value};
 use turnwise_core::{Batch, MethodTable, PerTurn, Preset, Turn};
-use turnwise_credit::{CreditError, Estimator, Explanation, Inputs, Refinement};
+use turnwise_credit::{CreditError, CreditInputs, Estimator, Explanation, Refinement};
 use turnwise_methods::Methods;
 
 use crate::numbers::{buffer, flags, floats};
@@ -205,7 +205,7 @@ impl Estimator for PythonMethod {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         self.call(inputs.batch, None, explanation)
@@ -219,7 +219,7 @@ impl Refinement for PythonMethod {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

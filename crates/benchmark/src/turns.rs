@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use turnwise_core::{Batch, Group, Turn};
-use turnwise_credit::{CreditError, Embedder, Inputs, Pipeline, Supplies};
+use turnwise_credit::{CreditError, CreditInputs, Embedder, ModelInputs, Pipeline};
 
 use crate::truth::{TruthLine, halves, mean_and_error};
 
@@ -139,7 +139,7 @@ impl ScoredTurns {
     }
 }
 
-/// Returns the advantages that a method gives the turns, each batch by itself as in training. `supplies` has what models gave for each batch;
+/// Returns the advantages that a method gives the turns, each batch by itself as in training. `model_inputs` has what models gave for each batch;
 /// it is empty if the method needs none. `seed` is that of methods that draw.
 ///
 /// # Errors
@@ -148,14 +148,14 @@ pub fn advantages(
     turns: &ScoredTurns,
     pipeline: &Pipeline,
     embedder: &dyn Embedder,
-    supplies: &[Supplies],
+    model_inputs: &[ModelInputs],
     seed: u64,
 ) -> Result<Advantages, CreditError> {
     let mut tables = Vec::with_capacity(turns.batches.len());
     for (index, (step, batch)) in turns.batches.iter().enumerate() {
-        let mut inputs = Inputs::new(batch).at(seed, *step).with_embedder(embedder);
-        if let Some(supplies) = supplies.get(index) {
-            inputs = inputs.with_supplies(supplies);
+        let mut inputs = CreditInputs::new(batch).at(seed, *step).with_embedder(embedder);
+        if let Some(model_inputs) = model_inputs.get(index) {
+            inputs = inputs.with_model_inputs(model_inputs);
         }
         tables.push(pipeline.report(&inputs, false)?.advantages);
     }

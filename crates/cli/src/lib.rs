@@ -7,7 +7,7 @@
 //! ```no_run
 //! use serde::{Deserialize, Serialize};
 //! use turnwise_cli::core::PerTurn;
-//! use turnwise_cli::credit::{CreditError, Explanation, Inputs, Refinement};
+//! use turnwise_cli::credit::{CreditError, Explanation, CreditInputs, Refinement};
 //!
 //! /// `{ kind = "halve" }`.
 //! #[derive(Clone, Default, Serialize, Deserialize)]
@@ -21,7 +21,7 @@
 //!
 //!     fn refine(
 //!         &self,
-//!         _: &Inputs<'_>,
+//!         _: &CreditInputs<'_>,
 //!         advantages: &mut PerTurn<f64>,
 //!         _: &mut Explanation,
 //!     ) -> Result<(), CreditError> {

@@ -75,7 +75,7 @@ pub(crate) fn load(source: &ConfigSource) -> Result<Config, TrainError> {
 /// Reads, merges and checks what playing a policy needs of a config.
 pub(crate) fn load_to_play(source: &ConfigSource) -> Result<Config, TrainError> {
     let known = registries();
-    config::load_to_play_with(source, &known.worlds, &known.methods)
+    config::load_for_eval(source, &known.worlds, &known.methods)
 }
 
 /// Reads the config of a run directory as it was resolved.

@@ -30,8 +30,8 @@ mod masked_context;
 mod method;
 pub mod null_as_nan;
 mod observation;
-mod passes;
 mod reasoning;
+mod required_passes;
 mod retry;
 mod sampler;
 mod seed;
@@ -58,10 +58,11 @@ pub use masked_context::{
 };
 pub use method::{MethodTable, Preset};
 pub use observation::{ImageHandle, Observation, Part};
-pub use passes::{
-    ContextMask, GradientScale, GradientScaling, MaskedContextPass, MinibatchObjective, Passes, SecondPass,
-};
 pub use reasoning::Reasoning;
+pub use required_passes::{
+    ContextMask, GradientScale, GradientScaling, MaskedContextPass, MinibatchObjective, RequiredPasses,
+    SecondPass,
+};
 pub use retry::{backoff, is_transient_status};
 pub use sampler::{
     Completion, FinishReason, PromptTokens, RequestId, SampleRequest, Sampler, SamplingParams,

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_core::{Batch, Group, Purpose, Rng, Seed, Task, Trajectory, Turn};
 use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
-use turnwise_credit::{CreditConfig, Inputs, Pipeline};
+use turnwise_credit::{CreditConfig, CreditInputs, Pipeline};
 
 /// `groups` groups of `size` trajectories of `length` turns. States are texts of about `characters`
 /// characters, of which a group has `states`.
@@ -67,7 +67,7 @@ fn pipelines(c: &mut Criterion) {
             bencher.iter(|| pipeline.run(black_box(batch)));
         });
         group.bench_with_input(BenchmarkId::new("explain", name), &batch, |bencher, batch| {
-            bencher.iter(|| pipeline.report(&Inputs::new(black_box(batch)), true));
+            bencher.iter(|| pipeline.report(&CreditInputs::new(black_box(batch)), true));
         });
     }
     group.finish();

@@ -16,7 +16,7 @@ use turnwise_core::{Batch, PerToken, PerTurn, Preset};
 
 use crate::entropies::{extent, mean_entropies};
 use crate::registry::MethodSettings;
-use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
+use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "aem";
 
@@ -178,7 +178,7 @@ impl Aem {
     ///
     /// # Errors
     /// Fails if a turn has no token entropies, or NaN or infinite ones.
-    pub fn coefficients(&self, inputs: &Inputs<'_>) -> Result<PerTurn<f64>, CreditError> {
+    pub fn coefficients(&self, inputs: &CreditInputs<'_>) -> Result<PerTurn<f64>, CreditError> {
         let entropies = mean_entropies(NAME, inputs.batch)?;
         let mut alpha = entropies.clone();
         for (number, scope) in self.scopes(inputs.batch).into_iter().enumerate() {
@@ -245,7 +245,7 @@ impl Refinement for Aem {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
@@ -264,7 +264,7 @@ impl Refinement for Aem {
 
     fn refine_tokens(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         tokens: &mut PerToken<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
@@ -300,7 +300,7 @@ impl Aem {
     /// tokens were masked, `(masked, all)`.
     fn record(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         alpha: &PerTurn<f64>,
         factors: &PerTurn<Option<f64>>,
         (masked, units): (usize, usize),

@@ -12,7 +12,7 @@ use turnwise_core::{PerTurn, Preset};
 
 use crate::entropies::{extent, mean_entropies};
 use crate::registry::MethodSettings;
-use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
+use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "empg";
 
@@ -86,7 +86,7 @@ impl Refinement for Empg {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

@@ -23,7 +23,7 @@ use crate::grpo::check_common;
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
 use crate::statistics::Moments;
-use crate::{CreditError, Estimator, Explanation, Inputs, Needs, TurnField};
+use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, TurnField};
 
 const NAME: &str = "ppo";
 
@@ -115,9 +115,9 @@ impl Ppo {
     /// Computes advantages and value targets of each response token.
     ///
     /// # Errors
-    /// Fails if [`crate::Supplies::values`] is missing, has the wrong length, or if a value or
+    /// Fails if [`crate::ModelInputs::values`] is missing, has the wrong length, or if a value or
     /// reward is NaN or infinite.
-    pub fn tokens(&self, inputs: &Inputs<'_>) -> Result<TokenAdvantages, CreditError> {
+    pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
         let mut result = TokenAdvantages::default();
@@ -173,7 +173,7 @@ impl Ppo {
 /// The critic's values of one trajectory, checked for the method of this name.
 pub(crate) fn values<'a>(
     method: &'static str,
-    inputs: &Inputs<'a>,
+    inputs: &CreditInputs<'a>,
     group: usize,
     trajectory: usize,
     tokens: usize,
@@ -189,7 +189,7 @@ pub(crate) fn values<'a>(
         };
         turns.iter().position(behind).unwrap_or(turns.len().saturating_sub(1))
     };
-    let row = inputs.supplies.values.as_ref().and_then(|values| values.row(group, trajectory));
+    let row = inputs.model_inputs.values.as_ref().and_then(|values| values.row(group, trajectory));
     let Some(row) = row.filter(|row| row.len() == tokens) else {
         let turn = turn_of(row.map_or(0, <[f64]>::len));
         return Err(CreditError::MissingField { method, field, group, trajectory, turn });
@@ -249,8 +249,8 @@ impl Estimator for Ppo {
         NAME
     }
 
-    fn needs(&self) -> Needs {
-        Needs { values: true, ..Needs::default() }
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs { values: true, ..RequiredInputs::default() }
     }
 
     fn fields(&self) -> Vec<TurnField> {
@@ -267,7 +267,7 @@ impl Estimator for Ppo {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let tokens = self.tokens(inputs)?;
@@ -292,7 +292,7 @@ impl Estimator for Ppo {
         Ok(of_turns(inputs.batch, &tokens.advantages))
     }
 
-    fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
+    fn token_advantages(&self, inputs: &CreditInputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
         self.tokens(inputs).map(Some)
     }
 }

@@ -18,7 +18,7 @@ use crate::grpo::check_common;
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
+use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
 
 const NAME: &str = "gigpo";
 
@@ -154,7 +154,7 @@ impl Estimator for Gigpo {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;

@@ -13,7 +13,7 @@ use turnwise_core::{PerTurn, Preset};
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Explanation, Inputs};
+use crate::{CreditError, CreditInputs, Estimator, Explanation};
 
 const NAME: &str = "grpo";
 
@@ -129,7 +129,7 @@ impl Estimator for Grpo {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;

@@ -23,7 +23,7 @@ use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
 
 use crate::registry::MethodSettings;
 use crate::statistics::{Correlation, Moments, Normalize, Singleton};
-use crate::{CreditError, Explanation, Inputs, Needs, Refinement, TurnField};
+use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, TurnField};
 
 const NAME: &str = "has";
 
@@ -242,8 +242,8 @@ impl Has {
         }
     }
 
-    fn credits(&self, inputs: &Inputs<'_>) -> Result<PerTurn<f64>, CreditError> {
-        let credits = match (self.config.decomposer, &inputs.supplies.credits) {
+    fn credits(&self, inputs: &CreditInputs<'_>) -> Result<PerTurn<f64>, CreditError> {
+        let credits = match (self.config.decomposer, &inputs.model_inputs.credits) {
             (DecomposerKind::Progressive, _) => {
                 Progressive { signal: self.config.signal }.credits(inputs.batch)?
             }
@@ -272,10 +272,10 @@ impl Refinement for Has {
         NAME
     }
 
-    fn needs(&self) -> Needs {
+    fn required_inputs(&self) -> RequiredInputs {
         // With alpha = 1 there is no share of the credits.
         let credits = self.config.decomposer == DecomposerKind::External && self.config.alpha != 1.0;
-        Needs { credits, ..Needs::default() }
+        RequiredInputs { credits, ..RequiredInputs::default() }
     }
 
     fn fields(&self) -> Vec<TurnField> {
@@ -288,7 +288,7 @@ impl Refinement for Has {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

@@ -26,7 +26,7 @@ use crate::hashing::FastMap;
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
+use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
 
 const NAME: &str = "hgpo";
 
@@ -275,7 +275,7 @@ impl Estimator for Hgpo {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;

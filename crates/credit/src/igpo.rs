@@ -22,7 +22,7 @@ use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
 
 use crate::registry::MethodSettings;
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Explanation, Inputs, Needs, Refinement, ScoreRequest};
+use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, ScoreRequest};
 
 const NAME: &str = "igpo";
 
@@ -87,7 +87,7 @@ impl Igpo {
     }
 
     /// Returns the answer's probability before each turn; `None` for a prompt without room for it.
-    fn likelihoods(inputs: &Inputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
+    fn likelihoods(inputs: &CreditInputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
         for (group, data) in inputs.batch.groups.iter().enumerate() {
             let lacks = |one: &Trajectory| one.task.answer().is_none() && !one.turns.is_empty();
             if let Some(trajectory) = data.trajectories.iter().position(lacks) {
@@ -153,8 +153,8 @@ impl Refinement for Igpo {
         NAME
     }
 
-    fn needs(&self) -> Needs {
-        Needs { scores: true, ..Needs::default() }
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs { scores: true, ..RequiredInputs::default() }
     }
 
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
@@ -173,7 +173,7 @@ impl Refinement for Igpo {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

@@ -33,7 +33,7 @@
 //! | [`anchor`], [`similarity`], [`embedding`] | which turns are in the same state |
 //! | [`scores`], [`statistics`], [`entropies`] | what several methods count with |
 //! | `registry` | the methods by name, open for those of other crates |
-//! | `needs`, `pipeline`, `explanation` | inputs, the run of a configuration, why every number is what it is |
+//! | `inputs`, `pipeline`, `explanation` | inputs, the run of a configuration, why every number is what it is |
 //! | `meanings` | the same in words |
 
 pub mod aem;
@@ -66,16 +66,16 @@ mod config;
 mod error;
 mod explanation;
 mod hashing;
+mod inputs;
 mod meanings;
-mod needs;
 mod pipeline;
 mod registry;
 
 pub use config::CreditConfig;
 pub use error::CreditError;
 pub use explanation::{Explanation, Explanations, attach_explanations};
+pub use inputs::{CreditInputs, InputProvider, ModelInputs, RequiredInputs, ScoreRequest, StateValues};
 pub use meanings::{fact_meaning, stage_rule};
-pub use needs::{Inputs, Needs, Provider, ScoreRequest, StateValues, Supplies};
 pub use pipeline::{CreditReport, Pipeline};
 pub use registry::{EstimatorConfig, RefinementConfig, Registry};
 pub use turnwise_core::TurnField;
@@ -100,8 +100,8 @@ pub trait Estimator: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Returns the inputs that need a model.
-    fn needs(&self) -> Needs {
-        Needs::default()
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs::default()
     }
 
     /// Returns the fields that each turn must have besides rewards.
@@ -109,8 +109,8 @@ pub trait Estimator: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the texts or responses to score with the policy, if [`Needs::scores`] is set. The
-    /// results are in [`Inputs::scores`].
+    /// Returns the texts or responses to score with the policy, if [`RequiredInputs::scores`] is set. The
+    /// results are in [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
@@ -133,7 +133,7 @@ pub trait Estimator: Send + Sync {
     /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], with the turn.
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError>;
 
@@ -141,7 +141,7 @@ pub trait Estimator: Send + Sync {
     ///
     /// # Errors
     /// Fails like [`Estimator::advantages`].
-    fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
+    fn token_advantages(&self, inputs: &CreditInputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
         let _ = inputs;
         Ok(None)
     }
@@ -153,8 +153,8 @@ pub trait Refinement: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Returns the inputs that need a model.
-    fn needs(&self) -> Needs {
-        Needs::default()
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs::default()
     }
 
     /// Returns the fields that each turn must have.
@@ -162,8 +162,8 @@ pub trait Refinement: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the texts or responses to score with the policy, if [`Needs::scores`] is set. The
-    /// results are in [`Inputs::scores`].
+    /// Returns the texts or responses to score with the policy, if [`RequiredInputs::scores`] is set. The
+    /// results are in [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
@@ -179,10 +179,10 @@ pub trait Refinement: Send + Sync {
     ///
     /// # Errors
     /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], with the turn, or
-    /// [`CreditError::Setting`] if an embedder or decomposer is missing in [`Inputs`].
+    /// [`CreditError::Setting`] if an embedder or decomposer is missing in [`CreditInputs`].
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
@@ -195,7 +195,7 @@ pub trait Refinement: Send + Sync {
     /// otherwise fails like [`Refinement::refine`].
     fn refine_tokens(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         tokens: &mut PerToken<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

@@ -158,7 +158,7 @@ mod tests {
     use turnwise_core::{Batch, Group, Table, Task, Trajectory, Turn};
 
     use super::*;
-    use crate::{CreditConfig, Inputs, Pipeline, Supplies};
+    use crate::{CreditConfig, CreditInputs, ModelInputs, Pipeline};
 
     fn batch() -> Batch {
         let turn = |action: &str, reward: f64, entropy: f32| Turn {
@@ -209,8 +209,9 @@ mod tests {
                 _ => Vec::new(),
             });
             let scores = std::iter::once(Vec::new()).chain(asked).collect();
-            let supplies = Supplies { values: Some(values), scores, ..Supplies::default() };
-            let report = pipeline.report(&Inputs::new(&batch).with_supplies(&supplies), true).unwrap();
+            let model_inputs = ModelInputs { values: Some(values), scores, ..ModelInputs::default() };
+            let report =
+                pipeline.report(&CreditInputs::new(&batch).with_model_inputs(&model_inputs), true).unwrap();
             for stage in report.explanations.values().flatten() {
                 assert!(stage_rule(&stage.stage).is_some(), "{}", stage.stage);
                 for (fact, _) in &stage.facts.0 {

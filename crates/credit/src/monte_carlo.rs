@@ -35,7 +35,7 @@ use crate::grpo::check_common;
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
 use crate::statistics::ROUNDING;
-use crate::{CreditError, Estimator, Explanation, Inputs, Needs, StateValues, TurnField};
+use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, StateValues, TurnField};
 
 const NAME: &str = "monte-carlo";
 
@@ -152,9 +152,12 @@ impl Estimator for MonteCarlo {
         NAME
     }
 
-    fn needs(&self) -> Needs {
+    fn required_inputs(&self) -> RequiredInputs {
         let MonteCarloConfig { continuations, gamma, .. } = self.config;
-        Needs { state_values: Some(StateValues { continuations, gamma }), ..Needs::default() }
+        RequiredInputs {
+            state_values: Some(StateValues { continuations, gamma }),
+            ..RequiredInputs::default()
+        }
     }
 
     fn fields(&self) -> Vec<TurnField> {
@@ -167,7 +170,7 @@ impl Estimator for MonteCarlo {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let penalty = InvalidActionPenalty { cost: self.config.invalid_penalty, scope: PenaltyScope::Return };

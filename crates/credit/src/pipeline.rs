@@ -8,8 +8,8 @@ use crate::config::CreditConfig;
 use crate::gae::{self, TokenAdvantages};
 use crate::outlier::{self, OutlierConfig, Outliers, locate};
 use crate::{
-    CreditError, Estimator, Explanation, Explanations, Inputs, Needs, Provider, Refinement, Registry,
-    ScoreRequest, Supplies, TurnField, WHOLE_TURNS,
+    CreditError, CreditInputs, Estimator, Explanation, Explanations, InputProvider, ModelInputs, Refinement,
+    Registry, RequiredInputs, ScoreRequest, TurnField, WHOLE_TURNS,
 };
 
 /// An estimator with its refinements, ready to run on batches.
@@ -103,10 +103,10 @@ impl Pipeline {
     }
 
     /// Returns the inputs that need a model, of all stages.
-    pub fn needs(&self) -> Needs {
-        self.refinements
-            .iter()
-            .fold(self.estimator.needs(), |needs, refinement| needs.and(refinement.needs()))
+    pub fn required_inputs(&self) -> RequiredInputs {
+        self.refinements.iter().fold(self.estimator.required_inputs(), |needs, refinement| {
+            needs.and(refinement.required_inputs())
+        })
     }
 
     /// Returns the fields that each stage needs in each turn, with the stage's config name.
@@ -141,7 +141,7 @@ impl Pipeline {
     /// # Errors
     /// Returns the provider's errors, [`CreditError::Shape`] if an answer does not fit the batch,
     /// and [`CreditError::Scores`] if the number of scores is wrong.
-    pub fn supply<P: Provider>(&self, batch: &Batch, provider: &mut P) -> Result<Supplies, P::Error> {
+    pub fn supply<P: InputProvider>(&self, batch: &Batch, provider: &mut P) -> Result<ModelInputs, P::Error> {
         fn fits<T, U: Unit>(
             table: Table<T, U>,
             what: &'static str,
@@ -150,16 +150,16 @@ impl Pipeline {
             table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })?;
             Ok(table)
         }
-        let needs = self.needs();
-        let mut supplies = Supplies::default();
+        let needs = self.required_inputs();
+        let mut model_inputs = ModelInputs::default();
         if needs.values {
-            supplies.values = Some(fits(provider.values(batch)?, "values", batch)?);
+            model_inputs.values = Some(fits(provider.values(batch)?, "values", batch)?);
         }
         if needs.credits {
-            supplies.credits = Some(fits(provider.credits(batch)?, "credits", batch)?);
+            model_inputs.credits = Some(fits(provider.credits(batch)?, "credits", batch)?);
         }
         if let Some(most) = needs.hidden_states {
-            supplies.hidden_states =
+            model_inputs.hidden_states =
                 Some(fits(provider.hidden_states(batch, most)?, "hidden states", batch)?);
         }
         if needs.scores {
@@ -174,9 +174,10 @@ impl Pipeline {
                 return Err(CreditError::Scores { found, expected }.into());
             }
             let mut scores = scores.into_iter();
-            supplies.scores = counts.into_iter().map(|count| scores.by_ref().take(count).collect()).collect();
+            model_inputs.scores =
+                counts.into_iter().map(|count| scores.by_ref().take(count).collect()).collect();
         }
-        Ok(supplies)
+        Ok(model_inputs)
     }
 
     /// Computes the advantage of each turn of the batch.
@@ -184,14 +185,14 @@ impl Pipeline {
     /// # Errors
     /// Fails if a turn lacks a field that a method needs, or if a number is NaN or infinite.
     pub fn run(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
-        self.report(&Inputs::new(batch), false).map(|report| report.advantages)
+        self.report(&CreditInputs::new(batch), false).map(|report| report.advantages)
     }
 
     /// Computes advantages with diagnostics and, if `explain` is set, explanations.
     ///
     /// # Errors
     /// Fails like [`Pipeline::run`].
-    pub fn report(&self, inputs: &Inputs<'_>, explain: bool) -> Result<CreditReport, CreditError> {
+    pub fn report(&self, inputs: &CreditInputs<'_>, explain: bool) -> Result<CreditReport, CreditError> {
         let mut explanation = Explanation::new(explain);
         let (batch, name) = (inputs.batch, self.estimator.name());
         let mut advantages = self.estimator.advantages(inputs, &mut explanation)?;

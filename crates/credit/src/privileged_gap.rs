@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Turn};
 
 use crate::registry::MethodSettings;
-use crate::{CreditError, Explanation, Inputs, Needs, Refinement, ScoreRequest};
+use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, ScoreRequest};
 
 const NAME: &str = "privileged-gap";
 
@@ -123,7 +123,7 @@ impl PrivilegedGap {
     }
 
     /// Returns the gap of each turn; `None` for a turn without a hint, without tokens, or without room for the hint.
-    fn gaps(&self, inputs: &Inputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
+    fn gaps(&self, inputs: &CreditInputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
         let mut gaps = PerTurn::filled(inputs.batch, None);
         let requests = self.score_requests(inputs.batch);
         if requests.len() != inputs.scores().len() {
@@ -159,8 +159,8 @@ impl Refinement for PrivilegedGap {
         NAME
     }
 
-    fn needs(&self) -> Needs {
-        Needs { scores: true, ..Needs::default() }
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs { scores: true, ..RequiredInputs::default() }
     }
 
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
@@ -181,7 +181,7 @@ impl Refinement for PrivilegedGap {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

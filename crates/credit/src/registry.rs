@@ -6,7 +6,7 @@
 //! ```
 //! use serde::{Deserialize, Serialize};
 //! use turnwise_core::{Batch, PerTurn};
-//! use turnwise_credit::{CreditConfig, CreditError, Explanation, Inputs, Pipeline, Refinement, Registry};
+//! use turnwise_credit::{CreditConfig, CreditError, Explanation, CreditInputs, Pipeline, Refinement, Registry};
 //!
 //! #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 //! #[serde(default, deny_unknown_fields)]
@@ -21,7 +21,7 @@
 //!
 //!     fn refine(
 //!         &self,
-//!         _: &Inputs<'_>,
+//!         _: &CreditInputs<'_>,
 //!         advantages: &mut PerTurn<f64>,
 //!         _: &mut Explanation,
 //!     ) -> Result<(), CreditError> {

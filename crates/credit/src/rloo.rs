@@ -12,7 +12,7 @@ use crate::grpo::check_common;
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Singleton};
-use crate::{CreditError, Estimator, Explanation, Inputs};
+use crate::{CreditError, CreditInputs, Estimator, Explanation};
 
 const NAME: &str = "rloo";
 
@@ -88,7 +88,7 @@ impl Estimator for Rloo {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let RlooConfig { population, singleton, invalid_penalty, penalty_scope } = self.config;

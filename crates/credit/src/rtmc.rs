@@ -25,7 +25,7 @@ use crate::grpo::check_common;
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
 use crate::statistics::ROUNDING;
-use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
+use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
 
 const NAME: &str = "rtmc";
 
@@ -178,7 +178,7 @@ impl Estimator for Rtmc {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;

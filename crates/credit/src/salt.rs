@@ -17,7 +17,7 @@ use turnwise_core::{Group, PerTurn, Preset, Trajectory};
 use crate::hashing::FastMap;
 use crate::registry::MethodSettings;
 use crate::statistics::Moments;
-use crate::{CreditError, Embedder, Explanation, Inputs, Needs, Refinement, TurnField};
+use crate::{CreditError, CreditInputs, Embedder, Explanation, Refinement, RequiredInputs, TurnField};
 
 const NAME: &str = "salt";
 
@@ -123,7 +123,11 @@ impl Salt {
     }
 
     /// The numbering of one group's texts by a rule.
-    fn texts<'e, 'a>(&self, rule: SaltMatching, inputs: &Inputs<'e>) -> Result<Texts<'e, 'a>, CreditError> {
+    fn texts<'e, 'a>(
+        &self,
+        rule: SaltMatching,
+        inputs: &CreditInputs<'e>,
+    ) -> Result<Texts<'e, 'a>, CreditError> {
         match (rule, inputs.embedder) {
             (SaltMatching::Exact, _) => Ok(Texts::Exact(FastMap::default())),
             (SaltMatching::Embedding, Some(embedder)) => Ok(Texts::Embedded {
@@ -144,7 +148,7 @@ impl Salt {
     ///
     /// # Errors
     /// Fails for `matching = "embedding"` without an embedder.
-    pub fn edges(&self, inputs: &Inputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
+    pub fn edges(&self, inputs: &CreditInputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
         let mut observations = self.texts(self.config.matching, inputs)?;
         let mut actions = self.texts(self.config.actions, inputs)?;
         let mut states: FastMap<Vec<u32>, u32> = FastMap::default();
@@ -269,8 +273,11 @@ impl Refinement for Salt {
         NAME
     }
 
-    fn needs(&self) -> Needs {
-        Needs { embeddings: self.config.matching == SaltMatching::Embedding, ..Needs::default() }
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs {
+            embeddings: self.config.matching == SaltMatching::Embedding,
+            ..RequiredInputs::default()
+        }
     }
 
     fn fields(&self) -> Vec<TurnField> {
@@ -279,7 +286,7 @@ impl Refinement for Salt {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
 
 use crate::registry::MethodSettings;
-use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
+use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "turn-credit";
 
@@ -152,7 +152,7 @@ impl Refinement for TurnCredit {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

@@ -21,7 +21,7 @@ use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
-use crate::{CreditError, Estimator, Explanation, Inputs, Needs, TurnField};
+use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, TurnField};
 
 const NAME: &str = "turn-ppo";
 
@@ -118,8 +118,8 @@ impl TurnPpo {
     /// Advantages and value targets of every response token: those of its turn.
     ///
     /// # Errors
-    /// [`crate::Supplies::values`] missing, of another length or not finite, or a reward that is not finite.
-    pub fn tokens(&self, inputs: &Inputs<'_>) -> Result<TokenAdvantages, CreditError> {
+    /// [`crate::ModelInputs::values`] missing, of another length or not finite, or a reward that is not finite.
+    pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
         let mut result = TokenAdvantages::default();
@@ -156,8 +156,8 @@ impl Estimator for TurnPpo {
         NAME
     }
 
-    fn needs(&self) -> Needs {
-        Needs { values: true, ..Needs::default() }
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs { values: true, ..RequiredInputs::default() }
     }
 
     fn fields(&self) -> Vec<TurnField> {
@@ -174,7 +174,7 @@ impl Estimator for TurnPpo {
 
     fn advantages(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let tokens = self.tokens(inputs)?;
@@ -188,7 +188,7 @@ impl Estimator for TurnPpo {
         Ok(of_turns(inputs.batch, &tokens.advantages))
     }
 
-    fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
+    fn token_advantages(&self, inputs: &CreditInputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
         self.tokens(inputs).map(Some)
     }
 }

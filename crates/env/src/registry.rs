@@ -14,7 +14,7 @@ use turnwise_settings::{Problem, SettingsError, problems, schema_of, suggest};
 
 use crate::dataset::{Dataset, EnvironmentKind};
 use crate::replay::ReplayReport;
-use crate::world::{OpenOptions, ReplayRequest, Usual, World, WorldKind};
+use crate::world::{EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 use crate::{alfworld, bfcl, coding, ezpoints, process, search, sokoban, webshop};
 
 /// Templates of no world in particular.
@@ -183,8 +183,8 @@ pub trait Kind: Send + Sync {
     fn open(&self, settings: &Table, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError>;
     /// [`WorldKind::templates`].
     fn templates(&self) -> &[(&str, &str)];
-    /// [`WorldKind::usual`].
-    fn usual(&self) -> Usual<'_>;
+    /// [`WorldKind::eval_defaults`].
+    fn eval_defaults(&self) -> EvalDefaults<'_>;
     /// [`WorldKind::play_settings`].
     ///
     /// # Errors
@@ -271,8 +271,8 @@ impl<K: WorldKind> Kind for Typed<K> {
         self.0.templates()
     }
 
-    fn usual(&self) -> Usual<'_> {
-        self.0.usual()
+    fn eval_defaults(&self) -> EvalDefaults<'_> {
+        self.0.eval_defaults()
     }
 
     fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError> {
@@ -396,7 +396,7 @@ mod tests {
             crate::prompt::PromptTemplate::find(name, &registry).unwrap();
         }
         for kind in registry.kinds() {
-            let usual = kind.usual();
+            let usual = kind.eval_defaults();
             assert!(registry.template(usual.template).is_some(), "{}", kind.name());
             assert!(usual.react_template.is_none_or(|name| registry.template(name).is_some()));
         }

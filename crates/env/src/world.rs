@@ -136,7 +136,7 @@ pub trait Advisor {
 
 /// The usual way to evaluate on a kind of world, if no configuration says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usual<'a> {
+pub struct EvalDefaults<'a> {
     /// Turns of an episode.
     pub max_turns: usize,
     /// Splits of the evaluation; a person plays from the last.
@@ -147,7 +147,7 @@ pub struct Usual<'a> {
     pub react_template: Option<&'a str>,
 }
 
-impl Default for Usual<'_> {
+impl Default for EvalDefaults<'_> {
     fn default() -> Self {
         Self { max_turns: 50, splits: &["test"], template: "plain", react_template: None }
     }
@@ -237,8 +237,8 @@ pub trait WorldKind: Send + Sync + 'static {
     }
 
     /// Returns the usual evaluation.
-    fn usual(&self) -> Usual<'_> {
-        Usual::default()
+    fn eval_defaults(&self) -> EvalDefaults<'_> {
+        EvalDefaults::default()
     }
 
     /// Settings for a person who plays and named none: a small world of this seed. `whole`: one task is looked for by

@@ -42,7 +42,7 @@ impl Agent {
         }
         if setup::template(config)?.rules().style != Style::Label {
             let kind = config.env.worlds.kind(&config.env.kind)?;
-            let template = kind.usual().react_template.ok_or_else(|| TrainError::Config {
+            let template = kind.eval_defaults().react_template.ok_or_else(|| TrainError::Config {
                 origin: "prompt.template".into(),
                 reason: format!(
                     "the world `{}` has no template for ReAct; name one of your own whose response.style is \"label\"",

@@ -29,7 +29,7 @@ impl Rate {
     }
 
     /// Returns true if two intervals have no point in common.
-    pub fn apart_from(&self, other: &Self) -> bool {
+    pub fn is_disjoint_from(&self, other: &Self) -> bool {
         self.high < other.low || other.high < self.low
     }
 }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn intervals_apart() {
-        assert!(Rate::new(10, 100).apart_from(&Rate::new(60, 100)));
-        assert!(!Rate::new(50, 100).apart_from(&Rate::new(55, 100)));
+        assert!(Rate::new(10, 100).is_disjoint_from(&Rate::new(60, 100)));
+        assert!(!Rate::new(50, 100).is_disjoint_from(&Rate::new(55, 100)));
     }
 }

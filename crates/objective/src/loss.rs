@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use turnwise_core::{
     DirectLoss, GradientScaling, MaskedContextObjective, MinibatchObjective, Objective, ObjectiveError,
-    Passes, TokenGradients, TokenStatistics, TurnSpan,
+    RequiredPasses, TokenGradients, TokenStatistics, TurnSpan,
 };
 
 use crate::{
@@ -35,7 +35,7 @@ pub struct Loss {
     /// KL coefficient before the terms.
     kl_coef: f64,
     terms: Vec<Arc<dyn LossTerm>>,
-    passes: Passes,
+    passes: RequiredPasses,
 }
 
 impl Loss {
@@ -50,7 +50,7 @@ impl Loss {
             let reason = "two terms scale the gradient; use one of them";
             return Err(ObjectiveError::Setting(reason.into()));
         }
-        Self { config: config.clone(), kl_coef: 0.0, terms, passes: Passes::default() }
+        Self { config: config.clone(), kl_coef: 0.0, terms, passes: RequiredPasses::default() }
             .with_kl_coef(config.kl.coef)
     }
 
@@ -70,12 +70,12 @@ impl Loss {
             )));
         }
         let config = &loss.config;
-        loss.passes = Passes {
+        loss.passes = RequiredPasses {
             reward_reference_logprobs: config.kl_in_reward(),
             reference_logprobs: config.needs_reference_logprobs(),
             reference_kls: config.needs_reference_kls(),
             entropies: config.entropy_coef != 0.0,
-            ..Passes::default()
+            ..RequiredPasses::default()
         };
         for term in &loss.terms {
             loss.passes = loss.passes.and(term.passes())?;
@@ -84,7 +84,7 @@ impl Loss {
     }
 
     /// Returns the extra model passes of a step.
-    pub fn passes(&self) -> Passes {
+    pub fn passes(&self) -> RequiredPasses {
         self.passes
     }
 
@@ -136,7 +136,7 @@ impl Loss {
         batch: ObjectiveBatch,
         masked: &[TurnSpan],
     ) -> Result<MinibatchLoss, ObjectiveError> {
-        let policy = Arc::new(PolicyObjective::of_checked(&self.config, batch)?);
+        let policy = Arc::new(PolicyObjective::new_unchecked(&self.config, batch)?);
         let mut tokens = Vec::new();
         let (mut masked_context, mut scaling) = (None, None);
         for term in &self.terms {

@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    GradientScale, GradientScaling, Objective, ObjectiveError, Passes, Preset, SecondPass, TokenGradients,
-    TokenStatistics,
+    GradientScale, GradientScaling, Objective, ObjectiveError, Preset, RequiredPasses, SecondPass,
+    TokenGradients, TokenStatistics,
 };
 
 use crate::{LossTerm, Minibatch, ObservedScaling, PolicyObjective, TermParts};
@@ -101,8 +101,8 @@ impl LossTerm for NormalizationConfig {
         "normalization"
     }
 
-    fn passes(&self) -> Passes {
-        Passes { bias_gradient: self.norm == BiasNorm::Parameter, ..Passes::default() }
+    fn passes(&self) -> RequiredPasses {
+        RequiredPasses { bias_gradient: self.norm == BiasNorm::Parameter, ..RequiredPasses::default() }
     }
 
     fn scales_gradient(&self) -> bool {

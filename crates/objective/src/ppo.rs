@@ -86,12 +86,12 @@ impl PolicyObjective {
     /// Fails on invalid settings, arrays that do not fit together, NaN and infinity.
     pub fn new(config: &ObjectiveConfig, batch: ObjectiveBatch) -> Result<Self, ObjectiveError> {
         config.check()?;
-        Self::of_checked(config, batch)
+        Self::new_unchecked(config, batch)
     }
 
     /// Creates the objective from checked settings, whose KL coefficient may since have left the
     /// user's range.
-    pub(crate) fn of_checked(
+    pub(crate) fn new_unchecked(
         config: &ObjectiveConfig,
         batch: ObjectiveBatch,
     ) -> Result<Self, ObjectiveError> {

@@ -16,7 +16,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
     ContextMask, MaskedContextGradients, MaskedContextObjective, MaskedContextPass, MaskedContextStatistics,
-    ObjectiveError, Passes, Preset, TurnSpan,
+    ObjectiveError, Preset, RequiredPasses, TurnSpan,
 };
 
 use crate::{KlEstimator, LossTerm, Minibatch, TermParts, kl_estimate};
@@ -97,13 +97,13 @@ impl LossTerm for SelectiveConfig {
         "selective"
     }
 
-    fn passes(&self) -> Passes {
+    fn passes(&self) -> RequiredPasses {
         let masked_context = Some(MaskedContextPass {
             mask: self.mask,
             divergences: self.estimator == SelectiveEstimator::Full,
             reference: self.penalty_coef() != 0.0,
         });
-        Passes { masked_context, ..Passes::default() }
+        RequiredPasses { masked_context, ..RequiredPasses::default() }
     }
 
     fn kl_coef(&self, coef: f64) -> f64 {

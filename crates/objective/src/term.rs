@@ -7,7 +7,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use turnwise_core::{
-    GradientScaling, MaskedContextObjective, Objective, ObjectiveError, Passes, TokenStatistics, TurnSpan,
+    GradientScaling, MaskedContextObjective, Objective, ObjectiveError, RequiredPasses, TokenStatistics,
+    TurnSpan,
 };
 
 use crate::PolicyObjective;
@@ -18,8 +19,8 @@ pub trait LossTerm: Debug + Send + Sync {
     fn kind(&self) -> &'static str;
 
     /// Returns the extra model passes that it needs.
-    fn passes(&self) -> Passes {
-        Passes::default()
+    fn passes(&self) -> RequiredPasses {
+        RequiredPasses::default()
     }
 
     /// Returns true if the term needs the turns that credit selects (`credit.outliers`).

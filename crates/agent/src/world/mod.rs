@@ -18,7 +18,7 @@ use turnwise_core::{
     Action, EnvError, Environment, Observation, Seed, Step, Task, TaskLimits, TaskSet, Tool,
 };
 use turnwise_env::task_files::{Splits, read_splits};
-use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
+use turnwise_env::world::{EvalDefaults, OpenOptions, World, WorldKind};
 use turnwise_settings::Problem;
 
 use self::episode::Episode;
@@ -247,7 +247,7 @@ impl WorldKind for AgentKind {
         ]
     }
 
-    fn usual(&self) -> Usual<'_> {
-        Usual { template: "agent", ..Usual::default() }
+    fn eval_defaults(&self) -> EvalDefaults<'_> {
+        EvalDefaults { template: "agent", ..EvalDefaults::default() }
     }
 }

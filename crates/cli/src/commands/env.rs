@@ -216,7 +216,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         let mut notes = Vec::new();
         let mut options = OpenOptions {
             splits: &[],
-            max_turns: kind.usual().max_turns,
+            max_turns: kind.eval_defaults().max_turns,
             note: &mut |note| notes.push(note),
         };
         let world = kind.open(&settings, &mut options)?;
@@ -237,7 +237,8 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
              as files    turnwise env generate alfworld --out DIR\n",
         );
         for kind in registry.kinds() {
-            let _ = writeln!(out, "evaluation  {:<10} {}", kind.name(), kind.usual().splits.join(", "));
+            let _ =
+                writeln!(out, "evaluation  {:<10} {}", kind.name(), kind.eval_defaults().splits.join(", "));
         }
     }
     print(out.trim_end());

@@ -337,7 +337,7 @@ pub(crate) fn config_of(
         if before.env.kind != kind {
             // Templates of the same purpose have the same ending.
             let name = before.prompt.template.replacen(&before.env.kind, &kind, 1);
-            let usual = before.env.worlds.kind(&kind)?.usual().template;
+            let usual = before.env.worlds.kind(&kind)?.eval_defaults().template;
             let template = if before.env.worlds.template(&name).is_some() { &name } else { usual };
             first = world_defaults(&kind)?;
             first.push(format!("prompt.template={template}"));
@@ -351,7 +351,7 @@ pub(crate) fn config_of(
 /// Returns the limits and the splits of an environment's usual evaluation.
 fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     let registry = worlds::registry();
-    let usual = registry.kind(kind)?.usual();
+    let usual = registry.kind(kind)?.eval_defaults();
     let splits: Vec<String> = usual.splits.iter().map(|split| format!("{split:?}")).collect();
     Ok(vec![
         format!("env.kind={kind}"),
@@ -366,7 +366,7 @@ fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<V
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);
     let mut defaults = world_defaults(kind)?;
-    let template = worlds::registry().kind(kind)?.usual().template.to_owned();
+    let template = worlds::registry().kind(kind)?.eval_defaults().template.to_owned();
     defaults.extend([
         format!("prompt.template={template}"),
         "prompt.layout=windowed".to_owned(),

@@ -98,11 +98,11 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
         folder = Some(made);
     }
     let drawn = settings.get(DRAWN).and_then(Value::as_str).map(PathBuf::from);
-    let max_turns = args.max_turns.unwrap_or(kind.usual().max_turns);
+    let max_turns = args.max_turns.unwrap_or(kind.eval_defaults().max_turns);
     let mut note = |note: String| console::say(&note);
     let mut options = OpenOptions { splits: &[], max_turns, note: &mut note };
     let world = kind.open(&settings, &mut options)?;
-    let mut tasks = choose(world.task_set(), kind.usual().splits, &args)?;
+    let mut tasks = choose(world.task_set(), kind.eval_defaults().splits, &args)?;
     let task = tasks.swap_remove(0);
     let round = Round {
         environment: world.task_set().environment()?,

@@ -136,7 +136,7 @@ fn compare(before: &Evaluation, after: &Evaluation) -> String {
     }
     text.push_str(&format!("  {:<34} {:>24} {:>26}\n", "all", cell(&before.success), cell(&after.success)));
     let gain = 100.0 * (after.success.rate - before.success.rate);
-    let apart = if after.success.apart_from(&before.success) { "apart" } else { "overlapping" };
+    let apart = if after.success.is_disjoint_from(&before.success) { "apart" } else { "overlapping" };
     text.push_str(&format!("\n  {gain:+.1} points; the 95 % intervals are {apart}"));
     text
 }

@@ -3,7 +3,7 @@
 
 use crate::common;
 use turnwise_core::{Batch, Group, Purpose, Seed, Turn};
-use turnwise_credit::Inputs;
+use turnwise_credit::CreditInputs;
 use turnwise_credit::aem::{Aem, AemConfig};
 
 /// Logits of a policy over responses of one or two tokens out of three, where token 2 ends the response: of the first token, and of the
@@ -109,7 +109,7 @@ fn the_coefficient_moves_the_drift_as_the_method_says() {
         |entropy: f32| Turn { response_ids: vec![0], entropies: vec![entropy], ..common::turn("s", 0.0) };
     let trajectory = common::trajectory(0, 0, vec![turn(0.2), turn(1.4)]);
     let batch = Batch { groups: vec![Group { trajectories: vec![trajectory] }] };
-    let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&Inputs::new(&batch)).unwrap();
+    let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&CreditInputs::new(&batch)).unwrap();
     let (certain, uncertain) = (alpha[(0, 0, 0)], alpha[(0, 0, 1)]);
     assert!(certain > 1.0 && uncertain < 1.0, "{certain} {uncertain}");
     // A response that is less surprising than the mean (S < H) lowers entropy where it is good and raises it where it is bad; a larger

@@ -8,7 +8,7 @@ use turnwise_credit::gigpo::GigpoConfig;
 use turnwise_credit::hgpo::{BaseGroup, HgpoConfig};
 use turnwise_credit::outlier::OutlierConfig;
 use turnwise_credit::statistics::{Normalize, Singleton};
-use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline};
+use turnwise_credit::{CreditConfig, CreditInputs, EstimatorConfig, Pipeline};
 
 fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
     let config = CreditConfig { estimator, ..CreditConfig::default() };
@@ -279,7 +279,8 @@ fn outliers_are_compared_in_the_estimators_anchor_states() {
             outliers: Some(OutlierConfig { anchor: own, ..OutlierConfig::default() }),
             ..CreditConfig::default()
         };
-        let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), false).unwrap();
+        let report =
+            Pipeline::from_config(&config).unwrap().report(&CreditInputs::new(&batch), false).unwrap();
         report.outliers.unwrap().states[0].count
     };
     assert_eq!(states(None), 1);
@@ -291,7 +292,7 @@ fn the_explanation_names_the_anchor_group() {
     let batch = peer_batch();
     let config =
         CreditConfig { estimator: EstimatorConfig::Gigpo(GigpoConfig::default()), ..CreditConfig::default() };
-    let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
+    let report = Pipeline::from_config(&config).unwrap().report(&CreditInputs::new(&batch), true).unwrap();
     let facts = &report.explanations[0][1][0][0].facts;
     assert_eq!((facts.get("anchor"), facts.get("anchor_size")), (Some(0.0), Some(2.0)), "{facts:?}");
     assert_eq!(report.diagnostics["gigpo/singleton_turns"], 0.6);

@@ -7,7 +7,7 @@ use crate::common::{group, turn};
 use turnwise_core::{Batch, Purpose, Seed};
 use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::salt::{Salt, SaltConfig, SaltMatching};
-use turnwise_credit::{Embedder, Inputs};
+use turnwise_credit::{CreditInputs, Embedder};
 
 fn edges(batch: &Batch, matching: SaltMatching, embedder: &dyn Embedder) -> Vec<Vec<(usize, usize)>> {
     edges_by(batch, &SaltConfig { matching, ..SaltConfig::default() }, embedder)
@@ -15,7 +15,7 @@ fn edges(batch: &Batch, matching: SaltMatching, embedder: &dyn Embedder) -> Vec<
 
 fn edges_by(batch: &Batch, config: &SaltConfig, embedder: &dyn Embedder) -> Vec<Vec<(usize, usize)>> {
     let salt = Salt::new(SaltConfig { history: 1, ..config.clone() }).unwrap();
-    let inputs = Inputs::new(batch).with_embedder(embedder);
+    let inputs = CreditInputs::new(batch).with_embedder(embedder);
     salt.edges(&inputs, &batch.groups[0]).unwrap()
 }
 

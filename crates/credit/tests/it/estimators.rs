@@ -14,7 +14,7 @@ use turnwise_credit::has::HasConfig;
 use turnwise_credit::rloo::RlooConfig;
 use turnwise_credit::scores::{InvalidActionPenalty, PenaltyScope, Population};
 use turnwise_credit::statistics::{Normalize, Singleton};
-use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, RefinementConfig, Supplies};
+use turnwise_credit::{CreditConfig, CreditInputs, EstimatorConfig, ModelInputs, Pipeline, RefinementConfig};
 
 fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
     let config = CreditConfig { estimator, ..CreditConfig::default() };
@@ -107,8 +107,8 @@ fn singletons() {
 fn the_explanation_is_recorded_only_when_asked() {
     let batch = peer_batch();
     let pipeline = Pipeline::from_config(&CreditConfig::default()).unwrap();
-    assert!(pipeline.report(&Inputs::new(&batch), false).unwrap().explanations.is_empty());
-    let report = pipeline.report(&Inputs::new(&batch), true).unwrap();
+    assert!(pipeline.report(&CreditInputs::new(&batch), false).unwrap().explanations.is_empty());
+    let report = pipeline.report(&CreditInputs::new(&batch), true).unwrap();
     let stage = &report.explanations[0][1][1][0];
     assert_eq!(stage.stage, "grpo");
     assert_eq!(stage.advantage, report.advantages[(0, 1, 1)]);
@@ -138,9 +138,9 @@ fn a_tokens_own_reward_stays_at_its_token() {
     let mut batch = Batch { groups: vec![group(vec![vec![tokens("a", 0.0), tokens("b", 1.0)]])] };
     let config = PpoConfig { lambda: 0.0, whiten: false, ..PpoConfig::default() };
     let values = PerToken::from(vec![vec![vec![0.0; 4]]]);
-    let supplies = Supplies { values: Some(values), ..Supplies::default() };
+    let model_inputs = ModelInputs { values: Some(values), ..ModelInputs::default() };
     let advantages = |batch: &Batch| {
-        let inputs = Inputs::new(batch).with_supplies(&supplies);
+        let inputs = CreditInputs::new(batch).with_model_inputs(&model_inputs);
         Ppo::new(config.clone())
             .unwrap()
             .tokens(&inputs)
@@ -166,9 +166,9 @@ fn the_reward_of_a_turn_without_tokens_is_not_lost() {
         let count = turns.iter().map(|turn| turn.response_ids.len()).sum();
         let batch = Batch { groups: vec![group(vec![turns])] };
         let values = Some(PerToken::from(vec![vec![vec![0.5; count]]]));
-        let supplies = Supplies { values, ..Supplies::default() };
+        let model_inputs = ModelInputs { values, ..ModelInputs::default() };
         let ppo = Ppo::new(PpoConfig { whiten: false, ..PpoConfig::default() }).unwrap();
-        let found = ppo.tokens(&Inputs::new(&batch).with_supplies(&supplies)).unwrap();
+        let found = ppo.tokens(&CreditInputs::new(&batch).with_model_inputs(&model_inputs)).unwrap();
         found.advantages.values().copied().collect::<Vec<_>>()
     };
     // Before the first token it goes to the first turn that has some, else to the last token before it.
@@ -182,9 +182,10 @@ fn a_critics_value_that_is_wrong_is_named_by_its_turn() {
     let tokens = |count: usize| Turn { response_ids: vec![1; count], ..turn("a", 0.0) };
     let batch = Batch { groups: vec![group(vec![vec![tokens(2), tokens(3)]])] };
     let error = |values: Vec<f64>| {
-        let supplies = Supplies { values: Some(PerToken::from(vec![vec![values]])), ..Supplies::default() };
+        let model_inputs =
+            ModelInputs { values: Some(PerToken::from(vec![vec![values]])), ..ModelInputs::default() };
         let ppo = Ppo::new(PpoConfig::default()).unwrap();
-        ppo.tokens(&Inputs::new(&batch).with_supplies(&supplies)).unwrap_err().to_string()
+        ppo.tokens(&CreditInputs::new(&batch).with_model_inputs(&model_inputs)).unwrap_err().to_string()
     };
     assert_eq!(
         error(vec![0.0, 0.0, f64::NAN, 0.0, 0.0]),

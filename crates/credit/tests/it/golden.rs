@@ -11,7 +11,7 @@ use turnwise_credit::monte_carlo::MonteCarloConfig;
 use turnwise_credit::outlier::{OutlierConfig, locate};
 use turnwise_credit::turn_ppo::{TurnPpo, TurnPpoConfig};
 use turnwise_credit::{
-    CreditConfig, Embedder, EstimatorConfig, Inputs, Pipeline, RefinementConfig, Supplies,
+    CreditConfig, CreditInputs, Embedder, EstimatorConfig, ModelInputs, Pipeline, RefinementConfig,
 };
 
 #[derive(Deserialize)]
@@ -139,7 +139,7 @@ fn perturbed(batch: &Batch) -> Batch {
 }
 
 fn run(config: &CreditConfig, batch: &Batch) -> PerTurn<f64> {
-    let inputs = Inputs::new(batch).with_embedder(&Letters);
+    let inputs = CreditInputs::new(batch).with_embedder(&Letters);
     Pipeline::from_config(config).unwrap().report(&inputs, false).unwrap().advantages
 }
 
@@ -199,14 +199,14 @@ fn outliers() {
 fn check_critic_cases<C: std::fmt::Debug>(
     golden: &Golden,
     cases: &[CriticCase<C>],
-    tokens: impl Fn(&C, &Inputs<'_>) -> TokenAdvantages,
+    tokens: impl Fn(&C, &CreditInputs<'_>) -> TokenAdvantages,
 ) {
     assert!(cases.len() >= 9);
     for case in cases {
         let batch = batch(golden, &case.batch);
         let of = |values: PerToken<f64>| {
-            let supplies = Supplies { values: Some(values), ..Supplies::default() };
-            tokens(&case.config, &Inputs::new(&batch).with_supplies(&supplies))
+            let model_inputs = ModelInputs { values: Some(values), ..ModelInputs::default() };
+            tokens(&case.config, &CreditInputs::new(&batch).with_model_inputs(&model_inputs))
         };
         let found = of(case.values.clone());
         assert!(distance(&found.advantages, &case.advantages) < 1e-9, "{:?}", case.config);
@@ -275,8 +275,11 @@ fn advantages_of_scored_texts() {
         }
         let of = |scores: &Lists| {
             let scores = vec![Vec::new(), scores.values().cloned().collect()];
-            let supplies = Supplies { scores, ..Supplies::default() };
-            pipeline.report(&Inputs::new(&batch).with_supplies(&supplies), false).unwrap().advantages
+            let model_inputs = ModelInputs { scores, ..ModelInputs::default() };
+            pipeline
+                .report(&CreditInputs::new(&batch).with_model_inputs(&model_inputs), false)
+                .unwrap()
+                .advantages
         };
         let worst = distance(&of(&case.scores), &case.expected);
         assert!(worst < 1e-9, "{} {:?}: {worst}", case.batch, case.refinement);

@@ -17,7 +17,7 @@ use turnwise_credit::rtmc::RtmcConfig;
 use turnwise_credit::salt::SaltConfig;
 use turnwise_credit::statistics::{Normalize, Singleton};
 use turnwise_credit::turn_credit::TurnCreditConfig;
-use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, RefinementConfig, Supplies};
+use turnwise_credit::{CreditConfig, CreditInputs, EstimatorConfig, ModelInputs, Pipeline, RefinementConfig};
 
 type Table = PerTurn<f64>;
 
@@ -230,7 +230,7 @@ proptest! {
             refinements: vec![RefinementConfig::Salt(SaltConfig { history: 1, ..SaltConfig::default() })],
             ..CreditConfig::default()
         };
-        let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
+        let report = Pipeline::from_config(&config).unwrap().report(&CreditInputs::new(&batch), true).unwrap();
         let sum = |table: &Table| table.values().sum::<f64>();
         let plain = run(&EstimatorConfig::default(), &[], &batch);
         prop_assert!((sum(&report.advantages) - sum(&plain)).abs() < 1e-9);
@@ -246,7 +246,7 @@ proptest! {
     fn shuffled_coefficients_are_a_permutation_that_the_seed_decides(batch in batches()) {
         let aem = |mode| Aem::new(AemConfig { mode, ..AemConfig::default() }).unwrap();
         let coefficients = |mode, seed| {
-            aem(mode).coefficients(&Inputs::new(&batch).at(seed, 0)).unwrap()
+            aem(mode).coefficients(&CreditInputs::new(&batch).at(seed, 0)).unwrap()
         };
         let sorted = |table: &Table, group: usize| {
             let mut values: Vec<f64> = table[group].iter().flatten().copied().collect();
@@ -263,7 +263,7 @@ proptest! {
     #[test]
     fn a_response_is_masked_by_the_sign_of_its_effect_on_entropy(batch in batches()) {
         let aem = |mode| AemConfig { mode, ..AemConfig::default() };
-        let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&Inputs::new(&batch)).unwrap();
+        let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&CreditInputs::new(&batch)).unwrap();
         for estimator in estimators() {
             let masked = |mode| run(&estimator, &[RefinementConfig::Aem(aem(mode))], &batch);
             let (plain, positive) = (run(&estimator, &[], &batch), masked(AemMode::MaskPositive));
@@ -280,7 +280,7 @@ proptest! {
     #[test]
     fn a_mask_by_entropy_alone_takes_both_signs(batch in batches()) {
         let aem = |mode| AemConfig { mode, ..AemConfig::default() };
-        let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&Inputs::new(&batch)).unwrap();
+        let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&CreditInputs::new(&batch)).unwrap();
         for estimator in estimators() {
             let masked = |mode| run(&estimator, &[RefinementConfig::Aem(aem(mode))], &batch);
             let (plain, uncertain) = (run(&estimator, &[], &batch), masked(AemMode::MaskUncertain));
@@ -338,7 +338,7 @@ fn another_seed_shuffles_otherwise_and_a_mask_by_it() {
             refinements: vec![RefinementConfig::Aem(AemConfig { mode, ..AemConfig::default() })],
             ..CreditConfig::default()
         };
-        let inputs = Inputs::new(&batch).at(seed, 0);
+        let inputs = CreditInputs::new(&batch).at(seed, 0);
         Pipeline::from_config(&config).unwrap().report(&inputs, false).unwrap().advantages
     };
     for (plain, shuffled) in [
@@ -402,8 +402,8 @@ fn aem_refines_and_masks_the_advantages_of_tokens() {
     let aem: CreditConfig =
         serde_json::from_str(r#"{"estimator":{"kind":"ppo"},"refinements":[{"kind":"aem"}]}"#).unwrap();
     let values = Some(PerToken::from(vec![vec![vec![0.5, 20.0, 0.5, 0.5, 0.5, 0.5], vec![0.25; 4]]]));
-    let supplies = Supplies { values, ..Supplies::default() };
-    let inputs = Inputs::new(&batch).with_supplies(&supplies);
+    let model_inputs = ModelInputs { values, ..ModelInputs::default() };
+    let inputs = CreditInputs::new(&batch).with_model_inputs(&model_inputs);
     let report = Pipeline::from_config(&aem).unwrap().report(&inputs, false).unwrap();
     let tokens = report.tokens.unwrap().advantages;
     let mean = f64::midpoint(tokens[0][0][4], tokens[0][0][5]);
@@ -442,7 +442,7 @@ fn aem_refines_and_masks_the_advantages_of_tokens() {
     }
     let keeps_some = report.explanations.values().any(|stages| stages[1].facts.get("factor").is_none());
     assert!(keeps_some, "no mask keeps some tokens of a response and not others");
-    let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&Inputs::new(&batch)).unwrap();
+    let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&CreditInputs::new(&batch)).unwrap();
     let (plain, masked) = (tokens(""), tokens(r#"{"kind":"aem","mode":"mask-positive"}"#));
     let alphas = alpha.values().flat_map(|&alpha| [alpha; 2]);
     let expected: Vec<f64> = plain
@@ -465,14 +465,14 @@ fn the_pipeline_locates_outliers_where_it_is_asked_to() {
         outliers: Some(OutlierConfig::default()),
         ..CreditConfig::default()
     };
-    let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
+    let report = Pipeline::from_config(&config).unwrap().report(&CreditInputs::new(&batch), true).unwrap();
     let outliers = report.outliers.unwrap();
     assert_eq!(outliers.mask, vec![vec![vec![false, false, true], vec![false, false]]]);
     assert_eq!(report.diagnostics["outliers/share"], 0.2);
     let stage = &report.explanations[0][0][2][1];
     assert_eq!((stage.stage.as_ref(), stage.facts.get("outlier")), ("outliers", Some(1.0)));
     let plain = CreditConfig { outliers: None, ..config };
-    let report = Pipeline::from_config(&plain).unwrap().report(&Inputs::new(&batch), true).unwrap();
+    let report = Pipeline::from_config(&plain).unwrap().report(&CreditInputs::new(&batch), true).unwrap();
     assert!(report.outliers.is_none());
     assert_eq!(report.explanations[0][0][2].len(), 1);
 }

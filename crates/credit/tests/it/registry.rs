@@ -6,8 +6,8 @@ use turnwise_core::{Batch, Group, PerToken, PerTurn, Task, Trajectory, Turn};
 use turnwise_credit::aem::{Aem, AemConfig, AemMode};
 use turnwise_credit::gae::TokenAdvantages;
 use turnwise_credit::{
-    CreditConfig, CreditError, Estimator, Explanation, Inputs, Needs, Pipeline, Provider, Refinement,
-    RefinementConfig, Registry, ScoreRequest, Supplies,
+    CreditConfig, CreditError, CreditInputs, Estimator, Explanation, InputProvider, ModelInputs, Pipeline,
+    Refinement, RefinementConfig, Registry, RequiredInputs, ScoreRequest,
 };
 
 use crate::common::peer_batch;
@@ -33,8 +33,8 @@ impl Refinement for Likelihood {
         "likelihood"
     }
 
-    fn needs(&self) -> Needs {
-        Needs { scores: true, ..Needs::default() }
+    fn required_inputs(&self) -> RequiredInputs {
+        RequiredInputs { scores: true, ..RequiredInputs::default() }
     }
 
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
@@ -47,7 +47,7 @@ impl Refinement for Likelihood {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         _: &mut Explanation,
     ) -> Result<(), CreditError> {
@@ -66,7 +66,7 @@ fn registry() -> Registry {
 #[derive(Default)]
 struct Recorded(Vec<&'static str>, usize);
 
-impl Provider for Recorded {
+impl InputProvider for Recorded {
     type Error = CreditError;
 
     fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, CreditError> {
@@ -101,10 +101,10 @@ fn a_refinement_of_another_crate_reads_its_own_scores() {
     let pipeline = Pipeline::with_registry(&both, &registry()).unwrap();
     let batch = peer_batch();
     let mut provider = Recorded::default();
-    let supplies = pipeline.supply(&batch, &mut provider).unwrap();
+    let model_inputs = pipeline.supply(&batch, &mut provider).unwrap();
     assert_eq!(provider.0, ["scores"], "one pass for all stages, and nothing else");
-    assert_eq!(supplies.scores.iter().map(Vec::len).collect::<Vec<_>>(), [0, 5, 5]);
-    let report = pipeline.report(&Inputs::new(&batch).with_supplies(&supplies), false).unwrap();
+    assert_eq!(model_inputs.scores.iter().map(Vec::len).collect::<Vec<_>>(), [0, 5, 5]);
+    let report = pipeline.report(&CreditInputs::new(&batch).with_model_inputs(&model_inputs), false).unwrap();
     let plain = Pipeline::from_config(&CreditConfig::default()).unwrap().run(&batch).unwrap();
     for (index, advantage) in report.advantages.iter() {
         assert!((advantage - (plain[index] - index.2 as f64)).abs() < 1e-12, "{index:?}");
@@ -140,7 +140,7 @@ fn answers_that_do_not_fit_are_refused() {
     let error = pipeline.supply(&batch, &mut Recorded(Vec::new(), 1)).unwrap_err().to_string();
     assert!(error.contains("5 texts or responses, and 4 scores"), "{error}");
     let ppo = Pipeline::from_config(&config(r#"{"estimator": {"kind": "ppo"}}"#)).unwrap();
-    assert!(ppo.needs().values && !ppo.compares_groups() && ppo.works_on_tokens());
+    assert!(ppo.required_inputs().values && !ppo.compares_groups() && ppo.works_on_tokens());
     assert_eq!(
         ppo.supply(&batch, &mut Recorded::default()).unwrap().values,
         Some(PerToken::filled(&batch, 0.0))
@@ -150,14 +150,14 @@ fn answers_that_do_not_fit_are_refused() {
             .unwrap()
             .supply(&batch, &mut Recorded::default())
             .unwrap(),
-        Supplies::default()
+        ModelInputs::default()
     );
 }
 
 #[test]
 fn draws_depend_on_seed_step_stage_and_coordinate() {
     let batch = Batch::default();
-    let inputs = Inputs::new(&batch);
+    let inputs = CreditInputs::new(&batch);
     let draw = |seed, step, coordinate| inputs.at(seed, step).rng(coordinate).bits();
     assert_eq!(draw(1, 2, 3), draw(1, 2, 3));
     for other in [draw(2, 2, 3), draw(1, 3, 3), draw(1, 2, 4)] {
@@ -171,7 +171,8 @@ fn draws_depend_on_seed_step_stage_and_coordinate() {
     let aem = |mode| RefinementConfig::Aem(AemConfig { mode, ..AemConfig::default() });
     let alphas = |refinements: Vec<RefinementConfig>, stage: usize| -> Vec<f64> {
         let config = CreditConfig { refinements, ..CreditConfig::default() };
-        let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
+        let report =
+            Pipeline::from_config(&config).unwrap().report(&CreditInputs::new(&batch), true).unwrap();
         report.explanations.values().map(|stages| stages[stage].facts.get("alpha").unwrap()).collect()
     };
     let twice = vec![aem(AemMode::Shuffle), aem(AemMode::Shuffle)];
@@ -187,7 +188,11 @@ impl Estimator for Forgetful {
         "forgetful"
     }
 
-    fn advantages(&self, inputs: &Inputs<'_>, _: &mut Explanation) -> Result<PerTurn<f64>, CreditError> {
+    fn advantages(
+        &self,
+        inputs: &CreditInputs<'_>,
+        _: &mut Explanation,
+    ) -> Result<PerTurn<f64>, CreditError> {
         let first = Batch { groups: inputs.batch.groups[..1].to_vec() };
         Ok(PerTurn::filled(&first, 0.0))
     }
@@ -214,11 +219,15 @@ impl Estimator for OfTokens {
         "of-tokens"
     }
 
-    fn advantages(&self, inputs: &Inputs<'_>, _: &mut Explanation) -> Result<PerTurn<f64>, CreditError> {
+    fn advantages(
+        &self,
+        inputs: &CreditInputs<'_>,
+        _: &mut Explanation,
+    ) -> Result<PerTurn<f64>, CreditError> {
         Ok(PerTurn::filled(inputs.batch, 1.0))
     }
 
-    fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
+    fn token_advantages(&self, inputs: &CreditInputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
         let rows = |group: &Group| {
             let tokens =
                 |member: &Trajectory| member.turns.iter().map(|turn| turn.response_ids.len()).sum::<usize>();
@@ -239,7 +248,7 @@ impl Refinement for Broken {
 
     fn refine(
         &self,
-        _: &Inputs<'_>,
+        _: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         _: &mut Explanation,
     ) -> Result<(), CreditError> {

@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use turnwise_core::{Batch, PerToken, PerTurn, Task, Turn};
-use turnwise_credit::{CreditConfig, CreditError, Inputs, Pipeline, Provider, ScoreRequest, Supplies};
+use turnwise_credit::{
+    CreditConfig, CreditError, CreditInputs, InputProvider, ModelInputs, Pipeline, ScoreRequest,
+};
 
 use crate::common::{self, turn};
 
@@ -14,7 +16,7 @@ fn pipeline(refinement: &str) -> Pipeline {
 /// Gives the log-probs of a list, and keeps the requests.
 struct Scores(Vec<Vec<f32>>, Vec<ScoreRequest>);
 
-impl Provider for Scores {
+impl InputProvider for Scores {
     type Error = CreditError;
 
     fn values(&mut self, _: &Batch) -> Result<PerToken<f64>, CreditError> {
@@ -39,8 +41,8 @@ impl Provider for Scores {
 fn advantages(refinement: &str, batch: &Batch, scores: &[Vec<f32>]) -> (Vec<f64>, Vec<ScoreRequest>) {
     let pipeline = pipeline(refinement);
     let mut provider = Scores(scores.to_vec(), Vec::new());
-    let supplies = pipeline.supply(batch, &mut provider).unwrap();
-    let report = pipeline.report(&Inputs::new(batch).with_supplies(&supplies), true).unwrap();
+    let model_inputs = pipeline.supply(batch, &mut provider).unwrap();
+    let report = pipeline.report(&CreditInputs::new(batch).with_model_inputs(&model_inputs), true).unwrap();
     (report.advantages.values().copied().collect(), provider.1)
 }
 
@@ -131,8 +133,11 @@ fn a_teacher_needs_a_place_for_the_hint_and_log_probs_to_compare() {
     batch.groups[0].trajectories[1].turns[0].old_logprobs.clear();
     let pipeline = pipeline(r#"{"kind": "privileged-gap"}"#);
     let report = |scores: Vec<Vec<f32>>| {
-        let supplies = Supplies { scores: vec![Vec::new(), scores], ..Supplies::default() };
-        pipeline.report(&Inputs::new(&batch).with_supplies(&supplies), false).unwrap_err().to_string()
+        let model_inputs = ModelInputs { scores: vec![Vec::new(), scores], ..ModelInputs::default() };
+        pipeline
+            .report(&CreditInputs::new(&batch).with_model_inputs(&model_inputs), false)
+            .unwrap_err()
+            .to_string()
     };
     let error = report(vec![vec![-1.0]]);
     assert!(error.contains("needs `old_logprobs`") && error.contains("trajectory 1"), "{error}");
@@ -140,8 +145,11 @@ fn a_teacher_needs_a_place_for_the_hint_and_log_probs_to_compare() {
     assert!(error.contains("1 texts or responses, and 0"), "{error}");
     let (found, _) = advantages(r#"{"kind": "privileged-gap"}"#, &whole, &[Vec::new()]);
     assert_eq!(found.len(), 2, "a response without room for the hint has no score");
-    let supplies = Supplies { scores: vec![Vec::new(), vec![vec![-1.0, -1.0]]], ..Supplies::default() };
-    let error =
-        pipeline.report(&Inputs::new(&whole).with_supplies(&supplies), false).unwrap_err().to_string();
+    let model_inputs =
+        ModelInputs { scores: vec![Vec::new(), vec![vec![-1.0, -1.0]]], ..ModelInputs::default() };
+    let error = pipeline
+        .report(&CreditInputs::new(&whole).with_model_inputs(&model_inputs), false)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("trajectory 1, turn 0 has 2 log-probs, and its response has 1 tokens"), "{error}");
 }

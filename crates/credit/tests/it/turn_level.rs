@@ -10,7 +10,7 @@ use turnwise_credit::monte_carlo::MonteCarloConfig;
 use turnwise_credit::rtmc::RtmcConfig;
 use turnwise_credit::turn_credit::{TurnCreditConfig, progress, smear};
 use turnwise_credit::turn_ppo::{TurnPpo, TurnPpoConfig};
-use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, RefinementConfig, Supplies};
+use turnwise_credit::{CreditConfig, CreditInputs, EstimatorConfig, ModelInputs, Pipeline, RefinementConfig};
 
 fn run(estimator: EstimatorConfig, refinements: Vec<RefinementConfig>, batch: &Batch) -> PerTurn<f64> {
     let config = CreditConfig { estimator, refinements, ..CreditConfig::default() };
@@ -133,8 +133,8 @@ proptest! {
         let rows: Vec<Vec<Vec<f64>>> = batch.groups.iter().map(|group| {
             group.trajectories.iter().map(|t| (0..t.turns.len()).map(value).collect()).collect()
         }).collect();
-        let supplies = Supplies { values: Some(PerToken::from(rows)), ..Supplies::default() };
-        let inputs = Inputs::new(&batch).with_supplies(&supplies);
+        let model_inputs = ModelInputs { values: Some(PerToken::from(rows)), ..ModelInputs::default() };
+        let inputs = CreditInputs::new(&batch).with_model_inputs(&model_inputs);
         let turns = TurnPpo::new(TurnPpoConfig { gamma, lambda, ..TurnPpoConfig::default() }).unwrap();
         let tokens = Ppo::new(PpoConfig { gamma, lambda, ..PpoConfig::default() }).unwrap();
         prop_assert_eq!(turns.tokens(&inputs).unwrap(), tokens.tokens(&inputs).unwrap());

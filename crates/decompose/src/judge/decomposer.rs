@@ -17,7 +17,7 @@ const WINDOW: usize = 20;
 /// Questions before a share means anything.
 const FEWEST: usize = 8;
 
-/// Counts of a judge since it was made, or since the run began that it continues with ([`Judge::go_on_from`]).
+/// Counts of a judge since it was made, or since the run began that it continues with ([`Judge::resume_counts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {
@@ -152,7 +152,7 @@ impl Judge {
     }
 
     /// Goes on from the counts of a judge before it, whose requests count against the budget.
-    pub fn go_on_from(&mut self, counts: JudgeMetrics) {
+    pub fn resume_counts(&mut self, counts: JudgeMetrics) {
         *self.calls.get_mut() = counts.calls;
         self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).metrics = counts;
     }

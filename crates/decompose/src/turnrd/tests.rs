@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use turnwise_core::{Batch, Group, PerTurn, Purpose, Seed, Task, Trajectory, Turn};
 use turnwise_credit::has::{DecomposerKind, HasConfig};
-use turnwise_credit::{CreditConfig, Inputs, Pipeline, RefinementConfig, Supplies};
+use turnwise_credit::{CreditConfig, CreditInputs, ModelInputs, Pipeline, RefinementConfig};
 
 use super::layout::Tensors;
 use super::loss::losses;
@@ -224,12 +224,13 @@ fn early_correlation(credits: CreditRule) -> f64 {
         Trajectory::new(Task::new("task", "kind", "goal"), turns)
     });
     let batch = Batch { groups: vec![Group { trajectories: trajectories.collect() }] };
-    let supplies = Supplies { credits: Some(PerTurn::from_rows(&batch, credits)), ..Supplies::default() };
+    let model_inputs =
+        ModelInputs { credits: Some(PerTurn::from_rows(&batch, credits)), ..ModelInputs::default() };
     let has = HasConfig { decomposer: DecomposerKind::External, ..HasConfig::default() };
     let config = CreditConfig { refinements: vec![RefinementConfig::Has(has)], ..CreditConfig::default() };
     let report = Pipeline::from_config(&config)
         .unwrap()
-        .report(&Inputs::new(&batch).with_supplies(&supplies), false)
+        .report(&CreditInputs::new(&batch).with_model_inputs(&model_inputs), false)
         .unwrap();
     report.diagnostics["has/early_turn_correlation"]
 }

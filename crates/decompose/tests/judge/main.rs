@@ -232,7 +232,7 @@ fn the_budget_counts_every_request() {
     assert!(judge.last_failure().unwrap().contains("call_budget"));
     // The budget is the run's: a judge that goes on from these counts has one request left of three.
     let mut resumed = Judge::new(JudgeConfig { call_budget: 3, ..config(&server) }, 0).unwrap();
-    resumed.go_on_from(metrics);
+    resumed.resume_counts(metrics);
     let more = batch(["kim", "lee"].map(|name| trajectory(name, &[0.0, 0.0, 6.0])).into());
     resumed.credits(&more, &mut |_| ()).unwrap();
     assert_eq!((resumed.metrics().calls, resumed.metrics().over_budget), (3, 3));

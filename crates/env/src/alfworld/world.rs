@@ -13,7 +13,7 @@ use super::replay::replay;
 use super::{AlfworldSet, DEFAULT_MAX_STEPS, PHRASES, Prior};
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
-use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
+use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
 /// The kind `alfworld`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,8 +107,8 @@ impl WorldKind for AlfworldKind {
         &TEMPLATES
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual {
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults {
             max_turns: DEFAULT_MAX_STEPS,
             splits: &["valid_seen", "valid_unseen"],
             template: "alfworld",

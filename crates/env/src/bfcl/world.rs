@@ -15,7 +15,7 @@ use super::replay::replay;
 use super::set::{BfclOptions, BfclTasks, DEFAULT_MAX_STEPS, DEFAULT_MAX_TURNS};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
-use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
+use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
 /// The kind `bfcl`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -130,8 +130,13 @@ impl WorldKind for BfclKind {
         &TEMPLATES
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual { max_turns: DEFAULT_MAX_TURNS, splits: &["test"], template: "bfcl", react_template: None }
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults {
+            max_turns: DEFAULT_MAX_TURNS,
+            splits: &["test"],
+            template: "bfcl",
+            react_template: None,
+        }
     }
 
     fn play_settings(&self, seed: u64, whole: bool) -> BfclSettings {

@@ -14,7 +14,7 @@ use super::library::LIBRARIES;
 use super::set::{CodingTasks, DEFAULT_MAX_TURNS};
 use super::workshop::{CodingLimits, Workshop};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
-use crate::world::{Advisor, OpenOptions, Usual, World, WorldKind};
+use crate::world::{Advisor, EvalDefaults, OpenOptions, World, WorldKind};
 
 /// The kind `coding`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,8 +108,13 @@ impl WorldKind for CodingKind {
         Ok(Box::new(CodingWorld { set, expert: settings.expert }))
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual { max_turns: DEFAULT_MAX_TURNS, splits: &["test"], template: "tools", react_template: None }
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults {
+            max_turns: DEFAULT_MAX_TURNS,
+            splits: &["test"],
+            template: "tools",
+            react_template: None,
+        }
     }
 
     fn play_settings(&self, seed: u64, _: bool) -> CodingSettings {

@@ -14,7 +14,7 @@ use super::set::{DEFAULT_MAX_STEPS, EzPointsGenerator, EzPointsPictures, EzPoint
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::pictures::PictureStore;
 use crate::replay::{ReplayReport, numbered_lines};
-use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
+use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
 /// The kind `ezpoints`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,8 +142,8 @@ impl WorldKind for EzPointsKind {
         &TEMPLATES
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual {
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults {
             max_turns: DEFAULT_MAX_STEPS,
             splits: &["test"],
             template: "ezpoints-verl-agent",

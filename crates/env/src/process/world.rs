@@ -19,7 +19,7 @@ use turnwise_core::{
 use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_in_turn,
 };
-use crate::world::{OpenOptions, Usual, World, WorldKind};
+use crate::world::{EvalDefaults, OpenOptions, World, WorldKind};
 
 use super::error::ProcessError;
 use super::listing;
@@ -210,8 +210,8 @@ impl WorldKind for ProcessKind {
         Ok(Box::new(ProcessSet::open(settings, options.max_turns)?))
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual { template: "plain", ..Usual::default() }
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults { template: "plain", ..EvalDefaults::default() }
     }
 }
 

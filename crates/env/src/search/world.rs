@@ -22,7 +22,7 @@ use super::set::{DEFAULT_MAX_STEPS, SearchOptions, SearchSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
 use crate::splits::SPLITS;
-use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
+use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
 /// The kind `search`.
 ///
@@ -337,8 +337,13 @@ impl WorldKind for SearchKind {
         &TEMPLATES
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual { max_turns: DEFAULT_MAX_STEPS, splits: &["test"], template: "search", react_template: None }
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults {
+            max_turns: DEFAULT_MAX_STEPS,
+            splits: &["test"],
+            template: "search",
+            react_template: None,
+        }
     }
 
     fn play_settings(&self, seed: u64, _: bool) -> SearchSettings {

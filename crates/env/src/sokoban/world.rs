@@ -18,7 +18,7 @@ use super::set::{DEFAULT_MAX_STEPS, SokobanOptions, SokobanPictures, SokobanRewa
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::pictures::PictureStore;
 use crate::replay::ReplayReport;
-use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
+use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
 /// The kind `sokoban`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,8 +147,8 @@ impl WorldKind for SokobanKind {
         &TEMPLATES
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual {
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults {
             max_turns: DEFAULT_MAX_STEPS,
             splits: &["test"],
             template: "sokoban-verl-agent",

@@ -15,7 +15,7 @@ use super::reward::{Matching, Reward};
 use super::{DEFAULT_MAX_STEPS, Expert, Splits, WebshopOptions, WebshopSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
-use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
+use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
 /// Products of the shop that a person plays in: enough to search in, opened in a moment.
 const PLAYED_PRODUCTS: u32 = 2000;
@@ -211,8 +211,8 @@ impl WorldKind for WebshopKind {
         &TEMPLATES
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual {
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults {
             max_turns: DEFAULT_MAX_STEPS,
             splits: &["test"],
             template: "webshop",

@@ -14,7 +14,7 @@
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
-use turnwise_credit::{CreditConfig, Inputs, Pipeline};
+use turnwise_credit::{CreditConfig, CreditInputs, Pipeline};
 use turnwise_model::NativeLearner;
 use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::step::masked_contexts::MaskedPrompts;
@@ -80,7 +80,7 @@ pub fn attribution(
 ) -> Result<AttributionStudy, EvalError> {
     let config = settings.config;
     let pipeline = Pipeline::with_registry(credit, &config.methods.credit).map_err(TrainError::from)?;
-    let report = pipeline.report(&Inputs::new(batch), true).map_err(TrainError::from)?;
+    let report = pipeline.report(&CreditInputs::new(batch), true).map_err(TrainError::from)?;
     let outliers = report.outliers.ok_or_else(|| TrainError::Config {
         origin: "credit.outliers".into(),
         reason: "is not set, so that no turn is an outlier".into(),

@@ -18,7 +18,7 @@ use serde::Serialize;
 use turnwise_core::{
     Batch, Completion, PerTurn, Purpose, SampleError, SampleRequest, Sampler, SamplingParams, Seed,
 };
-use turnwise_credit::Inputs;
+use turnwise_credit::CreditInputs;
 use turnwise_credit::aem::{Aem, AemConfig};
 use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::{TrainError, sampling_params};
@@ -142,7 +142,7 @@ pub fn surprisal(
 ) -> Result<SurprisalStudy, EvalError> {
     let config = settings.config;
     let alpha = Aem::new(study.aem.clone())
-        .and_then(|aem| aem.coefficients(&Inputs::new(batch)))
+        .and_then(|aem| aem.coefficients(&CreditInputs::new(batch)))
         .map_err(TrainError::from)?;
     let with_response = turns_with_response(batch, &alpha);
     let mut states: Vec<Surprisal> =

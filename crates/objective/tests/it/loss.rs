@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    MaskedContextPass, MinibatchObjective as _, Objective, ObjectiveError, Passes, Purpose, Seed,
+    MaskedContextPass, MinibatchObjective as _, Objective, ObjectiveError, Purpose, RequiredPasses, Seed,
     TokenGradients, TokenStatistics, TurnSpan,
 };
 use turnwise_objective::{
@@ -46,11 +46,14 @@ fn loss(text: &str) -> Loss {
 
 #[test]
 fn a_loss_says_which_passes_it_needs() {
-    assert_eq!(loss("{}").passes(), Passes::default());
+    assert_eq!(loss("{}").passes(), RequiredPasses::default());
     let kl = |more: &str| loss(&format!(r#"{{"kl": {{"coef": 0.1{more}}}}}"#)).passes();
-    assert_eq!(kl(""), Passes { reference_logprobs: true, ..Passes::default() });
-    assert_eq!(kl(r#", "estimator": "full""#), Passes { reference_kls: true, ..Passes::default() });
-    let in_reward = Passes { reward_reference_logprobs: true, ..Passes::default() };
+    assert_eq!(kl(""), RequiredPasses { reference_logprobs: true, ..RequiredPasses::default() });
+    assert_eq!(
+        kl(r#", "estimator": "full""#),
+        RequiredPasses { reference_kls: true, ..RequiredPasses::default() }
+    );
+    let in_reward = RequiredPasses { reward_reference_logprobs: true, ..RequiredPasses::default() };
     assert_eq!(kl(r#", "where": "reward""#), in_reward);
     assert!(in_reward.needs_reference() && loss(r#"{"entropy_coef": 0.1}"#).passes().entropies);
     let masked = |text: &str| loss(text).passes().masked_context.unwrap();

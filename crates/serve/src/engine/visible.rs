@@ -86,7 +86,7 @@ impl Visible {
         if !self.stopped {
             let stops = self.stops.iter().map(String::as_str);
             let tag = self.calls.as_ref().map(|_| CALL_TAG);
-            let held = stops.chain(tag).map(|end| begun(&self.text[self.shown..], end)).max();
+            let held = stops.chain(tag).map(|end| begun_prefix(&self.text[self.shown..], end)).max();
             certain -= held.unwrap_or(0);
         }
         if let Some(begin) = self.calls.as_ref().and_then(|calls| calls.begin(&self.text)) {
@@ -143,7 +143,7 @@ impl Visible {
 }
 
 /// Returns the length of the longest proper prefix of `other` that `text` ends with.
-fn begun(text: &str, other: &str) -> usize {
+fn begun_prefix(text: &str, other: &str) -> usize {
     let most = text.len().min(other.len().saturating_sub(1));
     (1..=most).rev().find(|&length| text.as_bytes().ends_with(&other.as_bytes()[..length])).unwrap_or(0)
 }

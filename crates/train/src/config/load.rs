@@ -72,7 +72,7 @@ pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) ->
 ///
 /// # Errors
 /// Fails like [`load`].
-pub fn load_to_play_with(
+pub fn load_for_eval(
     source: &ConfigSource,
     worlds: &Registry,
     methods: &Methods,
@@ -187,7 +187,7 @@ pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
         .try_into::<CreditConfig>()
         .ok()
         .and_then(|credit| Pipeline::with_registry(&credit, &methods.credit).ok());
-    pipeline.is_some_and(|pipeline| pipeline.needs().values)
+    pipeline.is_some_and(|pipeline| pipeline.required_inputs().values)
 }
 
 /// Loads the resolved config of a run directory.

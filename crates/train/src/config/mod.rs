@@ -54,9 +54,7 @@ pub use env::EnvConfig;
 pub(crate) use env::env_schema;
 pub use layers::Origins;
 pub use learner::{LossForm, PolicyLearnerConfig, ReductionSetting, TinkerConfig};
-pub use load::{
-    ConfigSource, load, load_resolved, load_resolved_with, load_to_play_with, load_with, overridden,
-};
+pub use load::{ConfigSource, load, load_for_eval, load_resolved, load_resolved_with, load_with, overridden};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::{presets, whole_configs};
 pub use rollout::{Layout, OnError, RolloutConfig};

@@ -335,7 +335,7 @@ impl Rules<'_> {
     /// Checks that estimator, groups, critic and loss fit together.
     fn method(&mut self, pipeline: &Pipeline) {
         let Config { credit, objective, rollout, critic, .. } = self.config;
-        let (estimator, has_critic) = (pipeline.estimator(), pipeline.needs().values);
+        let (estimator, has_critic) = (pipeline.estimator(), pipeline.required_inputs().values);
         if !has_critic {
             let table = |critic: &CriticConfig| Table::try_from(critic).unwrap_or_default();
             let (set, absent) = (table(critic), table(&CriticConfig::default()));
@@ -363,13 +363,13 @@ impl Rules<'_> {
                 "is true, and a critic learns from every trajectory; set it to false, or use a group-relative estimator",
             );
         }
-        if pipeline.needs().state_values.is_some() && self.config.train.skip_equal_groups {
+        if pipeline.required_inputs().state_values.is_some() && self.config.train.skip_equal_groups {
             self.fail(
                 "train.skip_equal_groups",
                 format!("is true, and `{estimator}` learns from every trajectory; set it to false, or use a group-relative estimator"),
             );
         }
-        if !credit.encoder.as_os_str().is_empty() && !pipeline.needs().embeddings {
+        if !credit.encoder.as_os_str().is_empty() && !pipeline.required_inputs().embeddings {
             self.fail(
                 "credit.encoder",
                 "is set, and nothing is matched by embedding; set matching = \"embedding\" (SALT) or leave it out",
@@ -395,7 +395,7 @@ impl Rules<'_> {
     /// Checks that there is a decomposer exactly if credit needs one.
     fn decomposer(&mut self, pipeline: &Pipeline) {
         let Config { decomposer, env, .. } = self.config;
-        let wanted = pipeline.needs().credits;
+        let wanted = pipeline.required_inputs().credits;
         let reader = |of| pipeline.fields().into_iter().find(|(_, field)| *field == of);
         let reads = reader(TurnField::Credit);
         if let Some((method, _)) = reader(TurnField::Progress)

@@ -46,7 +46,7 @@ impl Rules<'_> {
 
     fn service_credit(&mut self, pipeline: Option<&Pipeline>, learned: bool) {
         let Some(pipeline) = pipeline else { return };
-        let needs = pipeline.needs();
+        let needs = pipeline.required_inputs();
         if needs.values {
             self.fail(
                 "credit.estimator",

@@ -94,8 +94,7 @@ fn rules_of_training_do_not_stand_in_the_way_of_playing() {
     let other = &["eval.splits=[\"train\"]"][..];
     let error = from(None, &[run], other).unwrap_err().to_string();
     assert!(error.contains("train.keep_best") && error.contains("eval.splits"), "{error}");
-    let to_play =
-        |source: &ConfigSource| load_to_play_with(source, &Registry::builtin(), &Methods::builtin());
+    let to_play = |source: &ConfigSource| load_for_eval(source, &Registry::builtin(), &Methods::builtin());
     let config = from_with(None, &[run], other, to_play).unwrap();
     assert_eq!((config.eval.splits.as_slice(), config.train.keep_best), (&["train".to_owned()][..], None));
     assert!(from_with(None, &[run], &["rollout.group_size=0"], to_play).is_err());

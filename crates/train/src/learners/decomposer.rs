@@ -147,9 +147,9 @@ impl RunDecomposer {
 
     /// Restores the judge's counts from a checkpoint: the budget belongs to the run, across
     /// processes.
-    pub(crate) fn go_on_from(&mut self, counts: JudgeMetrics) {
+    pub(crate) fn resume_counts(&mut self, counts: JudgeMetrics) {
         if let Self::Judge(judge) = self {
-            judge.go_on_from(counts);
+            judge.resume_counts(counts);
         }
     }
 

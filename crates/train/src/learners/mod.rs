@@ -20,7 +20,7 @@ mod turn_tokens;
 use std::path::Path;
 
 use turnwise_core::{Batch, Purpose, Seed};
-use turnwise_credit::{Pipeline, Supplies};
+use turnwise_credit::{ModelInputs, Pipeline};
 use turnwise_model::{Adapter, Compute, Weights, save_model};
 use turnwise_policy::base::{self, BaseModel};
 use turnwise_policy::run_folder::enclosing_run;
@@ -64,7 +64,7 @@ impl Learners {
         at: u64,
         prompter: Prompter<'_>,
         observer: &mut dyn Observer,
-    ) -> Result<Supplies, TrainError> {
+    ) -> Result<ModelInputs, TrainError> {
         let mut provider = ModelProvider {
             critic: self.critic.as_mut(),
             decomposer: self.decomposer.as_mut(),

@@ -1,7 +1,7 @@
 //! A run's models as the provider of credit inputs.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, TurnSpan};
-use turnwise_credit::{Provider, ScoreRequest};
+use turnwise_credit::{InputProvider, ScoreRequest};
 use turnwise_text::TextError;
 
 use crate::TrainError;
@@ -32,7 +32,7 @@ fn missing(what: &str) -> TrainError {
     TrainError::Config { origin: "credit".into(), reason: format!("needs {what}, and the run has none") }
 }
 
-impl Provider for ModelProvider<'_> {
+impl InputProvider for ModelProvider<'_> {
     type Error = TrainError;
 
     fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {

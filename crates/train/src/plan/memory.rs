@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use turnwise_core::Passes;
+use turnwise_core::RequiredPasses;
 use turnwise_credit::selection::{RejectionConfig, SelectionConfig};
 use turnwise_model::engine::EngineConfig;
 use turnwise_model::{
@@ -49,8 +49,8 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
     let weights = ParameterLayout::new(model).len;
     let learner = learner_config(config, config.rollout.temperature);
     // A config that cannot run needs nothing; what is wrong with it is said elsewhere.
-    let passes = config.loss().map_or_else(|_| Passes::default(), |loss| loss.passes());
-    let has_critic = config.pipeline().is_ok_and(|pipeline| pipeline.needs().values);
+    let passes = config.loss().map_or_else(|_| RequiredPasses::default(), |loss| loss.passes());
+    let has_critic = config.pipeline().is_ok_and(|pipeline| pipeline.required_inputs().values);
     let adapter = |lora: &LoraConfig, critic: bool| {
         AdapterLayout::new(model, lora, critic).map_or(0, |layout| layout.len)
     };

@@ -83,7 +83,7 @@ impl Learning {
         config: &Config,
         steps: impl IntoIterator<Item = &'a Metrics>,
     ) -> Result<Self, TrainError> {
-        let needs = config.pipeline()?.needs();
+        let needs = config.pipeline()?.required_inputs();
         let warmup = if needs.values { config.critic.warmup_steps as usize } else { 0 };
         let measured = needs.values || needs.credits || needs.state_values.is_some();
         let outcomes_only = !measured && config.decomposer == DecomposerConfig::None;

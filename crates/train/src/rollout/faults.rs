@@ -107,7 +107,7 @@ mod tests {
     use crate::Methods;
     use turnwise_core::{Batch, Task, Turn};
     use turnwise_credit::embedding::HashedNgrams;
-    use turnwise_credit::{CreditConfig, Inputs, Pipeline};
+    use turnwise_credit::{CreditConfig, CreditInputs, Pipeline};
 
     use super::*;
 
@@ -149,7 +149,7 @@ mod tests {
             let credit: CreditConfig = settings.remove("credit").unwrap().try_into().unwrap();
             let pipeline = Pipeline::from_config(&credit).unwrap();
             let embedder = HashedNgrams::default();
-            let mut inputs = Inputs::new(&batch);
+            let mut inputs = CreditInputs::new(&batch);
             inputs.embedder = Some(&embedder);
             Vec::<Vec<Vec<f64>>>::from(pipeline.report(&inputs, false).unwrap().advantages)
         };

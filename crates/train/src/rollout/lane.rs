@@ -154,9 +154,9 @@ impl<'a, S: Sampler> Lane<'a, S> {
         for (ticket, outcome) in self.environments.poll(Instant::now() + wait) {
             let (job, trajectory) = match (self.waiting.remove(&ticket), outcome) {
                 (Some(Waiting::Begin(job)), Outcome::Begun(environment, observation)) => {
-                    (job, self.begun(job, Ok((environment, observation)))?)
+                    (job, self.on_reset(job, Ok((environment, observation)))?)
                 }
-                (Some(Waiting::Begin(job)), Outcome::Failed(error)) => (job, self.begun(job, Err(error))?),
+                (Some(Waiting::Begin(job)), Outcome::Failed(error)) => (job, self.on_reset(job, Err(error))?),
                 (Some(Waiting::Step(mut live, finish)), Outcome::Stepped(environment, step)) => {
                     live.environment = Some(environment);
                     (live.job, self.stepped(*live, Ok(step), finish)?)
@@ -193,11 +193,11 @@ impl<'a, S: Sampler> Lane<'a, S> {
             let observation = job.start(&mut *environment, seed)?;
             Ok((environment, observation))
         });
-        self.begun(index, begun)
+        self.on_reset(index, begun)
     }
 
     /// Requests the first response of an episode that has begun.
-    fn begun(
+    fn on_reset(
         &mut self,
         index: usize,
         begun: Result<(Box<dyn Environment>, Observation), EnvError>,

@@ -20,12 +20,12 @@
 //! | [`pictures`] | pictures of observations in prompts |
 //! | [`observations`] | observations cut to their length, and as the results of calls |
 
-pub mod actor;
 pub mod branch;
 pub mod compaction;
 pub mod continuations;
 mod conversations;
 pub mod engines;
+pub mod env_runner;
 pub(crate) mod faults;
 pub(crate) mod first_prompts;
 mod lane;

@@ -39,8 +39,8 @@ use crate::record::log::Logged;
 use crate::record::metrics::{MetricsWriter, read_metrics};
 use crate::record::observer::{EvaluationPoint, Event, Observer};
 use crate::record::state::{RL_START, RunState};
-use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
+use crate::rollout::env_runner::EnvRunner;
 use crate::rollout::tasks::TaskOrder;
 use crate::sft::conversations::SftData;
 use crate::sft::warm_start::WarmStart;
@@ -64,7 +64,7 @@ pub struct Run {
     pub(crate) config: Config,
     pub(crate) directory: RunDirectory,
     /// Plays episodes; absent for a run of supervised training alone.
-    pub(crate) actor: Option<Arc<Actor>>,
+    pub(crate) runner: Option<Arc<EnvRunner>>,
     /// Own conversations, until supervised training takes them.
     pub(crate) conversations: Option<SftData>,
     pub(crate) learners: Learners,
@@ -163,11 +163,11 @@ impl Run {
         if self.state.position.step >= total {
             return Ok(RunEnd::Finished);
         }
-        let found = match (&self.config.sft.data, self.conversations.take(), &self.actor) {
+        let found = match (&self.config.sft.data, self.conversations.take(), &self.runner) {
             (Some(settings), Some(data), _) => {
                 Some(WarmStart::of_conversations(&self.config, data, settings))
             }
-            (_, _, Some(actor)) => WarmStart::new(&self.config, actor, observer, stop)?,
+            (_, _, Some(runner)) => WarmStart::new(&self.config, runner, observer, stop)?,
             _ => None,
         };
         let Some(warm_start) = found else { return Ok(RunEnd::Interrupted) };
@@ -202,7 +202,7 @@ impl Run {
     /// Returns the steps of reinforcement learning that are left.
     fn run_rl(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let total = self.config.train.steps;
-        let Some(actor) = self.actor.clone() else { return Ok(RunEnd::Finished) };
+        let Some(runner) = self.runner.clone() else { return Ok(RunEnd::Finished) };
         // Also one that a kill cut off: an evaluation that is due belongs to the position.
         if self.evaluation_due() && !self.evaluated() && self.evaluate(observer)?.is_break() {
             return self.interrupted(observer);
@@ -211,7 +211,7 @@ impl Run {
         if self.state.position.step >= total {
             return Ok(RunEnd::Finished);
         }
-        let tasks = Tasks::of(actor.world.task_set(), &self.config.env.split)?;
+        let tasks = Tasks::of(runner.world.task_set(), &self.config.env.split)?;
         let order = TaskOrder::new(tasks, self.config.seed).ok_or_else(|| TrainError::Config {
             origin: "env.split".into(),
             reason: format!("the split `{}` has no tasks", self.config.env.split),
@@ -219,7 +219,7 @@ impl Run {
         let config = Arc::new(self.config.clone());
         let (pipeline, loss) = (self.config.pipeline()?, self.config.loss()?);
         let needs = CreditNeeds::of(&pipeline);
-        let mut rollouts = RolloutQueue::new(Arc::clone(&actor), config, Arc::new(order), needs);
+        let mut rollouts = RolloutQueue::new(Arc::clone(&runner), config, Arc::new(order), needs);
         let embedder = embedder(&self.config.credit)?;
         if loss.passes().needs_reference() {
             self.learners.policy.set_reference(&self.directory.checkpoints().join(RL_START.label()))?;
@@ -237,7 +237,7 @@ impl Run {
             let mut context =
                 StepContext { directory: &self.directory, rollouts: &mut rollouts, observer, stop };
             let Some(Stepped { metrics, unread }) =
-                step(&actor, &mut self.learners, &mut self.state, &method, &mut context)?
+                step(&runner, &mut self.learners, &mut self.state, &method, &mut context)?
             else {
                 return self.interrupted(observer);
             };
@@ -294,7 +294,7 @@ impl Run {
 
     /// Creates the critic at the start of reinforcement learning, if the estimator needs one.
     fn begin_critic(&mut self) -> Result<(), TrainError> {
-        let needed = self.config.pipeline()?.needs().values;
+        let needed = self.config.pipeline()?.required_inputs().values;
         if needed && self.state.position.phase == Phase::Rl {
             let Some(weights) = self.learners.policy.weights() else {
                 return Err(TrainError::Config {
@@ -325,7 +325,7 @@ impl Run {
     }
 
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<ControlFlow<()>, TrainError> {
-        let Some(actor) = self.actor.clone() else { return Ok(ControlFlow::Continue(())) };
+        let Some(runner) = self.runner.clone() else { return Ok(ControlFlow::Continue(())) };
         self.learners.release();
         let (lanes, max_num_seqs) = sampling_lanes(&self.config);
         let context = self.config.rollout.max_context;
@@ -335,8 +335,8 @@ impl Run {
                 position: self.state.position,
                 run: &self.directory,
                 config: &self.config,
-                world: &actor.world,
-                tokenizer: &actor.tokenizer,
+                world: &runner.world,
+                tokenizer: &runner.tokenizer,
                 vision: self.learners.policy.vision(),
                 samplers: &mut samplers,
             })

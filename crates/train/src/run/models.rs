@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use turnwise_core::{Batch, PerToken, PerTurn};
-use turnwise_credit::{Provider, ScoreRequest};
+use turnwise_credit::{InputProvider, ScoreRequest};
 use turnwise_decompose::turnrd::TurnRd;
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::enclosing_run;
@@ -77,7 +77,7 @@ impl RunModels {
     }
 }
 
-impl Provider for RunModels {
+impl InputProvider for RunModels {
     type Error = TrainError;
 
     fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {

@@ -22,7 +22,7 @@ use crate::record::log::Remembered;
 use crate::record::metrics::{MetricsWriter, recover};
 use crate::record::observer::{Event, Observer};
 use crate::record::state::RunState;
-use crate::rollout::actor::Actor;
+use crate::rollout::env_runner::EnvRunner;
 use crate::run::{Run, RunParts};
 use turnwise_policy::base;
 
@@ -222,14 +222,14 @@ impl Run {
         directory.write("config.toml", config.to_toml()?.as_bytes())?;
         observer.event(Event::Note(format!("warm start taken over from {}", found.path.display())));
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
-        let actor = world.map(|world| Actor::new(&config, world, tokenizer, policy.vision()));
-        let actor = actor.transpose()?.map(Arc::new);
+        let runner = world.map(|world| EnvRunner::new(&config, world, tokenizer, policy.vision()));
+        let runner = runner.transpose()?.map(Arc::new);
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = std::mem::take(&mut observer.notes);
         let (learning, lock) = (None, Some(lock));
         let conversations = None;
-        Ok(Self { config, directory, actor, conversations, learners, state, metrics, learning, notes, lock })
+        Ok(Self { config, directory, runner, conversations, learners, state, metrics, learning, notes, lock })
     }
 }
 

@@ -26,7 +26,7 @@ use crate::record::metrics::MetricsWriter;
 use crate::record::observer::{Event, Observer};
 use crate::record::state::{RL_START, RunState};
 use crate::record::{checkpoint, earlier_configs, panels};
-use crate::rollout::actor::Actor;
+use crate::rollout::env_runner::EnvRunner;
 use crate::rollout::first_prompts;
 use crate::run::Run;
 use crate::run::source::{NativeSource, NewRun, PolicySource};
@@ -116,7 +116,7 @@ impl Run {
         if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
             config.sft.steps = found.plan(&config, settings).len() as u64;
         }
-        let actor = actor_of(&config, world, tokenizer, policy.vision())?;
+        let runner = runner_of(&config, world, tokenizer, policy.vision())?;
         let directory = RunDirectory::create(directory.root())?;
         if let Some(panels) = panels {
             directory.write_json("panel.json", &panels)?;
@@ -131,8 +131,18 @@ impl Run {
         let learners = Learners { policy, critic: None, decomposer };
         let notes = Vec::new();
         let (learning, lock) = (None, Some(lock));
-        let mut run =
-            Self { config, directory, actor, conversations, learners, state, metrics, learning, notes, lock };
+        let mut run = Self {
+            config,
+            directory,
+            runner,
+            conversations,
+            learners,
+            state,
+            metrics,
+            learning,
+            notes,
+            lock,
+        };
         run.begin_critic()?;
         run.save(observer)?;
         run.notes = std::mem::take(&mut observer.notes);
@@ -217,11 +227,11 @@ impl Run {
                 config.sft.steps = found.plan(&config, settings).len() as u64;
             }
         }
-        let actor = actor_of(&config, world, tokenizer, policy.vision())?;
+        let runner = runner_of(&config, world, tokenizer, policy.vision())?;
         let mut decomposer =
             RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
-            decomposer.go_on_from(counts);
+            decomposer.resume_counts(counts);
         }
         // From here on the directory changes: the config last, so that the same command works again after a kill in between.
         if config != began || resume.from.is_some() {
@@ -245,21 +255,21 @@ impl Run {
         let learners = Learners { policy, critic, decomposer };
         let notes = std::mem::take(&mut observer.notes);
         let (learning, lock) = (None, Some(lock));
-        Ok(Self { config, directory, actor, conversations, learners, state, metrics, learning, notes, lock })
+        Ok(Self { config, directory, runner, conversations, learners, state, metrics, learning, notes, lock })
     }
 }
 
-/// Returns the actor of a run with a world, after a check of its first prompts.
-fn actor_of(
+/// Returns the runner of a run with a world, after a check of its first prompts.
+fn runner_of(
     config: &Config,
     world: Option<World>,
     tokenizer: Arc<Tokenizer>,
     vision: Option<&VisionConfig>,
-) -> Result<Option<Arc<Actor>>, TrainError> {
+) -> Result<Option<Arc<EnvRunner>>, TrainError> {
     let Some(world) = world else { return Ok(None) };
-    let actor = Actor::new(config, world, tokenizer, vision)?;
-    first_prompts::check(config, &actor.world, actor.prompter())?;
-    Ok(Some(Arc::new(actor)))
+    let runner = EnvRunner::new(config, world, tokenizer, vision)?;
+    first_prompts::check(config, &runner.world, runner.prompter())?;
+    Ok(Some(Arc::new(runner)))
 }
 
 /// Returns the conversations of a config, if it has any.
@@ -305,7 +315,7 @@ fn check_begun(
                       (`--warm-start` takes this one's warm start)";
         problems.push(Problem::new("decomposer.kind", reason));
     }
-    if !has_critic && config.pipeline()?.needs().values {
+    if !has_critic && config.pipeline()?.required_inputs().values {
         let reason = "needs the values of a critic, and the run began without one; start a new run";
         problems.push(Problem::new("credit.estimator", reason));
     }
@@ -320,7 +330,7 @@ pub(super) fn critic_of(
     policy: Option<Weights>,
 ) -> Result<Option<RunCritic>, TrainError> {
     // A method without a critic goes on without the one that the run had.
-    if !checkpoint.critic().is_dir() || !config.pipeline()?.needs().values {
+    if !checkpoint.critic().is_dir() || !config.pipeline()?.required_inputs().values {
         return Ok(None);
     }
     let vision = policy.as_ref().and_then(|policy| policy.config().vision.clone());

@@ -87,7 +87,7 @@ impl World {
     /// Rejects an estimator that continues episodes from their states in a world that cannot save them.
     fn check_saved_states(&self, config: &Config) -> Result<(), TrainError> {
         let pipeline = config.pipeline()?;
-        if config.train.steps == 0 || pipeline.needs().state_values.is_none() {
+        if config.train.steps == 0 || pipeline.required_inputs().state_values.is_none() {
             return Ok(());
         }
         let tasks = Tasks::of(self.0.task_set(), &config.env.split)?;

@@ -15,7 +15,7 @@ use crate::config::{Config, SftDataConfig};
 use crate::learners::policy::PolicyLearner;
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
-use crate::rollout::actor::Actor;
+use crate::rollout::env_runner::EnvRunner;
 use crate::sft::conversations::SftData;
 use crate::sft::{self, BatchPlan, DemonstratedSummaries, SftSequence};
 
@@ -33,12 +33,12 @@ impl<'a> WarmStart<'a> {
     /// Plays the demonstrations and plans all updates; `None` if `stop` was set before they were played.
     pub(crate) fn new(
         config: &'a Config,
-        actor: &Actor,
+        runner: &EnvRunner,
         observer: &mut dyn Observer,
         stop: &AtomicBool,
     ) -> Result<Option<Self>, TrainError> {
         observer.event(Event::Stage("making demonstrations"));
-        let Some(sequences) = demonstrations(config, actor, observer, stop)? else { return Ok(None) };
+        let Some(sequences) = demonstrations(config, runner, observer, stop)? else { return Ok(None) };
         let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.tokens.tokens.len()).collect();
         observer.event(Event::Note(format!(
             "{} sequences, {} tokens",
@@ -141,13 +141,13 @@ impl<'a> WarmStart<'a> {
 
 fn demonstrations(
     config: &Config,
-    actor: &Actor,
+    runner: &EnvRunner,
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Option<Vec<SftSequence>>, TrainError> {
     let total = config.sft.demonstrations;
     let stopped = || stop.load(Ordering::Relaxed);
-    let played = actor.world.demonstrations(config, total, &mut |played| {
+    let played = runner.world.demonstrations(config, total, &mut |played| {
         observer.event(Event::Demonstrations { played, total });
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -165,10 +165,10 @@ fn demonstrations(
         played.episodes.len(),
         total
     )));
-    let prompter = actor.prompter();
+    let prompter = runner.prompter();
     let (written, too_long) = (Cell::new(0_usize), Cell::new(0_usize));
     let summarize = |demonstration: &Demonstration, turn| {
-        let summary = actor.world.summarize(demonstration, turn);
+        let summary = runner.world.summarize(demonstration, turn);
         let is_long = prompter.demonstrated_summary(&summary).len() > config.prompt.max_summary_tokens;
         written.set(written.get() + 1);
         too_long.set(too_long.get() + usize::from(is_long));

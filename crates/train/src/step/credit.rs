@@ -1,7 +1,7 @@
 //! The credit stage: one advantage per turn.
 
 use turnwise_core::{Batch, PerToken};
-use turnwise_credit::{CreditReport, Inputs, Supplies, attach_explanations};
+use turnwise_credit::{CreditInputs, CreditReport, ModelInputs, attach_explanations};
 
 use crate::TrainError;
 use crate::step::Method;
@@ -16,12 +16,14 @@ pub(crate) struct Credited {
 /// trajectories.
 pub(crate) fn assign(
     batch: &mut Batch,
-    supplies: Supplies,
+    model_inputs: ModelInputs,
     method: &Method<'_>,
     at: u64,
 ) -> Result<Credited, TrainError> {
-    let inputs =
-        Inputs::new(batch).at(method.config.seed, at).with_embedder(method.embedder).with_supplies(&supplies);
+    let inputs = CreditInputs::new(batch)
+        .at(method.config.seed, at)
+        .with_embedder(method.embedder)
+        .with_model_inputs(&model_inputs);
     let mut report = method.pipeline.report(&inputs, method.config.train.explain)?;
     for (group, advantages) in batch.groups.iter_mut().zip(report.advantages.groups()) {
         for (trajectory, advantages) in group.trajectories.iter_mut().zip(advantages) {
@@ -29,5 +31,5 @@ pub(crate) fn assign(
         }
     }
     attach_explanations(batch, std::mem::take(&mut report.explanations));
-    Ok(Credited { report, values: supplies.values })
+    Ok(Credited { report, values: model_inputs.values })
 }

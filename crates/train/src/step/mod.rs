@@ -37,7 +37,7 @@ use crate::record::learning::unread_response;
 use crate::record::metrics::Metrics;
 use crate::record::observer::Observer;
 use crate::record::state::RunState;
-use crate::rollout::actor::Actor;
+use crate::rollout::env_runner::EnvRunner;
 use crate::step::credit::assign;
 use crate::step::entropies::fill_entropies;
 use crate::step::metrics::{StepMetrics, mismatch};
@@ -72,7 +72,7 @@ pub(crate) struct Stepped {
 
 /// Runs one rollout and its updates; returns `None` if it was stopped before anything changed.
 pub(crate) fn step(
-    actor: &Actor,
+    runner: &EnvRunner,
     learners: &mut Learners,
     state: &mut RunState,
     method: &Method<'_>,
@@ -94,15 +94,15 @@ pub(crate) fn step(
 
     let loss = method.loss.with_kl_coef(state.kl_coef)?;
     let shaped = record.timed("rewards", || shape_rewards(&mut batch, &loss, config, learners))?;
-    let supplies = record.timed("credit_inputs", || {
-        learners.supply(method.pipeline, &batch, at, actor.prompter(), context.observer)
+    let model_inputs = record.timed("credit_inputs", || {
+        learners.supply(method.pipeline, &batch, at, runner.prompter(), context.observer)
     })?;
-    let credit = record.timed("credit", || assign(&mut batch, supplies, method, at))?;
+    let credit = record.timed("credit", || assign(&mut batch, model_inputs, method, at))?;
     record.credited(&batch, &shaped, &credit);
 
-    let set = record.timed("passes", || training_set(&batch, &credit, &loss, actor, learners, config))?;
+    let set = record.timed("passes", || training_set(&batch, &credit, &loss, runner, learners, config))?;
     // From here on the batch is only counted and written: the updates read the copies in the training set.
-    actor.hide_pictures(&mut batch, &mut sampled.masked);
+    runner.hide_pictures(&mut batch, &mut sampled.masked);
     let mut report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
         .map_err(|error| context.directory.keep_diverged(error, state.position, &batch))?;

@@ -21,8 +21,8 @@ use crate::config::Config;
 use crate::learners::Learners;
 use crate::record::observer::{Event, Observer};
 use crate::record::state::RunState;
-use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
+use crate::rollout::env_runner::EnvRunner;
 use crate::rollout::tasks::TaskOrder;
 use crate::step::sample::{Sampled, SamplingJob};
 
@@ -31,7 +31,7 @@ const WAIT: Duration = Duration::from_millis(100);
 
 /// Rollouts of coming steps, each on its own thread.
 pub(crate) struct RolloutQueue {
-    actor: Arc<Actor>,
+    runner: Arc<EnvRunner>,
     config: Arc<Config>,
     order: Arc<TaskOrder>,
     needs: CreditNeeds,
@@ -52,7 +52,10 @@ pub(crate) struct CreditNeeds {
 
 impl CreditNeeds {
     pub(crate) fn of(pipeline: &Pipeline) -> Self {
-        Self { compares_groups: pipeline.compares_groups(), state_values: pipeline.needs().state_values }
+        Self {
+            compares_groups: pipeline.compares_groups(),
+            state_values: pipeline.required_inputs().state_values,
+        }
     }
 }
 
@@ -66,13 +69,13 @@ struct UnderWay {
 
 impl RolloutQueue {
     pub(crate) fn new(
-        actor: Arc<Actor>,
+        runner: Arc<EnvRunner>,
         config: Arc<Config>,
         order: Arc<TaskOrder>,
         needs: CreditNeeds,
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        Self { actor, config, order, needs, under_way: VecDeque::new(), drawn: None, stop }
+        Self { runner, config, order, needs, under_way: VecDeque::new(), drawn: None, stop }
     }
 
     /// Waits for the batch of the run's position; `None` when it was stopped from outside.
@@ -84,7 +87,7 @@ impl RolloutQueue {
         stop: &AtomicBool,
     ) -> Result<Option<Sampled>, TrainError> {
         let at = state.position.step;
-        if let Some(pictures) = &self.actor.pictures {
+        if let Some(pictures) = &self.runner.pictures {
             pictures.begin_step(self.config.rollout.max_staleness + 1);
         }
         if self.config.rollout.max_staleness == 0 {
@@ -120,9 +123,9 @@ impl RolloutQueue {
         // What judges a trajectory by itself needs no other of its task.
         let CreditNeeds { compares_groups, state_values } = self.needs;
         let fewest = if compares_groups { 2 } else { 1 };
-        let (actor, order) = (Arc::clone(&self.actor), Arc::clone(&self.order));
+        let (runner, order) = (Arc::clone(&self.runner), Arc::clone(&self.order));
         let config = Arc::clone(config);
-        let job = SamplingJob { actor, config, order, samplers, step, first_task: 0, fewest, state_values };
+        let job = SamplingJob { runner, config, order, samplers, step, first_task: 0, fewest, state_values };
         // Where none is under way, the run knows the place in the order.
         let first = self.drawn.take().filter(|_| !self.under_way.is_empty());
         let (drawn, after) = channel();

@@ -12,9 +12,9 @@ use crate::TrainError;
 use crate::config::{Config, OnError, RolloutConfig};
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Round};
-use crate::rollout::actor::Actor;
 use crate::rollout::continuations::{ValueSettings, estimate_state_values};
 use crate::rollout::engines::sampling_lanes;
+use crate::rollout::env_runner::EnvRunner;
 use crate::rollout::faults::{Faults, run_with_resampling};
 use crate::rollout::tasks::TaskOrder;
 use crate::rollout::{Job, RolloutContext, RolloutProgress};
@@ -43,7 +43,7 @@ pub(crate) struct Sampled {
 
 /// The sampling of one step. It has all that it reads, so that it can continue while the policy is updated.
 pub(crate) struct SamplingJob {
-    pub(crate) actor: Arc<Actor>,
+    pub(crate) runner: Arc<EnvRunner>,
     pub(crate) config: Arc<Config>,
     pub(crate) order: Arc<TaskOrder>,
     /// Samplers over the weights that all rounds are sampled with, one per lane.
@@ -225,7 +225,7 @@ impl SamplingJob {
             })
             .collect();
         let slots = sampling_lanes(&self.config).1;
-        let context = self.actor.context(&self.config, slots, self.step, stop);
+        let context = self.runner.context(&self.config, slots, self.step, stop);
         let again = if settings.on_error == OnError::Resample { settings.max_resamples } else { 0 };
         let trajectories = run_with_resampling(&context, &jobs, &mut self.samplers, again, tick)?;
         let groups = |trajectories| into_groups(trajectories, first, tasks.len());
@@ -243,8 +243,8 @@ impl SamplingJob {
         stop: &AtomicBool,
     ) -> Result<Option<Metrics>, TrainError> {
         let slots = sampling_lanes(&self.config).1;
-        let playing = self.actor.context(&self.config, slots, self.step, stop);
-        let continuing = self.actor.context(&self.config, slots, self.step, stop);
+        let playing = self.runner.context(&self.config, slots, self.step, stop);
+        let continuing = self.runner.context(&self.config, slots, self.step, stop);
         let continuing = RolloutContext { purpose: Purpose::Continuation, ..continuing };
         let mut tick = |finished, total, tokens| {
             report(Event::Rollout { finished, total, solved, tokens, round: None });

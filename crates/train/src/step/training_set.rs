@@ -11,7 +11,7 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::learners::Learners;
 use crate::learners::policy::PolicyLearner;
-use crate::rollout::actor::Actor;
+use crate::rollout::env_runner::EnvRunner;
 use crate::step::credit::Credited;
 use crate::step::masked_contexts::MaskedPrompts;
 
@@ -33,11 +33,11 @@ pub(crate) fn training_set(
     batch: &Batch,
     credit: &Credited,
     loss: &Loss,
-    actor: &Actor,
+    runner: &EnvRunner,
     learners: &mut Learners,
     config: &Config,
 ) -> Result<TrainingSet, TrainError> {
-    let masked = masked_sequences(batch, credit, loss, actor, learners, config)?;
+    let masked = masked_sequences(batch, credit, loss, runner, learners, config)?;
     let masked_too_long = credit.report.outliers.as_ref().filter(|_| !masked.is_empty()).map(|outliers| {
         let wanted = batch.trajectories().zip(outliers.mask.rows()).map(|(trajectory, mask)| {
             let with_tokens = trajectory.turns.iter().zip(mask);
@@ -84,7 +84,7 @@ fn masked_sequences(
     batch: &Batch,
     credit: &Credited,
     loss: &Loss,
-    actor: &Actor,
+    runner: &EnvRunner,
     learners: &Learners,
     config: &Config,
 ) -> Result<Vec<Vec<(usize, TokenSequence)>>, TrainError> {
@@ -92,7 +92,7 @@ fn masked_sequences(
         return Ok(Vec::new());
     };
     let prompts = MaskedPrompts {
-        prompter: actor.prompter(),
+        prompter: runner.prompter(),
         layout: config.prompt.layout,
         history: config.prompt.history,
         mask: pass.mask,

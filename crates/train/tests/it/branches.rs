@@ -10,8 +10,8 @@ use turnwise_core::{
 };
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::{ConfigSource, Layout, load};
-use turnwise_train::rollout::actor::Actor;
 use turnwise_train::rollout::branch::branches;
+use turnwise_train::rollout::env_runner::EnvRunner;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::setup::World;
 
@@ -58,21 +58,21 @@ impl Sampler for Walker<'_> {
     }
 }
 
-fn actor(layout: Layout) -> (turnwise_train::Config, Actor) {
+fn runner(layout: Layout) -> (turnwise_train::Config, EnvRunner) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/sokoban/small.toml");
     let layout = if layout == Layout::Windowed { "windowed" } else { "concatenated" };
     let overrides = ["env.generator.train=8", "env.max_turns=6", "rollout.max_context=4096"];
     let mut overrides: Vec<String> = overrides.map(str::to_owned).to_vec();
     overrides.push(format!("prompt.layout={layout}"));
     let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
-    let actor = actor_of(&config);
-    (config, actor)
+    let runner = runner_of(&config);
+    (config, runner)
 }
 
-fn actor_of(config: &turnwise_train::Config) -> Actor {
+fn runner_of(config: &turnwise_train::Config) -> EnvRunner {
     let world = World::new(&config.env, &["train"], &mut |_| ()).unwrap();
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    Actor::new(config, world, Arc::new(tokenizer), None).unwrap()
+    EnvRunner::new(config, world, Arc::new(tokenizer), None).unwrap()
 }
 
 fn run(context: &RolloutContext<'_>, jobs: &[Job]) -> Vec<Trajectory> {
@@ -83,10 +83,10 @@ fn run(context: &RolloutContext<'_>, jobs: &[Job]) -> Vec<Trajectory> {
 #[test]
 fn the_same_draws_from_a_saved_state_give_the_same_episode() {
     for layout in [Layout::Concatenated, Layout::Windowed] {
-        let (config, actor) = actor(layout);
+        let (config, runner) = runner(layout);
         let stop = AtomicBool::new(false);
-        let context = actor.context(&config, 4, 3, &stop);
-        let tasks = actor.world.task_set().tasks("train").unwrap();
+        let context = runner.context(&config, 4, 3, &stop);
+        let tasks = runner.world.task_set().tasks("train").unwrap();
         let jobs: Vec<Job> = tasks[..3]
             .iter()
             .enumerate()
@@ -121,12 +121,12 @@ fn the_same_draws_from_a_saved_state_give_the_same_episode() {
 /// Continuations from a summary and from the actions before and after it have the exact context.
 #[test]
 fn the_same_draws_around_a_summary_give_the_same_episode() {
-    let (mut config, _) = actor(Layout::Concatenated);
+    let (mut config, _) = runner(Layout::Concatenated);
     config.prompt.compact_after = Some(250);
-    let actor = actor_of(&config);
+    let runner = runner_of(&config);
     let stop = AtomicBool::new(false);
-    let context = actor.context(&config, 4, 3, &stop);
-    let task = actor.world.task_set().tasks("train").unwrap().remove(0);
+    let context = runner.context(&config, 4, 3, &stop);
+    let task = runner.world.task_set().tasks("train").unwrap().remove(0);
     let jobs: Vec<Job> = (0..4).map(|sample| Job::new(task.clone(), 0, sample)).collect();
     let mut summaries = 0;
     for (job, whole) in jobs.iter().zip(&run(&context, &jobs)) {
@@ -147,10 +147,10 @@ fn the_same_draws_around_a_summary_give_the_same_episode() {
 
 #[test]
 fn states_are_equal_if_their_futures_are() {
-    let (config, actor) = actor(Layout::Concatenated);
+    let (config, runner) = runner(Layout::Concatenated);
     let stop = AtomicBool::new(false);
-    let context = actor.context(&config, 4, 0, &stop);
-    let task = actor.world.task_set().tasks("train").unwrap().remove(0);
+    let context = runner.context(&config, 4, 0, &stop);
+    let task = runner.world.task_set().tasks("train").unwrap().remove(0);
     let jobs: Vec<Job> = (0..12).map(|sample| Job::new(task.clone(), 0, sample)).collect();
     let played = run(&context, &jobs);
     let keys: Vec<Vec<String>> = played
@@ -176,10 +176,10 @@ fn states_are_equal_if_their_futures_are() {
 
 #[test]
 fn a_world_that_answers_differently_is_refused() {
-    let (config, actor) = actor(Layout::Concatenated);
+    let (config, runner) = runner(Layout::Concatenated);
     let stop = AtomicBool::new(false);
-    let context = actor.context(&config, 4, 0, &stop);
-    let task = actor.world.task_set().tasks("train").unwrap().remove(0);
+    let context = runner.context(&config, 4, 0, &stop);
+    let task = runner.world.task_set().tasks("train").unwrap().remove(0);
     let mut played = run(&context, &[Job::new(task, 0, 0)]).remove(0);
     assert!(branches(&context, &played).is_ok());
     played.turns[1].observation.push('!');

@@ -10,7 +10,7 @@ use turnwise_core::{
 use turnwise_env::demonstration::Demonstration;
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::Layout;
-use turnwise_train::rollout::actor::Actor;
+use turnwise_train::rollout::env_runner::EnvRunner;
 use turnwise_train::rollout::{self, Job};
 use turnwise_train::setup::World;
 use turnwise_train::sft::{self, DemonstratedSummaries};
@@ -165,9 +165,9 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     let episodes = world.demonstrations(&config, 12, &mut |_| ControlFlow::Continue(())).unwrap().episodes;
     // Tokens are bytes.
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    let actor = Actor::new(&config, world, std::sync::Arc::new(tokenizer), None).unwrap();
-    let prompter = actor.prompter();
-    let summarize = |episode: &Demonstration, turn: usize| actor.world.summarize(episode, turn);
+    let runner = EnvRunner::new(&config, world, std::sync::Arc::new(tokenizer), None).unwrap();
+    let prompter = runner.prompter();
+    let summarize = |episode: &Demonstration, turn: usize| runner.world.summarize(episode, turn);
     let mut summaries = 0;
     for episode in episodes.iter().filter(|episode| episode.turns.iter().all(|turn| turn.imitate)) {
         let summary = DemonstratedSummaries { after: 550, summary: &summarize };
@@ -180,13 +180,13 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
             said.map(|run| run.iter().map(|(token, _)| **token).collect()).collect::<Vec<Vec<u32>>>()
         });
         let mut script = [Script {
-            tokenizer: &actor.tokenizer,
+            tokenizer: &runner.tokenizer,
             responses: responses.collect(),
             asked: Vec::new(),
             waiting: false,
         }];
         let stop = AtomicBool::new(false);
-        let context = actor.context(&config, 1, 0, &stop);
+        let context = runner.context(&config, 1, 0, &stop);
         let job = Job::new(episode.task.clone(), 0, 0);
         let played = rollout::run(&context, &[job], &mut script, |_| {}).unwrap().unwrap().remove(0);
         assert!(played.success, "{:?}", played.stop);
@@ -206,7 +206,7 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
         }
         if let Some(last) = played.turns.iter().rfind(|turn| turn.is_compaction()) {
             assert!(last.action.starts_with("seen "), "{}", last.action);
-            let text = actor.tokenizer.decode(tokens(played.sequences.len() - 1));
+            let text = runner.tokenizer.decode(tokens(played.sequences.len() - 1));
             let goal = format!("Your task is to: {}", episode.task.goal.trim_end_matches('.'));
             assert!(text.contains(&format!("\nSummary: {}\n", last.action)), "{text}");
             assert!(text.contains(&goal), "{text}");

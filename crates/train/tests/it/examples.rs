@@ -11,7 +11,7 @@ use std::sync::Arc;
 use turnwise_core::{
     Batch, Group, PerTurn, Preset, StopReason, Task, TokenStatistics, Trajectory, Turn, TurnSpan,
 };
-use turnwise_credit::{Explanation, Inputs, Refinement as _, Supplies};
+use turnwise_credit::{CreditInputs, Explanation, ModelInputs, Refinement as _};
 use turnwise_env::registry::Registry;
 use turnwise_objective::{
     LossTerm as _, Minibatch, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, PolicyObjective,
@@ -40,9 +40,9 @@ fn the_answer_gain_by_hand() {
     assert_eq!(method(AnswerGainConfig::default()).score_requests(&batch).len(), 3);
     // The mean over the answer's tokens rises from -2 to -0.5.
     let scores = vec![vec![-2.0], vec![-0.25, -0.75], vec![-1.0]];
-    let supplies = Supplies { scores: vec![scores], ..Supplies::default() };
+    let model_inputs = ModelInputs { scores: vec![scores], ..ModelInputs::default() };
     let mut advantages = PerTurn::filled(&batch, 9.0);
-    let inputs = Inputs::new(&batch).with_supplies(&supplies);
+    let inputs = CreditInputs::new(&batch).with_model_inputs(&model_inputs);
     let config = AnswerGainConfig { beta: 2.0, ..AnswerGainConfig::default() };
     method(config).refine(&inputs, &mut advantages, &mut Explanation::new(true)).unwrap();
     assert_eq!(advantages.values().copied().collect::<Vec<_>>(), [12.0, 9.0, 9.0]);

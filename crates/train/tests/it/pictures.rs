@@ -13,7 +13,7 @@ use turnwise_train::config::{Config, ConfigSource, Layout, load};
 use turnwise_train::learners::policy::PolicyLearner;
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::read_metrics;
-use turnwise_train::rollout::actor::Actor;
+use turnwise_train::rollout::env_runner::EnvRunner;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource as _};
 use turnwise_train::setup::World;
 use turnwise_train::step::masked_contexts::MaskedPrompts;
@@ -89,7 +89,7 @@ fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
             SMALL.iter().chain(more).copied().filter(|key| !is_foreign(key, world)).collect();
         let config = || config(world, Some(preset), &pictures, &more).unwrap();
         assert_eq!(config().loss().unwrap().passes().masked_context.is_some(), preset == "stapo");
-        assert_eq!(config().pipeline().unwrap().needs().values, preset == "ppo");
+        assert_eq!(config().pipeline().unwrap().required_inputs().values, preset == "ppo");
         let [whole, cut] =
             ["whole", "cut"].map(|name| folder.path().join(format!("{world}-{preset}-{name}")));
         train(config(), &whole);
@@ -132,8 +132,8 @@ fn is_foreign(key: &str, world: &str) -> bool {
     world == "ezpoints" && ["env.generator.valid", "env.generator.test"].iter().any(|of| key.starts_with(of))
 }
 
-/// Returns an actor, a policy of random weights, and the folder of the pictures.
-fn actor(root: &Path) -> (Config, Actor, Box<dyn PolicyLearner>) {
+/// Returns an runner, a policy of random weights, and the folder of the pictures.
+fn runner(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
     let config = config("sokoban", None, &root.join("pictures"), SMALL).unwrap();
     let world = World::new(&config.env, &["train", "test"], &mut |_| ()).unwrap();
     let template = setup::template(&config).unwrap();
@@ -147,14 +147,14 @@ fn actor(root: &Path) -> (Config, Actor, Box<dyn PolicyLearner>) {
         ignore_memory: true,
     };
     let (policy, tokenizer) = NativeSource.start(&run, &mut NoopObserver).unwrap();
-    let actor = Actor::new(&config, world, tokenizer, policy.vision()).unwrap();
-    (config, actor, policy)
+    let runner = EnvRunner::new(&config, world, tokenizer, policy.vision()).unwrap();
+    (config, runner, policy)
 }
 
 /// Returns the pictures of the first observations of two levels.
-fn pictures(actor: &Actor) -> Vec<(Task, ImageHandle)> {
-    let mut environment = actor.world.task_set().environment().unwrap();
-    let tasks: Vec<Task> = actor.world.task_set().tasks("train").unwrap().into_iter().take(2).collect();
+fn pictures(runner: &EnvRunner) -> Vec<(Task, ImageHandle)> {
+    let mut environment = runner.world.task_set().environment().unwrap();
+    let tasks: Vec<Task> = runner.world.task_set().tasks("train").unwrap().into_iter().take(2).collect();
     let seen = |task: Task| {
         let seen = environment.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
         let image = seen.image().unwrap().clone();
@@ -166,10 +166,10 @@ fn pictures(actor: &Actor) -> Vec<(Task, ImageHandle)> {
 #[test]
 fn log_probs_depend_on_the_picture_and_masking_keeps_the_current_one() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, actor, mut policy) = actor(folder.path());
-    let prompter = actor.prompter();
-    let shown = pictures(&actor);
-    let response = actor.tokenizer.encode(" up\n");
+    let (_, runner, mut policy) = runner(folder.path());
+    let prompter = runner.prompter();
+    let shown = pictures(&runner);
+    let response = runner.tokenizer.encode(" up\n");
     let text = format!("{}\n>", PICTURE.concat());
     let mut logprobs = |image: &ImageHandle| {
         let mut tokens = prompter.start_seeing(&text, Some(image), &[]).unwrap();
@@ -205,11 +205,11 @@ fn log_probs_depend_on_the_picture_and_masking_keeps_the_current_one() {
 #[test]
 fn pictures_are_read_by_their_content() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, actor, _) = actor(folder.path());
-    let shown = pictures(&actor);
+    let (_, runner, _) = runner(folder.path());
+    let shown = pictures(&runner);
     let place = |image: &ImageHandle| folder.path().join("pictures").join(format!("{}.png", image.sha256));
     let show = |image: Option<&ImageHandle>| {
-        let shown = actor.prompter().start_seeing(&PICTURE.concat(), image, &[]);
+        let shown = runner.prompter().start_seeing(&PICTURE.concat(), image, &[]);
         shown.map_err(|error| error.to_string())
     };
     // A file with the content of another.
@@ -219,10 +219,10 @@ fn pictures_are_read_by_their_content() {
     // A file that was read stays in memory for this step and the next.
     let tokens = show(Some(&shown[1].1)).unwrap();
     // A text that names the image token, while the picture can be shown.
-    let twice = actor.prompter().start_seeing(&PICTURE.concat().repeat(2), Some(&shown[1].1), &[]);
+    let twice = runner.prompter().start_seeing(&PICTURE.concat().repeat(2), Some(&shown[1].1), &[]);
     assert!(twice.unwrap_err().to_string().contains("has 2 image tokens for 1 pictures"));
     std::fs::remove_file(place(&shown[1].1)).unwrap();
-    let reader = actor.pictures.as_ref().unwrap();
+    let reader = runner.pictures.as_ref().unwrap();
     reader.begin_step(1);
     assert_eq!(show(Some(&shown[1].1)).unwrap(), tokens);
     reader.begin_step(1);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet};
 use turnwise_env::registry::Registry;
-use turnwise_env::world::{OpenOptions, Usual, WorldKind};
+use turnwise_env::world::{EvalDefaults, OpenOptions, WorldKind};
 use turnwise_train::config::ConfigSource;
 use turnwise_train::config::{load, load_with};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
@@ -178,8 +178,8 @@ impl WorldKind for BreakingKind {
         Ok(Box::new(Breaking { lasts: settings.lasts, played, mixed, task: String::new() }))
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual { max_turns: 1, splits: &["test"], ..Usual::default() }
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults { max_turns: 1, splits: &["test"], ..EvalDefaults::default() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use turnwise_credit::{CreditConfig, CreditError, Pipeline, Supplies};
+use turnwise_credit::{CreditConfig, CreditError, ModelInputs, Pipeline};
 use turnwise_eval::benchmark::{
     Against, Compared, Difference, MethodScore, ScoreSettings, ScoredTurns, TruthSource, TruthSummary,
     advantages, read_truth, score, summarise,
@@ -230,7 +230,7 @@ pub(super) fn of_method(
         credit.encoder.clone_from(folder);
     }
     let pipeline = Pipeline::with_registry(&credit, &methods().credit)?;
-    let needs = pipeline.needs();
+    let needs = pipeline.required_inputs();
     if needs.state_values.is_some() {
         bail!("it needs its own continuations, and the truth itself is made of continuations; leave it out");
     }
@@ -240,7 +240,7 @@ pub(super) fn of_method(
         (needs.scores || needs.hidden_states.is_some(), "the policy"),
     ];
     let needed = parts.into_iter().find_map(|(needed, part)| needed.then_some(part));
-    let supplies = match (needed, models) {
+    let model_inputs = match (needed, models) {
         (None, _) => Vec::new(),
         (Some(part), None) => {
             bail!(
@@ -249,11 +249,11 @@ pub(super) fn of_method(
         }
         (Some(_), Some(models)) => {
             let supplied = turns.batches.iter().map(|(_, batch)| pipeline.supply(batch, &mut *models));
-            supplied.collect::<Result<Vec<Supplies>, TrainError>>()?
+            supplied.collect::<Result<Vec<ModelInputs>, TrainError>>()?
         }
     };
     let embedder = turnwise_train::embedder(&credit)?;
-    match advantages(turns, &pipeline, &*embedder, &supplies, args.method_seed) {
+    match advantages(turns, &pipeline, &*embedder, &model_inputs, args.method_seed) {
         Ok(values) => Ok(values),
         Err(error @ CreditError::MissingField { .. }) => {
             Err(error).context("the world does not give what it needs")

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::Deserialize;
 use turnwise_core::{Batch, PerTurn};
-use turnwise_credit::{CreditConfig, CreditReport, Inputs, Pipeline, Supplies, TurnField};
+use turnwise_credit::{CreditConfig, CreditInputs, CreditReport, ModelInputs, Pipeline, TurnField};
 use turnwise_decompose::turnrd::TurnRd;
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
@@ -190,7 +190,7 @@ pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRd
 /// Rejects models that the preset has no use for.
 fn check_models(args: &CreditArgs, pipeline: &Pipeline) -> anyhow::Result<()> {
     let preset = &args.preset;
-    let of_models = pipeline.needs();
+    let of_models = pipeline.required_inputs();
     if args.encoder.is_some() && !of_models.embeddings {
         bail!(
             "--encoder: `{preset}` matches no states by embedding; leave it out, or use a preset of SALT with --set \
@@ -234,12 +234,12 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
             Some(learned) => learned.credits(&step.batch)?,
             None => step.credits(),
         };
-        let supplies =
-            Supplies { values: Some(step.values()), credits: Some(credits), ..Supplies::default() };
-        let inputs = Inputs::new(&step.batch)
+        let model_inputs =
+            ModelInputs { values: Some(step.values()), credits: Some(credits), ..ModelInputs::default() };
+        let inputs = CreditInputs::new(&step.batch)
             .at(args.switches.seed, step.step)
             .with_embedder(&*embedder)
-            .with_supplies(&supplies);
+            .with_model_inputs(&model_inputs);
         let report = pipeline.report(&inputs, args.explain).with_context(|| {
             let place = if several_steps { format!(", step {}", step.step) } else { String::new() };
             format!("{}{place}", args.file.display())

@@ -50,7 +50,7 @@ pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Pa
             "{preset}: choosing groups is part of sampling; here every group of the file is used"
         ));
     }
-    if pipeline.needs().embeddings {
+    if pipeline.required_inputs().embeddings {
         notes.push(if encoder.as_os_str().is_empty() {
             "observations are matched by hashed character n-grams".into()
         } else {

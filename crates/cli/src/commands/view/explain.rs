@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use turnwise_core::{Batch, Group, PerTurn, StageRecord, Trajectory};
-use turnwise_credit::{CreditConfig, CreditReport, Inputs, Needs, Pipeline, Supplies};
+use turnwise_credit::{CreditConfig, CreditInputs, CreditReport, ModelInputs, Pipeline, RequiredInputs};
 use turnwise_train::rollout::is_faulty;
 use turnwise_trajectory_io::DumpBatch;
 
@@ -104,13 +104,13 @@ fn take_left_out(batch: &mut Batch) -> Vec<Group> {
 fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     let pipeline =
         Pipeline::with_registry(&settings.credit, &methods().credit).map_err(|error| error.to_string())?;
-    if let Some(what) = from_models(pipeline.needs()) {
+    if let Some(what) = from_models(pipeline.required_inputs()) {
         return Err(format!(
             "this method takes {what} from a model, which is not written down; `train.explain = true` keeps the explanation of every turn"
         ));
     }
     let embedder = turnwise_train::embedder(&settings.credit).map_err(|error| error.to_string())?;
-    let inputs = Inputs::new(batch).at(settings.seed, drawn_at(batch)).with_embedder(&*embedder);
+    let inputs = CreditInputs::new(batch).at(settings.seed, drawn_at(batch)).with_embedder(&*embedder);
     pipeline.report(&inputs, true).map_err(|error| error.to_string())
 }
 
@@ -120,7 +120,7 @@ fn drawn_at(batch: &Batch) -> u64 {
 }
 
 /// Returns the input that only a model gives, if there is one.
-fn from_models(needs: Needs) -> Option<&'static str> {
+fn from_models(needs: RequiredInputs) -> Option<&'static str> {
     if needs.values {
         Some("values")
     } else if needs.credits {
@@ -167,15 +167,19 @@ pub(super) fn by_method(
     let Method { name, config, pipeline, seed } = method;
     // What a dump supplies has a row for each of its trajectories.
     let left_out = if dump.is_none() { take_left_out(&mut batch) } else { Vec::new() };
-    let supplies = match dump {
-        Some(dump) => {
-            Supplies { values: Some(dump.values()), credits: Some(dump.credits()), ..Supplies::default() }
-        }
-        None => Supplies::default(),
+    let model_inputs = match dump {
+        Some(dump) => ModelInputs {
+            values: Some(dump.values()),
+            credits: Some(dump.credits()),
+            ..ModelInputs::default()
+        },
+        None => ModelInputs::default(),
     };
     let embedder = turnwise_train::embedder(config)?;
-    let inputs =
-        Inputs::new(&batch).at(*seed, drawn_at(&batch)).with_embedder(&*embedder).with_supplies(&supplies);
+    let inputs = CreditInputs::new(&batch)
+        .at(*seed, drawn_at(&batch))
+        .with_embedder(&*embedder)
+        .with_model_inputs(&model_inputs);
     let report =
         pipeline.report(&inputs, true).map_err(|error| anyhow::anyhow!("--preset {name}: {error}"))?;
     let diagnostics = report.diagnostics.clone();

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use turnwise_cli::core::{PerTurn, Preset};
-use turnwise_cli::credit::{CreditError, Explanation, Inputs, Refinement};
+use turnwise_cli::credit::{CreditError, CreditInputs, Explanation, Refinement};
 
 /// Name of the method in configs, the value of `kind`.
 pub(crate) const KIND: &str = "NAME";
@@ -50,7 +50,7 @@ impl Refinement for Method {
 
     fn refine(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &CreditInputs<'_>,
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {

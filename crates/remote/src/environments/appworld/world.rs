@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet};
-use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
+use turnwise_env::world::{EvalDefaults, OpenOptions, World, WorldKind};
 
 use super::client::{Client, Described};
 use super::settings::AppWorldConfig;
@@ -251,8 +251,13 @@ impl WorldKind for AppWorldKind {
         &[("appworld", include_str!("../../../templates/appworld.toml"))]
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual { max_turns: 40, splits: &["dev", "test_normal"], template: "appworld", ..Usual::default() }
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults {
+            max_turns: 40,
+            splits: &["dev", "test_normal"],
+            template: "appworld",
+            ..EvalDefaults::default()
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet, Tool};
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations};
-use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
+use turnwise_env::world::{EvalDefaults, OpenOptions, World, WorldKind};
 use turnwise_settings::Problem;
 
 use super::judge::reward;
@@ -348,7 +348,7 @@ impl WorldKind for McpKind {
         Ok(Box::new(McpSet::open(settings, options.max_turns)?))
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual { template: "tools", ..Usual::default() }
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults { template: "tools", ..EvalDefaults::default() }
     }
 }

@@ -10,7 +10,7 @@ use turnwise_core::{
     Action, EnvError, Environment, Observation, Seed, Step, Task, TaskLimits, TaskSet, Tool,
 };
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations};
-use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
+use turnwise_env::world::{EvalDefaults, OpenOptions, World, WorldKind};
 
 use super::action::ActionSchema;
 use super::session::{Limits, Session};
@@ -429,7 +429,7 @@ impl WorldKind for OpenEnvKind {
         Ok(Box::new(OpenEnvSet::open(settings, options.max_turns)?))
     }
 
-    fn usual(&self) -> Usual<'static> {
-        Usual { template: "plain", ..Usual::default() }
+    fn eval_defaults(&self) -> EvalDefaults<'static> {
+        EvalDefaults { template: "plain", ..EvalDefaults::default() }
     }
 }

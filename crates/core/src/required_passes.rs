@@ -1,6 +1,6 @@
 //! Extra model passes that a loss needs. The training loop runs them without knowing the method.
 //!
-//! Each update has the same order. The loss declares its [`Passes`], and the loop runs them. The
+//! Each update has the same order. The loss declares its [`RequiredPasses`], and the loop runs them. The
 //! loss builds a [`MinibatchObjective`] for each minibatch, and the learner runs forward and
 //! backward. With a [`GradientScaling`], the loop then runs a second pass and scales the gradient
 //! before the optimizer step.
@@ -38,7 +38,7 @@ pub struct MaskedContextPass {
 
 /// Extra model passes of one training step. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passes {
+pub struct RequiredPasses {
     /// Log-probs of the response tokens under the reference policy before credit assignment, for a
     /// KL penalty in the reward.
     pub reward_reference_logprobs: bool,
@@ -54,7 +54,7 @@ pub struct Passes {
     pub bias_gradient: bool,
 }
 
-impl Passes {
+impl RequiredPasses {
     /// Returns true if any pass runs the reference policy.
     pub fn needs_reference(&self) -> bool {
         self.reward_reference_logprobs
@@ -147,18 +147,18 @@ mod tests {
 
     #[test]
     fn passes_add_up_and_there_is_one_masked_context() {
-        let masked = Passes {
+        let masked = RequiredPasses {
             masked_context: Some(MaskedContextPass {
                 mask: ContextMask::Goal,
                 divergences: false,
                 reference: true,
             }),
-            ..Passes::default()
+            ..RequiredPasses::default()
         };
-        let entropies = Passes { entropies: true, ..Passes::default() };
+        let entropies = RequiredPasses { entropies: true, ..RequiredPasses::default() };
         let both = masked.and(entropies).unwrap();
         assert!(both.entropies && both.needs_reference() && !both.needs_divergences());
-        assert_eq!(Passes::default().and(entropies).unwrap(), entropies);
+        assert_eq!(RequiredPasses::default().and(entropies).unwrap(), entropies);
         assert!(!entropies.needs_reference());
         let error = masked.and(masked).unwrap_err();
         assert!(error.to_string().contains("use one of them"), "{error}");

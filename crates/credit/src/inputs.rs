@@ -1,7 +1,7 @@
 //! Inputs of credit besides trajectories: what a pipeline needs, and who supplies it.
 //!
-//! A method declares what it needs ([`Needs`], [`ScoreRequest`]). [`crate::Pipeline::supply`] gets
-//! exactly that from a [`Provider`] and checks its shape. The method reads it from [`Inputs`]. The
+//! A method declares what it needs ([`RequiredInputs`], [`ScoreRequest`]). [`crate::Pipeline::supply`] gets
+//! exactly that from a [`InputProvider`] and checks its shape. The method reads it from [`CreditInputs`]. The
 //! training loop thus serves any method without knowing it.
 
 use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
@@ -28,7 +28,7 @@ impl StateValues {
 
 /// Inputs that need a model. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Needs {
+pub struct RequiredInputs {
     /// Values of the states before turns. The rollout measures them while it has the policy that
     /// played, and writes them into the turns.
     pub state_values: Option<StateValues>,
@@ -45,7 +45,7 @@ pub struct Needs {
     pub scores: bool,
 }
 
-impl Needs {
+impl RequiredInputs {
     /// Returns the needs of both. Of two limits on hidden states, the larger one.
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl ScoreRequest {
 }
 
 /// Supplies what a pipeline needs: the training loop, or the numbers of a file.
-pub trait Provider {
+pub trait InputProvider {
     /// Error of a failed supply.
     type Error: From<crate::CreditError>;
 
@@ -122,9 +122,9 @@ pub trait Provider {
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, Self::Error>;
 }
 
-/// What a [`Provider`] supplied for one batch.
+/// What a [`InputProvider`] supplied for one batch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Supplies {
+pub struct ModelInputs {
     /// The critic's value of each response token.
     pub values: Option<PerToken<f64>>,
     /// The decomposer's credit of each turn.
@@ -135,30 +135,31 @@ pub struct Supplies {
     pub scores: Vec<Vec<Vec<f32>>>,
 }
 
-static NOTHING: Supplies = Supplies { values: None, credits: None, hidden_states: None, scores: Vec::new() };
+static NOTHING: ModelInputs =
+    ModelInputs { values: None, credits: None, hidden_states: None, scores: Vec::new() };
 
 /// Inputs of a pipeline.
 #[derive(Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct CreditInputs<'a> {
     /// The trajectories.
     pub batch: &'a Batch,
     /// Embedder; needed if states are matched by embedding.
     pub embedder: Option<&'a dyn Embedder>,
     /// Inputs from models.
-    pub supplies: &'a Supplies,
+    pub model_inputs: &'a ModelInputs,
     /// Seed and step of the run, for methods with randomness.
     coordinates: (u64, u64),
     /// Index of the running stage; 0 is the estimator.
     stage: usize,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> CreditInputs<'a> {
     /// Creates inputs from a batch alone, with seed 0 and step 0.
     pub fn new(batch: &'a Batch) -> Self {
-        Self { batch, embedder: None, supplies: &NOTHING, coordinates: (0, 0), stage: 0 }
+        Self { batch, embedder: None, model_inputs: &NOTHING, coordinates: (0, 0), stage: 0 }
     }
 
-    /// Sets the seed and step from which [`Inputs::rng`] draws.
+    /// Sets the seed and step from which [`CreditInputs::rng`] draws.
     pub fn at(self, seed: u64, step: u64) -> Self {
         Self { coordinates: (seed, step), ..self }
     }
@@ -169,13 +170,13 @@ impl<'a> Inputs<'a> {
     }
 
     /// Sets what a provider supplied.
-    pub fn with_supplies(self, supplies: &'a Supplies) -> Self {
-        Self { supplies, ..self }
+    pub fn with_model_inputs(self, model_inputs: &'a ModelInputs) -> Self {
+        Self { model_inputs, ..self }
     }
 
     /// Returns the log-probs of the tokens that the running stage requested, in the order of its requests.
     pub fn scores(&self) -> &'a [Vec<f32>] {
-        self.supplies.scores.get(self.stage).map_or(&[], Vec::as_slice)
+        self.model_inputs.scores.get(self.stage).map_or(&[], Vec::as_slice)
     }
 
     /// Creates a generator for the running stage, derived from run seed, step, stage and

@@ -1,4 +1,4 @@
-//! The actor: everything that plays episodes.
+//! The runner: everything that plays episodes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,7 +18,7 @@ use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
 /// The environment and everything between it and a policy: prompts, parsing, tokens.
-pub struct Actor {
+pub struct EnvRunner {
     /// Tasks and environments.
     pub world: World,
     /// Template that makes prompts of observations.
@@ -33,8 +33,8 @@ pub struct Actor {
     pub pictures: Option<PicturePrompts>,
 }
 
-impl Actor {
-    /// Returns the actor of a config in a world, for a policy with this vision tower.
+impl EnvRunner {
+    /// Returns the runner of a config in a world, for a policy with this vision tower.
     ///
     /// # Errors
     /// Fails on a template that cannot be read, a chat format that does not fit, or pictures that cannot be shown.
