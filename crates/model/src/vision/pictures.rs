@@ -160,20 +160,6 @@ impl Pictures {
     /// # Errors
     /// Returns the reason and the position: a picture is not in memory any more, or some of its tokens are missing.
     pub fn shown(&self, tokens: &[u32]) -> Result<Vec<(Range<usize>, HeldPicture)>, String> {
-        let held = self.places(tokens)?;
-        Ok(held.into_iter().map(|(place, prepared)| (place, HeldPicture { prepared })).collect())
-    }
-
-    /// Checks that the pictures of a sequence are known and whole, and returns them. A picture is not dropped from
-    /// the table while it is held.
-    ///
-    /// # Errors
-    /// As [`Pictures::shown`].
-    pub(crate) fn hold(&self, tokens: &[u32]) -> Result<Vec<Arc<Prepared>>, String> {
-        Ok(self.places(tokens)?.into_iter().map(|(_, picture)| picture).collect())
-    }
-
-    fn places(&self, tokens: &[u32]) -> Result<Vec<(Range<usize>, Arc<Prepared>)>, String> {
         let mut held = Vec::new();
         let mut position = 0;
         while position < tokens.len() {
@@ -193,10 +179,19 @@ impl Pictures {
                     "the picture at token {position} is cut: all of its tokens must be there"
                 ));
             }
-            held.push((position..end, picture));
+            held.push((position..end, HeldPicture { prepared: picture }));
             position = end;
         }
         Ok(held)
+    }
+
+    /// Checks that the pictures of a sequence are known and whole, and returns them. A picture is not dropped from
+    /// the table while it is held.
+    ///
+    /// # Errors
+    /// As [`Pictures::shown`].
+    pub(crate) fn hold(&self, tokens: &[u32]) -> Result<Vec<Arc<Prepared>>, String> {
+        Ok(self.shown(tokens)?.into_iter().map(|(_, picture)| picture.prepared).collect())
     }
 
     /// Returns time, row and column of a token after the one `before` it, given with its place.
