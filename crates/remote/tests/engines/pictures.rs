@@ -46,7 +46,7 @@ const LORA: &str = "policy.lora={rank=2, alpha=8.0}";
 const FULL: &str = "rollout.engine.weights=full";
 
 fn config(server: &Double, folder: &Path, more: &[&str]) -> Config {
-    let pictures = format!("env.pictures={:?}", folder.join("pictures"));
+    let pictures = format!("env.pictures={}", folder.join("pictures").display());
     let more = [&[pictures.as_str()], more].concat();
     config_over((FILE, Some("stapo")), TINY, "vllm", &[&server.url()], folder, &more)
 }
