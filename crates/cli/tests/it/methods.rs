@@ -102,6 +102,8 @@ fn everything_that_methods_md_names_exists() {
     let list = text.split("`Methods::presets` lists them:").nth(1).unwrap().split("(`").next().unwrap();
     let listed: BTreeSet<String> = quoted(list).into_iter().collect();
     let known: BTreeSet<String> = Methods::builtin().presets().map(|preset| preset.name.to_owned()).collect();
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.contains(&format!("{} presets:", known.len())), "README.md counts other presets");
     assert_eq!(listed, known);
     let guide = std::fs::read_to_string(root().join("docs/methods/index.md")).unwrap();
     for preset in listed {
