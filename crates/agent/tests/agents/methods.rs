@@ -88,7 +88,8 @@ fn methods_that_compare_states_train_on_an_agent() {
     for preset in ["gigpo", "aem-gigpo", "stapo", "salt-grpo", "hgpo", "rtmc", "has-attention"] {
         let (lines, played) = train(preset, "{}");
         assert_eq!((lines.len(), played.len()), (2, 16), "{preset}");
-        assert_eq!(of(&lines, "rollout/error_rate"), [0.0, 0.0], "{preset}");
+        let stops: Vec<_> = played.iter().map(|trajectory| &trajectory.stop).collect();
+        assert_eq!(of(&lines, "rollout/error_rate"), [0.0, 0.0], "{preset}: {stops:?}");
         assert!(of(&lines, "rollout/mismatch_kl").iter().all(|&kl| kl < 1e-6), "{preset}");
         assert!(of(&lines, "loss/gradient_norm").iter().any(|&norm| norm > 0.0), "{preset}");
         // The first call, and the lamp on and off, in each group.

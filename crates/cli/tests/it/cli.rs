@@ -24,7 +24,7 @@ fn refused(arguments: &[&str]) -> String {
 fn every_command_explains_itself() {
     let overview = stdout(&turnwise(&["--help"]));
     let commands = subcommands(&overview);
-    assert_eq!(commands.len(), 20, "{overview}");
+    assert_eq!(commands.len(), 21, "{overview}");
     for command in commands {
         let help = turnwise(&[command.as_str(), "--help"]);
         assert!(help.status.success(), "{command}");
