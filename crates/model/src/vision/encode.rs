@@ -12,7 +12,10 @@ use crate::vision::tower::{Tower, Trace};
 use crate::{Parameters, Real};
 
 /// Most bytes of activations that are kept for the backward pass: 1 GiB. Those of further pictures are computed again.
-const MOST_KEPT: usize = 1 << 30;
+pub(crate) const MOST_KEPT: usize = 1 << 30;
+
+/// Most numbers of features that the engines of the same weights keep: 1 GiB in f32.
+pub(crate) const MOST_FEATURES: usize = 1 << 28;
 
 /// The features of a batch's pictures.
 #[derive(Debug)]

@@ -5,16 +5,18 @@
 //! process alone, so files have the model's image token instead.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
-use turnwise_core::{ImageHandle, Trajectory, hexadecimal};
+use turnwise_core::{ImageHandle, Purpose, Seed, Tasks, Trajectory, hexadecimal};
 use turnwise_model::vision::{FIRST_PICTURE_TOKEN, HeldPicture, Image, PictureTokens, VisionConfig};
 use turnwise_text::TextError;
 
 use crate::TrainError;
 use crate::config::Config;
+use crate::rollout::tasks::TaskOrder;
+use crate::setup::World;
 
 /// Pictures of a world as tokens of a model. Each file is read once, and its picture is shared by all sequences.
 #[derive(Debug)]
@@ -38,6 +40,19 @@ struct Kept {
     _held: HeldPicture,
     /// Step of its last use.
     used: u64,
+}
+
+/// Returns the height and width of the picture of one training task's first observation, for plans. `None` without
+/// `prompt.pictures`, or if there is none, which the check of first prompts reports.
+pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
+    let folder = config.env.settings.get("pictures").and_then(toml::Value::as_str);
+    let folder = folder.filter(|_| config.prompt.pictures)?;
+    let order = TaskOrder::new(Tasks::of(world.task_set(), &config.env.split).ok()?, config.seed)?;
+    let task = order.draw(0, 1).ok()?.into_iter().next()?;
+    let seed = Seed::derive(config.seed, Purpose::Environment, &[]);
+    let seen = world.task_set().environment().ok()?.reset(&task, seed).ok()?;
+    let path = Path::new(folder).join(format!("{}.png", seen.image()?.sha256));
+    Image::dimensions(&std::fs::read(path).ok()?).ok()
 }
 
 impl PicturePrompts {
