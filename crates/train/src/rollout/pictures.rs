@@ -107,7 +107,19 @@ impl PicturePrompts {
                 return Ok(kept.tokens);
             }
         }
-        // Outside of the lock: another thread may read another picture meanwhile.
+        let (tokens, held) = match self.vision.pictures.named(&image.sha256) {
+            // Another prompter has read it, such as that of an earlier evaluation.
+            Some(found) => found,
+            None => self.read(image)?,
+        };
+        let mut known = lock();
+        let used = known.step;
+        known.pictures.insert(image.sha256.clone(), Kept { tokens, _held: held, used });
+        Ok(tokens)
+    }
+
+    /// Reads the file of a picture.
+    fn read(&self, image: &ImageHandle) -> Result<(PictureTokens, HeldPicture), TextError> {
         let path = self.folder.join(format!("{}.png", image.sha256));
         let fail = |reason: String| TextError::Picture(format!("{}: {reason}", path.display()));
         let bytes = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
@@ -120,10 +132,13 @@ impl PicturePrompts {
         let decoded = Image::decode(&bytes).map_err(fail)?;
         let added = self.vision.pictures.add_held(&decoded, &self.vision);
         let (tokens, held) = added.map_err(|error| fail(error.to_string()))?;
-        let mut known = lock();
-        let used = known.step;
-        known.pictures.insert(image.sha256.clone(), Kept { tokens, _held: held, used });
-        Ok(tokens)
+        self.vision.pictures.name(tokens.first, &image.sha256);
+        Ok((tokens, held))
+    }
+
+    /// Returns the number of pictures that are kept in memory.
+    pub fn kept(&self) -> usize {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).pictures.len()
     }
 
     /// Begins a step of training. Pictures that only batches of more than `age` steps ago have shown are released.
