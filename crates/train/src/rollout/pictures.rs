@@ -149,7 +149,29 @@ impl PicturePrompts {
         known.pictures.retain(|_, kept| kept.used + age >= step);
     }
 
-    /// Replaces all tokens of pictures by the model's image token, for files.
+    /// Replaces the image tokens of a prompt that [`PicturePrompts::hide`] has left by the tokens of its picture.
+    ///
+    /// # Errors
+    /// As [`PicturePrompts::insert`], or if the prompt has another number of image tokens than the picture.
+    pub fn show(&self, prompt: &mut [u32], image: Option<&ImageHandle>) -> Result<(), TextError> {
+        let hidden = |token: &u32| *token == self.vision.tokens.image;
+        let places = prompt.iter().filter(|token| hidden(token)).count();
+        if places == 0 {
+            return Ok(());
+        }
+        let Some(image) = image else {
+            return Err(TextError::Picture("has image tokens, and the turn has no picture".into()));
+        };
+        let ids = self.tokens(image)?.ids();
+        if ids.len() != places {
+            let reason = format!("has {places} image tokens for a picture of {}", ids.len());
+            return Err(TextError::Picture(reason));
+        }
+        prompt.iter_mut().filter(|token| hidden(token)).zip(ids).for_each(|(token, id)| *token = id);
+        Ok(())
+    }
+
+    /// Replaces all tokens of pictures by the model's image token, for files and for batches that outlive these prompts.
     pub fn hide(&self, trajectory: &mut Trajectory) {
         let image = self.vision.tokens.image;
         for token in trajectory.sequences.iter_mut().flat_map(|sequence| &mut sequence.tokens) {

@@ -233,6 +233,15 @@ fn pictures_are_read_by_their_content() {
     let other = PicturePrompts::new(&config, policy.vision()).unwrap().unwrap();
     let prompt = runner.prompter().start(&PICTURE.concat(), &[]).unwrap();
     assert_eq!(other.insert(&prompt, Some(&shown[1].1)).unwrap(), tokens);
+    // A prompt of a file shows its picture again, and no other one.
+    let image = policy.vision().unwrap().tokens.image;
+    let mut hidden: Vec<u32> =
+        tokens.iter().map(|&token| if token < FIRST_PICTURE_TOKEN { token } else { image }).collect();
+    other.show(&mut hidden, Some(&shown[1].1)).unwrap();
+    assert_eq!(hidden, tokens);
+    let mut two = prompt.repeat(2);
+    let error = other.show(&mut two, Some(&shown[1].1)).unwrap_err().to_string();
+    assert!(error.contains("has 2 image tokens for a picture of 1"), "{error}");
     // The table of another policy does not have it.
     let root = folder.path().join("foreign");
     std::fs::create_dir(&root).unwrap();
