@@ -268,6 +268,14 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
             "policy.scratch.hidden_size: is 64",
         ),
         (&["policy.scratch.vision.depth=2"], "policy.scratch.vision.depth"),
+        (
+            &["rollout.engine={urls=[\"http://127.0.0.1:9\"], adapter_dir=\"a\", kind=\"sglang\"}"],
+            "rollout.engine.kind: is \"sglang\"",
+        ),
+        (
+            &["rollout.engine={urls=[\"http://127.0.0.1:9\"], adapter_dir=\"a\", route=\"completions\"}"],
+            "rollout.engine.route: is \"completions\", which takes no pictures",
+        ),
     ] {
         let error = load(more).unwrap_err();
         assert!(error.contains(key), "{more:?}: {error}");
