@@ -77,7 +77,7 @@ pub use lora::{
 pub use ops::Real;
 pub use optimizer::{AdamWConfig, OptimizerState};
 pub use parameters::{LayerLayout, ParameterLayout, Parameters, TensorInfo};
-pub use plan::{MemoryPlan, PlanItem, PlanPhase, PlanSettings};
+pub use plan::{MemoryPlan, PicturePlan, PlanItem, PlanPhase, PlanSettings};
 pub use rotary::{RopeScaling, Rotary};
 pub use schedule::{Schedule, ScheduleKind};
 pub use weights::Weights;

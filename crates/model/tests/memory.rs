@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use turnwise_core::{
     Learner as _, Objective, ObjectiveError, Seed, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
+use turnwise_model::vision::{Image, ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
 use turnwise_model::{
-    LearnerConfig, MemoryPlan, ModelConfig, NativeLearner, Parameters, PlanPhase, PlanSettings,
+    Family, LearnerConfig, MemoryPlan, ModelConfig, NativeLearner, Parameters, PicturePlan, PlanPhase,
+    PlanSettings,
 };
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -137,6 +139,7 @@ fn settings(config: &ModelConfig, learner: LearnerConfig, longest: usize, diverg
         sampling: None,
         staleness: 0,
         merged: false,
+        pictures: None,
     }
 }
 
@@ -205,6 +208,67 @@ fn a_step_takes_what_the_plan_says() {
     }
     // The comparison can fail: these differ by far more than the band.
     assert!(found[1] < found[0] * 7 / 10 && found[2] > found[0] * 14 / 10 && found[3] > found[0] * 12 / 10);
+}
+
+/// A small decoder with the tower of Qwen2.5-VL, of width 64.
+fn with_tower() -> ModelConfig {
+    let vision = VisionConfig {
+        kind: TowerKind::Qwen25Vl,
+        depth: 4,
+        hidden_size: 64,
+        intermediate_size: 96,
+        num_heads: 2,
+        patch_size: 14,
+        temporal_patch_size: 2,
+        spatial_merge_size: 2,
+        window_size: 112,
+        fullatt_block_indexes: vec![1, 3],
+        initializer_range: 0.02,
+        mrope_section: [1, 2, 1],
+        tokens: VisionTokens { start: 4, end: 5, image: 6, video: 7 },
+        image: ImageSettings { min_pixels: 784, ..ImageSettings::default() },
+        pictures: Pictures::default(),
+    };
+    ModelConfig { model_type: Family::Qwen25Vl, vision: Some(vision), ..model(512, 32, 1) }
+}
+
+#[test]
+fn pictures_take_what_the_plan_says() {
+    let _alone = ALONE.lock().unwrap();
+    let config = with_tower();
+    let vision = config.vision.as_ref().unwrap();
+    let learner = LearnerConfig { lanes: 2, micro_batch_tokens: 256, ..LearnerConfig::default() };
+    let shown = |count: usize, side: usize| {
+        let sequence = |index: usize| {
+            let rgb = (0..side * side * 3).map(|place| ((place * 31 + index * 97) % 251) as u8).collect();
+            let image = Image { width: side, height: side, rgb };
+            let (ids, held) = vision.pictures.add_held(&image, vision).unwrap();
+            let tokens: Vec<u32> = [4].into_iter().chain(ids.ids()).chain([5, 20, 30, 40]).collect();
+            let spans = vec![TurnSpan { turn: 0, start: tokens.len() - 3, end: tokens.len() }];
+            (TokenSequence { tokens, spans }, held)
+        };
+        (0..count).map(sequence).unzip::<_, _, Vec<_>, Vec<_>>()
+    };
+    let mut found = Vec::new();
+    // Small pictures dealt to lanes, and a large one whose products are split.
+    for (count, side) in [(96, 112), (2, 896)] {
+        let size = [side, side];
+        let pictures = PicturePlan { size, known: count, scored: count, differentiated: count };
+        let longest = (side / 28) * (side / 28) + 5;
+        let text = settings(&config, learner, longest, false);
+        let plan = MemoryPlan::new(&config, &PlanSettings { pictures: Some(pictures), ..text.clone() });
+        let bytes = peak(|| {
+            let (batch, held) = shown(count, side);
+            step(&config, learner, &batch, false);
+            drop(held);
+        });
+        let ratio = bytes as f64 / plan.peak() as f64;
+        assert!((0.85..1.1).contains(&ratio), "{ratio} of the plan: {bytes} bytes, {plan:#?}");
+        // The comparison can fail: without the pictures the plan is a small part of it.
+        assert!(MemoryPlan::new(&config, &text).peak() < plan.peak() / 3, "{plan:#?}");
+        found.push(bytes);
+    }
+    assert!(found[0] > 64 * MIB && found[1] > 64 * MIB, "{found:?}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl AnalysisSettings<'_> {
 }
 
 /// Plays each task `samples` times at the rollout temperature; a group is a task. Trajectories that
-/// failed for reasons other than the policy are left out.
+/// failed for reasons other than the policy are left out. Prompts have the model's image token instead of pictures.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the
@@ -77,6 +77,10 @@ pub fn play_groups(
         return Err(EvalError::Environment { tasks: tasks.len(), reason: reason.clone() });
     }
     for trajectory in &mut played {
+        // The batch outlives what keeps its pictures in memory.
+        if let Some(pictures) = &prompts.pictures {
+            pictures.hide(trajectory);
+        }
         trajectory.scale_rewards(config.env.reward_scale);
     }
     let mut groups = vec![Group::default(); tasks.len()];
@@ -85,4 +89,77 @@ pub fn play_groups(
     }
     groups.retain(|group| !group.trajectories.is_empty());
     Ok(Batch { groups })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use turnwise_core::{Part, TokenSequence};
+    use turnwise_credit::aem::AemConfig;
+    use turnwise_model::vision::FIRST_PICTURE_TOKEN;
+    use turnwise_train::config::{ConfigSource, load};
+    use turnwise_train::run::source::{NativeSource, NewRun, PolicySource as _};
+    use turnwise_train::{NoopObserver, Phase, RunDirectory};
+
+    use super::*;
+    use crate::analysis::{SurprisalSettings, surprisal};
+
+    #[test]
+    fn played_batches_name_their_pictures_and_studies_show_them_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let pictures = format!("env.pictures={}", folder.path().join("pictures").display());
+        let small =
+            ["env.generator.train=4", "env.generator.valid=2", "env.generator.test=2", "env.max_turns=2"];
+        let overrides = small.iter().map(|text| (*text).to_owned()).chain([pictures]).collect();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/vision/sokoban.toml");
+        let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
+        let world = World::new(&config.env, &["train"], &mut |_| ()).unwrap();
+        let template = setup::template(&config).unwrap();
+        let directory = RunDirectory::create(&folder.path().join("run")).unwrap();
+        let run = NewRun {
+            config: &config,
+            phase: Phase::Rl,
+            world: Some(&world),
+            template: &template,
+            directory: &directory,
+            ignore_memory: true,
+        };
+        let (policy, tokenizer) = NativeSource.start(&run, &mut NoopObserver).unwrap();
+        let weights = policy.weights().unwrap();
+        let image = weights.config().vision.as_ref().unwrap().tokens.image;
+        let stop = AtomicBool::new(false);
+        let settings = AnalysisSettings { config: &config, world: &world, weights, tokenizer, stop: &stop };
+        let tasks = world.task_set().tasks("train").unwrap();
+        let mut batch = play_groups(&settings, &tasks[..2], 4, &mut |_| ()).unwrap();
+
+        let sequences: Vec<&TokenSequence> =
+            batch.trajectories().flat_map(|trajectory| &trajectory.sequences).collect();
+        assert!(
+            sequences.iter().flat_map(|sequence| &sequence.tokens).all(|&token| token < FIRST_PICTURE_TOKEN)
+        );
+        // One token is a whole room, and a prompt shows one.
+        assert!(
+            sequences
+                .iter()
+                .all(|sequence| sequence.tokens.iter().filter(|&&token| token == image).count() == 1)
+        );
+        assert!(sequences.len() > 8);
+
+        let study = SurprisalSettings {
+            states: 4,
+            draws: 2,
+            aem: AemConfig { min_spread: 0.0, ..AemConfig::default() },
+        };
+        assert!(!surprisal(&settings, &batch, &study, &mut |_| ()).unwrap().points.is_empty());
+        // A prompt is sampled from with its turn's picture: one that was never drawn is missed.
+        let turns = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
+        for part in turns.flat_map(|trajectory| &mut trajectory.turns).flat_map(|turn| &mut turn.parts) {
+            if let Part::Image(image) = part {
+                image.sha256 = "0".repeat(64);
+            }
+        }
+        let error = surprisal(&settings, &batch, &study, &mut |_| ()).unwrap_err().to_string();
+        assert!(error.contains(&"0".repeat(64)), "{error}");
+    }
 }

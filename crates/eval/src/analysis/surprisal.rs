@@ -16,7 +16,7 @@
 
 use serde::Serialize;
 use turnwise_core::{
-    Batch, Completion, PerTurn, Purpose, SampleError, SampleRequest, Sampler, SamplingParams, Seed,
+    Batch, Completion, Part, PerTurn, Purpose, SampleError, SampleRequest, Sampler, SamplingParams, Seed,
 };
 use turnwise_credit::CreditInputs;
 use turnwise_credit::aem::{Aem, AemConfig};
@@ -165,7 +165,11 @@ pub fn surprisal(
             let span = sequence.spans.iter().find(|span| span.turn == state.turn)?;
             Some(sequence.tokens[..span.start].to_vec())
         });
-        let Some(prompt) = prompt else { continue };
+        let Some(mut prompt) = prompt else { continue };
+        if let Some(pictures) = &prompts.pictures {
+            let image = trajectory.turns[state.turn].parts.iter().find_map(Part::image);
+            pictures.show(&mut prompt, image).map_err(TrainError::from)?;
+        }
         let first = (index * study.draws) as u64;
         let seeds = (first..first + study.draws as u64)
             .map(|draw| Seed::derive(config.seed, Purpose::Evaluation, &[draw]));

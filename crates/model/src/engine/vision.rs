@@ -7,7 +7,7 @@ use turnwise_core::{RequestId, SampleError, SampleRequest};
 
 use super::NativeEngine;
 use super::slot::Held;
-use crate::vision::{FIRST_PICTURE_TOKEN, VisionConfig, encode_one};
+use crate::vision::{FIRST_PICTURE_TOKEN, MOST_FEATURES, VisionConfig, encode_one};
 
 /// A vision tower with the features of pictures that it has encoded.
 #[derive(Debug)]
@@ -40,9 +40,6 @@ impl NativeEngine {
         words.check_prompt(request, self.max_context, vocabulary).map(|()| pictures)
     }
 }
-
-/// Most features that are kept: 1 GiB.
-const MOST_FEATURES: usize = 1 << 28;
 
 impl EngineVision {
     pub(super) fn new(config: VisionConfig, width: usize, data: Vec<f32>) -> Self {

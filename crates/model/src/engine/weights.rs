@@ -8,6 +8,7 @@ use super::projection::{Beside, Projection};
 use super::vision::EngineVision;
 use crate::lora::{Joint, Module};
 use crate::ops::attention::Heads;
+use crate::plan::tower_weights;
 use crate::vision::FIRST_PICTURE_TOKEN;
 use crate::weights::Network;
 use crate::{Compute, Device, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
@@ -90,7 +91,8 @@ impl EngineWeights {
             config.vocab_size * hidden * size_of::<f32>()
         };
         let beside = if Beside::is_used(compute) { Beside::bytes(config, rank) } else { 0 };
-        config.num_hidden_layers * layer + beside + embedding + packed(hidden, config.vocab_size)
+        let tower = tower_weights(config) * size_of::<f32>();
+        config.num_hidden_layers * layer + beside + embedding + tower + packed(hidden, config.vocab_size)
     }
 
     /// Returns true if the packed output layer equals the embedding bit for bit, so that no other

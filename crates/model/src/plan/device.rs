@@ -229,6 +229,7 @@ mod tests {
             sampling: Some((1, EngineConfig { max_num_seqs: 64, max_context: 2560 })),
             staleness: 0,
             merged: false,
+            pictures: None,
         }
     }
 

@@ -3,13 +3,17 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | a plan and its items; training and sampling on the processors |
+//! | `pictures.rs` | pictures of prompts and the tower that reads them |
 //! | `device.rs` | training and sampling on an NVIDIA device, and what stays on the host |
 //!
 //! All numbers come from the shapes with which the buffers are made; `tests/memory.rs` compares
 //! them with an allocator's counts.
 
 mod device;
+mod pictures;
 
+pub use self::pictures::PicturePlan;
+pub(crate) use self::pictures::tower_weights;
 use crate::decoder::Workspace;
 use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
 use crate::head::HeadState;
@@ -70,6 +74,8 @@ pub struct PlanSettings {
     pub staleness: u64,
     /// True if the adapter is merged into a copy of the model before sampling, for servers that take all weights.
     pub merged: bool,
+    /// Pictures of prompts, if they show any.
+    pub pictures: Option<PicturePlan>,
 }
 
 impl PlanSettings {
@@ -133,6 +139,7 @@ impl MemoryPlan {
             plan.add(PlanPhase::Training, "second gradients", lanes * trainable * NUMBER, detail);
         }
         plan.passes(config, settings);
+        plan.pictures(config, settings);
         if let Some([_, trained]) = settings.critic {
             let detail = format!("{trained} numbers x {lanes} lanes");
             plan.add(PlanPhase::Training, "critic's gradients", lanes * trained as u64 * NUMBER, detail);

@@ -12,7 +12,10 @@ use crate::vision::tower::{Tower, Trace};
 use crate::{Parameters, Real};
 
 /// Most bytes of activations that are kept for the backward pass: 1 GiB. Those of further pictures are computed again.
-const MOST_KEPT: usize = 1 << 30;
+pub(crate) const MOST_KEPT: usize = 1 << 30;
+
+/// Most numbers of features that the engines of the same weights keep: 1 GiB in f32.
+pub(crate) const MOST_FEATURES: usize = 1 << 28;
 
 /// The features of a batch's pictures.
 #[derive(Debug)]
@@ -118,6 +121,15 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
+/// Deals jobs: the large ones, and the others in one part for each lane. The parts depend on the jobs alone.
+fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
+    let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
+    let each = small.len().div_ceil(lanes).max(1);
+    let mut small = small.into_iter();
+    let parts = std::iter::from_fn(|| Some(small.by_ref().take(each).collect::<Vec<J>>()));
+    (alone, parts.take_while(|part| !part.is_empty()).collect())
+}
+
 /// Adds the tower's gradient through the features to the gradient of all weights. Small pictures are split over
 /// `lanes`, whose sums are added in order. For large ones each product is split over threads, without a second
 /// gradient.
@@ -129,10 +141,9 @@ pub(crate) fn encode_backward<T: Real>(
     gradient: &mut [T],
 ) {
     let (Some(tower), Some(range)) = (tower(parameters), parameters.layout.vision.clone()) else { return };
-    let each = encoded.pictures.len().div_ceil(lanes).max(1);
     let Encoded { pictures, traces, width, .. } = encoded;
     let mut row = 0;
-    let mut jobs: Vec<_> = pictures
+    let jobs: Vec<_> = pictures
         .iter()
         .zip(traces)
         .map(|(picture, trace)| {
@@ -141,19 +152,17 @@ pub(crate) fn encode_backward<T: Real>(
             (&**picture, trace, d_features)
         })
         .collect();
-    if pictures.iter().any(|picture| tower.splits(picture)) {
-        for (picture, trace, d_features) in jobs {
-            let trace = trace.unwrap_or_else(|| tower.forward(picture, true));
-            tower.backward(picture, trace, d_features, &mut gradient[range.clone()]);
-        }
-        return;
+    let (large, small) = deal(jobs, |(picture, ..)| tower.splits(picture), lanes);
+    for (picture, trace, d_features) in large {
+        let trace = trace.unwrap_or_else(|| tower.forward(picture, true));
+        tower.backward(picture, trace, d_features, &mut gradient[range.clone()]);
     }
-    let parts: Vec<Vec<T>> = jobs
-        .par_chunks_mut(each)
+    let parts: Vec<Vec<T>> = small
+        .into_par_iter()
         .map(|jobs| {
             let mut gradient = vec![T::ZERO; range.len()];
             for (picture, trace, d_features) in jobs {
-                let trace = trace.take().unwrap_or_else(|| tower.forward(picture, true));
+                let trace = trace.unwrap_or_else(|| tower.forward(picture, true));
                 tower.backward(picture, trace, d_features, &mut gradient);
             }
             gradient
@@ -161,5 +170,19 @@ pub(crate) fn encode_backward<T: Real>(
         .collect();
     for part in parts {
         crate::layers::add_assign(&mut gradient[range.clone()], &part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::deal;
+
+    #[test]
+    fn small_pictures_are_dealt_to_all_lanes_beside_a_large_one() {
+        let large = |&size: &usize| size > 100;
+        let (alone, parts) = deal(vec![1, 500, 2, 3, 700, 4, 5], large, 2);
+        assert_eq!((alone, parts), (vec![500, 700], vec![vec![1, 2, 3], vec![4, 5]]));
+        assert_eq!(deal(vec![500], large, 2), (vec![500], Vec::new()));
+        assert_eq!(deal(vec![1, 2], large, 8), (Vec::new(), vec![vec![1], vec![2]]));
     }
 }

@@ -37,12 +37,15 @@ mod split;
 mod tower;
 
 pub use config::{ImageSettings, TowerKind, VisionConfig, VisionTokens};
-pub(crate) use encode::{Encoded, encode, encode_backward, encode_one, numbered_by_rows};
+pub(crate) use encode::{
+    Encoded, MOST_FEATURES, MOST_KEPT, encode, encode_backward, encode_one, numbered_by_rows,
+};
 pub use image::Image;
 pub(crate) use layout::VisionLayout;
 pub(crate) use patches::Prepared;
 pub use patches::smart_resize;
 pub use pictures::{FIRST_PICTURE_TOKEN, HeldPicture, PictureTokens, Pictures};
+pub(crate) use tower::TowerWork;
 
 #[cfg(test)]
 mod golden_tests;

@@ -71,6 +71,8 @@ struct Table {
     by_content: HashMap<Arc<Prepared>, u32>,
     /// By the first id.
     known: BTreeMap<u32, Entry>,
+    /// The first id of each picture that was named.
+    names: HashMap<String, u32>,
     bytes: usize,
     /// Counts uses.
     clock: u64,
@@ -78,6 +80,7 @@ struct Table {
 
 struct Entry {
     prepared: Arc<Prepared>,
+    names: Vec<String>,
     used: u64,
 }
 
@@ -129,9 +132,25 @@ impl Pictures {
         table.bytes += prepared.levels.len();
         table.by_content.insert(Arc::clone(&prepared), first);
         let held = HeldPicture { prepared: Arc::clone(&prepared) };
-        table.known.insert(first, Entry { prepared, used });
+        table.known.insert(first, Entry { prepared, names: Vec::new(), used });
         table.drop_oldest(first, MOST_BYTES);
         Ok((PictureTokens { first, grid }, held))
+    }
+
+    /// Names a picture by its first token, such as by the content of its file.
+    pub fn name(&self, first: u32, name: &str) {
+        let mut table = self.lock();
+        if let Some(entry) = table.known.get_mut(&first) {
+            entry.names.push(name.to_owned());
+            table.names.insert(name.to_owned(), first);
+        }
+    }
+
+    /// Returns the picture of this name, if it is in memory, and keeps it there.
+    pub fn named(&self, name: &str) -> Option<(PictureTokens, HeldPicture)> {
+        let first = *self.lock().names.get(name)?;
+        let prepared = self.get(first)?;
+        Some((PictureTokens { first, grid: prepared.grid }, HeldPicture { prepared }))
     }
 
     /// Returns the tokens of the picture that a token belongs to.
@@ -227,8 +246,11 @@ impl Table {
             let Some(oldest) = others.min_by_key(|(_, entry)| entry.used).map(|(&first, _)| first) else {
                 return;
             };
-            if let Some(Entry { prepared, .. }) = self.known.remove(&oldest) {
+            if let Some(Entry { prepared, names, .. }) = self.known.remove(&oldest) {
                 self.bytes -= prepared.levels.len();
+                for name in &names {
+                    self.names.remove(name);
+                }
                 self.by_content.remove(&prepared);
             }
         }
@@ -245,11 +267,15 @@ mod tests {
         let pictures = &vision(&config).pictures;
         let [a, b, c, d] = [8, 16, 24, 32].map(|width| add(&config, 8, width));
         let held = pictures.hold(&a.ids().collect::<Vec<_>>()).unwrap();
+        pictures.name(b.first, "b");
+        pictures.name(c.first, "c");
+        assert_eq!(pictures.named("c").unwrap().0, c);
         let left = || [a, b, c, d].map(|picture| pictures.get(picture.first).is_some());
         // `b` is now the oldest that is not in use.
         let all = pictures.lock().bytes;
         pictures.lock().drop_oldest(d.first, all - 1);
         assert_eq!(left(), [true, false, true, true]);
+        assert!(pictures.named("b").is_none() && pictures.named("c").is_some());
         pictures.lock().drop_oldest(d.first, 0);
         assert_eq!(left(), [true, false, false, true]);
         assert!(pictures.hold(&[b.first]).unwrap_err().contains("not in memory"));

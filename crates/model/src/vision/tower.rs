@@ -124,13 +124,7 @@ impl<'a, T: Real> Tower<'a, T> {
 
     /// Returns the numbers that the trace of a picture keeps for the backward pass.
     pub(super) fn kept(&self, picture: &Prepared) -> usize {
-        let (config, hidden) = (self.config, self.config.hidden_size);
-        // Normed rows, and the inverse of each. Layer norms keep their standardized rows too.
-        let norm = 1 + if config.kind == TowerKind::Qwen2Vl { 2 * hidden } else { hidden };
-        let block = 6 * hidden + 2 * norm + config.up_width() + config.intermediate_size;
-        let merger = 3 * hidden + norm;
-        let row = config.patch_len() + config.head_dim() + config.depth * block + merger;
-        picture.tokens() * config.merged() * row
+        TowerWork::of(self.config, self.width, picture.tokens()).kept
     }
 
     /// Returns the windows of a block.
@@ -175,9 +169,10 @@ impl<'a, T: Real> Tower<'a, T> {
         }
         if keep {
             trace.x.push(x);
-            trace = Trace { patches, normed, inner, activated, ..trace };
+            Trace { patches, normed, inner, activated, ..trace }
+        } else {
+            Trace { features: trace.features, ..Trace::default() }
         }
-        trace
     }
 
     /// Runs one block from `x` to `out`.
@@ -220,8 +215,37 @@ impl<'a, T: Real> Tower<'a, T> {
 
     /// Returns true if each product of a picture is split over threads.
     pub(super) fn splits(&self, picture: &Prepared) -> bool {
-        let rows = picture.tokens() * self.config.merged();
-        rows * self.config.hidden_size * self.config.hidden_size >= WORTH_A_THREAD
+        TowerWork::of(self.config, self.width, picture.tokens()).splits
+    }
+}
+
+/// Sizes of what a tower works in for one picture, in numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TowerWork {
+    /// Kept by a forward pass for the backward pass.
+    pub(crate) kept: usize,
+    /// Taken by a forward pass that keeps nothing, besides the features.
+    pub(crate) forward: usize,
+    /// Taken by a backward pass besides what was kept and the gradient.
+    pub(crate) backward: usize,
+    /// True if each product is split over threads.
+    pub(crate) splits: bool,
+}
+
+impl TowerWork {
+    /// Returns the sizes for a picture of so many tokens; `width` is the decoder's.
+    pub(crate) fn of(config: &VisionConfig, width: usize, tokens: usize) -> Self {
+        let (hidden, rows) = (config.hidden_size, tokens * config.merged());
+        // Normed rows, and the inverse of each. Layer norms keep their standardized rows too.
+        let norm = 1 + if config.kind == TowerKind::Qwen2Vl { 2 * hidden } else { hidden };
+        let block = 6 * hidden + 2 * norm + config.up_width() + config.intermediate_size;
+        let ends = config.patch_len() + config.head_dim() + 3 * hidden + norm;
+        // Sorted patches and those before, the stream before and after a block, and the features before they are sorted.
+        let forward = rows * (config.patch_len() + ends + block + hidden) + tokens * width;
+        let inside = (config.intermediate_size + 4 * hidden).max(hidden);
+        let backward = rows * (3 * hidden + inside) + tokens * width;
+        let splits = rows * hidden * hidden >= WORTH_A_THREAD;
+        Self { kept: rows * (ends + config.depth * block), forward, backward, splits }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A run's models as the provider of credit inputs.
 
-use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, TurnSpan};
+use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, Tool, TurnSpan};
 use turnwise_credit::{InputProvider, ScoreRequest};
 use turnwise_text::TextError;
 
@@ -51,7 +51,8 @@ impl InputProvider for ModelProvider<'_> {
 
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, TrainError> {
         let longest = self.policy.max_context();
-        let scored = |request| scored_sequence(batch, request, self.prompter, longest);
+        let mut openings = Openings { prompter: self.prompter, known: Vec::new() };
+        let scored = |request| scored_sequence(batch, request, &mut openings, longest);
         let found: Vec<Option<TokenSequence>> = requests.iter().map(scored).collect::<Result<_, _>>()?;
         let sequences: Vec<TokenSequence> = found.iter().flatten().cloned().collect();
         let mut scores = self.policy.logprobs(&sequences)?.into_iter();
@@ -62,12 +63,33 @@ impl InputProvider for ModelProvider<'_> {
     }
 }
 
+/// The beginnings of prompts, each rendered once.
+struct Openings<'a> {
+    prompter: Prompter<'a>,
+    known: Vec<(Vec<Tool>, Vec<u32>)>,
+}
+
+impl Openings<'_> {
+    /// Returns [`Prompter::opening`] for these tools.
+    fn of(&mut self, tools: &[Tool]) -> Result<&[u32], TextError> {
+        let found = self.known.iter().position(|(known, _)| known == tools);
+        let index = match found {
+            Some(index) => index,
+            None => {
+                self.known.push((tools.to_vec(), self.prompter.opening(tools)?));
+                self.known.len() - 1
+            }
+        };
+        Ok(&self.known[index].1)
+    }
+}
+
 /// Returns the prompt of a turn, exactly as it was sampled from or after a preamble, and the tokens to score. `None` if the turn
 /// or the text has no tokens, if all of it is longer than the model's context, or if the prompt has no place for a preamble.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,
-    prompter: Prompter<'_>,
+    openings: &mut Openings<'_>,
     longest: usize,
 ) -> Result<Option<TokenSequence>, TextError> {
     let trajectory =
@@ -80,11 +102,12 @@ fn scored_sequence(
         })
     });
     let Some((trajectory, sampled, span)) = found else { return Ok(None) };
-    let encode = |text: &str| prompter.tokenizer.encode(text);
+    let tokenizer = openings.prompter.tokenizer;
+    let encode = |text: &str| tokenizer.encode(text);
     let mut tokens = sampled[..span.start].to_vec();
     if !request.preamble.is_empty() {
-        let opening = prompter.opening(&trajectory.tools)?;
-        if !tokens.starts_with(&opening) {
+        let opening = openings.of(&trajectory.tools)?;
+        if !tokens.starts_with(opening) {
             return Ok(None);
         }
         tokens.splice(opening.len()..opening.len(), encode(&request.preamble));
@@ -99,4 +122,31 @@ fn scored_sequence(
     }
     let span = TurnSpan { turn: request.turn, start, end: tokens.len() };
     Ok((!span.is_empty() && tokens.len() <= longest).then(|| TokenSequence { tokens, spans: vec![span] }))
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_text::{Tokenizer, TokenizerConfig};
+
+    use super::*;
+    use crate::config::{ConfigSource, load};
+    use crate::rollout::prompting::PromptParts;
+
+    #[test]
+    fn an_opening_is_rendered_once_for_the_same_tools() {
+        let config =
+            load(&ConfigSource { preset: Some("quickstart".into()), ..ConfigSource::default() }).unwrap();
+        let tokenizer =
+            Tokenizer::train(["go to the shelf"].into_iter(), &TokenizerConfig::default()).unwrap();
+        let parts = PromptParts::new(&config, &tokenizer, None).unwrap();
+        let mut openings = Openings { prompter: parts.prompter(&tokenizer), known: Vec::new() };
+        let tools = [Tool::from_json(r#"{ "name": "look" }"#).unwrap()];
+        let [plain, called] = [&[][..], &tools].map(|tools| openings.prompter.opening(tools).unwrap());
+        for _ in 0..3 {
+            assert_eq!(openings.of(&[]).unwrap(), plain);
+            assert_eq!(openings.of(&tools).unwrap(), called);
+        }
+        assert_eq!(openings.known.len(), 2);
+        assert_ne!(plain, called, "the tools are listed before the text");
+    }
 }

@@ -2,18 +2,14 @@
 
 use std::fmt::{self, Display};
 
-use turnwise_core::RequiredPasses;
-use turnwise_credit::selection::{RejectionConfig, SelectionConfig};
-use turnwise_model::engine::EngineConfig;
-use turnwise_model::{
-    AdapterLayout, Device, LoraConfig, MemoryPlan, ModelConfig, ParameterLayout, PlanPhase, PlanSettings,
-};
+use turnwise_model::{Device, LoraConfig, MemoryPlan, ModelConfig, PlanPhase};
 
 use crate::TrainError;
-use crate::config::{Config, ServedWeights};
-use crate::learners::settings::learner_config;
+use crate::config::Config;
+use crate::plan::sizes::settings;
 use crate::record::observer::{Event, Observer};
-use crate::rollout::engines::sampling_lanes;
+use crate::rollout::pictures::drawn_size;
+use crate::setup::World;
 
 /// Bytes of a gibibyte.
 pub(crate) const GIB: f64 = (1u64 << 30) as f64;
@@ -44,90 +40,11 @@ impl Memory {
     }
 }
 
-/// Memory that a config needs, by its use, in a model of this shape.
-pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
-    let weights = ParameterLayout::new(model).len;
-    let learner = learner_config(config, config.rollout.temperature);
-    // A config that cannot run needs nothing; what is wrong with it is said elsewhere.
-    let passes = config.loss().map_or_else(|_| RequiredPasses::default(), |loss| loss.passes());
-    let has_critic = config.pipeline().is_ok_and(|pipeline| pipeline.required_inputs().values);
-    let adapter = |lora: &LoraConfig, critic: bool| {
-        AdapterLayout::new(model, lora, critic).map_or(0, |layout| layout.len)
-    };
-    let lora = config.policy.lora.as_ref();
-    let trainable = lora.map_or(weights, |lora| adapter(lora, false));
-    let critic = has_critic.then(|| match config.critic_lora() {
-        None => [ParameterLayout::critic(model).len; 2],
-        Some(critic) => {
-            let trained = adapter(critic, true);
-            // It stands on the policy's base, or, where that moves, on a base of its own.
-            [trained + if lora.is_some() { 0 } else { weights }, trained]
-        }
-    });
-    // The adapter switched off, or what a warm start made of it, or a copy of all weights.
-    let reference = match (passes.needs_reference(), lora) {
-        (false, _) => 0,
-        (true, Some(_)) if !config.has_sft() => 0,
-        (true, _) => trainable,
-    };
-    let adapter_row = [lora, config.critic_lora().filter(|_| critic.is_some())]
-        .into_iter()
-        .flatten()
-        .map(|lora| {
-            let widest = model.hidden_size.max(model.query_width()).max(model.intermediate_size);
-            // Of three modules side by side; dropped inputs and their derivative where there is dropout.
-            6 * lora.rank + if lora.dropout > 0.0 { 2 * widest } else { 0 }
-        })
-        .sum();
-    let lanes = config.rollout.lanes;
-    // No more sequences are under way than there are to be sampled, in a step or in an evaluation.
-    let oversample = match config.rollout.selection {
-        SelectionConfig::Rejection(RejectionConfig { oversample }) => oversample,
-        _ => 1,
-    };
-    let tasks = config.rollout.tasks_per_step * oversample;
-    let step = (tasks * config.rollout.group_size).div_ceil(config.rollout.lanes);
-    let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
-    let slots = config.rollout.max_num_seqs.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
-    let (lanes, slots) = match config.policy.device {
-        Device::Cpu => (lanes, slots),
-        // One engine, which takes the caches of all its sequences when it is made.
-        Device::Cuda => sampling_lanes(config),
-    };
-    let here = config.rollout.engine.is_none() && config.needs_world();
-    let engine = EngineConfig { max_num_seqs: slots, max_context: config.rollout.max_context };
-    PlanSettings {
-        learner,
-        trainable,
-        longest: config.rollout.max_context,
-        adapter_row,
-        adapter_rank: lora.map_or(0, |lora| lora.rank),
-        reference,
-        divergences: passes.needs_divergences(),
-        second_gradient: passes.bias_gradient,
-        critic,
-        // Servers have their own memory.
-        sampling: here.then_some((lanes, engine)),
-        staleness: if here { config.rollout.max_staleness } else { 0 },
-        merged: lora.is_some() && sends_all_weights(config),
-    }
-}
-
-/// Returns true if servers are given all weights.
-fn sends_all_weights(config: &Config) -> bool {
-    config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
-}
-
-/// Returns the bytes in the folder shared with servers, if they get all weights: one version in
-/// f32, because the previous one is deleted first.
-pub(crate) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
-    sends_all_weights(config).then_some(4 * parameters as u64)
-}
-
 impl MemoryReport {
-    /// Plans a config on a model of this shape.
-    pub fn new(config: &Config, model: &ModelConfig) -> Self {
-        let settings = settings(config, model);
+    /// Plans a config on a model of this shape. `drawn` is the height and width of a picture that the world draws; without it
+    /// the largest that fits `rollout.max_context` is assumed.
+    pub fn new(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Self {
+        let settings = settings(config, model, drawn);
         let (plan, device) = match config.policy.device {
             Device::Cpu => (MemoryPlan::new(model, &settings), None),
             Device::Cuda => {
@@ -139,7 +56,7 @@ impl MemoryReport {
         };
         let machine = Memory { plan, size: machine_memory() };
         let mut report = Self { machine, device, advice: Vec::new() };
-        report.advice = report.less(config, model);
+        report.advice = report.less(config, model, drawn);
         report
     }
 
@@ -202,7 +119,7 @@ impl MemoryReport {
     }
 
     /// Returns single changes that lower the total, best first.
-    fn less(&self, config: &Config, model: &ModelConfig) -> Vec<(String, u64)> {
+    fn less(&self, config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Vec<(String, u64)> {
         let mut changes: Vec<(String, Config)> = Vec::new();
         let mut change = |text: String, with: &dyn Fn(&mut Config)| {
             let mut changed = config.clone();
@@ -229,7 +146,7 @@ impl MemoryReport {
             change(format!("rollout.max_num_seqs = {slots}"), &|config| config.rollout.max_num_seqs = slots);
         }
         let total = |config: &Config| {
-            let settings = settings(config, model);
+            let settings = settings(config, model, drawn);
             match config.policy.device {
                 Device::Cpu => MemoryPlan::new(model, &settings),
                 Device::Cuda => MemoryPlan::on_device(model, &settings),
@@ -248,10 +165,12 @@ impl MemoryReport {
 pub(crate) fn check(
     config: &Config,
     model: &ModelConfig,
+    world: Option<&World>,
     ignore: bool,
     observer: &mut dyn Observer,
 ) -> Result<(), TrainError> {
-    if let Some(warning) = MemoryReport::new(config, model).check(ignore)? {
+    let drawn = world.and_then(|world| drawn_size(config, world));
+    if let Some(warning) = MemoryReport::new(config, model, drawn).check(ignore)? {
         observer.event(Event::Note(warning));
     }
     Ok(())
@@ -349,8 +268,11 @@ fn total_of(meminfo: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use turnwise_model::ParameterLayout;
+
     use super::*;
     use crate::config::{ConfigSource, load};
+    use crate::plan::sizes::shared_folder;
 
     fn config(overrides: &[&str]) -> Config {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
@@ -360,7 +282,7 @@ mod tests {
     fn total(overrides: &[&str]) -> u64 {
         let config = config(overrides);
         let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
-        MemoryReport::new(&config, &model).total()
+        MemoryReport::new(&config, &model, None).total()
     }
 
     #[test]
@@ -388,7 +310,7 @@ mod tests {
             let few = ["rollout.tasks_per_step=1", "rollout.group_size=4", "rollout.lanes=1", "eval.tasks=1"];
             let config = config(&[&few[..], &["rollout.max_num_seqs=64", selection]].concat());
             let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
-            MemoryReport::new(&config, &model).machine.plan.of(PlanPhase::Sampling)
+            MemoryReport::new(&config, &model, None).machine.plan.of(PlanPhase::Sampling)
         };
         let all = sampling("rollout.selection={kind=\"all\"}");
         assert!(sampling("rollout.selection={kind=\"rejection\", oversample=8}") > 2 * all);
@@ -400,7 +322,7 @@ mod tests {
         let sampling = |more: &[&str]| {
             let config = config(more);
             let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
-            MemoryReport::new(&config, &model).machine.plan.of(PlanPhase::Sampling)
+            MemoryReport::new(&config, &model, None).machine.plan.of(PlanPhase::Sampling)
         };
         assert!(sampling(&["policy.lora={rank=4}"]) > 0);
         assert_eq!(sampling(&["policy.lora={rank=4}", servers]), 0);
@@ -419,7 +341,7 @@ mod tests {
             let config = if lora { config(&["policy.lora={rank=4}", &servers]) } else { config(&[&servers]) };
             let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
             let parameters = ParameterLayout::new(&model).len;
-            let plan = MemoryReport::new(&config, &model).machine.plan;
+            let plan = MemoryReport::new(&config, &model, None).machine.plan;
             (plan.of(PlanPhase::Sampling), shared_folder(&config, parameters), 4 * parameters as u64)
         };
         let (memory, disk, model) = planned(true, "full");
@@ -435,7 +357,7 @@ mod tests {
     fn what_does_not_fit_is_reported_with_a_hint() {
         let config = config(&["policy.scratch.hidden_size=1024", "train.lanes=8", "rollout.lanes=8"]);
         let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
-        let mut report = MemoryReport::new(&config, &model);
+        let mut report = MemoryReport::new(&config, &model, None);
         report.machine.size = Some(report.total());
         assert!(report.check(false).unwrap().is_none() && report.to_string().contains("fits: 100 %"));
         assert!(!report.to_string().contains("room to keep"));
@@ -461,7 +383,7 @@ mod tests {
         let report = |more: &[&str]| {
             let config = config(&[&shape[..], more].concat());
             let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
-            (MemoryReport::new(&config, &model), ParameterLayout::new(&model).len as u64)
+            (MemoryReport::new(&config, &model, None), ParameterLayout::new(&model).len as u64)
         };
         let (full, weights) = report(&["policy.device_memory=80"]);
         let plan = &full.device.as_ref().unwrap().plan;

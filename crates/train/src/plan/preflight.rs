@@ -16,11 +16,12 @@ use crate::TrainError;
 use crate::config::{Config, PolicyLearnerConfig};
 use crate::learners::scratch;
 use crate::plan::memory::{self, MemoryReport};
+use crate::plan::sizes::shared_folder;
 use crate::record::directory::RunDirectory;
 use crate::record::observer::{Event, Observer};
 use crate::record::panels::{self, Panels};
 use crate::rollout::first_prompts;
-use crate::rollout::pictures::PicturePrompts;
+use crate::rollout::pictures::{PicturePrompts, drawn_size};
 use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
@@ -162,10 +163,11 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
         tasks.extend(panels.evaluation.iter().map(|(split, panel)| (split.clone(), panel.tasks.len())));
     }
     let parameters = ParameterLayout::new(&model).len;
+    let drawn = world.as_ref().and_then(|(world, _)| drawn_size(config, world));
     Ok(Preflight {
         parameters,
-        shared_folder: memory::shared_folder(config, parameters),
-        memory: MemoryReport::new(config, &model),
+        shared_folder: shared_folder(config, parameters),
+        memory: MemoryReport::new(config, &model, drawn),
         trained_here: matches!(config.policy.learner, PolicyLearnerConfig::Native),
         model,
         tasks,

@@ -5,16 +5,18 @@
 //! process alone, so files have the model's image token instead.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
-use turnwise_core::{ImageHandle, Trajectory, hexadecimal};
+use turnwise_core::{ImageHandle, Purpose, Seed, Tasks, Trajectory, hexadecimal};
 use turnwise_model::vision::{FIRST_PICTURE_TOKEN, HeldPicture, Image, PictureTokens, VisionConfig};
 use turnwise_text::TextError;
 
 use crate::TrainError;
 use crate::config::Config;
+use crate::rollout::tasks::TaskOrder;
+use crate::setup::World;
 
 /// Pictures of a world as tokens of a model. Each file is read once, and its picture is shared by all sequences.
 #[derive(Debug)]
@@ -38,6 +40,19 @@ struct Kept {
     _held: HeldPicture,
     /// Step of its last use.
     used: u64,
+}
+
+/// Returns the height and width of the picture of one training task's first observation, for plans. `None` without
+/// `prompt.pictures`, or if there is none, which the check of first prompts reports.
+pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
+    let folder = config.env.settings.get("pictures").and_then(toml::Value::as_str);
+    let folder = folder.filter(|_| config.prompt.pictures)?;
+    let order = TaskOrder::new(Tasks::of(world.task_set(), &config.env.split).ok()?, config.seed)?;
+    let task = order.draw(0, 1).ok()?.into_iter().next()?;
+    let seed = Seed::derive(config.seed, Purpose::Environment, &[]);
+    let seen = world.task_set().environment().ok()?.reset(&task, seed).ok()?;
+    let path = Path::new(folder).join(format!("{}.png", seen.image()?.sha256));
+    Image::dimensions(&std::fs::read(path).ok()?).ok()
 }
 
 impl PicturePrompts {
@@ -92,7 +107,19 @@ impl PicturePrompts {
                 return Ok(kept.tokens);
             }
         }
-        // Outside of the lock: another thread may read another picture meanwhile.
+        let (tokens, held) = match self.vision.pictures.named(&image.sha256) {
+            // Another prompter has read it, such as that of an earlier evaluation.
+            Some(found) => found,
+            None => self.read(image)?,
+        };
+        let mut known = lock();
+        let used = known.step;
+        known.pictures.insert(image.sha256.clone(), Kept { tokens, _held: held, used });
+        Ok(tokens)
+    }
+
+    /// Reads the file of a picture.
+    fn read(&self, image: &ImageHandle) -> Result<(PictureTokens, HeldPicture), TextError> {
         let path = self.folder.join(format!("{}.png", image.sha256));
         let fail = |reason: String| TextError::Picture(format!("{}: {reason}", path.display()));
         let bytes = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
@@ -105,10 +132,13 @@ impl PicturePrompts {
         let decoded = Image::decode(&bytes).map_err(fail)?;
         let added = self.vision.pictures.add_held(&decoded, &self.vision);
         let (tokens, held) = added.map_err(|error| fail(error.to_string()))?;
-        let mut known = lock();
-        let used = known.step;
-        known.pictures.insert(image.sha256.clone(), Kept { tokens, _held: held, used });
-        Ok(tokens)
+        self.vision.pictures.name(tokens.first, &image.sha256);
+        Ok((tokens, held))
+    }
+
+    /// Returns the number of pictures that are kept in memory.
+    pub fn kept(&self) -> usize {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).pictures.len()
     }
 
     /// Begins a step of training. Pictures that only batches of more than `age` steps ago have shown are released.
@@ -119,7 +149,29 @@ impl PicturePrompts {
         known.pictures.retain(|_, kept| kept.used + age >= step);
     }
 
-    /// Replaces all tokens of pictures by the model's image token, for files.
+    /// Replaces the image tokens of a prompt that [`PicturePrompts::hide`] has left by the tokens of its picture.
+    ///
+    /// # Errors
+    /// As [`PicturePrompts::insert`], or if the prompt has another number of image tokens than the picture.
+    pub fn show(&self, prompt: &mut [u32], image: Option<&ImageHandle>) -> Result<(), TextError> {
+        let hidden = |token: &u32| *token == self.vision.tokens.image;
+        let places = prompt.iter().filter(|token| hidden(token)).count();
+        if places == 0 {
+            return Ok(());
+        }
+        let Some(image) = image else {
+            return Err(TextError::Picture("has image tokens, and the turn has no picture".into()));
+        };
+        let ids = self.tokens(image)?.ids();
+        if ids.len() != places {
+            let reason = format!("has {places} image tokens for a picture of {}", ids.len());
+            return Err(TextError::Picture(reason));
+        }
+        prompt.iter_mut().filter(|token| hidden(token)).zip(ids).for_each(|(token, id)| *token = id);
+        Ok(())
+    }
+
+    /// Replaces all tokens of pictures by the model's image token, for files and for batches that outlive these prompts.
     pub fn hide(&self, trajectory: &mut Trajectory) {
         let image = self.vision.tokens.image;
         for token in trajectory.sequences.iter_mut().flat_map(|sequence| &mut sequence.tokens) {

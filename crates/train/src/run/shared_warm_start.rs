@@ -178,7 +178,7 @@ impl Run {
         if matches!(config.policy.learner, PolicyLearnerConfig::Native)
             && let Ok((_, model)) = shape_of(&found.path.join("policy"))
         {
-            memory::check(&config, &model, parts.ignore_memory, observer)?;
+            memory::check(&config, &model, world.as_ref(), parts.ignore_memory, observer)?;
         }
         let lock = RunLock::take(directory.root())?;
         RunDirectory::check_free(directory.root())?;

@@ -81,13 +81,13 @@ impl PolicySource for NativeSource {
             let folder = policy_folder(path, &mut |note| observer.event(Event::Note(note)))?;
             // Before the weights are read, which may be what does not fit.
             if let Ok((_, model)) = preflight::shape_of(&folder) {
-                memory::check(config, &model, run.ignore_memory, observer)?;
+                memory::check(config, &model, run.world, run.ignore_memory, observer)?;
             }
             Policy::load(&folder)?
         } else {
             let world = run.world.ok_or_else(without_world)?;
             let (model, tokenizer) = scratch_parts(config, world, run.template, observer)?;
-            memory::check(config, &model, run.ignore_memory, observer)?;
+            memory::check(config, &model, run.world, run.ignore_memory, observer)?;
             policy_from_scratch(config, model, tokenizer)?
         };
         let model = policy.weights.config();

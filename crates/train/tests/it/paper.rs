@@ -254,7 +254,7 @@ fn every_run_fits_the_device_that_it_names() {
         let large = path.contains("7b");
         assert_eq!(config.policy.lora.is_some(), large || path.contains("/has/"), "{path}");
         let fits = |config: &Config| {
-            let report = MemoryReport::new(config, &shape(&path));
+            let report = MemoryReport::new(config, &shape(&path), None);
             let device = report.device.unwrap();
             (device.plan.peak() as f64 / f64::from(1 << 30), device.size.unwrap() as f64 / f64::from(1 << 30))
         };

@@ -14,6 +14,7 @@ use turnwise_train::learners::policy::PolicyLearner;
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::rollout::env_runner::EnvRunner;
+use turnwise_train::rollout::pictures::PicturePrompts;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource as _};
 use turnwise_train::setup::World;
 use turnwise_train::step::masked_contexts::MaskedPrompts;
@@ -132,8 +133,8 @@ fn is_foreign(key: &str, world: &str) -> bool {
     world == "ezpoints" && ["env.generator.valid", "env.generator.test"].iter().any(|of| key.starts_with(of))
 }
 
-/// Returns an runner, a policy of random weights, and the folder of the pictures.
-fn runner(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
+/// Returns a runner, a policy of random weights, and the folder of the pictures.
+fn runner_of(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
     let config = config("sokoban", None, &root.join("pictures"), SMALL).unwrap();
     let world = World::new(&config.env, &["train", "test"], &mut |_| ()).unwrap();
     let template = setup::template(&config).unwrap();
@@ -166,7 +167,7 @@ fn pictures(runner: &EnvRunner) -> Vec<(Task, ImageHandle)> {
 #[test]
 fn log_probs_depend_on_the_picture_and_masking_keeps_the_current_one() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, runner, mut policy) = runner(folder.path());
+    let (_, runner, mut policy) = runner_of(folder.path());
     let prompter = runner.prompter();
     let shown = pictures(&runner);
     let response = runner.tokenizer.encode(" up\n");
@@ -205,7 +206,7 @@ fn log_probs_depend_on_the_picture_and_masking_keeps_the_current_one() {
 #[test]
 fn pictures_are_read_by_their_content() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, runner, _) = runner(folder.path());
+    let (config, runner, policy) = runner_of(folder.path());
     let shown = pictures(&runner);
     let place = |image: &ImageHandle| folder.path().join("pictures").join(format!("{}.png", image.sha256));
     let show = |image: Option<&ImageHandle>| {
@@ -224,10 +225,30 @@ fn pictures_are_read_by_their_content() {
     std::fs::remove_file(place(&shown[1].1)).unwrap();
     let reader = runner.pictures.as_ref().unwrap();
     reader.begin_step(1);
-    assert_eq!(show(Some(&shown[1].1)).unwrap(), tokens);
+    assert_eq!((show(Some(&shown[1].1)).unwrap(), reader.kept()), (tokens.clone(), 1));
     reader.begin_step(1);
     reader.begin_step(1);
-    assert!(show(Some(&shown[1].1)).unwrap_err().contains("No such file"));
+    assert_eq!(reader.kept(), 0);
+    // Another prompter of the same policy, such as an evaluation's, finds it in memory without the file.
+    let other = PicturePrompts::new(&config, policy.vision()).unwrap().unwrap();
+    let prompt = runner.prompter().start(&PICTURE.concat(), &[]).unwrap();
+    assert_eq!(other.insert(&prompt, Some(&shown[1].1)).unwrap(), tokens);
+    // A prompt of a file shows its picture again, and no other one.
+    let image = policy.vision().unwrap().tokens.image;
+    let mut hidden: Vec<u32> =
+        tokens.iter().map(|&token| if token < FIRST_PICTURE_TOKEN { token } else { image }).collect();
+    other.show(&mut hidden, Some(&shown[1].1)).unwrap();
+    assert_eq!(hidden, tokens);
+    let mut two = prompt.repeat(2);
+    let error = other.show(&mut two, Some(&shown[1].1)).unwrap_err().to_string();
+    assert!(error.contains("has 2 image tokens for a picture of 1"), "{error}");
+    // The table of another policy does not have it.
+    let root = folder.path().join("foreign");
+    std::fs::create_dir(&root).unwrap();
+    let foreign = runner_of(&root);
+    let foreign = PicturePrompts::new(&config, foreign.2.vision()).unwrap().unwrap();
+    let error = foreign.insert(&prompt, Some(&shown[1].1)).unwrap_err().to_string();
+    assert!(error.contains("No such file"), "{error}");
     assert!(show(None).unwrap_err().contains("gave an observation without a picture"));
 }
 
@@ -247,6 +268,14 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
             "policy.scratch.hidden_size: is 64",
         ),
         (&["policy.scratch.vision.depth=2"], "policy.scratch.vision.depth"),
+        (
+            &["rollout.engine={urls=[\"http://127.0.0.1:9\"], adapter_dir=\"a\", kind=\"sglang\"}"],
+            "rollout.engine.kind: is \"sglang\"",
+        ),
+        (
+            &["rollout.engine={urls=[\"http://127.0.0.1:9\"], adapter_dir=\"a\", route=\"completions\"}"],
+            "rollout.engine.route: is \"completions\", which takes no pictures",
+        ),
     ] {
         let error = load(more).unwrap_err();
         assert!(error.contains(key), "{more:?}: {error}");
