@@ -73,13 +73,10 @@ impl Openings<'_> {
     /// Returns [`Prompter::opening`] for these tools.
     fn of(&mut self, tools: &[Tool]) -> Result<&[u32], TextError> {
         let found = self.known.iter().position(|(known, _)| known == tools);
-        let index = match found {
-            Some(index) => index,
-            None => {
-                self.known.push((tools.to_vec(), self.prompter.opening(tools)?));
-                self.known.len() - 1
-            }
-        };
+        let index = found.unwrap_or(self.known.len());
+        if found.is_none() {
+            self.known.push((tools.to_vec(), self.prompter.opening(tools)?));
+        }
         Ok(&self.known[index].1)
     }
 }
