@@ -3,6 +3,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::*;
+use crate::registry::Registry;
 
 const INTRO: &str = "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around \
                      you, you see a bed 1, and a desk 1.\n\nYour task is to: put a mug in desk.";
@@ -415,5 +416,15 @@ fn templates_place_pictures_and_show_no_history() {
     ] {
         let error = PromptTemplate::parse(&source(texts), "own.toml").unwrap_err();
         assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn every_embedded_template_parses() {
+    let registry = Registry::builtin();
+    let names: Vec<&str> = registry.templates().map(|(name, _)| name).collect();
+    assert!(names.contains(&"bfcl-tools"), "{names:?}");
+    for name in names {
+        PromptTemplate::named(name).unwrap();
     }
 }

@@ -27,6 +27,7 @@ mod rollout;
 mod search;
 mod shared_warm_start;
 mod staleness;
+mod tool_tasks;
 mod tools;
 mod warning;
 mod webshop;

@@ -39,7 +39,7 @@ fn every_config_of_search_trains_for_two_steps() {
         // So small a tokenizer needs several times the tokens of the models that the limits are for.
         "rollout.max_context=8192",
     ];
-    assert_eq!(train_folder("search", &few), ["grpo", "small", "so-grpo", "so-ppo", "stapo"]);
+    assert_eq!(train_folder("search", "search", &few), ["grpo", "small", "so-grpo", "so-ppo", "stapo"]);
 }
 
 /// Takes its time, refuses queries that have a word, and finds passages that are the same but for the query.

@@ -10,7 +10,7 @@ use crate::common::{Notes, train_folder};
 
 #[test]
 fn every_config_of_the_shop_trains_for_two_steps() {
-    let names = train_folder("webshop", &["env.generator.products=48"]);
+    let names = train_folder("webshop", "webshop", &["env.generator.products=48"]);
     assert_eq!(names, ["gigpo", "grpo", "has-turnrd", "small", "stapo"]);
 }
 

@@ -66,41 +66,42 @@ const SHORT: &[&str] = &[
     "train.skip_zero_advantage=false",
 ];
 
-/// Trains every config of `configs/<world>` for two steps, with these settings on top, and returns their names in order.
+/// Trains every config of `configs/<name>`, which are of an environment of this kind, for two steps, with these settings on top,
+/// and returns their names in order.
 /// Every file begins with the command that runs it, and no prompt is longer than its context.
-pub(crate) fn train_folder(world: &str, more: &[&str]) -> Vec<String> {
+pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String> {
     // What makes a run small, but for the household's own keys.
     let temporary = tempfile::tempdir().unwrap();
     let tiny = temporary.path().join("tiny.toml");
     let mut table: toml::Table = std::fs::read_to_string(FILE).unwrap().parse().unwrap();
     table["env"].as_table_mut().unwrap().remove("generator");
     std::fs::write(&tiny, table.to_string()).unwrap();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(world);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(name);
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let mut names = Vec::new();
     for file in files {
-        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        let stem = file.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&file).unwrap();
         let command = text.lines().next().unwrap();
         assert!(
-            command.starts_with(&format!("# turnwise train configs/{world}/{name}.toml")),
-            "{name}: the first line is the command that runs it, not `{command}`"
+            command.starts_with(&format!("# turnwise train configs/{name}/{stem}.toml")),
+            "{stem}: the first line is the command that runs it, not `{command}`"
         );
         let mut overrides: Vec<String> = SHORT.iter().chain(more).map(|text| (*text).to_owned()).collect();
-        if name == "stapo" {
+        if stem == "stapo" {
             // So few turns have no quartiles to be outside of.
             overrides.push("credit.outliers.locate=all".into());
         }
         let config =
             load(&ConfigSource { preset: None, files: vec![file, tiny.clone()], overrides }).unwrap();
-        assert_eq!(config.env.kind, world, "{name}");
-        assert_eq!(config.name, format!("{world}-{name}"));
-        for line in train(config, &format!("{world}-{name}")) {
-            assert_eq!(line.metrics.get("rollout/overflow_rate"), Some(0.0), "{name}: prompts do not fit");
+        assert_eq!(config.env.kind, kind, "{stem}");
+        assert_eq!(config.name, format!("{name}-{stem}"));
+        for line in train(config, &format!("{name}-{stem}")) {
+            assert_eq!(line.metrics.get("rollout/overflow_rate"), Some(0.0), "{stem}: prompts do not fit");
         }
-        names.push(name);
+        names.push(stem);
     }
     names
 }
