@@ -134,16 +134,17 @@ fn curve(preset: &str, more: &str) -> Vec<CurveStep> {
     lines.iter().map(step).collect()
 }
 
-/// The first difference between two curves. Another order of sums may end in other tokens, after which nothing can be
-/// compared, but not in the first step: its tokens come from the initial weights.
+/// The first difference between two curves. With another order of sums only the first step is compared, to 1%: its tokens
+/// come from the initial weights, and later ones from updates in which Adam enlarges rounding.
 fn difference(expected: &[CurveStep], found: &[CurveStep], same_order: bool) -> Option<String> {
     assert_eq!(expected.len(), found.len());
-    for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
+    let (steps, tolerance) = if same_order { (expected.len(), 1e-4) } else { (1, 1e-2) };
+    for (index, (expected, found)) in expected.iter().zip(found).take(steps).enumerate() {
         if expected.tokens != found.tokens {
-            return (same_order || index == 0).then(|| format!("step {}: other tokens", index + 1));
+            return Some(format!("step {}: other tokens", index + 1));
         }
         for ((tag, expected), found) in TAGS.iter().zip(expected.values).zip(found.values) {
-            if (expected - found).abs() > 1e-4 * (expected.abs() + 1e-2) {
+            if (expected - found).abs() > tolerance * (expected.abs() + 1e-2) {
                 return Some(format!("step {}, {tag}: {found} instead of {expected}", index + 1));
             }
         }
