@@ -1,15 +1,14 @@
 //! An expert that knows the calls, and its episodes to imitate.
 
-use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
+use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Step, Task};
 
 use super::document::BfclDocuments;
+use super::environment::BfclEnv;
 use super::package::BfclTask;
 use super::reply::{tool_call, write_calls};
 use super::set::BfclTasks;
 use super::world::BfclExpert;
-use crate::demonstration::{
-    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
-};
+use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
 /// Reply after the calls of a turn.
@@ -117,24 +116,13 @@ fn play(
     let is_hasty = rng.chance(expert.hasty_prob);
     let plan = if is_hasty { hasty(known, rng) } else { known.plan.clone() };
     let mut plan = replies(known, &plan, form).into_iter();
-    let mut environment = set.bfcl();
-    let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
-    let tools = environment.tools().to_vec();
-    let mut turns = Vec::new();
-    while turns.len() < request.max_turns {
+    let act = |_: &BfclEnv, _: &Observation| {
         let imitate = !rng.chance(request.invalid_action_prob);
         let action =
             if imitate { plan.next().unwrap_or_else(|| DONE.to_owned()) } else { form.mistake().to_owned() };
-        let step = environment.step(&Action::from(&action))?;
-        let before = std::mem::replace(&mut observation, step.observation);
-        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
-        if step.success || (step.terminated && is_hasty) {
-            let final_observation = observation.into_text();
-            return Ok(Some(Demonstration { task: task.clone(), turns, final_observation, tools }));
-        }
-        if step.terminated || step.truncated {
-            break;
-        }
-    }
-    Ok(None)
+        Some((action, imitate))
+    };
+    let seed = Seed::derive(0, Purpose::Environment, &[]);
+    let worth = |step: &Step| step.success || (step.terminated && is_hasty);
+    play_episode(&mut set.bfcl(), task, seed, request, act, worth)
 }

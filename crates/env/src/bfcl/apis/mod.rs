@@ -13,6 +13,8 @@ mod travel;
 mod tree;
 mod vehicle;
 
+pub(super) use stocks::SYMBOLS;
+
 use super::long_context::LongContext;
 use super::method::{Arguments, Method};
 use super::python::{Class, Dict, Raise, Value, dict};

@@ -3,7 +3,7 @@
 use crate::bfcl::python::{Dict, Raise, Value, date, dict};
 
 /// Companies and their symbols.
-pub(super) const SYMBOLS: [(&str, &str); 13] = [
+pub(in crate::bfcl) const SYMBOLS: [(&str, &str); 13] = [
     ("Apple", "AAPL"),
     ("Google", "GOOG"),
     ("Tesla", "TSLA"),

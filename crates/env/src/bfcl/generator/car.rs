@@ -93,7 +93,7 @@ fn listed(numbers: &[i64]) -> String {
     numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Draws requests about numbers; there is no state.
+/// Draws requests about numbers. The API has no state.
 pub(super) fn maths(draw: &mut Draw) -> Scene {
     let lists: [Vec<i64>; 4] =
         std::array::from_fn(|_| (0..draw.number(3, 5)).map(|_| draw.number(1, 99)).collect());

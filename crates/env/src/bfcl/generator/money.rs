@@ -1,28 +1,17 @@
 //! Requests about stocks and flights.
 
 use super::request::{CITIES, Draw, NAMES, Request, Scene, texts};
+use crate::bfcl::apis::SYMBOLS;
 use crate::bfcl::python::{Dict, Value, dict};
 
-/// Companies that `get_symbol_by_name` knows, and their symbols.
-const COMPANIES: [(&str, &str); 11] = [
-    ("Apple", "AAPL"),
-    ("Google", "GOOG"),
-    ("Tesla", "TSLA"),
-    ("Microsoft", "MSFT"),
-    ("Nvidia", "NVDA"),
-    ("Zeta Corp", "ZETA"),
-    ("Alpha Tech", "ALPH"),
-    ("Omega Industries", "OMEG"),
-    ("Quasar Ltd.", "QUAS"),
-    ("Neptune Systems", "NEPT"),
-    ("Synex Solutions", "SYNX"),
-];
+/// Number of [`SYMBOLS`] whose stocks the API has data of; the last ones are known by name alone.
+const COMPANIES: usize = 11;
 
 /// Draws an account with orders and requests about them.
 pub(super) fn trading(draw: &mut Draw) -> Scene {
-    let mut companies = COMPANIES;
+    let mut companies = SYMBOLS[..COMPANIES].to_vec();
     draw.0.shuffle(&mut companies);
-    let prices: Vec<f64> = COMPANIES.iter().map(|_| draw.number(200, 90_000) as f64 / 100.0).collect();
+    let prices: Vec<f64> = (0..COMPANIES).map(|_| draw.number(200, 90_000) as f64 / 100.0).collect();
     let stocks = companies.iter().zip(&prices).map(|((_, symbol), price)| {
         let stock = dict([
             ("price", (*price).into()),
