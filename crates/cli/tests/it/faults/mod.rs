@@ -118,7 +118,7 @@ fn lost(folder: &Path, operations: &[Operation]) -> Option<String> {
     })
 }
 
-/// Returns true if an error names the file or folder of an operation. A file is written under a name of its own first, a flush
+/// Returns true if an error names the file or folder of an operation. A file is first written under a temporary name, a flush
 /// of a folder belongs to the file that was put there, and a folder that is made aside is flushed as a whole.
 fn names(errors: &str, operation: &Operation) -> bool {
     let path = operation.path.to_string_lossy();

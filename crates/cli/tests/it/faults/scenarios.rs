@@ -106,33 +106,21 @@ const SWEEP: Scenario = Scenario {
     },
 };
 
+/// The trajectories of the dumps.
+const TRAJECTORIES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/credit/two-trajectories.jsonl");
+
 /// Dumps: advantages of given trajectories.
 const DUMP: Scenario = Scenario {
     prepare: |_| (),
-    start: &[&[
-        "credit",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/credit/two-trajectories.jsonl"),
-        "--preset",
-        "gigpo",
-        "--out",
-        "out.parquet",
-    ]],
+    start: &[&["credit", TRAJECTORIES, "--preset", "gigpo", "--out", "out.parquet"]],
     again: the_same,
     one_each: false,
     outcome: output,
 };
 
-const DUMP_LINES: Scenario = Scenario {
-    start: &[&[
-        "credit",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/credit/two-trajectories.jsonl"),
-        "--preset",
-        "gigpo",
-        "--out",
-        "out.jsonl.zst",
-    ]],
-    ..DUMP
-};
+const DUMP_LINES: Scenario =
+    Scenario { start: &[&["credit", TRAJECTORIES, "--preset", "gigpo", "--out", "out.jsonl.zst"]], ..DUMP };
 
 /// Trajectories that a policy plays.
 const ROLLOUT: Scenario = Scenario {
