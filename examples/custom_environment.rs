@@ -1,5 +1,5 @@
 //! An environment of your own: `cargo run --release -p turnwise-train --example custom_environment`.
-//! A lock with one dial: the agent reads what the dial shows and where the lock opens, and answers `up`, `down` or `open`.
+//! A lock with one dial: the agent reads the dial and the opening number, and answers `up`, `down` or `open`.
 
 use std::sync::atomic::AtomicBool;
 

@@ -60,7 +60,7 @@ if [[ ${1:-} == minimize ]]; then
         target=$(basename "$file" .rs)
         [[ -d $found/$target ]] || continue
         # Short inputs first: of those that reach the same code libFuzzer keeps the first, and in the repository they are small.
-        # Seeds with a name of their own stay, because a person chose them.
+        # Seeds that a person named stay.
         rm -rf "$found/minimal" && mkdir "$found/minimal"
         "$programs/$target" "${options[@]}" -max_len="${TURNWISE_FUZZ_LONGEST:-2048}" -merge=1 "$found/minimal" "corpus/$target" \
             "$found/$target" >"$found/$target.merge.log" 2>&1

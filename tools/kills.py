@@ -81,7 +81,7 @@ def lost_episodes(value):
 
 
 class Server:
-    """A server of a scene, on a port of its own, which is started again after a kill."""
+    """A server of a scene, on a free port, which is started again after a kill."""
 
     def __init__(self, arguments, folder, port):
         self.arguments, self.folder, self.port, self.process = arguments, folder, port, None

@@ -18,7 +18,7 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Height and width of the pictures of each prompt: of their own size, resized, in one row, and several.
+/// Height and width of the pictures of each prompt: at its own size, resized, in one row, and several.
 const PROMPTS: [&[[usize; 2]]; 5] =
     [&[[252, 252]], &[[96, 96]], &[[28, 300]], &[[84, 112], [112, 112]], &[[301, 203], [50, 60], [50, 60]]];
 

@@ -212,7 +212,7 @@ fn read(path: &Path) -> Result<Layer, TrainError> {
         Some(name) if error.kind() == std::io::ErrorKind::NotFound => TrainError::Config {
             origin: path.display().to_string(),
             reason: format!(
-                "there is no such file here; write the one that comes with the program by \
+                "file not found; write the copy that comes with the program by \
                  `turnwise config show --preset {name} > {}`, and name that",
                 path.file_name().unwrap_or_default().display()
             ),

@@ -48,7 +48,7 @@ fn trajectories_of_a_step(config: &Config) -> usize {
 pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> PlanSettings {
     let weights = ParameterLayout::new(model).len;
     let learner = learner_config(config, config.rollout.temperature);
-    // A config that cannot run needs nothing; what is wrong with it is said elsewhere.
+    // A config that cannot run needs nothing. Its errors are reported elsewhere.
     let passes = config.loss().map_or_else(|_| RequiredPasses::default(), |loss| loss.passes());
     let has_critic = config.pipeline().is_ok_and(|pipeline| pipeline.required_inputs().values);
     let adapter = |lora: &LoraConfig, critic: bool| {
@@ -60,7 +60,7 @@ pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usiz
         None => [ParameterLayout::critic(model).len; 2],
         Some(critic) => {
             let trained = adapter(critic, true);
-            // It stands on the policy's base, or, where that moves, on a base of its own.
+            // It uses the policy's base, or a copy if that base is trained.
             [trained + if lora.is_some() { 0 } else { weights }, trained]
         }
     });

@@ -43,7 +43,7 @@ struct Kept {
 }
 
 /// Returns the height and width of the picture of one training task's first observation, for plans. `None` without
-/// `prompt.pictures`, or if there is none, which the check of first prompts reports.
+/// `prompt.pictures`, or if the observation has no picture, which the check of first prompts reports.
 pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
     let folder = config.env.settings.get("pictures").and_then(toml::Value::as_str);
     let folder = folder.filter(|_| config.prompt.pictures)?;

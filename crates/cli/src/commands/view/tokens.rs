@@ -93,8 +93,8 @@ impl Token {
 pub(super) struct TokenTexts(Tokenizer);
 
 impl TokenTexts {
-    /// Returns the tokenizer of a run's newest checkpoint, or of the model under its adapter. `None`
-    /// if there is none; pages then show no token texts.
+    /// Returns the tokenizer of a run's newest checkpoint, or of the model under its adapter. Without
+    /// either, pages show no token texts.
     pub(super) fn of_run(run: &Path) -> Option<Self> {
         let policy = run_folder::whole_checkpoints(run).ok()?.pop()?.join("policy");
         let folder =

@@ -96,7 +96,7 @@ impl Client {
 
     /// Puts bytes at a signed address of the storage, without the token, and returns the response's `ETag`.
     ///
-    /// `open` returns the reader anew for every try.
+    /// Each try calls `open` for a new reader.
     pub(super) fn put<R: std::io::Read>(
         &self,
         url: &str,

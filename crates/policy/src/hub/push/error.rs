@@ -31,7 +31,7 @@ pub enum PushError {
         /// The fault and how to fix it.
         reason: String,
     },
-    /// There is no token, or the network is forbidden.
+    /// No token was found, or a variable forbids the network.
     #[error("{0}")]
     Environment(String),
     /// The server answered with an error.
@@ -43,7 +43,7 @@ pub enum PushError {
         status: u16,
         /// The server's message.
         message: String,
-        /// The fix, with a separator; empty if there is none.
+        /// The fix after a separator, or empty.
         hint: String,
     },
     /// The server could not be reached, or its response is not what the hub sends.

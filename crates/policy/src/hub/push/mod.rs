@@ -32,7 +32,7 @@ use crate::Notes;
 /// Files of one request.
 const BATCH: usize = 256;
 
-/// What to upload, and where to.
+/// An upload: the folder, its repository and the options.
 #[derive(Clone, Debug)]
 pub struct Push {
     /// Folder of a model or an adapter.
@@ -227,7 +227,7 @@ fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Re
     Ok(())
 }
 
-/// Asks the hub how each file is to be sent. The modes are in the files' order.
+/// Asks the hub how to send each file. The modes are in the files' order.
 fn modes(client: &Client, url: &str, files: &[LocalFile]) -> Result<Vec<Mode>, PushError> {
     let mut found = Vec::new();
     for files in files.chunks(BATCH) {

@@ -114,7 +114,7 @@ fn rejections_name_the_fix() {
     double.state().private = Some(false);
     expect(failure(&|options, _| options.repository = "org/name@v2".into()), &["v2", "create the branch"]);
     expect(failure(&|options, _| options.private = true), &["org/name: is public"]);
-    // An existing repository is not made anew, and a public one gets nothing that should be private.
+    // An existing repository is kept, and nothing private is sent to a public one.
     expect(failure(&|options, _| (options.private, options.create) = (true, true)), &["is public"]);
     assert!(double.state().files.is_empty());
     fs::remove_file(folder.path().join("config.json")).unwrap();
