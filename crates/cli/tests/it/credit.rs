@@ -102,9 +102,12 @@ fn the_terminal_shows_a_table_that_fits() {
         "anchor 0, anchor_size 2",
         "entropy 0.9, alpha 0.9007",
         "-0.5631  invalid",
+        "\ngigpo: A = episode + omega x step: ",
+        "\n    anchor_size         turns of the group in that state",
     ] {
         assert!(text.contains(expected), "{expected} is missing in\n{text}");
     }
+    assert_eq!(text.matches("    anchor_size   ").count(), 1, "the legend has each fact once");
     let many: Vec<Value> = (0..9)
         .map(|group| json!({"group": group, "turns": [{"reward": 1.0, "action": "a ".repeat(90)}]}))
         .collect();

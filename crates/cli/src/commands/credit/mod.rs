@@ -257,6 +257,9 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     for text in &shown {
         ui::print(&format!("{text}\n"));
     }
+    if args.explain {
+        ui::print(&format!("{}\n", table::legend(&rows)));
+    }
     ui::print(&summary(&dump, &args.preset, &rows, shown.len()));
     let notes = settings::notes(&args.preset, &pipeline, &config.encoder);
     for note in dump.notes.iter().cloned().chain(notes) {

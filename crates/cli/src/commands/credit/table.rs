@@ -1,6 +1,7 @@
 //! The table of a group in the terminal: at most 100 columns.
 
 use turnwise_core::{StageRecord, Trajectory};
+use turnwise_credit::{fact_meaning, stage_rule};
 use turnwise_trajectory_io::{DumpBatch, Row};
 
 use crate::console::visible;
@@ -73,6 +74,54 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
         for stage in row.explanation.iter().flat_map(|explanation| &explanation[index]) {
             lines.extend(self::stage(stage));
         }
+    }
+    lines
+}
+
+/// Returns the rule of each stage and the meaning of each of its facts, once, in their order. Stages and facts without
+/// a description are left out.
+pub(super) fn legend(rows: &[Row]) -> String {
+    let records = rows.iter().flat_map(|row| row.explanation.iter().flatten().flatten());
+    let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();
+    for record in records {
+        let stage: &str = &record.stage;
+        let at = stages.iter().position(|(name, _)| *name == stage).unwrap_or_else(|| {
+            stages.push((stage, Vec::new()));
+            stages.len() - 1
+        });
+        for (fact, _) in &record.facts.0 {
+            let fact: &str = fact;
+            if !stages[at].1.contains(&fact) {
+                stages[at].1.push(fact);
+            }
+        }
+    }
+    let mut lines = Vec::new();
+    for (stage, facts) in stages {
+        let Some(rule) = stage_rule(stage) else { continue };
+        lines.extend(wrapped(&format!("{stage}: "), "    ", rule));
+        for fact in facts {
+            if let Some(meaning) = fact_meaning(stage, fact) {
+                lines.extend(wrapped(&format!("    {fact:<18}  "), &" ".repeat(24), meaning));
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+/// Returns `start` and the text after it in lines of at most 100 columns; lines after the first begin with `indent`.
+fn wrapped(start: &str, indent: &str, text: &str) -> Vec<String> {
+    let mut lines = vec![start.to_owned()];
+    let mut is_first = true;
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        if !is_first && lines[last].chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(format!("{indent}{word}"));
+        } else {
+            lines[last].push_str(if is_first { "" } else { " " });
+            lines[last].push_str(word);
+        }
+        is_first = false;
     }
     lines
 }
