@@ -6,14 +6,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum MethodError {
     /// No preset has this name.
-    #[error("unknown preset `{name}`{nearest} (there are: {known})")]
+    #[error("unknown preset `{name}`{hint}")]
     UnknownPreset {
         /// The name.
         name: String,
-        /// `; did you mean ...?`, or empty.
-        nearest: String,
-        /// All preset names.
-        known: String,
+        /// The nearest name, or all names if none is near.
+        hint: String,
     },
     /// The settings of a preset are invalid.
     #[error("{0}")]

@@ -104,9 +104,11 @@ impl Methods {
     fn part<C: Default + DeserializeOwned>(&self, preset: &str, key: &str) -> Result<C, MethodError> {
         let Some(settings) = self.preset(preset) else {
             let known: Vec<&str> = self.presets().map(|preset| preset.name).collect();
-            let nearest = suggest(preset, &known).map(|name| format!("; did you mean `{name}`?"));
-            let (nearest, known) = (nearest.unwrap_or_default(), known.join(", "));
-            return Err(MethodError::UnknownPreset { name: preset.to_owned(), nearest, known });
+            let hint = suggest(preset, &known).map_or_else(
+                || format!(" (there are: {})", known.join(", ")),
+                |name| format!("; did you mean `{name}`?"),
+            );
+            return Err(MethodError::UnknownPreset { name: preset.to_owned(), hint });
         };
         match settings.map_err(MethodError::Preset)?.remove(key) {
             Some(part) => part

@@ -92,9 +92,11 @@ impl Preset {
             return Ok(Self::Method(Layer::code(table.map_err(&fail)?, &format!("preset {name}"))));
         }
         let known = names(methods);
-        let nearest = suggest(name, &known)
-            .map_or_else(|| ".".to_owned(), |nearest| format!(". Did you mean {nearest:?}?"));
-        Err(fail(format!("unknown preset{nearest} There are: {}", known.join(", "))))
+        let rest = suggest(name, &known).map_or_else(
+            || format!("There are: {}", known.join(", ")),
+            |nearest| format!("Did you mean {nearest:?}? `turnwise config presets` lists all"),
+        );
+        Err(fail(format!("unknown preset. {rest}")))
     }
 
     /// Returns true for a full config.
