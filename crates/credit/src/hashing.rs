@@ -1,5 +1,5 @@
-//! A fast hash for texts and small keys. Maps with it only number things by first appearance, so
-//! hashes never affect results. The texts are the policy's, not an adversary's.
+//! A fast hash for texts and small keys, without protection against adversaries. Its maps only
+//! number items by first appearance, so hashes never affect results.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -20,7 +20,7 @@ impl FoldHasher {
 
 impl Hasher for FoldHasher {
     fn finish(&self) -> u64 {
-        // Maps take their bits from both ends.
+        // Maps use the bits of both ends.
         let product = u128::from(self.0) * 0xD6E8_FEB8_6659_FD93_u128;
         (product as u64) ^ ((product >> 64) as u64)
     }

@@ -1,9 +1,9 @@
 //! Descriptions of the stages and facts in explanations.
 //!
-//! Pages and tables that show a [`StageRecord`](crate::StageRecord) use them. Stages of other
-//! crates have no description; their facts are shown by name.
+//! Viewers of a [`StageRecord`](crate::StageRecord) use them. Stages of other crates have none;
+//! their facts are shown by name.
 
-/// Returns the rule of a stage of this crate, by its config name.
+/// Returns the rule of a stage of this crate.
 pub fn stage_rule(stage: &str) -> Option<&'static str> {
     Some(match stage {
         "grpo" => {

@@ -1,4 +1,5 @@
-//! Advantages against hand-made numbers, golden files of numpy and Python, and properties. One binary with a module per subject, because every test binary costs a link of all crates.
+//! Advantages: hand-computed numbers, golden files of NumPy and Python, and properties. One test
+//! binary, because each one links all crates.
 
 mod aem_drift;
 mod anchors;
