@@ -1,4 +1,4 @@
-//! Sources of settings, merged over one another. Each setting remembers its source.
+//! Merging of sources of settings, with the origin of each setting.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,15 @@ use toml::{Table, Value};
 use turnwise_methods::merge;
 use turnwise_settings::{Problem, SettingsError, assignment};
 
-/// A source: its settings and their locations.
+/// One source of settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
-    /// The settings.
     pub(super) table: Table,
-    /// Their origins.
     pub(super) origins: Origins,
 }
 
-/// Where settings come from: file and line, or argument, by `table.key`. All values of this type
-/// are equal, because configs are compared by their settings.
+/// Origins of settings by `table.key`: file and line, or argument. All values are equal, because
+/// configs are compared only by their settings.
 #[derive(Clone, Debug, Default)]
 pub struct Origins(BTreeMap<String, String>);
 
@@ -28,8 +26,7 @@ impl PartialEq for Origins {
 }
 
 impl Origins {
-    /// Returns the origin of a setting: its own, that of its table, or that of the first setting in
-    /// it.
+    /// Returns the origin of a setting, else of its table, else of the first setting in it.
     pub fn of(&self, key: &str) -> Option<String> {
         let key = key.split('[').next().unwrap_or(key);
         let mut outer = key;
@@ -54,7 +51,7 @@ impl Layer {
     /// # Errors
     /// Fails on invalid TOML, with the line.
     pub(super) fn file(text: &str, name: &str) -> Result<Self, SettingsError> {
-        // Found once: a search from the start of the text for every key takes minutes for a file of many keys.
+        // Found once: searching from the start for each key would take minutes for large files.
         let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         let line = |at: usize| 1 + ends.partition_point(|end| *end < at);
         let fail = |error: &toml::de::Error| {
@@ -80,8 +77,8 @@ impl Layer {
         Self { table, origins: Origins(origins) }
     }
 
-    /// Parses an argument written `key.sub=value`. A value that is not TOML is a string, so paths
-    /// and names need no quotes.
+    /// Parses an argument `key.sub=value`. A value that is not TOML is a string, so paths and names
+    /// need no quotes.
     ///
     /// # Errors
     /// Fails on an argument without key or value.
@@ -102,8 +99,8 @@ impl Layer {
         self.table.get(key).and_then(Value::as_str)
     }
 
-    /// Merges another source over this one. Tables are merged; lists, values and tables with
-    /// another `kind` are replaced.
+    /// Merges another source over this one. Lists, values and tables with another `kind` are
+    /// replaced as a whole.
     pub(super) fn put(&mut self, over: Self) {
         merge(&mut self.table, over.table);
         self.origins.0.extend(over.origins.0);
@@ -127,7 +124,7 @@ impl Layer {
         }
     }
 
-    /// Returns true if the source is only `table.kind = NAME`.
+    /// Returns true if the source only sets `table.kind = NAME`.
     pub(super) fn names_a_kind(&self) -> bool {
         fn leads_to_a_kind(table: &Table) -> bool {
             table.len() == 1
@@ -149,7 +146,7 @@ fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Calls `note` with each key and its byte position. Tables count only if they have their own line.
+/// Calls `note` with each key and its byte position. Tables count only with their own line.
 fn note_lines(table: &DeTable<'_>, key: &str, note: &mut dyn FnMut(String, usize)) {
     for (name, value) in table {
         let inner = join(key, name.get_ref());

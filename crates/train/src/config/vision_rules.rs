@@ -5,7 +5,7 @@ use turnwise_model::Device;
 use super::rules::Rules;
 use super::{Config, Layout, PolicyLearnerConfig, ServerKind, ServerRoute};
 
-/// The key of worlds that draw pictures: the folder that they are written to.
+/// Environment key for the folder of drawn pictures.
 const DRAWN: &str = "pictures";
 
 impl Rules<'_> {

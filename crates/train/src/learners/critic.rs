@@ -1,4 +1,4 @@
-//! The critic inside the loop: values for the advantages, and its own updates.
+//! The critic in the training loop: values for advantages, and its updates.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ pub(crate) struct RunCritic {
     settings: CriticConfig,
 }
 
-/// Lets a critic of a checkpoint read the policy's pictures. Shared weights are the policy's and have them already.
+/// Lets a critic from a checkpoint read the policy's pictures. Weights shared with the policy
+/// already can.
 fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
     let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());
     if let (Some(own), Some(policy)) = (own, policy) {
@@ -50,8 +51,8 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// Creates a critic from the policy's layers. With `lora` it is its own adapter on the policy's
-    /// base. If the settings are equal, it starts as the policy's adapter.
+    /// Creates a critic from the policy's layers. With `lora` it is an adapter on the policy's
+    /// base, which starts as the policy's adapter if their settings are equal.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,
@@ -74,8 +75,8 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// Returns the critic of a checkpoint. `base` returns the weights below a critic's adapter. `vision` has the pictures of the
-    /// policy, whose sequences the critic reads.
+    /// Loads the critic of a checkpoint. `base` returns the weights below an adapter. `vision` has
+    /// the policy's vision settings, because the critic reads its sequences.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
         base: impl FnOnce() -> Result<Weights, TrainError>,
@@ -100,12 +101,12 @@ impl RunCritic {
         Ok(Self { critic, settings })
     }
 
-    /// Rejects weights that are not finite.
+    /// Rejects NaN and infinite weights.
     pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
         Ok(self.critic.check_finite()?)
     }
 
-    /// Gives the memory of passes and gradients back until it is needed again.
+    /// Frees the memory of passes and gradients until it is needed again.
     pub(crate) fn release(&mut self) {
         self.critic.release();
     }
@@ -126,7 +127,7 @@ impl RunCritic {
         Ok(self.critic.optimizer_state().save(optimizer, self.critic.trained_tensors())?)
     }
 
-    /// Returns the value of every response token.
+    /// Returns the value of each response token.
     pub(crate) fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {
         let sequences: Vec<TokenSequence> =
             batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
@@ -140,7 +141,7 @@ impl RunCritic {
         ))
     }
 
-    /// One update towards the targets.
+    /// Makes one update towards the targets.
     pub(crate) fn update(
         &mut self,
         tokens: &[TokenSequence],
@@ -149,7 +150,7 @@ impl RunCritic {
     ) -> Result<(), TrainError> {
         let objective = ValueObjective::new(&ValueConfig { clip: self.settings.clip }, targets)?;
         let loss = self.critic.forward_backward(tokens, &objective)?;
-        // The optimiser counts its updates, and a checkpoint has them.
+        // The schedule follows the optimizer's update count, which checkpoints restore.
         let schedule = Schedule {
             peak: self.settings.learning_rate,
             warmup_steps: self.settings.warmup,
@@ -163,8 +164,8 @@ impl RunCritic {
     }
 }
 
-/// `1 - Var(R - V) / Var(R)`: 1 if the critic knows every return, 0 if it knows no more than their
-/// mean; 0 if all returns are equal.
+/// Returns `1 - Var(R - V) / Var(R)`: 1 if the critic predicts all returns, 0 if it is no better
+/// than their mean, and 0 if all returns are equal.
 pub(crate) fn explained_variance(values: &PerToken<f64>, returns: &PerToken<f64>) -> f64 {
     let pairs = || values.values().zip(returns.values()).map(|(value, target)| (*value, *target));
     let variance = |of: &dyn Fn((f64, f64)) -> f64| {

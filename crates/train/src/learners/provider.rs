@@ -1,4 +1,4 @@
-//! A run's models as the provider of credit inputs.
+//! Provides credit inputs from a run's models.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, Tool, TurnSpan};
 use turnwise_credit::{InputProvider, ScoreRequest};
@@ -11,23 +11,19 @@ use crate::learners::policy::PolicyLearner;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::prompting::Prompter;
 
-/// Provides credit inputs for one step from the critic, decomposer and policy of a run.
+/// Provides credit inputs for one step from the run's critic, decomposer and policy.
 pub(crate) struct ModelProvider<'a> {
-    /// Gives values.
     pub(crate) critic: Option<&'a mut RunCritic>,
-    /// Gives credits.
     pub(crate) decomposer: Option<&'a mut RunDecomposer>,
-    /// Gives hidden states and scores.
     pub(crate) policy: &'a mut dyn PolicyLearner,
-    /// Encodes texts, and finds the place of a preamble in a prompt.
+    /// Encodes texts, and places preambles in prompts.
     pub(crate) prompter: Prompter<'a>,
-    /// Called for a judge that does not answer.
+    /// Receives a warning if the judge does not answer.
     pub(crate) observer: &'a mut dyn Observer,
-    /// The step.
     pub(crate) step: u64,
 }
 
-/// Error for a part that a checked config never needs.
+/// Error for a missing model, which a checked config never needs.
 fn missing(what: &str) -> TrainError {
     TrainError::Config { origin: "credit".into(), reason: format!("needs {what}, and the run has none") }
 }
@@ -63,7 +59,7 @@ impl InputProvider for ModelProvider<'_> {
     }
 }
 
-/// The beginnings of prompts, each rendered once.
+/// Caches prompt openings by tools.
 struct Openings<'a> {
     prompter: Prompter<'a>,
     known: Vec<(Vec<Tool>, Vec<u32>)>,
@@ -81,8 +77,9 @@ impl Openings<'_> {
     }
 }
 
-/// Returns the prompt of a turn, exactly as it was sampled from or after a preamble, and the tokens to score. `None` if the turn
-/// or the text has no tokens, if all of it is longer than the model's context, or if the prompt has no place for a preamble.
+/// Returns the tokens to score, after the turn's exact prompt with its preamble. `None` if the turn
+/// or the text has no tokens, if the sequence exceeds the context, or if the prompt cannot take a
+/// preamble.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,
@@ -109,7 +106,7 @@ fn scored_sequence(
         }
         tokens.splice(opening.len()..opening.len(), encode(&request.preamble));
     }
-    // Spaces before a word are part of its first token.
+    // A space before a word is part of its first token.
     let lead = request.lead.trim_end();
     tokens.extend(encode(lead));
     let start = tokens.len();
