@@ -1,7 +1,8 @@
-//! Requests of agents as tokens, and responses as replies to them.
+//! Converts agents' requests to tokens, and responses to replies.
 //!
-//! If a request continues an earlier turn, its prompt is that turn's prompt, the sampled response, and the chat template's text
-//! of the new messages. Any other prompt is rendered from its messages.
+//! If a request continues an earlier turn, its prompt is that turn's prompt, the sampled response,
+//! and the chat template's text of the new messages. Otherwise the prompt is rendered from all
+//! messages.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,7 @@ use crate::config::Layout;
 
 use super::prompting::{Prompter, template_tools};
 
-/// Returns the tokens up to the end of a turn's response, as it was sampled.
+/// Returns the sampled tokens up to the end of a turn's response.
 pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&[u32]> {
     sequences.iter().find_map(|sequence| {
         let span = sequence.spans.iter().find(|span| span.turn == turn)?;
@@ -26,10 +27,10 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
     })
 }
 
-/// Adds a turn's prompt and response to the sequences of its trajectory.
+/// Adds a turn's prompt and response to its trajectory's sequences.
 ///
-/// The turn extends the sequence whose last turn it continues. A branch begins a sequence: it repeats the earlier turns' tokens
-/// without their spans, so that each turn is trained once.
+/// The turn extends the sequence whose last turn it continues. A branch begins a new sequence with
+/// the earlier turns' tokens but not their spans, so each turn is trained once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),
@@ -50,7 +51,7 @@ pub(super) fn add_response(
     }
 }
 
-/// Returns the calls of tools in an action.
+/// Returns the tool calls of an action.
 pub(super) fn calls_of(action: &Action) -> Vec<ToolCall> {
     let read = |call: &MessageCall| {
         let arguments =
@@ -63,7 +64,7 @@ pub(super) fn calls_of(action: &Action) -> Vec<ToolCall> {
     }
 }
 
-/// Returns the trajectory's record of a request. `tools` are those of the trajectory.
+/// Returns the record of a request for its trajectory, which has these `tools`.
 pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
     AgentTurn {
         name: asked.agent.clone(),
@@ -75,10 +76,11 @@ pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of a request. `before` has the tokens of the turn that it continues, if it does.
+    /// Returns the prompt of a request. `before` has the tokens of the turn that it continues, if
+    /// any.
     ///
     /// # Errors
-    /// Fails without a chat format, or if the template rejects the messages.
+    /// Fails without a chat format, or if the chat template rejects the messages.
     pub(crate) fn request(
         &self,
         asked: &Conversation,
@@ -112,12 +114,13 @@ impl Prompter<'_> {
         chat.conversation(self.tokenizer, &tools, &messages, own_system)
     }
 
-    /// Returns true if the chat template renders the request's tools; otherwise they are listed as text.
+    /// Returns true if the chat template renders the request's tools; otherwise they become text.
     fn shows_tools(&self, chat: &ChatFormat, asked: &Conversation) -> bool {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Converts messages for the chat template. If it takes no tools, tools and calls become text.
+    /// Converts messages for the chat template. If it does not support tools, tools and calls
+    /// become text.
     fn messages(
         &self,
         chat: &ChatFormat,
@@ -163,14 +166,15 @@ impl Prompter<'_> {
         Ok(made)
     }
 
-    /// Returns a call in the format that the prompt template parses.
+    /// Formats a call as the prompt template parses it.
     fn call_as_words(&self, call: &Call<'_>) -> String {
         let [open, close] = &self.template.rules().action_tags;
         let name = serde_json::Value::from(call.name);
         format!("{open}\n{{\"name\": {name}, \"arguments\": {}}}\n{close}", call.arguments)
     }
 
-    /// Returns a response as a reply, and whether it is well formed. `turn` numbers the calls.
+    /// Parses a response as a reply; also returns whether it is well formed. `turn` numbers the
+    /// calls.
     pub(super) fn reply(
         &self,
         asked: &Conversation,

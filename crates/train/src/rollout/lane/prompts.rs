@@ -1,4 +1,4 @@
-//! Prompts of later turns, summaries, and the tokens that a trajectory keeps.
+//! Prompts of later turns, summaries, and recorded tokens.
 
 use turnwise_core::{
     Completion, FinishReason, Sampler, StopReason, TokenSequence, Trajectory, Turn, TurnKind, TurnSpan,
@@ -24,7 +24,8 @@ impl<S: Sampler> Lane<'_, S> {
                 if let Ok(prompt) = self.prompter().request(asked, before) {
                     return Ok(prompt);
                 }
-                // A template that cannot be continued with these messages may still render all of them.
+                // A chat template that cannot continue with these messages may still render all of
+                // them.
                 asked.continues = None;
             }
             return self.prompter().request(asked, None);
@@ -45,7 +46,8 @@ impl<S: Sampler> Lane<'_, S> {
         }
     }
 
-    /// Returns the prompt of a next response of this kind: the last sequence and the newest observation.
+    /// Returns the prompt for a response of this kind: the last sequence and the newest
+    /// observation.
     fn grown(&self, live: &Live, finish: FinishReason, kind: TurnKind) -> Result<Vec<u32>, TextError> {
         let trajectory = &live.trajectory;
         let mut tokens =
@@ -60,8 +62,8 @@ impl<S: Sampler> Lane<'_, S> {
         Ok(tokens)
     }
 
-    /// Returns the given prompt of the next action. If it is too long ([`super::super::compaction`]), returns the prompt of a
-    /// summary instead.
+    /// Returns `prompt` for the next action, or the prompt of a summary if it is too long
+    /// ([`super::super::compaction`]).
     pub(super) fn or_compaction(
         &self,
         live: &mut Live,
@@ -119,7 +121,7 @@ impl<S: Sampler> Lane<'_, S> {
     }
 }
 
-/// Keeps the ids that were seen and sampled. Text is never tokenised again.
+/// Records the exact prompt and response ids. Text is never tokenized again.
 pub(super) fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let (turn, begins) = (live.trajectory.turns.len(), live.begins_sequence());
     let mut tokens = std::mem::take(&mut live.prompt);
