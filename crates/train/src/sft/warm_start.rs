@@ -1,4 +1,4 @@
-//! The warm start: supervised updates on demonstrations, or on your own conversations.
+//! SFT updates on demonstrations or on your own conversations.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ use crate::rollout::env_runner::EnvRunner;
 use crate::sft::conversations::SftData;
 use crate::sft::{self, BatchPlan, DemonstratedSummaries, SftSequence};
 
-/// The demonstrations of a run as sequences, and the updates that they are dealt to.
+/// The SFT sequences of a run, and its planned updates.
 pub(crate) struct WarmStart<'a> {
     config: &'a Config,
     sequences: Vec<SftSequence>,
@@ -30,7 +30,7 @@ pub(crate) struct WarmStart<'a> {
 }
 
 impl<'a> WarmStart<'a> {
-    /// Plays the demonstrations and plans all updates; `None` if `stop` was set before they were played.
+    /// Plays the demonstrations and plans all updates; `None` if `stop` was set first.
     pub(crate) fn new(
         config: &'a Config,
         runner: &EnvRunner,
@@ -73,7 +73,7 @@ impl<'a> WarmStart<'a> {
             && (step == 0 || step == total || (self.every > 0 && step.is_multiple_of(self.every)))
     }
 
-    /// Returns the mean loss over all tokens of held-out replies, in nats.
+    /// Returns the mean loss over the tokens of held-out replies, in nats.
     pub(crate) fn held_out_loss(&self, policy: &mut dyn PolicyLearner) -> Result<f64, TrainError> {
         let (mut sum, mut count) = (0.0, 0_usize);
         let mut rest = self.held_out.as_slice();
@@ -95,7 +95,7 @@ impl<'a> WarmStart<'a> {
         Ok(sum / count.max(1) as f64)
     }
 
-    /// Does update `step` and returns its numbers.
+    /// Makes update `step` and returns its metrics.
     pub(crate) fn update(&self, policy: &mut dyn PolicyLearner, step: u64) -> Result<Metrics, TrainError> {
         let started = Instant::now();
         let batch: Vec<&SftSequence> =
