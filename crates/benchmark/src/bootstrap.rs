@@ -97,7 +97,6 @@ impl Bootstrap {
         }))
     }
 
-    /// Returns the percentile interval of the resampled statistic.
     fn percentiles(&self, mut resampled: impl FnMut(&mut Rng) -> f64) -> Interval {
         let of = |resample: usize| Seed::derive(self.seed, Purpose::Resampling, &[resample as u64]).rng();
         let mut found: Vec<f64> = (0..self.resamples).map(|resample| resampled(&mut of(resample))).collect();

@@ -121,10 +121,8 @@ pub struct TruthSummary {
     pub within_reliability: Option<Estimate>,
 }
 
-/// Sums by task.
 type ByTask = Vec<Sums>;
 
-/// Returns the sum over the drawn tasks.
 fn drawn(by_task: &ByTask, tasks: &[usize]) -> Sums {
     let mut sums = Sums::default();
     for &task in tasks {
@@ -278,13 +276,11 @@ impl Compared {
         (sums.n > 0.0).then(|| sums.x / sums.n)
     }
 
-    /// Returns the slope of the truth on the advantage.
     fn slope(&self, tasks: &[usize]) -> Option<f64> {
         drawn(&self.pairs, tasks).slope()
     }
 }
 
-/// The estimates to compare with.
 struct Truth {
     values: Vec<f64>,
     errors: Vec<f64>,

@@ -35,7 +35,6 @@ impl MethodTable {
     }
 }
 
-/// Removes keys without a value from a table and its subtables.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(table) => {

@@ -134,7 +134,6 @@ impl<T: PartialEq, U: Unit> PartialEq<Vec<Vec<Vec<T>>>> for Table<T, U> {
     }
 }
 
-/// Collects groups `[trajectory][unit]`.
 impl<T, U: Unit> FromIterator<Vec<Vec<T>>> for Table<T, U> {
     fn from_iter<I: IntoIterator<Item = Vec<Vec<T>>>>(groups: I) -> Self {
         Self::from(groups.into_iter().collect::<Vec<_>>())

@@ -21,7 +21,6 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "aem";
 
-/// Settings that AEM adds to each base method.
 const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
 /// Settings on GRPO. The paper's loss is a mean over sequences of their token means (equation 69).
@@ -56,7 +55,6 @@ pub enum AemMode {
 }
 
 impl AemMode {
-    /// Returns the factor on an advantage with the coefficient `alpha`.
     fn factor(self, advantage: f64, alpha: f64) -> f64 {
         let direction = advantage * (alpha - 1.0);
         match self {
@@ -74,12 +72,10 @@ impl AemMode {
         }
     }
 
-    /// Returns true for modes that mask responses instead of scaling them.
     fn masks(self) -> bool {
         !matches!(self, Self::Normal | Self::Reverse | Self::Shuffle)
     }
 
-    /// Returns true for modes that permute the coefficients.
     fn shuffles(self) -> bool {
         matches!(self, Self::Shuffle | Self::MaskPositiveShuffle | Self::MaskNegativeShuffle)
     }
@@ -294,8 +290,6 @@ impl Refinement for Aem {
 }
 
 impl Aem {
-    /// Records all turns' coefficients, masked turns' factors, and how many turns or tokens were
-    /// masked, `(masked, all)`.
     fn record(
         &self,
         inputs: &CreditInputs<'_>,

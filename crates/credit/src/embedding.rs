@@ -12,7 +12,6 @@
 
 use crate::Embedder;
 
-/// Lengths of the n-grams, in characters.
 const GRAMS: std::ops::RangeInclusive<usize> = 3..=5;
 
 /// Embeds texts as hashed n-grams. Equal texts have equal vectors in every run.

@@ -21,7 +21,6 @@ pub fn mean_entropies(method: &'static str, batch: &Batch) -> Result<PerTurn<f64
     })
 }
 
-/// Returns the smallest and largest value; `None` without values.
 pub(crate) fn extent<'a>(values: impl IntoIterator<Item = &'a f64>) -> Option<(f64, f64)> {
     values.into_iter().fold(None, |extent, &value| {
         let (low, high) = extent.unwrap_or((value, value));

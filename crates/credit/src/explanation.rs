@@ -62,7 +62,6 @@ impl Explanation {
         self.diagnostics.insert(name.into(), value);
     }
 
-    /// Ends a stage: stores its advantages with its facts.
     pub(crate) fn close(&mut self, stage: &'static str, advantages: &PerTurn<f64>) {
         if !self.on {
             return;
@@ -78,7 +77,6 @@ impl Explanation {
         }
     }
 
-    /// Returns the explanations and the diagnostics.
     pub(crate) fn finish(self) -> (Explanations, BTreeMap<String, f64>) {
         (self.finished, self.diagnostics)
     }

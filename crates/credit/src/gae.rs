@@ -26,7 +26,6 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, T
 
 const NAME: &str = "ppo";
 
-/// Added to the variance when whitening.
 const WHITEN_EPSILON: f64 = 1e-8;
 
 /// Settings of PPO's advantages.
@@ -217,7 +216,6 @@ impl Whitening {
         Self { mean: moments.mean, scale: if moments.is_constant() { 0.0 } else { 1.0 / variance.sqrt() } }
     }
 
-    /// Whitens every entry of a table.
     pub(crate) fn apply<U: Unit>(self, table: &mut Table<f64, U>) {
         table.values_mut().for_each(|value| *value = (*value - self.mean) * self.scale);
     }
@@ -234,7 +232,6 @@ fn turn_means(trajectory: &Trajectory, tokens: &[f64]) -> Vec<f64> {
     trajectory.turns.iter().map(mean).collect()
 }
 
-/// Returns the advantage of each turn: the mean over its tokens.
 pub(crate) fn of_turns(batch: &Batch, tokens: &PerToken<f64>) -> PerTurn<f64> {
     let group = |(index, group): (usize, &Group)| {
         let rows = group.trajectories.iter().enumerate();

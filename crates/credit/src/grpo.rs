@@ -71,7 +71,6 @@ impl GrpoConfig {
     }
 }
 
-/// Rejects invalid common settings.
 pub(crate) fn check_common(
     method: &'static str,
     ddof: u8,

@@ -190,7 +190,6 @@ impl Hgpo {
         levels
     }
 
-    /// Returns true if the weighted mean includes this advantage.
     fn counts(&self, advantage: f64) -> bool {
         !(self.config.skip_zero_levels && advantage == 0.0)
     }
@@ -210,7 +209,6 @@ impl Hgpo {
     }
 }
 
-/// Weighted sum of a turn's advantages over its levels.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     advantages: f64,
@@ -225,22 +223,18 @@ impl Sum {
         self.levels += 1;
     }
 
-    /// Returns the weighted mean; 0 without levels.
     fn mean(&self) -> f64 {
         if self.weights > 0.0 { self.advantages / self.weights } else { 0.0 }
     }
 }
 
-/// A turn at one level, for the explanation.
 #[derive(Clone, Copy)]
 struct Level {
     anchor: usize,
     size: usize,
-    /// Advantage at this level, if included.
     advantage: Option<f64>,
 }
 
-/// Returns the facts of a turn: its step return, weights and levels.
 fn facts(step_return: f64, sum: &Sum, base: Option<f64>, levels: &[Level]) -> Vec<(Cow<'static, str>, f64)> {
     let mut facts: Vec<(Cow<'static, str>, f64)> = vec![
         ("step_return".into(), step_return),

@@ -123,7 +123,6 @@ impl Igpo {
         })
     }
 
-    /// Standardizes the rewards of one group in place.
     fn standardize(&self, rows: &mut [Vec<f64>]) {
         let epsilon = self.config.epsilon;
         match self.config.standardize {
@@ -138,7 +137,6 @@ impl Igpo {
     }
 }
 
-/// Standardizes rewards together, in place.
 fn standardize<'a>(rewards: impl Iterator<Item = &'a mut f64>, epsilon: f64) {
     let rewards: Vec<&mut f64> = rewards.collect();
     let values: Vec<f64> = rewards.iter().map(|reward| **reward).collect();

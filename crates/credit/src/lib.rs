@@ -90,7 +90,6 @@ pub trait Embedder: Send + Sync {
     fn embed(&self, text: &str) -> Vec<f32>;
 }
 
-/// Error text for refinements of whole turns after a token-level estimator.
 const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` and `turn-ppo` give one per token; use a \
                            group-relative estimator, or `aem`";
 

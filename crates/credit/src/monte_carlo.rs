@@ -105,7 +105,6 @@ impl MonteCarlo {
         Ok(Self { config })
     }
 
-    /// Returns the advantages of a trajectory's turns before whitening.
     fn credit(&self, changes: &[Change]) -> Vec<f64> {
         if self.config.per_turn {
             return changes.iter().map(|change| change.delta).collect();
@@ -115,7 +114,6 @@ impl MonteCarlo {
         vec![total; changes.len()]
     }
 
-    /// Returns the change of value at each turn of a trajectory.
     fn changes(
         &self,
         data: &Trajectory,

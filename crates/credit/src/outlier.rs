@@ -197,7 +197,6 @@ pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditE
     Ok(Outliers { mask, scores, states, bounds, degenerate, low: below, high: above })
 }
 
-/// Returns the score of each turn.
 fn scores(
     batch: &Batch,
     states: &[Anchors],

@@ -34,7 +34,6 @@ pub struct CreditReport {
     pub diagnostics: BTreeMap<String, f64>,
 }
 
-/// Name of token-level advantages in errors.
 const OF_TOKENS: &str = "advantages of tokens";
 
 /// Rejects a table without exactly one advantage per turn, which stages of other crates can return.
@@ -42,7 +41,6 @@ fn fits<U: Unit>(table: &Table<f64, U>, what: &'static str, batch: &Batch) -> Re
     table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })
 }
 
-/// Rejects a stage's advantages with a wrong shape or an overflow.
 fn check_stage<U: Unit>(
     method: &'static str,
     table: &Table<f64, U>,

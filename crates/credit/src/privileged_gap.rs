@@ -31,7 +31,6 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "privileged-gap";
 
-/// Placeholder of the hint in the preamble.
 const HINT: &str = "{hint}";
 
 /// The teacher's extra knowledge.

@@ -63,15 +63,11 @@ use crate::turn_credit::TurnCreditConfig;
 use crate::turn_ppo::TurnPpoConfig;
 use crate::{CreditConfig, CreditError, Estimator, Refinement, selection};
 
-/// Settings of a built-in method, with its name and presets.
 pub(crate) trait MethodSettings: Clone {
-    /// Config name, the value of `kind`.
     const KIND: &'static str;
 
-    /// Presets of the method.
     const PRESETS: &'static [Preset];
 
-    /// Type of the method.
     type Method;
 
     /// Returns the settings that reproduce verl-agent's numbers, if verl-agent has the method.
@@ -79,14 +75,9 @@ pub(crate) trait MethodSettings: Clone {
         None
     }
 
-    /// Creates the method.
-    ///
-    /// # Errors
-    /// Fails on invalid settings.
     fn build(self) -> Result<Self::Method, CreditError>;
 }
 
-/// Rejects settings outside the ranges declared by their type.
 pub(crate) fn in_range<S: Serialize + schemars::JsonSchema + 'static>(
     method: &'static str,
     settings: &S,
@@ -221,7 +212,6 @@ impl Default for EstimatorConfig {
 /// Parses a table into typed settings; returns the table with all defaults, and the method.
 type Factory<T> = Arc<dyn Fn(&MethodTable) -> Result<(MethodTable, Box<T>), CreditError> + Send + Sync>;
 
-/// Returns the factory for a table's `kind`.
 fn factory<'a, T: ?Sized>(
     known: &'a BTreeMap<&'static str, Factory<T>>,
     table: &MethodTable,
@@ -234,7 +224,6 @@ fn factory<'a, T: ?Sized>(
     })
 }
 
-/// Creates the factory of another crate's method.
 fn read<C, M, T>(
     method: &'static str,
     build: impl Fn(C) -> Result<M, CreditError> + Send + Sync + 'static,

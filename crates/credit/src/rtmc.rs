@@ -88,12 +88,10 @@ pub struct Rtmc {
 struct Visits {
     sum: f64,
     count: usize,
-    /// The last counted rollout.
     last: Option<usize>,
 }
 
 impl Visits {
-    /// Adds a rollout's return unless the rollout is already counted.
     fn add(&mut self, rollout: usize, value: f64) {
         if self.last != Some(rollout) {
             *self = Self { sum: self.sum + value, count: self.count + 1, last: Some(rollout) };
@@ -106,7 +104,6 @@ impl Visits {
     }
 }
 
-/// Values of a state and of an action in it, and the numbers of rollouts.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     value: f64,
@@ -140,7 +137,6 @@ impl Rtmc {
         Ok(Self { config })
     }
 
-    /// Returns the estimates of each turn of a group.
     fn estimates(&self, group: &Group, anchors: &Anchors, returns: &[Vec<f64>]) -> Vec<Vec<Estimate>> {
         let prior = self.config.prior;
         let firsts: Vec<f64> = returns.iter().filter_map(|row| row.first().copied()).collect();

@@ -21,7 +21,6 @@ use crate::{CreditError, CreditInputs, Embedder, Explanation, Refinement, Requir
 
 const NAME: &str = "salt";
 
-/// Settings that SALT adds to each base method.
 const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
 /// When two observations, or two actions, are equal.
@@ -123,7 +122,6 @@ impl Salt {
         Ok(Self { config })
     }
 
-    /// Creates the numbering of one group's texts.
     fn texts<'e, 'a>(
         &self,
         rule: SaltMatching,
@@ -188,7 +186,6 @@ impl Salt {
         Ok(edges)
     }
 
-    /// Returns the mean of an edge's advantages.
     fn mean(&self, edge: &Edge, advantages: &[Vec<f64>]) -> f64 {
         let values = |edge: &[(usize, usize)]| -> Vec<f64> {
             edge.iter().map(|&(trajectory, turn)| advantages[trajectory][turn]).collect()

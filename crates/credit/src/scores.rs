@@ -125,7 +125,6 @@ impl GroupScores {
     }
 }
 
-/// Rejects NaN and infinite rewards and sums; returns the sum of absolute rewards.
 fn check_rewards(
     method: &'static str,
     group: usize,

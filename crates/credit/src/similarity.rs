@@ -41,7 +41,6 @@ struct Text {
     /// Hash of the n-gram that ends at each position, for each n of [`GRAMS`]; for n = 1 the symbol
     /// itself. Equal hashes are only candidates: runs are compared symbol by symbol.
     keys: [Vec<u32>; 3],
-    /// Count of each symbol, ascending by symbol.
     counts: Vec<(u32, u32)>,
     sketches: Sketches,
 }
@@ -138,7 +137,6 @@ pub fn ratio(text: &str, other: &str, autojunk: bool) -> f64 {
     similarity.ratio(text, other)
 }
 
-/// Returns the count of each symbol, ascending by symbol.
 fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
     let mut frequent = [0_u32; 256];
     let mut others = Vec::new();
@@ -166,7 +164,6 @@ fn shared(a: &Text, b: &Text) -> usize {
     sum as usize
 }
 
-/// Number of bins of an n-gram sketch.
 const BINS: usize = 4096;
 
 /// Counts of 2-, 3- and 4-grams by bin.
@@ -209,7 +206,6 @@ impl Sketches {
 }
 
 impl Index {
-    /// Returns the positions of one level's n-grams.
     fn part(&mut self, level: usize, text: &Text, autojunk: bool) -> &Positions {
         self.parts[level].get_or_insert_with(|| {
             let (gram, keys) = (GRAMS[level], &text.keys[level]);
@@ -226,7 +222,6 @@ impl Index {
     }
 }
 
-/// Returns the number of popular symbols before each position, if any.
 fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
     let length = text.symbols().len();
     if !autojunk || length < 200 {
@@ -245,7 +240,6 @@ fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
     Some(before)
 }
 
-/// The ascending positions of each key.
 #[derive(Debug)]
 struct Positions {
     /// Open addressing: (key, start, end); free if start == end.
@@ -304,7 +298,6 @@ impl Positions {
     }
 }
 
-/// A half-open range in each of the two texts.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     alo: usize,
@@ -320,7 +313,6 @@ impl Block {
     }
 }
 
-/// Buffers of a comparison.
 #[derive(Debug, Default)]
 struct Scratch {
     /// Length of the run that ends at each position of `other`; valid if `row` is the previous row.

@@ -128,7 +128,6 @@ impl TurnCredit {
         Ok(Self { config })
     }
 
-    /// Returns the progress of each turn of a trajectory.
     fn progress(&self, data: &Trajectory, group: usize, trajectory: usize) -> Result<Vec<f64>, CreditError> {
         let (method, field) = (NAME, "progress");
         let levels: Vec<Option<f64>> = data.turns.iter().map(|turn| turn.progress).collect();

@@ -74,11 +74,9 @@ struct Step {
     tokens: usize,
     /// Reward of the turn and of adjacent turns without tokens.
     reward: f64,
-    /// Critic's value before the first token.
     value: f64,
 }
 
-/// Returns the steps of a trajectory, given the values of its tokens.
 fn steps(trajectory: &Trajectory, values: &[f64], penalty: InvalidActionPenalty) -> Vec<Step> {
     let mut found: Vec<Step> = Vec::new();
     let (mut start, mut early) = (0, 0.0);

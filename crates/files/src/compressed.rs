@@ -7,10 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// First bytes of a zstd frame.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// First bytes of a gzip member.
 #[cfg(feature = "gzip")]
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -24,7 +22,6 @@ const FREE_EXPANSION: u64 = 64 << 20;
 /// bomb 30,000 times.
 const MOST_TIMES: u64 = 256;
 
-/// The UTF-8 byte order mark, which some programs write at the start of a file.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
 /// Returns the maximum expanded size, in bytes, of a compressed file of `stored` bytes; larger ones
@@ -73,7 +70,6 @@ impl Read for Counting {
     }
 }
 
-/// Fails once decompressed contents exceed the limit for the bytes read so far.
 struct Bounded<R> {
     reader: R,
     position: Arc<AtomicU64>,
@@ -98,7 +94,6 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// Skips a leading byte order mark.
 struct Unmarked<R> {
     reader: R,
     /// First bytes after inspection, not yet returned.

@@ -107,7 +107,6 @@ pub fn write_shared(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>
     sync_folder(folder)
 }
 
-/// Returns the folder that a file is in.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -175,7 +174,6 @@ mod tests {
     #[cfg(unix)]
     type Write = fn(&Path, &[u8]) -> io::Result<()>;
 
-    /// Both ways to write.
     #[cfg(unix)]
     const WAYS: [Write; 2] =
         [write_atomically, |path, bytes| write_shared(path, |file| file.write_all(bytes))];

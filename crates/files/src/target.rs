@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 /// Maximum length of a chain of links, as on Linux.
 const MOST_LINKS: usize = 40;
 
-/// Target of a path after following links.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A file that can be replaced, or created.

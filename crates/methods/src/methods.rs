@@ -35,7 +35,6 @@ pub struct Methods {
     pub objective: turnwise_objective::Registry,
 }
 
-/// Compares registries by their names.
 impl PartialEq for Methods {
     fn eq(&self, other: &Self) -> bool {
         let kinds = |methods: &Self| {
@@ -46,7 +45,6 @@ impl PartialEq for Methods {
     }
 }
 
-/// Maximum length of a chain of presets.
 const MOST_BASES: usize = 8;
 
 impl Methods {

@@ -55,7 +55,6 @@ impl ObjectiveSequence {
         self.mask.as_ref().is_none_or(|mask| mask[token])
     }
 
-    /// Returns the index ranges of the spans into the response tokens.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
         self.spans.iter().scan(0, |start, span| {
             let range = *start..*start + span.len();
@@ -64,7 +63,6 @@ impl ObjectiveSequence {
         })
     }
 
-    /// Returns one advantage per response token.
     pub(crate) fn token_advantages(&self) -> Vec<f64> {
         match &self.advantages {
             Advantages::PerToken(values) => values.clone(),

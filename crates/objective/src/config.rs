@@ -46,7 +46,6 @@ fn or_pair(schema: &mut schemars::Schema) {
     });
 }
 
-/// Returns the schema of tables that a registry parses by `kind`.
 fn method_tables(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "array",

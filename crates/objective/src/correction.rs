@@ -19,7 +19,6 @@ use turnwise_core::ObjectiveError;
 
 use crate::{Advantages, ObjectiveSequence};
 
-/// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// Which tokens share a weight.

@@ -162,12 +162,10 @@ impl MinibatchLoss {
     }
 }
 
-/// The policy objective with its token-level terms.
 struct TokenLoss {
     policy: Arc<PolicyObjective>,
     terms: Vec<Box<dyn Objective + Send>>,
     scaling: Option<Box<dyn ObservedScaling>>,
-    /// Surrogate branches of the sequences with clipped tokens.
     clipped: Mutex<Vec<(usize, Vec<Surrogate>)>>,
 }
 
@@ -222,7 +220,6 @@ impl Objective for TokenLoss {
     }
 }
 
-/// Rejects a term's derivatives that are neither empty nor one per token.
 fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Result<(), ObjectiveError> {
     for (what, found) in [
         ("d_logprobs of a term", share.d_logprobs.len()),

@@ -130,7 +130,6 @@ struct ClippingScale {
 }
 
 impl ClippingScale {
-    /// Returns the sum over sequences in order, and the indices of sequences with clipped tokens.
     fn found(&self) -> (BiasSum, Vec<usize>) {
         ClippingRecorder::sum_up(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }

@@ -315,7 +315,6 @@ impl PolicyObjective {
     }
 }
 
-/// Rejects a wrong number of entries, and NaN or infinity at unmasked tokens.
 fn check_numbers(
     sequence: usize,
     data: &ObjectiveSequence,

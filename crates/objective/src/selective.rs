@@ -311,7 +311,6 @@ impl SelectiveObjective {
     }
 }
 
-/// The two KLs at one token and their derivatives.
 struct Term {
     /// `R_TA` and its derivatives with respect to the first and the second input.
     kl: (f64, f64, f64),

@@ -11,7 +11,6 @@ use crate::check::{join, type_name};
 use crate::problem::{Problem, SettingsError};
 use crate::schema::{alternatives, choices, description, plain, range, shared_schema, tagged};
 
-/// Maximum line length of comments.
 const WIDTH: usize = 100;
 
 /// Formats settings as TOML, with each key's description, range and default above it. Unset keys
@@ -120,7 +119,6 @@ fn variant<'a>(schema: &'a Schema, table: &DeTable<'_>) -> &'a Schema {
     alternatives(schema).and_then(|all| all.iter().find(table)).unwrap_or(schema)
 }
 
-/// Returns the schema's keys that a table lacks.
 fn missing<'a>(schema: &'a Schema, table: &DeTable<'_>) -> Vec<&'a str> {
     let properties = schema.get("properties").and_then(Schema::as_object);
     properties
@@ -136,7 +134,6 @@ fn unset(schema: &Schema, key: &str) -> String {
     format!("{}# {key} = (not set)\n", note(of))
 }
 
-/// Returns the description, range and default of a key as comment lines.
 fn note(schema: &Schema) -> String {
     let mut text = description(schema).unwrap_or_default().trim().to_owned();
     let mut facts = Vec::new();
@@ -164,7 +161,6 @@ fn note(schema: &Schema) -> String {
     comment(&text)
 }
 
-/// Wraps a text into comment lines.
 fn comment(text: &str) -> String {
     let mut lines = String::new();
     for paragraph in text.split("\n\n") {

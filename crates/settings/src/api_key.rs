@@ -34,7 +34,6 @@ pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     key_in(variable, std::env::var(variable)).map(Some)
 }
 
-/// Checks the value of a variable.
 fn key_in(variable: &str, value: Result<String, VarError>) -> Result<String, ApiKeyError> {
     let variable = variable.to_owned();
     match value {

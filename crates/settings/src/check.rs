@@ -9,7 +9,6 @@ use crate::problem::{Problem, SettingsError};
 use crate::schema::{alternatives, choices, plain, range, shared_schema, tagged};
 use crate::suggest;
 
-/// Maximum number of characters of a value in an error.
 const SHOWN: usize = 80;
 
 /// Rejects settings outside the ranges declared by their type.
@@ -75,7 +74,6 @@ fn walk(schema: &Schema, value: &Value, key: &str, found: &mut Vec<Problem>) {
     }
 }
 
-/// Checks a union of tables, distinguished by a tag.
 fn union(
     tag: &str,
     variants: &[(&str, &Schema)],
@@ -99,7 +97,6 @@ fn union(
     }
 }
 
-/// Checks a table: unknown and missing keys, and the values of the others.
 fn keys(schema: &Schema, table: &toml::Table, key: &str, found: &mut Vec<Problem>) {
     let empty = serde_json::Map::new();
     let properties = schema.get("properties").and_then(Schema::as_object).unwrap_or(&empty);
@@ -169,7 +166,6 @@ fn length(schema: &Schema, of: &str, length: usize, value: &Value, key: &str, fo
     }
 }
 
-/// Returns true if a value has one of a schema's types.
 fn has_type(schema: &Schema, value: &Value) -> bool {
     let is = |name: &Schema| match name.as_str() {
         Some("string") => value.is_str(),
@@ -188,7 +184,6 @@ fn has_type(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-/// Returns a schema's type in words.
 pub(crate) fn type_name(schema: &Schema) -> String {
     let one = |name: &Schema| match name.as_str() {
         Some("string") => "a string",
@@ -206,7 +201,6 @@ pub(crate) fn type_name(schema: &Schema) -> String {
     }
 }
 
-/// Creates a problem that shows the value and the default.
 fn problem(key: &str, value: &Value, reason: &str, schema: &Schema) -> Problem {
     let mut shown = value.to_string().replace('\n', " ");
     if shown.chars().count() > SHOWN {

@@ -6,7 +6,6 @@ use serde_json::Value as Schema;
 use crate::check::{join, type_name};
 use crate::schema::{alternatives, choices, description, plain, range, shared_schema, tagged};
 
-/// Deepest heading of the page.
 const DEEPEST: usize = 5;
 
 /// Returns the keys of a settings type as Markdown: a heading per table, and a row per key with
@@ -90,7 +89,6 @@ fn row(name: &str, schema: &Schema, page: &mut String) {
     page.push_str(&format!("| `{name}` | {} | {} | {} |\n", cell(&allowed), cell(&default), cell(&meaning)));
 }
 
-/// Returns type and range of a value.
 fn allowed(schema: &Schema) -> String {
     if let Some(all) = alternatives(schema) {
         return all.iter().map(allowed).collect::<Vec<_>>().join(" or ");
@@ -120,7 +118,6 @@ fn code(value: &Schema) -> String {
     format!("`{}`", plain(value))
 }
 
-/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

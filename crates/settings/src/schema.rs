@@ -92,7 +92,6 @@ pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
     Some((tag.as_str(), variants))
 }
 
-/// Returns the allowed texts with their descriptions if the schema is a choice of texts.
 pub(crate) fn choices(schema: &Value) -> Option<Vec<(&str, Option<&str>)>> {
     if let Some(names) = schema.get("enum").and_then(Value::as_array) {
         return names.iter().map(|name| Some((name.as_str()?, None))).collect();
@@ -104,12 +103,10 @@ pub(crate) fn choices(schema: &Value) -> Option<Vec<(&str, Option<&str>)>> {
     Some(lists.into_iter().flatten().collect())
 }
 
-/// Returns the description of a schema.
 pub(crate) fn description(schema: &Value) -> Option<&str> {
     schema.get("description").and_then(Value::as_str)
 }
 
-/// Returns the alternatives of an untagged union.
 pub(crate) fn alternatives(schema: &Value) -> Option<&Vec<Value>> {
     ["anyOf", "oneOf"].iter().find_map(|name| schema.get(*name)).and_then(Value::as_array)
 }

@@ -1,6 +1,5 @@
 //! Suggestions for misspelled names.
 
-/// Minimum Jaro-Winkler similarity of a suggestion.
 const NEAR: f64 = 0.75;
 
 /// Returns the most similar known name, if any is similar enough.

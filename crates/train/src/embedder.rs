@@ -24,7 +24,6 @@ pub fn embedder(config: &CreditConfig) -> Result<Box<dyn Embedder>, TrainError> 
     Ok(Box::new(ModelEmbedder::load(&config.encoder)?))
 }
 
-/// A sentence encoder with a cache.
 struct ModelEmbedder {
     encoder: SentenceEncoder,
     kept: Mutex<HashMap<String, Vec<f32>>>,

@@ -41,7 +41,6 @@ fn alike_observations_share_an_edge() {
     assert_eq!(alike, [vec![(0, 0), (1, 0)], vec![(0, 1), (1, 1)], vec![(0, 2), (1, 2)]]);
 }
 
-/// Counts its calls.
 struct Counted(HashedNgrams, AtomicUsize);
 
 impl Embedder for Counted {
@@ -64,7 +63,6 @@ fn each_text_of_a_group_is_embedded_once() {
     assert_eq!(embedded, edges(&batch, SaltMatching::Exact, &counted));
 }
 
-/// Paraphrases with placeholders for a room and a thing.
 const OBSERVATIONS: [&str; 3] = [
     "You are standing in the {room}, and in front of you is a {thing}.",
     "In front of you is a {thing}; you are standing in the {room}.",

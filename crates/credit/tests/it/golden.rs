@@ -76,7 +76,6 @@ struct ValueCase {
     advantages: PerTurn<f64>,
 }
 
-/// A list of log-probs per turn.
 type Lists = PerTurn<Vec<f32>>;
 
 #[derive(Deserialize)]
@@ -195,7 +194,6 @@ fn outliers() {
     assert!(found > 50 && noticed >= 4, "{found} {noticed}");
 }
 
-/// Checks the cases of an estimator with a critic; `tokens` computes its advantages and targets.
 fn check_critic_cases<C: std::fmt::Debug>(
     golden: &Golden,
     cases: &[CriticCase<C>],

@@ -21,7 +21,6 @@ use turnwise_credit::{CreditConfig, CreditInputs, EstimatorConfig, ModelInputs, 
 
 type Table = PerTurn<f64>;
 
-/// Generates turns with state, action, validity, reward, progress and entropies.
 fn turns() -> impl Strategy<Value = Turn> {
     (0..5_u8, 0..3_u8, any::<bool>(), -4..5_i8, 0..=4_u8, prop::collection::vec(0.0..4.0_f32, 1..4)).prop_map(
         |(state, action, valid, reward, progress, entropies)| Turn {
@@ -103,7 +102,6 @@ fn close(a: &Table, b: &Table, tolerance: f64) -> bool {
         && a.values().zip(b.values()).all(|(x, y)| (x - y).abs() <= tolerance * (1.0 + y.abs()))
 }
 
-/// Reverses the trajectories of each group.
 fn reversed(table: &Table) -> Table {
     table.groups().map(|members| members.iter().rev().cloned().collect()).collect()
 }

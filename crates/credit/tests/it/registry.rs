@@ -180,7 +180,6 @@ fn draws_depend_on_seed_step_stage_and_coordinate() {
     assert_eq!(alphas(twice, 1), alphas(vec![aem(AemMode::Shuffle)], 1));
 }
 
-/// An estimator that returns only the first group.
 struct Forgetful;
 
 impl Estimator for Forgetful {

@@ -13,7 +13,6 @@ fn pipeline(refinement: &str) -> Pipeline {
     Pipeline::from_config(&serde_json::from_str::<CreditConfig>(&config).unwrap()).unwrap()
 }
 
-/// Returns log-probs from a list, and records the requests.
 struct Scores(Vec<Vec<f32>>, Vec<ScoreRequest>);
 
 impl InputProvider for Scores {
@@ -37,7 +36,6 @@ impl InputProvider for Scores {
     }
 }
 
-/// Returns the advantages for these log-probs, and the requests.
 fn advantages(refinement: &str, batch: &Batch, scores: &[Vec<f32>]) -> (Vec<f64>, Vec<ScoreRequest>) {
     let pipeline = pipeline(refinement);
     let mut provider = Scores(scores.to_vec(), Vec::new());

@@ -14,12 +14,10 @@ for line in sys.stdin:
     print(json.dumps([difflib.SequenceMatcher(None, a, b, autojunk=j).ratio() for j in (False, True)]))
 ";
 
-/// Creates a random text of up to `most` characters of an alphabet.
 fn text(rng: &mut Rng, alphabet: &[char], most: usize) -> String {
     (0..rng.below(most + 1)).map(|_| *rng.choose(alphabet).unwrap()).collect()
 }
 
-/// Creates a random text of words.
 fn prose(rng: &mut Rng, words: usize) -> String {
     const WORDS: [&str; 24] = [
         "you",
@@ -50,7 +48,6 @@ fn prose(rng: &mut Rng, words: usize) -> String {
     (0..words).map(|_| *rng.choose(&WORDS).unwrap()).collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces, removes, inserts and moves some characters.
 fn edited(rng: &mut Rng, text: &str) -> String {
     let mut symbols: Vec<char> = text.chars().collect();
     for _ in 0..=rng.below(6) {

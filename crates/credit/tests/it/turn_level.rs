@@ -18,7 +18,6 @@ fn run(estimator: EstimatorConfig, refinements: Vec<RefinementConfig>, batch: &B
     Pipeline::from_config(&config).unwrap().run(batch).unwrap()
 }
 
-/// Generates groups with states, actions, rewards and progress; each turn has tokens.
 fn batches() -> impl Strategy<Value = Batch> {
     let turns = (0..4_u8, 0..2_u8, -4..5_i8, 0..=8_u8, 1..4_usize).prop_map(
         |(state, action, reward, level, tokens)| Turn {

@@ -15,7 +15,6 @@ const AGGREGATIONS: [Aggregation; 4] = [
     Aggregation::TurnMean,
 ];
 
-/// Creates spans with two prompt tokens before each.
 fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
     let mut start = 2;
     lengths

@@ -8,7 +8,6 @@ use turnwise_objective::{
     PolicyObjective, RatioKind,
 };
 
-/// A sequence and the policy's log-probs.
 type Numbers = (ObjectiveSequence, Vec<f64>);
 
 fn sequences(range: f64) -> impl Strategy<Value = Numbers> {

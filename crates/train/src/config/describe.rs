@@ -7,7 +7,6 @@ use super::load::schema_with;
 use super::{Config, Methods};
 use crate::TrainError;
 
-/// The command that writes the reference page.
 const COMMAND: &str = "turnwise config reference > docs/reference/config.md";
 
 /// Returns the JSON Schema of configs with these environments and methods.

@@ -5,7 +5,6 @@ use std::fmt;
 
 use toml::{Table, Value};
 
-/// Maximum length of a value in a message.
 const SHOWN: usize = 40;
 
 /// A key whose values differ.

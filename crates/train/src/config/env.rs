@@ -59,7 +59,6 @@ impl Default for CommonKeys {
     }
 }
 
-/// Returns the JSON Schema of the `[env]` table with these environments.
 pub(crate) fn env_schema(worlds: &Registry) -> serde_json::Value {
     let common = schema_of::<CommonKeys>();
     let none = serde_json::Map::new();
@@ -74,7 +73,6 @@ impl schemars::JsonSchema for EnvConfig {
         "EnvConfig".into()
     }
 
-    /// Uses the built-in environments.
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         env_schema(&Registry::builtin()).try_into().unwrap_or_default()
     }

@@ -7,7 +7,6 @@ use toml::{Table, Value};
 use turnwise_methods::merge;
 use turnwise_settings::{Problem, SettingsError, assignment};
 
-/// One source of settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
     pub(super) table: Table,
@@ -68,7 +67,6 @@ impl Layer {
         Ok(Self { table, origins: Origins(origins) })
     }
 
-    /// Creates a source from settings made in code.
     pub(super) fn code(table: Table, name: &str) -> Self {
         let mut origins = BTreeMap::new();
         note_keys(&table, "", &mut |key| {
@@ -94,7 +92,6 @@ impl Layer {
         Ok(Self::code(table, &format!("argument `{text}`")))
     }
 
-    /// Returns the value of a top-level string.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         self.table.get(key).and_then(Value::as_str)
     }
@@ -106,14 +103,12 @@ impl Layer {
         self.origins.0.extend(over.origins.0);
     }
 
-    /// Merges other sources over this one, in order.
     pub(super) fn put_all(&mut self, over: Vec<Self>) {
         for layer in over {
             self.put(layer);
         }
     }
 
-    /// Removes a setting or a table.
     pub(super) fn remove(&mut self, key: &str) {
         let mut parts = key.split('.').collect::<Vec<_>>();
         let last = parts.pop().unwrap_or(key);
@@ -136,7 +131,6 @@ impl Layer {
         leads_to_a_kind(&self.table)
     }
 
-    /// Returns the origin of a setting ([`Origins::of`]).
     pub(super) fn origin(&self, key: &str) -> Option<String> {
         self.origins.of(key)
     }

@@ -13,7 +13,6 @@ use super::{Config, EnvConfig, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
 
-/// Settings that only training uses.
 const TRAINING_KEYS: [&str; 9] = [
     "credit",
     "objective",
@@ -145,7 +144,6 @@ pub fn overridden(overrides: &[String], key: &str) -> Result<Option<String>, Tra
     Ok(None)
 }
 
-/// Merges presets and files.
 fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Result<Layer, SettingsError> {
     let command = named.map(|name| Preset::named(name, None, methods)).transpose()?;
     let has_method = command.as_ref().is_some_and(|preset| !preset.is_whole());
@@ -274,7 +272,6 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
     Ok(config)
 }
 
-/// Returns the schema of configs with these environments and methods.
 pub(super) fn schema_with(worlds: &Registry, methods: &Methods) -> serde_json::Value {
     let mut schema = schema_of::<Config>();
     schema["properties"]["env"] = env_schema(worlds);
@@ -282,7 +279,6 @@ pub(super) fn schema_with(worlds: &Registry, methods: &Methods) -> serde_json::V
     schema
 }
 
-/// Adds origins to problems.
 fn located(layer: &Layer, mut problems: Vec<Problem>) -> Result<(), SettingsError> {
     for problem in &mut problems {
         problem.origin = layer.origin(&problem.key);

@@ -212,7 +212,6 @@ const NONSENSE: &[(&str, &str)] = &[
     ("polisy.device=cpu", "Did you mean `policy`?"),
 ];
 
-/// Invalid settings of single environments.
 const WORLDS: &[(&str, &str)] = &[
     ("env.kind=webship", "env.kind"),
     ("env.generator.floor_plans=0", "env.generator.floor_plans"),

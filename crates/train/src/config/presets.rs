@@ -12,7 +12,6 @@ macro_rules! embedded {
     };
 }
 
-/// Embedded full configs: names in `configs/`, and texts.
 const CONFIGS: [(&str, &str); 23] = [
     embedded!("quickstart"),
     embedded!("alfworld/small"),
@@ -60,14 +59,11 @@ pub(super) fn embedded_name(path: &std::path::Path) -> Option<&'static str> {
     CONFIGS.iter().map(|(name, _)| *name).find(|name| path.ends_with(format!("configs/{name}.toml")))
 }
 
-/// Returns the names of full configs and of these methods' presets.
 fn names(methods: &Methods) -> Vec<&'static str> {
     CONFIGS.iter().map(|(name, _)| *name).chain(methods.presets().map(|preset| preset.name)).collect()
 }
 
-/// The settings of a preset.
 pub(super) enum Preset {
-    /// A full config.
     Whole(Layer),
     /// A method: its settings under [`METHOD_KEYS`], and its number of updates per step, if set.
     Method(Layer),
@@ -96,7 +92,6 @@ impl Preset {
         Err(fail(format!("unknown preset{nearest} There are: {}", known.join(", "))))
     }
 
-    /// Returns true for a full config.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self, Self::Whole(_))
     }

@@ -32,10 +32,8 @@ pub fn check_run_name(name: &str) -> Result<(), &'static str> {
     )
 }
 
-/// Maximum number of trajectories in a step.
 const MOST_TRAJECTORIES: usize = 1 << 20;
 
-/// Maximum number of weights of a model from scratch.
 const MOST_SCRATCH_WEIGHTS: usize = 2_000_000_000;
 
 impl Config {
@@ -53,7 +51,6 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the settings that contradict each other.
     pub(super) fn rule_problems(&self) -> Vec<Problem> {
         let mut rules = Rules { config: self, found: Vec::new() };
         rules.run();
@@ -97,7 +94,6 @@ impl Rules<'_> {
         self.found.push(Problem::new(key, reason));
     }
 
-    /// Adds the error of a part's check, under the part's key.
     fn part<E: std::fmt::Display>(&mut self, key: &str, result: Result<(), E>) {
         if let Err(error) = result {
             self.fail(key, error.to_string());
@@ -111,7 +107,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that the environment has the required splits and features.
     fn world(&mut self) {
         let Config { env, eval, train, sft, .. } = self.config;
         if let Err(error) = env.worlds.kind(&env.kind).and_then(|kind| kind.resolve(&env.settings)) {
@@ -143,7 +138,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks the shape of a model from scratch, and the adapters.
     fn policy(&mut self) {
         let Config { policy, critic, .. } = self.config;
         for (table, lora) in [("policy.lora", &policy.lora), ("critic.lora", &critic.lora)] {
@@ -184,7 +178,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that demonstrations are available for SFT.
     fn warm_start(&mut self) {
         let sft = &self.config.sft;
         if let Some(data) = &sft.data
@@ -200,7 +193,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks groups and how their responses are used.
     fn rollout(&mut self) {
         let Config { rollout, train, .. } = self.config;
         let trajectories = rollout.tasks_per_step * rollout.group_size;
@@ -281,7 +273,6 @@ impl Rules<'_> {
         self.fail("rollout.max_staleness", format!("is {max_staleness}, {reason}, or set it to 0"));
     }
 
-    /// Checks what inference servers can receive and return.
     fn servers(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let Some(servers) = &rollout.engine else { return };
@@ -308,7 +299,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that turns are selected if and only if a loss term uses them.
     fn selected_turns(&mut self, pipeline: Option<&Pipeline>, loss: &Loss) {
         let Some(pipeline) = pipeline else { return };
         let acts =
@@ -333,7 +323,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that estimator, groups, critic and loss are compatible.
     fn method(&mut self, pipeline: &Pipeline) {
         let Config { credit, objective, rollout, critic, .. } = self.config;
         let (estimator, has_critic) = (pipeline.estimator(), pipeline.required_inputs().values);
@@ -393,7 +382,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that there is a decomposer if and only if credit needs one.
     fn decomposer(&mut self, pipeline: &Pipeline) {
         let Config { decomposer, env, .. } = self.config;
         let wanted = pipeline.required_inputs().credits;

@@ -148,7 +148,6 @@ impl ScratchVisionConfig {
         }
     }
 
-    /// Returns the tower's number of weights for a decoder of this width.
     pub(super) fn weights(&self, width: usize) -> usize {
         let Self { hidden_size: hidden, patch_size, merge_size, .. } = *self;
         let merged = hidden * merge_size * merge_size;

@@ -6,12 +6,10 @@ use turnwise_objective::{Loss, LossTerm};
 use super::rules::Rules;
 use super::{Config, DecomposerConfig, PolicyLearnerConfig};
 
-/// Error text for passes that need more than log-probs.
 const LOGPROBS_ONLY: &str =
     "a Tinker-compatible service gives log-probabilities of given tokens and nothing else";
 
 impl Rules<'_> {
-    /// Checks that the service supports the method.
     pub(super) fn service(&mut self, pipeline: Option<&Pipeline>, loss: &Loss) {
         let Config { policy, rollout, decomposer, .. } = self.config;
         let PolicyLearnerConfig::Tinker(tinker) = &policy.learner else { return };

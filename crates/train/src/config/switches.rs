@@ -51,7 +51,6 @@ const SWITCHED: &[Switched] = &[
     },
 ];
 
-/// Returns the settings whose switch is not set by any source.
 pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
     let mut found = Vec::new();
     for rule in SWITCHED {

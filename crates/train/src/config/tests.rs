@@ -6,7 +6,6 @@ fn with(overrides: &[&str]) -> Result<Config, TrainError> {
     from(None, &[], overrides)
 }
 
-/// Loads a config from files with these texts.
 fn from(preset: Option<&str>, texts: &[&str], overrides: &[&str]) -> Result<Config, TrainError> {
     from_with(preset, texts, overrides, load)
 }
@@ -35,7 +34,6 @@ fn preset(name: &str) -> Config {
     from(Some(name), &[], overrides).unwrap()
 }
 
-/// A file that configures its own method, and other settings.
 const STAPO_FILE: &str = "preset = \"stapo\"\nname = \"mine\"\n[credit.estimator]\nomega = 0.5\n[objective.kl]\ncoef = 0.3\n\
                           [rollout]\ngroup_size = 4\nselection = { kind = \"dynamic\" }\n[rollout.overlong]\npenalty = 0.5\n[rollout.compact_filter]\nmax_repeats = 5\n\
                           [train]\nupdate_epochs = 3\nnum_minibatches = 5\n";

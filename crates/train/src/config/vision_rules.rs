@@ -9,7 +9,6 @@ use super::{Config, Layout, PolicyLearnerConfig, ServerKind, ServerRoute};
 const DRAWN: &str = "pictures";
 
 impl Rules<'_> {
-    /// Checks that the other settings allow prompts with pictures.
     pub(super) fn pictures(&mut self) {
         let Config { env, prompt, policy, rollout, .. } = self.config;
         if !prompt.pictures {
@@ -81,7 +80,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks the shape of a vision tower from scratch.
     fn tower(&mut self) {
         let scratch = &self.config.policy.scratch;
         let Some(vision) = &scratch.vision else { return };

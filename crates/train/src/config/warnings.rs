@@ -4,7 +4,6 @@ use turnwise_objective::Loss;
 
 use super::{Config, Layout};
 
-/// Warning about masked prompts with a concatenated layout.
 const FOREIGN_MASKED_PROMPTS: &str = "warning: the loss compares responses with their masked prompts, and prompt.layout is \"concatenated\": \
      a masked prompt has the windowed form, which such a policy has never seen, so that the comparison measures how foreign \
      the prompt is and not what a response owes to goal and history; set prompt.layout = \"windowed\" and prompt.history for \
@@ -24,7 +23,6 @@ impl Config {
         foreign.into_iter().chain(self.low_rate()).chain(self.long_warmup()).collect()
     }
 
-    /// Warns of learning rates that suit a large model's full training but are too low here.
     fn low_rate(&self) -> Option<String> {
         let (what, usual, often) = match (&self.policy.lora, &self.policy.model) {
             // HAS trains adapters with 5e-6.
@@ -41,7 +39,6 @@ impl Config {
         })
     }
 
-    /// Warns if warm-up takes most of SFT.
     fn long_warmup(&self) -> Option<String> {
         let (warmup, steps) = (self.sft.warmup, self.sft.steps);
         (steps > 0 && 2 * warmup > steps).then(|| {

@@ -14,7 +14,6 @@ use crate::TrainError;
 use crate::config::CriticConfig;
 use crate::record::checkpoint::Checkpoint;
 
-/// The critic of a run.
 pub(crate) struct RunCritic {
     critic: Critic,
     settings: CriticConfig,
@@ -29,14 +28,10 @@ fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConf
     }
 }
 
-/// Results of the critic's updates in one step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CriticReport {
-    /// Mean loss over updates.
     pub(crate) loss: f64,
-    /// Fraction of tokens on the clipped branch.
     pub(crate) clip_fraction: f64,
-    /// Mean gradient norm over updates, before clipping.
     pub(crate) gradient_norm: f64,
     updates: f64,
 }
@@ -101,7 +96,6 @@ impl RunCritic {
         Ok(Self { critic, settings })
     }
 
-    /// Rejects NaN and infinite weights.
     pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
         Ok(self.critic.check_finite()?)
     }
@@ -111,7 +105,6 @@ impl RunCritic {
         self.critic.release();
     }
 
-    /// Writes the critic into a checkpoint's folder.
     pub(crate) fn save(
         &self,
         critic: &std::path::Path,
@@ -127,7 +120,6 @@ impl RunCritic {
         Ok(self.critic.optimizer_state().save(optimizer, self.critic.trained_tensors())?)
     }
 
-    /// Returns the value of each response token.
     pub(crate) fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {
         let sequences: Vec<TokenSequence> =
             batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
@@ -141,7 +133,6 @@ impl RunCritic {
         ))
     }
 
-    /// Makes one update towards the targets.
     pub(crate) fn update(
         &mut self,
         tokens: &[TokenSequence],

@@ -21,7 +21,6 @@ use crate::learners::turn_tokens::{means_of_ranges, turn_tokens};
 use crate::record::directory::RunDirectory;
 use crate::record::metrics::Metrics;
 
-/// The run's decomposer.
 pub(crate) enum RunDecomposer {
     /// A language model.
     Judge(Box<Judge>),
@@ -29,7 +28,6 @@ pub(crate) enum RunDecomposer {
     TurnRd(Box<RunTurnRd>),
 }
 
-/// TurnRD with its replay.
 pub(crate) struct RunTurnRd {
     settings: TurnRdSettings,
     network: TurnRd,
@@ -136,7 +134,6 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// Returns the judge's counts, for a checkpoint.
     pub(crate) fn judge_counts(&self) -> Option<JudgeMetrics> {
         match self {
             Self::Judge(judge) => Some(judge.metrics()),
@@ -151,7 +148,6 @@ impl RunDecomposer {
         }
     }
 
-    /// Ends a step: trains the network if its round ends, and records metrics.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         match self {
             Self::TurnRd(turnrd) => turnrd.end_of_step(step, metrics),
@@ -263,7 +259,6 @@ impl RunTurnRd {
         Ok(credits)
     }
 
-    /// Trains the network if `step` ends its round.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         let round = self.settings.round_of(step);
         // Records after this step come from before a resume and will be repeated.

@@ -52,7 +52,6 @@ impl Learners {
         }
     }
 
-    /// Supplies a pipeline's inputs from the run's models.
     pub(crate) fn supply(
         &mut self,
         pipeline: &Pipeline,
@@ -72,7 +71,6 @@ impl Learners {
         pipeline.supply(batch, &mut provider)
     }
 
-    /// Ends a step and returns its metrics; TurnRD may train.
     pub(crate) fn end_of_step(&mut self, at: u64) -> Result<Metrics, TrainError> {
         let mut metrics = Metrics::default();
         if let Some(decomposer) = &mut self.decomposer {
@@ -81,7 +79,6 @@ impl Learners {
         Ok(metrics)
     }
 
-    /// Writes the learners' state into a checkpoint folder.
     pub(crate) fn save(&self, folder: &Path) -> Result<(), TrainError> {
         self.policy.save(folder)?;
         if let Some(critic) = &self.critic {
@@ -91,7 +88,6 @@ impl Learners {
         Ok(())
     }
 
-    /// Rejects NaN and infinite weights.
     pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
         self.policy.check_finite()?;
         match &self.critic {
@@ -138,7 +134,6 @@ pub(crate) fn begin_weights(
     Ok((Weights::adapted(base, adapter)?, Some(model)))
 }
 
-/// Reports the precision of matrix products on this machine, unless it is f32.
 fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     if compute != Compute::F32 {
         let note = compute.fallback().unwrap_or_else(|| format!("policy.compute: {}", compute.path()));
@@ -146,7 +141,6 @@ fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     }
 }
 
-/// Opens the device and reports it, unless it is the CPU.
 pub(crate) fn open_device(config: &Config, observer: &mut dyn Observer) -> Result<(), TrainError> {
     if let Some(device) = config.policy.device.open()? {
         observer.event(Event::Note(format!("device: {device}")));

@@ -11,7 +11,6 @@ use crate::learners::policy::PolicyLearner;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::prompting::Prompter;
 
-/// Provides credit inputs for one step from the run's critic, decomposer and policy.
 pub(crate) struct ModelProvider<'a> {
     pub(crate) critic: Option<&'a mut RunCritic>,
     pub(crate) decomposer: Option<&'a mut RunDecomposer>,
@@ -23,7 +22,6 @@ pub(crate) struct ModelProvider<'a> {
     pub(crate) step: u64,
 }
 
-/// Error for a missing model, which a checked config never needs.
 fn missing(what: &str) -> TrainError {
     TrainError::Config { origin: "credit".into(), reason: format!("needs {what}, and the run has none") }
 }
@@ -59,14 +57,12 @@ impl InputProvider for ModelProvider<'_> {
     }
 }
 
-/// Caches prompt openings by tools.
 struct Openings<'a> {
     prompter: Prompter<'a>,
     known: Vec<(Vec<Tool>, Vec<u32>)>,
 }
 
 impl Openings<'_> {
-    /// Returns [`Prompter::opening`] for these tools.
     fn of(&mut self, tools: &[Tool]) -> Result<&[u32], TextError> {
         let found = self.known.iter().position(|(known, _)| known == tools);
         let index = found.unwrap_or(self.known.len());

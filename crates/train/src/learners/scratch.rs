@@ -19,7 +19,6 @@ use crate::setup::World;
 /// Number of demonstrations to train a tokenizer on.
 const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
 
-/// Creates a policy from [`scratch_parts`] with random weights.
 pub(crate) fn policy_from_scratch(
     config: &Config,
     model: ModelConfig,
@@ -71,7 +70,6 @@ pub(crate) fn scratch_parts(
     Ok((model, tokenizer))
 }
 
-/// Returns the text of a demonstration for training a tokenizer.
 fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
     let mut text = match demonstration.tools.as_slice() {
         [] => String::new(),
@@ -111,7 +109,6 @@ fn summary_of(demonstration: &Demonstration, template: &PromptTemplate, world: &
     format!("{request} {}\n", world.summarize(demonstration, before.len()))
 }
 
-/// Error of a model from scratch without an environment.
 pub(crate) fn without_world() -> TrainError {
     TrainError::Config {
         origin: "policy.model".into(),

@@ -32,7 +32,6 @@ fn dropout_seed(config: &Config, who: Dropout) -> u64 {
     Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
 }
 
-/// Returns the policy learner's settings in a phase.
 pub(crate) fn phase_learner(config: &Config, phase: Phase) -> LearnerConfig {
     let (temperature, who) = match phase {
         Phase::Sft => (1.0, Dropout::Sft),

@@ -11,7 +11,6 @@ use crate::record::observer::{Event, Observer};
 use crate::rollout::pictures::drawn_size;
 use crate::setup::World;
 
-/// Bytes per GiB.
 pub(crate) const GIB: f64 = (1u64 << 30) as f64;
 
 /// A run's memory plan, and the memory of the machine and the device.
@@ -98,7 +97,6 @@ impl MemoryReport {
         }
     }
 
-    /// Returns the shortage and what to change, if the run does not fit.
     fn shortage(&self) -> Option<String> {
         let device = self.device.iter().map(|device| ("device", device));
         let (place, memory) =
@@ -117,7 +115,6 @@ impl MemoryReport {
         Some(text)
     }
 
-    /// Returns single changes of settings that need less memory, best first.
     fn less(&self, config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Vec<(String, u64)> {
         let mut changes: Vec<(String, Config)> = Vec::new();
         let mut change = |text: String, with: &dyn Fn(&mut Config)| {
@@ -175,7 +172,6 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Formats bytes in readable units.
 fn size(bytes: u64) -> String {
     if bytes as f64 >= 0.1 * GIB {
         format!("{:.2} GiB", bytes as f64 / GIB)
@@ -185,7 +181,6 @@ fn size(bytes: u64) -> String {
 }
 
 impl Memory {
-    /// Writes the items by phase, and the peak.
     fn write_items(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (phase, title) in [
             (PlanPhase::Always, "always"),
@@ -204,7 +199,6 @@ impl Memory {
         writeln!(to, "{:<37}{:>12}", "at most at a time", size(self.plan.peak()))
     }
 
-    /// Writes whether it fits; `unknown` if the size is unknown.
     fn write_verdict(&self, to: &mut fmt::Formatter<'_>, place: &str, unknown: &str) -> fmt::Result {
         match self.size {
             Some(there_is) if self.fits() == Some(true) => {
@@ -259,7 +253,6 @@ pub fn machine_memory() -> Option<u64> {
     }
 }
 
-/// Returns `MemTotal` of `/proc/meminfo`, in bytes.
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)

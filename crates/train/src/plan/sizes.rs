@@ -29,12 +29,10 @@ fn pictures(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> 
     })
 }
 
-/// Returns the maximum number of turns in a step.
 fn turns_of_a_step(config: &Config) -> usize {
     trajectories_of_a_step(config) * config.env.max_turns
 }
 
-/// Returns the number of trajectories in a step.
 fn trajectories_of_a_step(config: &Config) -> usize {
     let oversample = match config.rollout.selection {
         SelectionConfig::Rejection(RejectionConfig { oversample }) => oversample,
@@ -110,7 +108,6 @@ pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usiz
     }
 }
 
-/// Returns true if servers get all weights.
 fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }

@@ -50,7 +50,6 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
 ///
 /// # Errors
 /// Fails if the file system fails.
-/// Those of the file system.
 pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     let mut target = None;
     for name in ["checkpoints", base::FOLDER, "turnrd", "metrics.jsonl"] {
@@ -69,7 +68,6 @@ pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Returns an unused folder for moved files.
 fn free(root: &Path) -> PathBuf {
     first_free(|number| root.join(FOLDER).join(number.to_string()))
 }

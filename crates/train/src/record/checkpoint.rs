@@ -18,7 +18,6 @@ use crate::record::directory::{
     Position, RunDirectory, create_folders, first_free, sync_folder, write_atomically,
 };
 
-/// Prefix of a checkpoint being written.
 const PART: &str = ".part-";
 /// Prefix of a checkpoint that does not match its manifest, kept until it is replaced.
 const BROKEN: &str = ".broken-";
@@ -68,10 +67,6 @@ impl Checkpoint {
         self.path.join("optimizer.safetensors")
     }
 
-    /// Returns the names of the learners' files and folders.
-    ///
-    /// # Errors
-    /// Fails if the folder cannot be read.
     pub(crate) fn learner_files(&self) -> Result<Vec<OsString>, TrainError> {
         let failed = |error| TrainError::io(&self.path, error);
         let entries = fs::read_dir(&self.path).map_err(failed)?;

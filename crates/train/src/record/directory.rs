@@ -317,7 +317,6 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     turnwise_files::write_atomically(path, content).map_err(|error| TrainError::io(path, error))
 }
 
-/// Returns the first unused path with a number, from 1.
 pub(crate) fn first_free(path: impl Fn(u32) -> PathBuf) -> PathBuf {
     let mut number = 1;
     while path(number).exists() {
@@ -326,12 +325,10 @@ pub(crate) fn first_free(path: impl Fn(u32) -> PathBuf) -> PathBuf {
     path(number)
 }
 
-/// Flushes a folder's entries, so that a renamed file survives a power failure.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), TrainError> {
     turnwise_files::sync_folder(folder).map_err(|error| TrainError::io(folder, error))
 }
 
-/// Creates a folder and its parents, flushed to disk.
 pub(crate) fn create_folders(folder: &Path) -> Result<(), TrainError> {
     turnwise_files::create_folders(folder).map_err(|error| TrainError::io(folder, error))
 }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use crate::TrainError;
 use crate::record::directory::{Phase, Position, RunDirectory};
 
-/// Returns the number and position of a change from its file name.
 fn change_of(name: &str) -> Option<(u32, Position)> {
     let label = name.strip_prefix("config-before-")?.strip_suffix(".toml")?;
     match label.split('-').collect::<Vec<_>>().as_slice() {
@@ -17,7 +16,6 @@ fn change_of(name: &str) -> Option<(u32, Position)> {
     }
 }
 
-/// Returns all changes with their files, in chronological order.
 fn changes(run: &RunDirectory) -> Result<Vec<(u32, Position, PathBuf)>, TrainError> {
     let io = |error| TrainError::io(run.root(), error);
     let mut found = Vec::new();

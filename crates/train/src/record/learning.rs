@@ -21,10 +21,8 @@ const FALL: f64 = 0.15;
 /// Fraction of turns above which they are a likely cause.
 const MANY: f64 = 0.5;
 
-/// Maximum length of an example.
 const EXAMPLE: usize = 160;
 
-/// Metrics of a step that show whether it trained anything.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     updates: f64,
@@ -51,7 +49,6 @@ impl Numbers {
     }
 }
 
-/// Kinds of warnings; each is reported once while it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Nothing,
@@ -171,7 +168,6 @@ impl Learning {
         found
     }
 
-    /// Returns the likely causes of steps without a signal.
     fn causes(&self, config: &Config, steps: &[Numbers]) -> String {
         let mean =
             |number: fn(&Numbers) -> f64| steps.iter().map(number).sum::<f64>() / steps.len().max(1) as f64;
@@ -225,7 +221,6 @@ impl Learning {
     }
 }
 
-/// Compares the last steps with those of the highest success rate.
 fn falling(config: &Config, steps: &[Numbers]) -> Option<String> {
     let mean = |steps: &[Numbers], number: fn(&Numbers) -> f64| {
         steps.iter().map(number).sum::<f64>() / steps.len() as f64
@@ -289,7 +284,6 @@ mod tests {
         metrics
     }
 
-    /// Returns the metrics of a good step, with some changed.
     fn good(changed: &[(&str, f64)]) -> Metrics {
         let mut metrics = numbers(&[
             ("train/updates", 4.0),

@@ -68,7 +68,6 @@ impl RunLock {
 }
 
 impl Drop for RunLock {
-    /// Removes the folder if it has no run.
     fn drop(&mut self) {
         let alone = || fs::read_dir(&self.root).ok().map(|entries| entries.count() == 1);
         if self.made && alone() == Some(true) {

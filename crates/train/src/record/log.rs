@@ -18,7 +18,6 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// Forwards events to another observer and writes important ones to the log.
 pub(crate) struct Logged<'a> {
     inner: &'a mut dyn Observer,
     file: File,

@@ -97,7 +97,6 @@ impl MetricsWriter {
         self.write_line(&MetricsLine { phase, step, time: seconds(), metrics: metrics.clone() })
     }
 
-    /// Writes the metrics of another run's step.
     pub(crate) fn write_line(&mut self, line: &MetricsLine) -> Result<(), TrainError> {
         let mut text =
             serde_json::to_string(line).map_err(|error| TrainError::file(&self.path, error.to_string()))?;
@@ -126,7 +125,6 @@ pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
     }
 }
 
-/// The readable lines of a `metrics.jsonl`.
 struct Readable {
     lines: Vec<MetricsLine>,
     /// The first unreadable line with the reason, except an incomplete last line.
@@ -203,7 +201,6 @@ pub(crate) fn recover(
     Ok(kept.into_values().collect())
 }
 
-/// Creates the line of a step from its scalars in an event file.
 fn line_of(position: Position, event: &StepScalars) -> MetricsLine {
     // Convert by the shortest decimal: f32 0.1 becomes f64 0.1.
     let double = |value: f32| value.to_string().parse().unwrap_or_else(|_| f64::from(value));
@@ -212,7 +209,6 @@ fn line_of(position: Position, event: &StepScalars) -> MetricsLine {
     MetricsLine { phase, step, time: event.wall_time, metrics: Metrics(metrics) }
 }
 
-/// Returns the position's step on TensorBoard's single axis.
 fn axis(Position { phase, step }: Position, sft_steps: u64) -> u64 {
     match phase {
         Phase::Sft => step,
@@ -220,7 +216,6 @@ fn axis(Position { phase, step }: Position, sft_steps: u64) -> u64 {
     }
 }
 
-/// Formats positions in running order, with consecutive ones as ranges.
 fn labels<'a>(positions: impl IntoIterator<Item = &'a Position>) -> String {
     let mut ranges: Vec<(Position, Position)> = Vec::new();
     for &position in positions {
@@ -246,7 +241,6 @@ pub fn seconds() -> f64 {
 mod tests {
     use super::*;
 
-    /// For runs without missing metrics.
     fn whole(report: String) {
         std::panic::panic_any(report);
     }

@@ -4,7 +4,6 @@ use crate::config::Config;
 use crate::record::checkpoint::CheckpointState;
 use crate::record::directory::{Phase, Position};
 
-/// The start of RL.
 pub(crate) const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
 
 /// Position of a run, and numbers that depend on its history.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use crate::TrainError;
 
-/// Prefix of event files.
 const PREFIX: &str = "events.out.tfevents.";
 
 /// Appends scalars to one event file.
@@ -45,7 +44,6 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -75,10 +73,6 @@ impl EventWriter {
         self.file.flush()
     }
 
-    /// Flushes the file to disk.
-    ///
-    /// # Errors
-    /// Fails if the file system fails.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         self.file.get_ref().sync_data()
     }
@@ -127,7 +121,6 @@ pub fn parse(bytes: &[u8]) {
     step_scalars(bytes);
 }
 
-/// Iterates over the records' data.
 struct Records<'a> {
     rest: &'a [u8],
 }
@@ -148,7 +141,6 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Returns the scalars of an `Event` message; `None` if it has none or is malformed.
 fn step_scalars(event: &[u8]) -> Option<StepScalars> {
     let mut found = StepScalars::default();
     for (field, value) in fields(event)? {
@@ -175,7 +167,6 @@ fn step_scalars(event: &[u8]) -> Option<StepScalars> {
     (!found.scalars.is_empty()).then_some(found)
 }
 
-/// A value in protobuf's wire format.
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Varint(u64),
@@ -184,7 +175,6 @@ enum Wire<'a> {
     Float(f32),
 }
 
-/// Returns the fields of a protobuf message with their numbers; `None` if malformed.
 fn fields(mut message: &[u8]) -> Option<Vec<(u64, Wire<'_>)>> {
     let mut found = Vec::new();
     while !message.is_empty() {

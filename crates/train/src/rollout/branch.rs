@@ -16,16 +16,12 @@ use crate::rollout::observations::shorten;
 /// The state before a turn of an episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
-    /// State of the environment.
     pub(super) snapshot: Snapshot,
     /// The turns before it without their tokens. Sequences are kept as far as later prompts need
     /// them.
     pub(super) before: Trajectory,
-    /// The policy's observation.
     pub(super) observation: Observation,
-    /// The prompt for the response.
     pub(super) prompt: Vec<u32>,
-    /// Purpose of the response.
     pub(super) kind: TurnKind,
 }
 
@@ -40,18 +36,15 @@ impl Branch {
         self.before.turns.len()
     }
 
-    /// Returns the purpose of the response.
     pub(super) fn kind(&self) -> TurnKind {
         self.kind
     }
 
-    /// Restores the state and returns its observation.
     pub(super) fn restore(&self, environment: &mut dyn Environment) -> Result<Observation, EnvError> {
         environment.restore(&self.snapshot)?;
         Ok(self.observation.clone())
     }
 
-    /// Returns observations and actions before the state.
     pub(super) fn history(&self) -> Vec<(String, String)> {
         self.before.turns.iter().map(|turn| (turn.observation.clone(), turn.action.clone())).collect()
     }
@@ -182,7 +175,6 @@ fn without_tokens(turn: &Turn) -> Turn {
     }
 }
 
-/// Returns a turn's observation as the policy saw it.
 fn observation(turn: &Turn) -> Observation {
     let parts = match turn.parts.as_slice() {
         [] => vec![Part::Text { text: turn.observation.clone() }],

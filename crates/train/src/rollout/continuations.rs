@@ -24,7 +24,6 @@ pub struct State {
     branch: Arc<Branch>,
     /// Number of turns in this state.
     pub uses: usize,
-    /// Number of requested continuations.
     asked: usize,
     /// Returns of the successful continuations, in order.
     pub returns: Vec<f64>,
@@ -166,18 +165,14 @@ pub fn continue_states<S: Sampler + Send>(
     found.into_inner().map(Some).map_err(|_| TrainError::Thread)
 }
 
-/// Settings for estimating state values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ValueSettings {
     pub(crate) wanted: StateValues,
     pub(crate) reward_scale: f64,
 }
 
-/// Result of estimating state values.
 pub(crate) struct Estimated {
-    /// Number of continued states.
     pub(crate) states: usize,
-    /// Mean standard error of their values.
     pub(crate) error: f64,
     pub(crate) continued: Continued,
 }

@@ -19,7 +19,6 @@ use crate::config::Layout;
 
 use super::prompting::{Prompter, template_tools};
 
-/// Returns the sampled tokens up to the end of a turn's response.
 pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&[u32]> {
     sequences.iter().find_map(|sequence| {
         let span = sequence.spans.iter().find(|span| span.turn == turn)?;
@@ -51,7 +50,6 @@ pub(super) fn add_response(
     }
 }
 
-/// Returns the tool calls of an action.
 pub(super) fn calls_of(action: &Action) -> Vec<ToolCall> {
     let read = |call: &MessageCall| {
         let arguments =
@@ -166,7 +164,6 @@ impl Prompter<'_> {
         Ok(made)
     }
 
-    /// Formats a call as the prompt template parses it.
     fn call_as_words(&self, call: &Call<'_>) -> String {
         let [open, close] = &self.template.rules().action_tags;
         let name = serde_json::Value::from(call.name);

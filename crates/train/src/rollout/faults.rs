@@ -50,7 +50,6 @@ pub fn run_with_resampling<S: Sampler + Send>(
 pub(crate) struct Faults {
     /// Failed trajectories, and the other members of dropped groups.
     pub(crate) trajectories: Vec<Trajectory>,
-    /// Number of failed trajectories.
     pub(crate) failed: usize,
     /// Number of groups dropped because too few members were left for credit assignment.
     pub(crate) groups: usize,
@@ -91,7 +90,6 @@ impl Faults {
         }
     }
 
-    /// Returns why the first of them failed.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.trajectories.iter().find_map(|trajectory| match &trajectory.stop {
             StopReason::EnvironmentError(reason) | StopReason::SampleError(reason) => Some(reason.as_str()),

@@ -70,7 +70,6 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
     })
 }
 
-/// Returns the outcome of the only running call.
 fn next(lane: &mut LanePool) -> Option<Outcome> {
     // The call has its own timeout (`rollout.env_timeout_s`, or the environment's).
     let deadline = Instant::now() + Duration::from_hours(24);

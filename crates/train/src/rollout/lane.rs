@@ -29,7 +29,6 @@ use crate::rollout::conversations::{agent_turn, calls_of};
 use crate::rollout::observations::{as_result, shorten};
 use crate::rollout::prompting::Prompter;
 
-/// A running trajectory.
 struct Live {
     job: usize,
     request: RequestId,
@@ -43,7 +42,6 @@ struct Live {
     asks: TurnKind,
     /// Remaining actions of the last response, one per call, in order.
     actions: VecDeque<Action>,
-    /// Results of its finished actions.
     results: Vec<Part>,
 }
 
@@ -55,9 +53,7 @@ impl Live {
     }
 }
 
-/// A running call of an environment.
 enum Waiting {
-    /// Reset of a job.
     Begin(usize),
     /// Step of the environment, and why the response ended.
     Step(Box<Live>, FinishReason),
@@ -69,7 +65,6 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Maximum sampling time before checking for finished environment calls.
 const SAMPLE: Duration = Duration::from_millis(10);
 
-/// One sampler and its trajectories.
 pub(super) struct Lane<'a, S> {
     context: &'a RolloutContext<'a>,
     jobs: &'a [Job],
@@ -198,7 +193,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.on_reset(index, begun)
     }
 
-    /// Requests the first response of an episode.
     fn on_reset(
         &mut self,
         index: usize,
@@ -304,7 +298,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Applies a response and requests the next.
     fn advance(&mut self, mut live: Live, completion: Completion) -> Result<Option<Trajectory>, TrainError> {
         let context = self.context;
         self.progress.tokens.fetch_add(completion.tokens.len(), Ordering::Relaxed);
@@ -361,7 +354,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.act(live, completion.finish)
     }
 
-    /// Executes the next action of the last response.
     fn act(&mut self, mut live: Live, finish: FinishReason) -> Result<Option<Trajectory>, TrainError> {
         let action = live.actions.front().cloned().unwrap_or_default();
         match live.environment.take() {

@@ -84,7 +84,6 @@ impl Job {
         Self { task, group, sample, preamble: String::new(), attempt: 0, branch: None }
     }
 
-    /// Starts the episode in an environment and returns the first observation.
     fn start(&self, environment: &mut dyn Environment, seed: Seed) -> Result<Observation, EnvError> {
         match &self.branch {
             Some(branch) => branch.restore(environment),

@@ -28,7 +28,6 @@ pub struct PicturePrompts {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Number of the training step.
     step: u64,
     pictures: HashMap<String, Kept>,
 }
@@ -38,7 +37,6 @@ struct Kept {
     tokens: PictureTokens,
     /// Keeps the picture in memory; sequences only have its tokens.
     _held: HeldPicture,
-    /// Step of its last use.
     used: u64,
 }
 
@@ -121,7 +119,6 @@ impl PicturePrompts {
         Ok(tokens)
     }
 
-    /// Reads the file of a picture.
     fn read(&self, image: &ImageHandle) -> Result<(PictureTokens, HeldPicture), TextError> {
         let path = self.folder.join(format!("{}.png", image.sha256));
         let fail = |reason: String| TextError::Picture(format!("{}: {reason}", path.display()));

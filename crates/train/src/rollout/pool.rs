@@ -54,7 +54,6 @@ impl Default for EnvCalls {
 /// Wait before checking again for room for an episode.
 const ROOM: Duration = Duration::from_millis(10);
 
-/// Id of a call within one lane.
 pub(crate) type Ticket = u64;
 
 pub(crate) enum Outcome {
@@ -102,17 +101,14 @@ struct Running {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Call>,
-    /// Running calls by thread.
     running: HashMap<u64, Running>,
     /// Environments without an episode.
     idle: Vec<Box<dyn Environment>>,
     /// Number of threads, without hanging ones.
     threads: usize,
-    /// Number of threads that wait for a call.
     waiting: usize,
     /// Number of running resets, which may or may not occupy an episode's room yet.
     beginning: usize,
-    /// Number of the next thread.
     next: u64,
     closed: bool,
 }
@@ -134,7 +130,6 @@ impl EnvPool {
         Self(Arc::new(Shared { state, changed: Condvar::new(), task_set, calls }))
     }
 
-    /// Creates a lane's handle to the pool.
     pub(crate) fn lane(&self) -> LanePool {
         let (sender, receiver) = channel();
         LanePool { shared: Arc::clone(&self.0), next: 0, open: 0, sender, receiver }
@@ -168,13 +163,11 @@ impl LanePool {
         self.give(Work::Begin { job: Box::new(job), seed })
     }
 
-    /// Executes an action.
     pub(crate) fn step(&mut self, environment: Box<dyn Environment>, action: Action) -> Ticket {
         self.open += 1;
         self.give(Work::Step { environment, action })
     }
 
-    /// Ends an episode without a result.
     pub(crate) fn close(&mut self, environment: Box<dyn Environment>) {
         self.give(Work::Close(environment));
     }
@@ -286,7 +279,6 @@ impl Shared {
         }
     }
 
-    /// Returns the first call in the queue that can be executed now.
     fn next_call(&self, state: &mut State) -> Option<Call> {
         let first = state.queue.front()?;
         let full = matches!(first.work, Work::Begin { .. })
@@ -360,7 +352,6 @@ impl Shared {
         }
     }
 
-    /// Waits before a retry, twice as long each time.
     fn wait(&self, made: u32) {
         std::thread::sleep(self.calls.backoff * 2u32.saturating_pow(made.saturating_sub(1)).min(1024));
     }

@@ -148,7 +148,6 @@ impl Prompter<'_> {
         self.start_seeing(&format!("{preamble}{text}"), observation.image(), tools)
     }
 
-    /// Returns the chat format if its template gets these tools.
     fn chat_with(&self, tools: &[Tool]) -> Option<&ChatFormat> {
         let calls = self.template.rules().style == Style::Call && !self.template.keeps_reply_open();
         self.chat.filter(|chat| calls && !tools.is_empty() && chat.takes_tools())
@@ -306,12 +305,10 @@ impl Prompter<'_> {
     }
 }
 
-/// Converts tools for chat templates.
 pub(super) fn template_tools(tools: &[Tool]) -> Result<Vec<chat::Tool>, TextError> {
     tools.iter().map(|tool| chat::Tool::from_json(tool.json())).collect()
 }
 
-/// Returns the parts of a prompt.
 pub(super) fn view<'a>(
     task: &'a Task,
     (text, admissible): (&'a str, &'a [String]),

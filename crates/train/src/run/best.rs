@@ -9,7 +9,6 @@ use crate::TrainError;
 use crate::record::checkpoint;
 use crate::record::directory::{Phase, Position, RunDirectory};
 
-/// Path of the marker in a run directory.
 const MARKER: &str = "checkpoints/best.json";
 
 /// The best checkpoint of a run.
@@ -130,7 +129,6 @@ mod tests {
         Position { phase: Phase::Rl, step }
     }
 
-    /// Creates a checkpoint with an evaluation.
     fn put(run: &RunDirectory, step: u64, rate: f64) {
         let state = CheckpointState {
             position: position(step),

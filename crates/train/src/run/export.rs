@@ -136,12 +136,10 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     }
 }
 
-/// Returns true for model cards written by this program.
 fn is_card(path: &Path) -> bool {
     fs::read_to_string(path).is_ok_and(|text| text.contains("\ntags:\n- turnwise\n"))
 }
 
-/// Returns true for names of files and folders in an export.
 fn is_of_export(name: &str) -> bool {
     let known = [
         "config.json",
@@ -176,7 +174,6 @@ fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, T
     Ok(BaseModel::of_folder(&found, 0)?.named())
 }
 
-/// Returns a temporary name next to `out`.
 fn beside(out: &Path, kind: &str) -> Result<PathBuf, TrainError> {
     let name = out.file_name().ok_or_else(|| TrainError::file(out, "is not the name of a folder"))?;
     Ok(out.with_file_name(format!(".{kind}-{}", name.to_string_lossy())))

@@ -65,14 +65,12 @@ pub struct Run {
     pub(crate) directory: RunDirectory,
     /// Plays episodes; `None` for SFT without RL on conversations.
     pub(crate) runner: Option<Arc<EnvRunner>>,
-    /// SFT conversations, until SFT takes them.
     pub(crate) conversations: Option<SftData>,
     pub(crate) learners: Learners,
     pub(crate) state: RunState,
     pub(crate) metrics: MetricsWriter,
     /// Tracks whether the run learns; `None` before RL.
     pub(crate) learning: Option<Learning>,
-    /// Notes of the start, until the log takes them.
     pub(crate) notes: Vec<String>,
     /// Excludes other processes, from start or resume to the end of [`Run::train`].
     pub(crate) lock: Option<RunLock>,
@@ -125,7 +123,6 @@ impl Run {
         Ok(end)
     }
 
-    /// Records the run's state and warnings.
     fn set_status(&self, state: RunStatus) -> Result<(), TrainError> {
         let learning = self.learning.as_ref();
         let mut warnings = learning.map(|learning| learning.warnings(&self.config)).unwrap_or_default();
@@ -156,7 +153,6 @@ impl Run {
         Ok(end)
     }
 
-    /// Runs the remaining SFT updates.
     fn run_sft(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let (total, every) = (self.config.sft.steps, self.config.sft.checkpoint_every);
         if self.state.position.step >= total {
@@ -198,7 +194,6 @@ impl Run {
         Ok(RunEnd::Finished)
     }
 
-    /// Runs the remaining RL steps.
     fn run_rl(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let total = self.config.train.steps;
         let Some(runner) = self.runner.clone() else { return Ok(RunEnd::Finished) };
@@ -267,8 +262,6 @@ impl Run {
         Ok(RunEnd::Finished)
     }
 
-    /// Keeps the checkpoint of this position if its evaluation is the best so far on the configured
-    /// split.
     fn keep_best(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let Some(split) = &self.config.train.keep_best else { return Ok(()) };
         let position = self.state.position;
@@ -292,7 +285,6 @@ impl Run {
         Ok(RunEnd::Interrupted)
     }
 
-    /// Creates the critic at the start of RL, if the estimator needs one.
     fn begin_critic(&mut self) -> Result<(), TrainError> {
         let needed = self.config.pipeline()?.required_inputs().values;
         if needed && self.state.position.phase == Phase::Rl {
@@ -312,14 +304,12 @@ impl Run {
         Ok(())
     }
 
-    /// Returns true if an evaluation is due at the run's position.
     fn evaluation_due(&self) -> bool {
         let Position { phase, step } = self.state.position;
         let (every, total) = (self.config.eval.every, self.config.train.steps);
         phase == Phase::Rl && (step == 0 || step == total || (every > 0 && step.is_multiple_of(every)))
     }
 
-    /// Returns true if the evaluation of this position is complete.
     fn evaluated(&self) -> bool {
         self.directory.path(&format!("eval/{}.json", self.state.position.label())).is_file()
     }
@@ -343,7 +333,6 @@ impl Run {
             .map_err(TrainError::Observer)
     }
 
-    /// Writes a checkpoint and removes old ones.
     pub(crate) fn save(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         self.learners.check_finite()?;
         let state = CheckpointState {
@@ -362,7 +351,6 @@ impl Run {
         Ok(())
     }
 
-    /// Removes old checkpoints and the remains of killed processes.
     fn prune(&self) -> Result<(), TrainError> {
         let mut kept = vec![Position { phase: Phase::Sft, step: self.config.sft.steps }, RL_START];
         if self.config.train.keep_best.is_some() {

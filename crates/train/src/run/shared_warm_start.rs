@@ -233,7 +233,6 @@ impl Run {
     }
 }
 
-/// Copies a file or a folder with its contents.
 fn copy(from: &Path, to: &Path) -> Result<(), TrainError> {
     if !from.is_dir() {
         return fs::copy(from, to).map(|_| ()).map_err(|error| TrainError::io(from, error));

@@ -119,7 +119,6 @@ impl PolicySource for NativeSource {
     }
 }
 
-/// Rejects a policy that is trained elsewhere.
 fn native(config: &Config) -> Result<(), TrainError> {
     match config.policy.learner {
         PolicyLearnerConfig::Native => Ok(()),

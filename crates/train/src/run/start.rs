@@ -273,7 +273,6 @@ fn runner_of(
     Ok(Some(Arc::new(runner)))
 }
 
-/// Returns the conversations of a config, if any.
 fn conversations_of(
     config: &Config,
     tokenizer: &Tokenizer,
@@ -323,7 +322,6 @@ fn check_begun(
     Ok(SettingsError::of(problems)?)
 }
 
-/// Loads the critic of a checkpoint, if it has one.
 pub(super) fn critic_of(
     config: &Config,
     directory: &RunDirectory,

@@ -8,7 +8,6 @@ use turnwise_text::GenerationSampling;
 use crate::TrainError;
 use crate::config::{Config, RolloutConfig};
 
-/// Returns the sampling parameters of a config's rollouts.
 pub(crate) fn sampling(config: &Config) -> GenerationSampling {
     let RolloutConfig { temperature, top_k, top_p, .. } = config.rollout;
     GenerationSampling { temperature, top_k, top_p }
@@ -27,7 +26,6 @@ pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainEr
     Ok(GenerationSampling { temperature, top_k, top_p })
 }
 
-/// The part of a run's config that is read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct File {

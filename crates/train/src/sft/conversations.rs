@@ -139,7 +139,6 @@ impl SftData {
         Ok(found)
     }
 
-    /// Returns the summary of the sequences.
     fn summary(&self) -> SftSummary {
         let bytes = |sequences: &[SftSequence]| -> Vec<u8> {
             let tokens = |sequence: &SftSequence| {
@@ -164,7 +163,6 @@ impl SftData {
         }
     }
 
-    /// Plans the updates over the sequences.
     pub(crate) fn plan(&self, config: &Config, data: &SftDataConfig) -> BatchPlan {
         let lengths: Vec<usize> =
             self.sequences.iter().map(|sequence| sequence.tokens.tokens.len()).collect();
@@ -190,7 +188,6 @@ fn held_out(count: usize, fraction: f64, seed: u64) -> Vec<usize> {
     order
 }
 
-/// Returns true if a message makes calls or answers one.
 fn is_about_tools(message: &ChatMessage) -> bool {
     !message.calls.is_empty() || message.role == "tool"
 }

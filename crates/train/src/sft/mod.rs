@@ -27,7 +27,6 @@ pub struct SftSequence {
     pub kept: Vec<bool>,
 }
 
-/// Concatenates pieces with the kind of each token.
 #[derive(Default)]
 struct Builder {
     tokens: Vec<u32>,
@@ -144,7 +143,6 @@ pub fn sequences(
     Ok(finished)
 }
 
-/// Returns the observation after a demonstrated action, as a tool result if it made a call.
 fn result_of(calls: &[ToolCall], text: &str) -> Observation {
     let mut seen = Observation::new(text);
     if let [call] = calls {

@@ -19,7 +19,6 @@ use crate::rollout::env_runner::EnvRunner;
 use crate::sft::conversations::SftData;
 use crate::sft::{self, BatchPlan, DemonstratedSummaries, SftSequence};
 
-/// The SFT sequences of a run, and its planned updates.
 pub(crate) struct WarmStart<'a> {
     config: &'a Config,
     sequences: Vec<SftSequence>,
@@ -55,7 +54,6 @@ impl<'a> WarmStart<'a> {
         Ok(Some(Self { config, sequences, held_out: Vec::new(), plan, every: 0 }))
     }
 
-    /// Plans all updates over conversations.
     pub(crate) fn of_conversations(config: &'a Config, data: SftData, settings: &SftDataConfig) -> Self {
         let plan = data.plan(config, settings);
         let every = match settings.held_out_every {
@@ -95,7 +93,6 @@ impl<'a> WarmStart<'a> {
         Ok(sum / count.max(1) as f64)
     }
 
-    /// Makes update `step` and returns its metrics.
     pub(crate) fn update(&self, policy: &mut dyn PolicyLearner, step: u64) -> Result<Metrics, TrainError> {
         let started = Instant::now();
         let batch: Vec<&SftSequence> =

@@ -6,7 +6,6 @@ use turnwise_credit::{CreditInputs, CreditReport, ModelInputs, attach_explanatio
 use crate::TrainError;
 use crate::step::Method;
 
-/// Advantages, and the critic's values if there is a critic.
 pub(crate) struct Credited {
     pub(crate) report: CreditReport,
     pub(crate) values: Option<PerToken<f64>>,

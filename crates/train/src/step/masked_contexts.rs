@@ -22,7 +22,6 @@ pub struct MaskedPrompts<'a> {
     pub mask: ContextMask,
 }
 
-/// Returns the sequence of a turn's response after a prompt.
 fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
     let (start, mut tokens) = (prompt.len(), prompt);
     tokens.extend_from_slice(response);
@@ -106,7 +105,6 @@ impl MaskedPrompts<'_> {
     }
 }
 
-/// Returns the request of an agent's turn without the masked messages.
 fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Conversation {
     let mut messages = messages_until(trajectory, turn);
     let system = messages.iter().take_while(|message| message.role == "system").count();

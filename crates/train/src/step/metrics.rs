@@ -18,7 +18,6 @@ use crate::step::rewards::ShapedRewards;
 use crate::step::training_set::TrainingSet;
 use crate::step::update::{UpdateReport, schedule};
 
-/// Metrics and times of one step.
 #[derive(Debug, Default)]
 pub(crate) struct StepMetrics {
     pub(crate) metrics: Metrics,
@@ -27,7 +26,6 @@ pub(crate) struct StepMetrics {
 }
 
 impl StepMetrics {
-    /// Runs a stage and adds its time.
     pub(crate) fn timed<T>(&mut self, stage: &'static str, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
@@ -43,7 +41,6 @@ impl StepMetrics {
         self.seconds.iter().find(|(known, _)| *known == stage).map_or(0.0, |&(_, seconds)| seconds)
     }
 
-    /// Adds the metrics of the rollout.
     pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64, config: &Config) {
         rollout(&mut self.metrics, batch, config.rollout.max_response_tokens);
         if config.prompt.compact_after.is_some() {
@@ -53,7 +50,6 @@ impl StepMetrics {
         self.metrics.set("rollout/mismatch_kl", mismatch_kl);
     }
 
-    /// Adds the metrics of rewards and credit.
     pub(crate) fn credited(&mut self, batch: &Batch, shaped: &ShapedRewards, credited: &Credited) {
         if let Some(turns) = shaped.overlong_turns {
             self.metrics.set("rollout/overlong_turns", turns as f64);
@@ -72,7 +68,6 @@ impl StepMetrics {
         }
     }
 
-    /// Adds the metrics of the updates.
     pub(crate) fn updated(
         &mut self,
         report: &UpdateReport,
@@ -142,7 +137,6 @@ impl StepMetrics {
 /// Number of trajectories to score again for `rollout/mismatch_kl`.
 const MISMATCH_SAMPLE: usize = 4;
 
-/// Returns the mean; 0 without values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for value in values {
@@ -201,7 +195,6 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     }
 }
 
-/// Adds the metrics of summaries ([`crate::rollout::compaction`]).
 fn compactions(metrics: &mut Metrics, batch: &Batch) {
     if batch.groups.is_empty() {
         return;
@@ -213,7 +206,6 @@ fn compactions(metrics: &mut Metrics, batch: &Batch) {
     metrics.set("rollout/summary_tokens/mean", mean(summaries().map(|turn| turn.response_ids.len() as f64)));
 }
 
-/// Adds metrics of the advantages.
 fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     let all = || advantages.values().copied();
     let average = mean(all());
@@ -245,7 +237,6 @@ fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     if all > 0.0 { same / all } else { 0.0 }
 }
 
-/// Adds metrics of the updates.
 fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     let sums = &report.metrics;
     metrics.set("loss/total", report.loss);

@@ -46,7 +46,6 @@ use crate::step::rewards::shape_rewards;
 use crate::step::training_set::training_set;
 use crate::step::update::update;
 
-/// Training method: config, credit pipeline and loss.
 pub(crate) struct Method<'a> {
     pub(crate) config: &'a Config,
     pub(crate) pipeline: &'a Pipeline,
@@ -54,7 +53,6 @@ pub(crate) struct Method<'a> {
     pub(crate) embedder: &'a dyn Embedder,
 }
 
-/// Context of a step: its rollouts and outputs.
 pub(crate) struct StepContext<'a> {
     pub(crate) directory: &'a RunDirectory,
     pub(crate) rollouts: &'a mut RolloutQueue,
@@ -64,7 +62,6 @@ pub(crate) struct StepContext<'a> {
 
 pub(crate) struct Stepped {
     pub(crate) metrics: Metrics,
-    /// Example of an invalid response, if any.
     pub(crate) unread: Option<String>,
 }
 

@@ -23,12 +23,10 @@ impl Overflows {
         self.overflowed += usize::from(overflowed);
     }
 
-    /// Returns the fraction of trajectories that overflowed; 0 without trajectories.
     pub(crate) fn share(self) -> f64 {
         self.overflowed as f64 / self.sampled.max(1) as f64
     }
 
-    /// Warns if many trajectories of the first step overflowed.
     pub(crate) fn warn(self, step: u64, config: &Config, observer: &mut dyn Observer) {
         let limit = config.rollout.max_context;
         if step == 0 && self.share() >= WORTH_A_WARNING {

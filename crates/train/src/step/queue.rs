@@ -25,7 +25,6 @@ use crate::rollout::env_runner::EnvRunner;
 use crate::rollout::tasks::TaskOrder;
 use crate::step::sample::{Sampled, SamplingJob};
 
-/// Interval for checking whether the run should stop.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// Rollouts of coming steps, each on its own thread.
@@ -45,7 +44,6 @@ pub(crate) struct RolloutQueue {
 pub(crate) struct CreditNeeds {
     /// A group's trajectories are compared, so a single one is useless.
     pub(crate) compares_groups: bool,
-    /// How to estimate state values, if needed.
     pub(crate) state_values: Option<StateValues>,
 }
 
@@ -58,7 +56,6 @@ impl CreditNeeds {
     }
 }
 
-/// The rollout of one step.
 struct UnderWay {
     /// Number of finished steps when it started.
     began: u64,

@@ -9,12 +9,10 @@ use crate::config::Config;
 use crate::learners::Learners;
 use crate::learners::policy::PolicyLearner;
 
-/// Results of reward shaping, for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShapedRewards {
     /// Mean KL estimate to the reference policy over tokens, if the rewards include it.
     pub(crate) reference_kl: Option<f64>,
-    /// Number of turns with a length penalty, if configured.
     pub(crate) overlong_turns: Option<usize>,
 }
 

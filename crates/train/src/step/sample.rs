@@ -20,19 +20,15 @@ use crate::rollout::tasks::TaskOrder;
 use crate::rollout::{Job, RolloutContext, RolloutProgress};
 use crate::step::overflow::Overflows;
 
-/// A batch, with statistics of its sampling.
 pub(crate) struct Sampled {
     /// Groups to train on.
     pub(crate) batch: Batch,
-    /// Number of tasks drawn from the order.
     pub(crate) drawn: u64,
     /// Response tokens of all sampled trajectories, including those not trained on.
     pub(crate) tokens: usize,
-    /// Turns of all sampled trajectories.
     pub(crate) turns: usize,
     /// Metrics over all sampled trajectories, including dropped groups.
     pub(crate) metrics: Metrics,
-    /// Context overflows over all sampled trajectories.
     pub(crate) overflows: Overflows,
     /// Seconds spent on continuations for state values.
     pub(crate) continuing: f64,
@@ -45,14 +41,11 @@ pub(crate) struct SamplingJob {
     pub(crate) runner: Arc<EnvRunner>,
     pub(crate) config: Arc<Config>,
     pub(crate) order: Arc<TaskOrder>,
-    /// Samplers over the weights for all rounds, one per lane.
     pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
     pub(crate) step: u64,
-    /// Position of the step's first task in the order.
     pub(crate) first_task: u64,
     /// Minimum number of remaining members of a group with failures.
     pub(crate) fewest: usize,
-    /// How to estimate state values, if needed.
     pub(crate) state_values: Option<StateValues>,
 }
 
@@ -89,7 +82,6 @@ impl Totals {
         self.masked.append(&mut faults.trajectories);
     }
 
-    /// Adds a round without failed trajectories.
     fn add_whole(&mut self, round: &[Group], reward_scale: f64) {
         for trajectory in round.iter().flat_map(|group| &group.trajectories) {
             self.trajectories += 1.0;

@@ -16,14 +16,12 @@ use crate::step::credit::Credited;
 use crate::step::masked_contexts::MaskedPrompts;
 
 pub(crate) struct TrainingSet {
-    /// Trajectories to train on.
     pub(crate) trajectories: Vec<TrainingTrajectory>,
     /// Number of selected turns without a masked-context pass because it does not fit the model;
     /// `None` without such a pass.
     pub(crate) masked_too_long: Option<usize>,
     /// Number of trajectories dropped by compact filtering; `None` if off.
     pub(crate) filtered: Option<usize>,
-    /// Sums of the rollout correction, if on.
     pub(crate) corrected: Option<CorrectionSums>,
 }
 
@@ -78,7 +76,6 @@ fn may_skip_zero(loss: &Loss, learners: &Learners, config: &Config) -> bool {
     config.train.skip_zero_advantage && !loss.acts_without_advantage() && learners.critic.is_none()
 }
 
-/// Returns the masked-context sequences of the selected turns, if the loss needs them.
 fn masked_sequences(
     batch: &Batch,
     credit: &Credited,
@@ -215,7 +212,6 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
     set
 }
 
-/// Replaces the sampler's log-probs by the learner's, and returns the sampler's.
 fn recompute_old_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
@@ -227,7 +223,6 @@ fn recompute_old_logprobs(
     Ok(replaced.collect())
 }
 
-/// Multiplies advantages by the correction's importance weights.
 fn correct(
     correction: &RolloutCorrection,
     set: &mut [TrainingTrajectory],
@@ -240,7 +235,6 @@ fn correct(
     Ok(sums)
 }
 
-/// Fills in the reference policy's log-probs.
 fn reference_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
@@ -257,7 +251,6 @@ fn with_gradient(set: &mut [TrainingTrajectory]) -> impl Iterator<Item = &mut Tr
     set.iter_mut().flatten().filter(|sequence| sequence.has_gradient)
 }
 
-/// Returns the tokens of [`with_gradient`].
 fn all_tokens(set: &mut [TrainingTrajectory]) -> Vec<TokenSequence> {
     with_gradient(set).map(|sequence| sequence.tokens.clone()).collect()
 }

@@ -35,7 +35,6 @@ pub struct UpdateReport {
     pub left_out_tokens: usize,
     /// Gradient scaling metrics by name, as means over updates.
     pub scaling: BTreeMap<String, f64>,
-    /// Updates of the critic, if there is one.
     pub(crate) critic: Option<CriticReport>,
     /// [`turnwise_core::Turn::clipped`] of turns with clipped tokens, by group, member and turn.
     clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
@@ -49,7 +48,6 @@ impl UpdateReport {
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
     }
 
-    /// Counts the clipped tokens of one update of a sequence.
     fn count_clipped(&mut self, sequence: &TrainingSequence, branches: &[Surrogate]) {
         let mut rest = branches;
         for span in &sequence.tokens.spans {
@@ -70,7 +68,6 @@ impl UpdateReport {
         }
     }
 
-    /// Writes the counts of clipped tokens into the turns of the batch.
     pub(crate) fn record_clipped(&mut self, batch: &mut Batch) {
         for ((group, member, turn), counts) in std::mem::take(&mut self.clipped) {
             batch.groups[group].trajectories[member].turns[turn].clipped = counts;
@@ -169,9 +166,7 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
 }
 
 struct Minibatch<'a> {
-    /// Sequences with a gradient.
     sequences: Vec<&'a TrainingSequence>,
-    /// Their tokens.
     tokens: Vec<TokenSequence>,
     /// Size of the sequences without a gradient.
     left_out: LeftOut,
@@ -189,7 +184,6 @@ impl<'a> Minibatch<'a> {
     }
 }
 
-/// Makes one update of the policy on one minibatch.
 fn policy_update(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

@@ -15,7 +15,6 @@ use turnwise_train::rollout::env_runner::EnvRunner;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::setup::World;
 
-/// Samples random moves from the request's seed.
 struct Walker<'a> {
     tokenizer: &'a Tokenizer,
     next: RequestId,

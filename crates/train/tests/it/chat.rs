@@ -41,7 +41,6 @@ fn tokenizer(template: &str) -> Tokenizer {
     tokenizer.with_chat(ChatTemplate::from_source(template).unwrap(), vec![end])
 }
 
-/// Writes a model folder with a chat template, like those on the hub.
 fn model_folder(folder: &Path, template: &str) {
     let tokenizer = tokenizer(template);
     let scratch = turnwise_train::config::ScratchConfig {
@@ -58,7 +57,6 @@ fn model_folder(folder: &Path, template: &str) {
     tokenizer.save_folder(folder).unwrap();
 }
 
-/// Returns scripted replies in order.
 struct Script<'a> {
     tokenizer: &'a Tokenizer,
     replies: &'a [&'a str],
@@ -98,7 +96,6 @@ impl Sampler for Script<'_> {
     }
 }
 
-/// Plays one task with scripted replies.
 fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str) -> Trajectory {
     let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
     let template = setup::template(config).unwrap();
@@ -361,7 +358,6 @@ fn a_chat_model_trains_in_both_layouts_and_its_checkpoints_are_chat_models() {
     assert_eq!(saved.to_json().unwrap(), original.to_json().unwrap());
 }
 
-/// A chat template that opens the reasoning of each reply.
 fn opening_thought() -> String {
     let thinking =
         CHATML.replace("<|im_start|>assistant\n{% endif", "<|im_start|>assistant\n<think>\n{% endif");
@@ -369,7 +365,6 @@ fn opening_thought() -> String {
     thinking
 }
 
-/// Returns the tokens up to the end of sampling.
 fn sampled<'a>(config: &Config, prompter: Prompter<'_>, ids: &'a [u32]) -> &'a [u32] {
     let Prompter { template, tokenizer, chat, .. } = prompter;
     let params = engines::sampling_params(config, prompter, 1.0);

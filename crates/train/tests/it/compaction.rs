@@ -112,7 +112,6 @@ fn a_limit_that_no_first_prompt_keeps_is_rejected_before_the_run() {
     );
 }
 
-/// Returns scripted responses in order, and records the requests.
 struct Script<'a> {
     tokenizer: &'a Tokenizer,
     responses: Vec<Vec<u32>>,

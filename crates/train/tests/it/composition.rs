@@ -43,7 +43,6 @@ const NORMALIZATION: [&[&str]; 4] = [
 ];
 const LAYOUTS: [&str; 2] = ["prompt.layout=concatenated", "prompt.layout=windowed"];
 
-/// Returns the choices of all axes at a point of the grid.
 fn overrides(index: [usize; 6]) -> Vec<String> {
     let [estimator, refinements, ratio, selective, normalization, layout] = index;
     let mut overrides = vec![

@@ -13,7 +13,6 @@ use turnwise_train::{NoopObserver, Run, RunEnd};
 
 use crate::common;
 
-/// A config with samples up to two steps old, and a rollout correction.
 fn config(correction: &str, more: &[&str]) -> Config {
     let correction = format!("train.rollout_correction={correction}");
     let mut settings = vec![

@@ -42,7 +42,6 @@ fn resume(overrides: &[&str], from: Option<&str>) -> Resume {
     }
 }
 
-/// Records its evaluations, and interrupts some of them.
 #[derive(Default)]
 struct Evaluator {
     done: Vec<String>,
@@ -153,7 +152,6 @@ fn the_policys_schedule_begins_with_its_first_update() {
     assert!(at_once[1] > at_once[0], "{at_once:?}");
 }
 
-/// Stops a run after this many demonstrations.
 struct Impatient<'a> {
     after: usize,
     stop: &'a AtomicBool,

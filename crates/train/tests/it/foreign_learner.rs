@@ -125,7 +125,6 @@ struct TablePolicy {
     gradient: [f64; 2],
     tokenizer: Arc<Tokenizer>,
     responses: [Vec<u32>; 2],
-    /// Whether the loss is NaN.
     diverges: bool,
 }
 
@@ -137,7 +136,6 @@ impl TablePolicy {
         Self { table, gradient: [0.0; 2], tokenizer, responses, diverges }
     }
 
-    /// Returns the responses of a sequence, in span order.
     fn written(&self, sequence: &TokenSequence) -> Vec<usize> {
         let of = |tokens: &[u32]| self.responses.iter().position(|known| known == tokens).unwrap();
         sequence.spans.iter().map(|span| of(&sequence.tokens[span.start..span.end])).collect()
@@ -312,7 +310,6 @@ fn table(root: &Path) -> Table {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Stops a run after some steps, at the next safe point.
 struct StopAfter<'a>(usize, &'a AtomicBool);
 
 impl Observer for StopAfter<'_> {

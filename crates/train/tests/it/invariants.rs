@@ -87,10 +87,8 @@ fn an_update_raises_what_has_a_positive_advantage_and_lowers_what_has_a_negative
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Presets of the reference runs.
 const CURVES: [&str; 8] = ["grpo", "ppo", "dapo", "gigpo", "stapo", "aem-gspo", "so-grpo", "has-turnrd"];
 
-/// Metrics recorded per step.
 const TAGS: [&str; 4] = ["loss/total", "loss/gradient_norm", "credit/advantage/std", "rollout/entropy"];
 
 /// The recorded curves, and the CPU features that determine the order of sums.

@@ -6,7 +6,6 @@ use turnwise_train::{NoopObserver, Resume, Run, RunParts};
 
 use crate::common;
 
-/// An address without a service.
 const DEAD: &str = "http://127.0.0.1:9/v1";
 
 fn judged(endpoint: &str, more: &[&str]) -> Config {

@@ -26,7 +26,6 @@ fn config(more: &[&str]) -> Config {
     common::config(None, &[LORA, more].concat()).unwrap()
 }
 
-/// The same config with all weights trained.
 fn full(mut config: Config) -> Config {
     config.policy.lora = None;
     config

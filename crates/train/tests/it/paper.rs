@@ -15,7 +15,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Returns all files by path from the project root.
 fn files() -> BTreeMap<String, Config> {
     let mut found = BTreeMap::new();
     for folder in std::fs::read_dir(root().join("configs/paper")).unwrap() {
@@ -224,7 +223,6 @@ fn off_policy_search_has_the_settings_of_its_paper() {
     }
 }
 
-/// Shape of Qwen2.5 with 1.5, 3 or 7 billion weights.
 fn shape(path: &str) -> ModelConfig {
     let large = path.contains("7b");
     let middle = path.contains("3b");

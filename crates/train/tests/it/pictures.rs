@@ -22,7 +22,6 @@ use turnwise_train::{NoopObserver, Observer, Phase, Position, Run, RunDirectory,
 
 use crate::common::Notes;
 
-/// Settings of a run that takes seconds.
 const SMALL: &[&str] = &[
     "env.generator.train=20",
     "env.generator.valid=4",
@@ -59,7 +58,6 @@ fn train(config: Config, root: &Path) {
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
 }
 
-/// Stops a run after this many events.
 struct StopAfter<'a>(usize, &'a AtomicBool);
 
 impl Observer for StopAfter<'_> {
@@ -128,7 +126,6 @@ fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
     }
 }
 
-/// Returns true for settings that this environment lacks.
 fn is_foreign(key: &str, world: &str) -> bool {
     world == "ezpoints" && ["env.generator.valid", "env.generator.test"].iter().any(|of| key.starts_with(of))
 }
@@ -152,7 +149,6 @@ fn runner_of(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
     (config, runner, policy)
 }
 
-/// Returns the pictures in the first observations of two levels.
 fn pictures(runner: &EnvRunner) -> Vec<(Task, ImageHandle)> {
     let mut environment = runner.world.task_set().environment().unwrap();
     let tasks: Vec<Task> = runner.world.task_set().tasks("train").unwrap().into_iter().take(2).collect();

@@ -24,7 +24,6 @@ use crate::common;
 /// toggle. So a random policy has different returns, repeated states and some progress.
 #[derive(Default)]
 struct Lamp {
-    /// Number of turns per episode.
     length: usize,
     turns: usize,
     toggles: usize,
@@ -72,7 +71,6 @@ impl Environment for Lamp {
     }
 }
 
-/// Lamps, with or without saved states.
 struct Lamps {
     save: bool,
     length: usize,
@@ -148,7 +146,6 @@ const TURNRD: &[&str] = &["has-attention", "has-attention-film", "has-turnrd", "
 /// Papers with a KL term in the loss.
 const WITH_KL: &[&[&str]] = &[STAPO, SORL, AEM, SALT, HAS];
 
-/// Metrics with the presets that have them.
 const OWN: &[(&str, &[&[&str]])] = &[
     ("critic/explained_variance", &[PPO]),
     ("rollout/rounds", &[DYNAMIC, DEEPSWE]),
@@ -178,7 +175,6 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("train/kl_coef", WITH_KL),
 ];
 
-/// Returns the stages of a preset's credit.
 fn stages(preset: &str) -> Vec<&str> {
     let estimator = match preset {
         "rloo" | "salt-rloo" | "deepswe" | "aem-deepswe" => "rloo",
@@ -293,7 +289,6 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
     assert!(missing.is_empty(), "not in docs/reference/metrics.md: {}", missing.join(", "));
 }
 
-/// Returns the metrics in the documentation.
 fn documented() -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
     let text = std::fs::read_to_string(page).unwrap();

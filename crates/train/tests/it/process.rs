@@ -183,7 +183,6 @@ fn a_selection_that_keeps_no_group_is_noted() {
     assert!(!kept.notes.iter().any(|said| said.contains("rollout.selection")), "{:?}", kept.notes);
 }
 
-/// Returns the code blocks of a language in a page of the guide.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let fence = format!("```{language}\n");
     page.split(&fence).skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block).collect()

@@ -97,7 +97,6 @@ fn tiny_turnrd() -> Config {
     load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
 }
 
-/// Sets the stop flag after this many events.
 struct StopAfter<'a> {
     left: usize,
     stop: &'a AtomicBool,

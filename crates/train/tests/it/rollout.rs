@@ -90,7 +90,6 @@ impl TaskSet for Counter {
     }
 }
 
-/// Samples random words from the request's seed, as many as allowed.
 struct Words<'a> {
     tokenizer: &'a Tokenizer,
     next: RequestId,
@@ -316,7 +315,6 @@ impl TaskSet for Receivers {
     }
 }
 
-/// Returns scripted replies in order.
 struct Replies<'a>(&'a Tokenizer, Vec<&'a str>, Option<RequestId>);
 
 impl Sampler for Replies<'_> {

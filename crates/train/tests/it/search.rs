@@ -52,7 +52,6 @@ struct Slow {
     calls: AtomicUsize,
     queries: AtomicUsize,
     under_way: AtomicUsize,
-    /// Maximum number of concurrent queries.
     most: AtomicUsize,
 }
 

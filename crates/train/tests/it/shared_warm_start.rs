@@ -162,7 +162,6 @@ fn a_run_is_one_processes() {
     assert!(Run::resume(&root, &mut NoopObserver).is_ok());
 }
 
-/// Writes evaluations with these success rates by step.
 struct Rates(&'static [f64]);
 
 impl Observer for Rates {

@@ -175,7 +175,6 @@ struct EndlessSettings {
     short: i64,
 }
 
-/// The environment kind, with the step count.
 struct EndlessKind(Arc<AtomicU64>);
 
 impl WorldKind for EndlessKind {

@@ -24,7 +24,6 @@ const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja
 const LLAMA: &str = include_str!("../../../text/tests/golden/calls/llama.jinja");
 const ADD: &str = r#"{"name": "add", "description": "Adds n.", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}"#;
 
-/// Adds numbers by calls of `add`; the episode ends at 10.
 struct Adder {
     sum: i64,
     tools: Vec<Tool>,
@@ -89,7 +88,6 @@ impl TaskSet for Adders {
     }
 }
 
-/// Returns scripted replies in order.
 struct Replies<'a>(&'a Tokenizer, Vec<&'a str>, Option<RequestId>);
 
 impl Sampler for Replies<'_> {
@@ -167,7 +165,6 @@ fn play(tokenizer: &Tokenizer, template: &str, layout: Layout, replies: Vec<&str
     rollout::run(&context, &[job], &mut sampler, |_| {}).unwrap().unwrap().remove(0)
 }
 
-/// Returns the text of all prompts and responses.
 fn text(tokenizer: &Tokenizer, played: &Trajectory) -> String {
     tokenizer.decode(&played.sequences[0].tokens)
 }

@@ -8,7 +8,6 @@ use turnwise_train::{Run, RunParts, TrainError};
 
 use crate::common::{self, Notes};
 
-/// Returns the notes of a run's start, or its error.
 fn notes(ignore_memory: bool, more: &[&str]) -> Result<Vec<String>, TrainError> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
@@ -55,7 +54,6 @@ fn masked_prompts_that_a_concatenated_policy_never_sees_are_warned_of() {
     assert!(!warns("gigpo", "concatenated"));
 }
 
-/// Returns the notes and the result of a run of one step with these settings.
 fn trained(more: &[&str]) -> (Vec<String>, Result<(), String>) {
     let folder = tempfile::tempdir().unwrap();
     let settings: Vec<&str> = more.iter().copied().chain(["train.steps=1"]).collect();

@@ -3,17 +3,14 @@
 
 use turnwise_core::{Batch, Group, Task, Trajectory, Turn};
 
-/// Creates a valid turn.
 pub(crate) fn turn(observation: &str, reward: f64) -> Turn {
     Turn { observation: observation.into(), action: "act".into(), valid: true, reward, ..Turn::default() }
 }
 
-/// Creates a trajectory of these turns.
 pub(crate) fn trajectory(group: usize, sample: usize, turns: Vec<Turn>) -> Trajectory {
     Trajectory { group, sample, ..Trajectory::new(Task::new(format!("task-{group}"), "kind", "goal"), turns) }
 }
 
-/// Creates a group of these trajectories.
 pub(crate) fn group(turns: Vec<Vec<Turn>>) -> Group {
     Group {
         trajectories: turns

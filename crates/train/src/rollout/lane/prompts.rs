@@ -14,7 +14,6 @@ use crate::rollout::observations::Results;
 use crate::rollout::prompting::view;
 
 impl<S: Sampler> Lane<'_, S> {
-    /// Returns the prompt of the next action.
     pub(super) fn next_prompt(&self, live: &mut Live, finish: FinishReason) -> Result<Vec<u32>, TextError> {
         let context = self.context;
         if let Some(asked) = &mut live.observation.conversation {
@@ -79,7 +78,6 @@ impl<S: Sampler> Lane<'_, S> {
         self.grown(live, finish, TurnKind::Compaction)
     }
 
-    /// Records a summary and requests the next action with it.
     pub(super) fn summarized(
         &mut self,
         mut live: Live,

@@ -26,20 +26,17 @@ struct Scripted {
     most: AtomicUsize,
 }
 
-/// Channels of a held call: start and release.
 struct Hold {
     begun: mpsc::Sender<()>,
     go_on: mpsc::Receiver<()>,
 }
 
-/// The test's ends of the channels.
 struct Held {
     begun: mpsc::Receiver<()>,
     go_on: mpsc::Sender<()>,
 }
 
 impl Held {
-    /// Waits until the call is running.
     fn wait(&self) {
         self.begun.recv_timeout(Duration::from_secs(30)).unwrap();
     }
@@ -49,7 +46,6 @@ impl Held {
     }
 }
 
-/// Creates an environment with held calls.
 fn holding(batch_limit: usize) -> (Arc<Scripted>, Held) {
     let (begun, has_begun) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel();
@@ -166,7 +162,6 @@ fn seed() -> Seed {
 
 type Done = (Ticket, Result<Box<dyn Environment>, EnvError>);
 
-/// Returns the outcomes of all open calls in order of arrival.
 fn all(lane: &mut LanePool) -> Vec<Done> {
     let mut outcomes = Vec::new();
     while lane.open() > 0 {

@@ -11,7 +11,6 @@ use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunEnd, TrainError};
 
-/// Settings of a run that takes seconds.
 pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
 
 /// Two steps of a model with a few thousand weights on a dozen games. Nothing is ever solved; only
@@ -30,13 +29,11 @@ pub(crate) const TINY: &[&str] = &[
     "eval.splits=[\"valid_unseen\"]",
 ];
 
-/// Loads [`TINY`] with further overrides.
 pub(crate) fn config(preset: Option<&str>, more: &[&str]) -> Result<Config, TrainError> {
     let overrides = TINY.iter().chain(more).map(|text| (*text).to_owned()).collect();
     load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![FILE.into()], overrides })
 }
 
-/// Trains to the end and returns the metrics of all steps after checking that they are finite.
 pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
@@ -106,12 +103,10 @@ pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String>
     names
 }
 
-/// Collects the notes of a run, without evaluations.
 #[derive(Default)]
 pub(crate) struct Notes(pub(crate) Vec<String>);
 
 impl Notes {
-    /// Returns true if a note contains all these words.
     pub(crate) fn have(&self, words: &[&str]) -> bool {
         self.0.iter().any(|note| words.iter().all(|word| note.contains(word)))
     }
