@@ -291,7 +291,6 @@ impl Truth {
     fn of(turns: &ScoredTurns, against: Against) -> Self {
         let (values, errors) = match against {
             Against::All => turns.turns.iter().map(|turn| (turn.truth, turn.error)).unzip(),
-            // The second half has half as many continuations.
             Against::SecondHalf => {
                 turns.turns.iter().map(|turn| (turn.halves[1], turn.error * 2.0_f64.sqrt())).unzip()
             }

@@ -56,7 +56,6 @@ pub struct ScoredTurn {
 impl ScoredTurns {
     /// Collects the turns of a data set, batch by batch.
     pub fn new(lines: Vec<TruthLine>) -> Self {
-        // Groups by step and number, in order of their first lines.
         type Members = Vec<(usize, TruthLine)>;
         let mut steps: BTreeMap<u64, Vec<(usize, Members)>> = BTreeMap::new();
         for (index, line) in lines.into_iter().enumerate() {
@@ -222,7 +221,6 @@ pub(crate) mod tests {
         assert_eq!(places, [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [1, 0, 0, 0]]);
         assert_eq!(turns.turns.iter().map(|turn| turn.task).collect::<Vec<_>>(), [0, 0, 0, 0]);
         assert_eq!(turns.turns.iter().map(|turn| turn.trajectory).collect::<Vec<_>>(), [0, 0, 1, 3]);
-        // The second trajectory of the first group is the third line.
         assert_eq!(turns.turns.iter().map(|turn| turn.line).collect::<Vec<_>>(), [0, 0, 2, 3]);
         let grpo = Pipeline::from_config(&CreditConfig::default()).unwrap();
         let found = advantages(&turns, &grpo, &HashedNgrams::default(), &[], 0).unwrap();

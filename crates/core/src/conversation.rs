@@ -154,11 +154,9 @@ mod tests {
         let first = asked("a", &[("system", "s"), ("user", "lamp off")]);
         assert_eq!(first.newest(), first.messages);
         assert_eq!(first.state_key(), "a\nsystem: s\nuser: lamp off\n");
-        // The history does not affect the key.
         let one = asked("a", &[("user", "q"), ("assistant", "x"), ("tool", "off"), ("user", "go on")]);
         let other = asked("a", &[("user", "r"), ("assistant", "y"), ("tool", "off"), ("user", "go on")]);
         assert_eq!((one.newest().len(), one.state_key()), (2, other.state_key()));
-        // The role and the agent do.
         assert_ne!(asked("a", &[("user", "off")]).state_key(), asked("a", &[("tool", "off")]).state_key());
         assert_ne!(asked("a", &[("user", "off")]).state_key(), asked("b", &[("user", "off")]).state_key());
         let named = Conversation { state: Some("hall".into()), ..one };

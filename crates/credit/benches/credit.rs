@@ -79,7 +79,6 @@ fn similarity(c: &mut Criterion) {
     for (name, states) in [("all different", 20), ("half repeated", 10)] {
         let mut batch = batch(256, 5, 4, states, 1500);
         if states == 20 {
-            // Each turn has its own page.
             let mut rng = Seed::derive(2, Purpose::Credit, &[]).rng();
             for trajectory in batch.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
                 for turn in &mut trajectory.turns {

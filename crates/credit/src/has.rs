@@ -225,7 +225,6 @@ impl Has {
                         Moments::of(&values.map(Option::unwrap_or_default).collect::<Vec<_>>(), 0)
                     }
                 };
-                // A constant population has scores of exactly 0.
                 let std = if moments.is_constant() { 0.0 } else { moments.std.max(min_std) };
                 Moments { std, ..moments }
             })

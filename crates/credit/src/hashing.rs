@@ -20,7 +20,6 @@ impl FoldHasher {
 
 impl Hasher for FoldHasher {
     fn finish(&self) -> u64 {
-        // Maps use the bits of both ends.
         let product = u128::from(self.0) * 0xD6E8_FEB8_6659_FD93_u128;
         (product as u64) ^ ((product >> 64) as u64)
     }

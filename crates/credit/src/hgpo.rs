@@ -283,11 +283,9 @@ impl Estimator for Hgpo {
                 returns.iter().map(|turns| vec![Sum::default(); turns.len()]).collect();
             for (sum, &advantage) in sums.iter_mut().flatten().zip(base.iter().flatten().flatten()) {
                 if self.counts(advantage) {
-                    // Level 0 has weight (0 + 1)^alpha.
                     sum.add(1.0, advantage);
                 }
             }
-            // Each turn's levels, for the explanation.
             let mut recorded: Vec<Vec<Vec<Level>>> = Vec::new();
             if explanation.is_on() {
                 recorded = returns.iter().map(|turns| vec![Vec::new(); turns.len()]).collect();

@@ -255,7 +255,6 @@ impl Positions {
         let bits = (count * 2).next_power_of_two().trailing_zeros().max(1);
         let mut table =
             Self { slots: vec![(0, 0, 0); 1 << bits], shift: 64 - bits, positions: vec![0; count] };
-        // Count each key, assign its range, then fill the ranges in order.
         for (key, _) in entries.clone() {
             let slot = table.slot(key);
             let entry = &mut table.slots[slot];

@@ -124,7 +124,6 @@ impl TurnPpo {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
         let mut result = TokenAdvantages::default();
-        // Advantages of all turns with tokens.
         let mut all: Vec<f64> = Vec::new();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             GroupScores::new(NAME, index, group, penalty)?;

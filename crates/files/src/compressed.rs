@@ -238,7 +238,6 @@ mod tests {
         let error = read(&path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge);
         assert!(error.to_string().contains("decompress it with zstd"), "{error}");
-        // The largest allowed expansion of any file.
         fs::write(&path, pack(FREE_EXPANSION)).unwrap();
         assert_eq!(read(&path).unwrap(), FREE_EXPANSION);
         #[cfg(feature = "gzip")]

@@ -163,10 +163,8 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         write_shared(&path, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        // A folder is in the way.
         fs::create_dir(folder.path().join("b")).unwrap();
         assert!(write_atomically(&folder.path().join("b"), b"").is_err());
-        // No temporary file is left.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         assert!(write_atomically(&folder.path().join("none/a.txt"), b"").is_err());
     }
@@ -193,15 +191,12 @@ mod tests {
             write(&at("second"), b"new").unwrap();
             assert!(at("first").is_symlink() && at("second").is_symlink());
             assert_eq!(fs::read(at("inside/a.txt")).unwrap(), b"new");
-            // The file was replaced, not overwritten.
             assert_eq!(io::read_to_string(kept).unwrap(), "old");
-            // The link's target does not exist yet.
             symlink("inside/b.txt", at("third")).unwrap();
             write(&at("third"), b"first").unwrap();
             assert_eq!(fs::read(at("inside/b.txt")).unwrap(), b"first");
             assert_eq!(part_of(&at("third")), at("inside").canonicalize().unwrap().join("b.txt.part"));
             assert_eq!(fs::read_dir(at("inside")).unwrap().count(), 2);
-            // A link to itself.
             symlink("round", at("round")).unwrap();
             assert!(write(&at("round"), b"").unwrap_err().to_string().contains("links"));
         }
@@ -281,7 +276,6 @@ mod tests {
             .status();
         assert!(status.unwrap().success());
         let text = fs::read_to_string(&path).unwrap();
-        // The order of writing, test harness output included.
         let places: Vec<Option<usize>> =
             ["running 1 test", "written 0\n", "written 1\n", "1 passed"].map(|part| text.find(part)).into();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");

@@ -28,7 +28,6 @@ impl<R: BufRead> Iterator for Lines<R> {
             return None;
         }
         let mut line = Vec::new();
-        // Two more bytes, for the line break.
         if let Err(error) = self.reader.by_ref().take(self.longest + 2).read_until(b'\n', &mut line) {
             return Some(Err(error));
         }

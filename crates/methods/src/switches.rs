@@ -32,7 +32,6 @@ pub fn credit_with(config: &CreditConfig, path: &str, value: Value) -> Result<Cr
     }
     if keys.len() > 1 && keys[0] == "outliers" && keys[1] == "anchor" && whole["outliers"]["anchor"].is_null()
     {
-        // If absent, start from the estimator's.
         let anchor = config.estimator.anchor().cloned().unwrap_or_default();
         whole["outliers"]["anchor"] = serde_json::to_value(anchor)?;
     }

@@ -26,7 +26,6 @@ pub fn token_weights(aggregation: Aggregation, batch: &ObjectiveBatch) -> Vec<Ve
     let counted = |sequence: usize, range: std::ops::Range<usize>| {
         range.filter(|&token| batch.sequences[sequence].counts(token)).count()
     };
-    // Unmasked tokens by sequence and span.
     let spans: Vec<Vec<usize>> = (0..batch.sequences.len())
         .map(|index| batch.sequences[index].ranges().map(|range| counted(index, range)).collect())
         .collect();

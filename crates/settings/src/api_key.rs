@@ -51,7 +51,6 @@ mod tests {
     #[test]
     fn a_key_is_read_from_the_variable_that_is_named() {
         assert_eq!(api_key(""), Ok(None));
-        // A variable that exists in all tests.
         assert_eq!(api_key("CARGO_PKG_NAME"), Ok(Some("turnwise-settings".into())));
         assert_eq!(key_in("KEY", Ok("sk-123_/+=".into())), Ok("sk-123_/+=".into()));
     }

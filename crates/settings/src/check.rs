@@ -170,7 +170,6 @@ fn has_type(schema: &Schema, value: &Value) -> bool {
     let is = |name: &Schema| match name.as_str() {
         Some("string") => value.is_str(),
         Some("integer") => value.is_integer(),
-        // A float setting accepts integers.
         Some("number") => value.is_float() || value.is_integer(),
         Some("boolean") => value.is_bool(),
         Some("array") => value.is_array(),

@@ -86,7 +86,6 @@ mod tests {
                     > cosine(embedder, "the fridge is open", "you see apple")
             );
         }
-        // Cached and computed vectors are equal.
         assert_eq!(model.embed("you see"), model.embed("you see"));
     }
 
@@ -99,7 +98,6 @@ mod tests {
         };
         assert!(refused().contains("config.json"), "{}", refused());
         write_bert(folder.path(), &WORDS, 0.0).unwrap();
-        // More words than the model has.
         std::fs::write(folder.path().join("vocab.txt"), format!("{}\nin\nit", WORDS.join("\n"))).unwrap();
         assert!(refused().contains("belong together"), "{}", refused());
     }

@@ -91,7 +91,6 @@ fn numbers_are_those_of_their_definitions() {
     let error = |part: &str| found.errors.iter().find(|error| error.part == part).unwrap().error.unwrap();
     assert!((error("solved") - golden.error_solved).abs() < 1e-9);
     assert!((error("turn 1") - golden.error_first).abs() < 1e-9);
-    // Sanity check: neighboring numbers differ.
     assert!(!close(found.pearson, golden.spearman) && !close(found.within, golden.pearson));
     assert!((error("solved") - error("not solved")).abs() > 1e-3);
 
@@ -126,7 +125,6 @@ fn intervals_are_over_tasks_and_not_over_turns() {
     apart.turns.iter_mut().for_each(|turn| turn.task = turn.trajectory);
     apart.tasks = 15;
     assert_ne!(of(&apart).pearson.unwrap().interval, found.pearson.unwrap().interval);
-    // A single task has no interval.
     let mut one = turns;
     one.turns.iter_mut().for_each(|turn| turn.task = 0);
     one.tasks = 1;

@@ -83,7 +83,6 @@ fn the_drift_of_entropy_is_advantage_times_relative_surprisal() {
     for seed in 0..8 {
         let policy = Policy::random(seed);
         let entropy = policy.response_entropy();
-        // Chain rule: the expected sum of token entropies is the entropy of whole responses.
         let of_responses: f64 = policy.responses().iter().map(|(logprob, _)| -logprob.exp() * logprob).sum();
         assert!((entropy - of_responses).abs() < 1e-12, "{entropy} {of_responses}");
         for (response, (logprob, entropies)) in policy.responses().iter().enumerate() {
@@ -91,7 +90,6 @@ fn the_drift_of_entropy_is_advantage_times_relative_surprisal() {
                 let expected = advantage * (-logprob - entropy);
                 let measured = measured_drift(&policy, response, advantage);
                 assert!((measured - expected).abs() < 1e-7 * (1.0 + expected.abs()), "{measured} {expected}");
-                // Equation 10: the sign says whether entropy rises or falls.
                 rising += usize::from(measured > 0.0);
                 falling += usize::from(measured < 0.0);
                 // The sum of a response's token entropies differs from its surprisal.

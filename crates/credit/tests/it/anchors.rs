@@ -31,7 +31,6 @@ fn the_peers_gigpo() {
             EstimatorConfig::Gigpo(GigpoConfig { normalize, ..GigpoConfig::default().verl_agent() });
         let got = run(estimator.clone(), &batch);
         assert!(close(&got, &expected), "{normalize:?}: {got:?}");
-        // Changing one observation's state must change the result.
         let mut other = batch.clone();
         other.groups[0].trajectories[0].turns[0].observation = "s9".into();
         assert!(!close(&run(estimator, &other), &expected));
@@ -241,7 +240,6 @@ fn the_authors_hgpo() {
         let got = run(EstimatorConfig::Hgpo(config.clone()), &batch);
         let expected = authors_hgpo(&batch, 3, 1.5, 0.95, base_group != BaseGroup::None);
         assert!(close(&got, &expected), "{case}: {got:?} {expected:?}");
-        // Each setting changes some advantage.
         let others = [
             HgpoConfig { skip_zero_levels: false, ..config.clone() },
             HgpoConfig { skip_short_histories: false, ..config.clone() },
@@ -270,7 +268,6 @@ fn verl_agents_switches_keep_the_users_matching() {
 
 #[test]
 fn outliers_are_compared_in_the_estimators_anchor_states() {
-    // Two similar but different texts.
     let with_entropy = |text: &str| Turn { entropies: vec![0.5], response_ids: vec![1], ..turn(text, 0.0) };
     let members =
         ["the red door is open now", "the red door is open now!"].map(|text| vec![with_entropy(text)]);

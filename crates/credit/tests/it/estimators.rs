@@ -40,7 +40,6 @@ fn the_peers_numbers() {
     for (estimator, expected) in cases {
         let got = run(estimator.clone(), &batch);
         assert!(close(&got, &expected), "{estimator:?}: {got:?}");
-        // One more invalid turn must change the result.
         let mut other = batch.clone();
         other.groups[0].trajectories[1].turns[0].valid = false;
         assert!(!close(&run(estimator, &other), &expected));

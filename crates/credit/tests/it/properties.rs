@@ -414,7 +414,6 @@ fn aem_refines_and_masks_the_advantages_of_tokens() {
         let config: CreditConfig = serde_json::from_str(&config).unwrap();
         let report = Pipeline::from_config(&config).unwrap().report(&inputs, true).unwrap();
         let tokens = report.tokens.unwrap().advantages;
-        // A turn shows the mean over its tokens.
         for (trajectory, turn) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)] {
             let own = &tokens[0][trajectory][2 * turn..2 * turn + 2];
             let mean = own.iter().sum::<f64>() / 2.0;

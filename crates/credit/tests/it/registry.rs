@@ -96,7 +96,6 @@ fn config(text: &str) -> CreditConfig {
 
 #[test]
 fn a_refinement_of_another_crate_reads_its_own_scores() {
-    // Each of two stages gets the answers to its own requests.
     let both = config(r#"{"refinements": [{"kind": "likelihood"}, {"kind": "likelihood", "scale": -1}]}"#);
     let pipeline = Pipeline::with_registry(&both, &registry()).unwrap();
     let batch = peer_batch();
@@ -123,7 +122,6 @@ fn settings_of_another_crate_are_typed_and_spelled_out() {
     };
     let error = refused(&wrong, &registry());
     assert!(error.contains("likelihood: unknown field `scal`, expected `text` or `scale`"), "{error}");
-    // A registry without the method lists the known ones in its error.
     let error = refused(&spelled_out, &Registry::builtin());
     assert!(error.contains("unknown kind `likelihood`, expected one of `salt`"), "{error}");
 }
@@ -163,7 +161,6 @@ fn draws_depend_on_seed_step_stage_and_coordinate() {
     for other in [draw(2, 2, 3), draw(1, 3, 3), draw(1, 2, 4)] {
         assert_ne!(draw(1, 2, 3), other);
     }
-    // Two stages of one kind draw independently.
     let turn = |entropy: f32| Turn { entropies: vec![entropy], response_ids: vec![0], ..Turn::default() };
     let turns = (0..8_u8).map(|index| Turn { reward: f64::from(index), ..turn(f32::from(index)) });
     let members = turns.map(|turn| Trajectory::new(Task::new("t", "k", "g"), vec![turn]));

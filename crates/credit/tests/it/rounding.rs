@@ -45,7 +45,6 @@ fn the_same_rewards_in_another_order_are_no_difference() {
     for (first, second) in [
         (&[0.1, 0.2, 0.3], &[0.3, 0.2, 0.1]),
         (&[-0.1, -0.1, 0.9], &[-0.1, 0.9, -0.1]),
-        // Rewards that cancel out leave only rounding errors.
         (&[0.1, 0.2, -0.3], &[-0.3, 0.1, 0.2]),
     ] {
         let sum = |rewards: &[f64]| rewards.iter().sum::<f64>();

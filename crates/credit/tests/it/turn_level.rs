@@ -272,7 +272,6 @@ fn measured_values_credit_the_turn_that_changed_them() {
         |whiten| EstimatorConfig::MonteCarlo(MonteCarloConfig { whiten, ..MonteCarloConfig::default() });
     let plain = run(estimator(false), Vec::new(), &batch);
     assert_eq!((&plain[(0, 0)], &plain[(0, 1)]), (&[0.0, -0.5, 0.0][..], &[-0.25, 0.75][..]));
-    // Whitening changes the scale and subtracts the mean.
     let white = run(estimator(true), Vec::new(), &batch);
     let all: Vec<f64> = white.values().copied().collect();
     assert!(all.iter().sum::<f64>().abs() < 1e-12);
@@ -288,7 +287,6 @@ fn measured_values_credit_the_turn_that_changed_them() {
     assert_eq!((&found[(0, 0)], &found[(0, 1)]), (&[-0.5; 3][..], &[0.5; 2][..]));
     let found = shared(0.5);
     assert_eq!((&found[(0, 0)], &found[(0, 1)]), (&[-0.5; 3][..], &[0.0; 2][..]));
-    // Only the invalid turn gets the penalty.
     batch.groups[0].trajectories[0].turns[0].valid = false;
     let paid = run(estimator(false), Vec::new(), &batch);
     let expected = [-0.1, -0.5, 0.0];

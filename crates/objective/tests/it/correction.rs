@@ -32,7 +32,6 @@ fn weights_are_those_of_trl_and_verl() {
     let [a, b, c, d] = [1.6487212707001282, 0.7788007830714049, 1.0, 0.36787944117144233];
     let (weights, sums) = of(CorrectionLevel::Token, CorrectionMode::Truncate);
     assert!(close(&weights, &[a, b, c, d, 2.0]), "{weights:?}");
-    // exp(1.5) = 4.48 is cut.
     assert_eq!((sums.tokens, sums.cut), (5.0, 1.0));
     assert!(close(&[sums.largest, sums.kl / 5.0], &[4.4816890703380645, -0.15]), "{sums:?}");
     let k3: f64 = [0.5_f64, -0.25, 0.0, -1.0, 1.5].iter().map(|log| log.exp() - 1.0 - log).sum();
@@ -51,7 +50,6 @@ fn weights_are_those_of_trl_and_verl() {
     let wide = RolloutCorrection { cap: 3.0, ..correction(CorrectionLevel::Sequence, CorrectionMode::Mask) };
     let (weights, _) = wide.weights(0, &sequence(false), &SAMPLED).unwrap();
     assert!(close(&weights, &[2.117000016612675; 5]), "{weights:?}");
-    // A masked token has weight 0 and is left out of the product.
     let wide = RolloutCorrection { cap: 9.0, ..wide };
     let (weights, sums) = wide.weights(0, &sequence(true), &SAMPLED).unwrap();
     let product = 1.75_f64.exp();
@@ -131,6 +129,5 @@ fn what_is_no_log_probability_is_rejected() {
     let mut broken = SAMPLED;
     broken[3] = f32::NAN;
     assert!(rejected(&broken, false).contains("log-ratio of learner and sampler"));
-    // A masked token may have any value.
     assert!(RolloutCorrection::default().weights(0, &sequence(true), &broken).is_ok());
 }

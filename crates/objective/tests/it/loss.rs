@@ -105,7 +105,6 @@ fn a_minibatch_has_the_policy_objective_bit_for_bit() {
             let expected = policy.evaluate(index, statistics(logprobs)).unwrap();
             assert_eq!(minibatch.tokens().evaluate(index, statistics(logprobs)).unwrap(), expected, "{text}");
         }
-        // Without selected turns no masked context is run.
         assert!(minibatch.masked_context().is_none(), "{text}");
     }
 }
@@ -159,7 +158,6 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
             let config = ObjectiveConfig { normalization, ..ObjectiveConfig::default() };
             let minibatch =
                 Loss::new(&config, &Registry::builtin()).unwrap().for_minibatch(batch.clone(), &[]).unwrap();
-            // The order of evaluation does not matter.
             for index in [1, 0] {
                 minibatch.tokens().evaluate(index, statistics(&logprobs[index])).unwrap();
             }
@@ -268,7 +266,6 @@ fn a_term_of_another_crate_is_added_and_its_settings_are_spelled_out() {
     for (index, logprobs) in logprobs.iter().enumerate() {
         let found = minibatch.tokens().evaluate(index, statistics(logprobs)).unwrap();
         let expected = plain.evaluate(index, statistics(logprobs)).unwrap();
-        // Nine tokens of weight 1/9 each.
         for (found, expected) in found.d_logprobs.iter().zip(&expected.d_logprobs) {
             assert!((found - expected - 2.0 / 9.0).abs() < 1e-6);
         }

@@ -102,7 +102,6 @@ fn worst_error(
                     }
                     loss(&l, &h)
                 };
-                // Fourth-order central difference.
                 let difference =
                     (8.0 * (at(step) - at(-step)) - (at(2.0 * step) - at(-2.0 * step))) / (12.0 * step);
                 worst = worst.max((closed - difference).abs() / difference.abs().max(1e-3));
@@ -132,7 +131,6 @@ fn gradients_equal_central_differences() {
                     let objective = PolicyObjective::new(&config, batch).unwrap();
                     let worst = worst_error(&objective, &logprobs, &entropies, 1.0);
                     assert!(worst < 1e-6, "{ratio:?} {aggregation:?} {estimator:?}: {worst}");
-                    // Sanity check: a derivative off by one percent is detected.
                     assert!(worst_error(&objective, &logprobs, &entropies, 1.01) > 1e-3);
                     for index in 0..logprobs.len() {
                         let metrics =
@@ -165,7 +163,6 @@ fn the_turn_ratio_carries_the_gradient_of_every_unclipped_advantage() {
     }
     assert!((gradient.loss - (-(1.2 + 2.4) + ratio) / 3.0).abs() < 1e-12);
     assert_eq!(gradient.metrics.clipped_high, 2.0);
-    // All three tokens have the turn's mean log-ratio, 0.3 up to rounding.
     assert_eq!(gradient.metrics.log_ratio_above[..3], [3.0; 3]);
     assert_eq!(gradient.metrics.log_ratio_above[4..], [0.0; 3]);
 }
@@ -477,7 +474,6 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     };
     let spans = vec![TurnSpan { turn: 0, start: 1, end: 3 }];
     let mut sequence = ObjectiveSequence::new(spans, vec![-1.0, -1.0], vec![0.0]);
-    // The full KL needs no reference log-probs.
     let batch = ObjectiveBatch::new(vec![sequence.clone()]);
     let objective = PolicyObjective::new(&config, batch).unwrap();
     assert!(objective.needs_reference_kls());
@@ -490,7 +486,6 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     let objective = PolicyObjective::new(&config, ObjectiveBatch::new(vec![given])).unwrap();
     let both = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
     assert_eq!((both.loss, both.metrics.reference_kl), (found.loss, found.metrics.reference_kl));
-    // A masked token has weight 0.
     sequence.mask = Some(vec![true, false]);
     let objective = PolicyObjective::new(&config, ObjectiveBatch::new(vec![sequence])).unwrap();
     let found = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();

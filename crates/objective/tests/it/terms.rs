@@ -76,7 +76,6 @@ fn the_value_loss_and_its_derivative() {
         assert!(worst(&values, &gradient.d_values, loss) < 1e-6);
         let wrong: Vec<f64> = gradient.d_values.iter().map(|slope| slope * 1.01).collect();
         assert!(worst(&values, &wrong, loss) > 1e-3);
-        // The masked token has no effect.
         let mut other = values;
         other[3] = f64::NAN;
         assert_eq!(objective.gradient(index, &other).unwrap(), gradient);
@@ -249,7 +248,6 @@ fn the_watch_sees_what_was_clipped_and_changes_nothing() {
     let recorder = ClippingRecorder::new(&objective);
     let mut expected = BiasSum::default();
     let mut clipped = Vec::new();
-    // The learner's order of evaluation does not matter.
     for index in (0..narrow.len()).rev() {
         let seen = recorder.evaluate(index, statistics(index)).unwrap();
         assert_eq!(seen, objective.evaluate(index, statistics(index)).unwrap());
@@ -295,7 +293,6 @@ fn a_contrast_is_an_outlier_turn_of_its_own() {
     let one = masked_contexts.evaluate(1, statistics).unwrap();
     let same = whole.from_kls(1, FullKls { kl: &kl, reference_kl: &reference_kl }).unwrap();
     assert_eq!((one.loss, one.d_kl, one.d_reference_kl), (same.loss, same.d_first, same.d_second));
-    // Without a penalty the reference is not used.
     let single = SelectiveConfig { penalty: SelectivePenalty::Single, ..config };
     let alone = SelectiveObjective::for_masked_contexts(&single, &spans, 3).unwrap();
     assert!(masked_contexts.needs_reference() && !alone.needs_reference());

@@ -122,7 +122,6 @@ mod tests {
         let ppo = begun(&["preset=ppo", "policy.lora.rank=4", "critic.lora.rank=8"]);
         let left = to(&ppo, &["credit.estimator={kind=\"grpo\"}"]).unwrap();
         assert_eq!((left.critic, left.policy.lora.is_some()), (Config::default().critic, true));
-        // Other invalid or unused settings are still reported.
         assert!(to(&ppo, &["credit.estimator={kind=\"grpo\"}", "critic.lora.rank=4"]).is_err());
         let error = to(&ppo, &["credit.estimator={kind=\"grpo\"}", "train.learning_rate=-1"]).unwrap_err();
         assert!(error.to_string().contains("train.learning_rate"), "{error}");

@@ -262,7 +262,6 @@ fn names_of_runs_fit_every_file_system() {
     for name in ["grpo-seed-0", "läuft 漢字", "a".repeat(200).as_str()] {
         assert_eq!(named(name).unwrap().name, name);
     }
-    // 300 bytes of one-byte letters, and of multi-byte letters.
     for name in ["a".repeat(300), "漢".repeat(100)] {
         assert!(named(&name).unwrap_err().to_string().contains("at most 200 bytes"), "{name}");
     }

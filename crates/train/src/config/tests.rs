@@ -55,7 +55,6 @@ fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
         assert_eq!((config.name.as_str(), config.rollout.group_size), ("mine", 4), "{name}");
         let minibatches = if name.starts_with("so-") { 2 } else { 5 };
         assert_eq!((config.train.update_epochs, config.train.num_minibatches), (3, minibatches), "{name}");
-        // `preset=NAME` is equivalent.
         let argument = format!("preset={name}");
         assert_eq!(
             from(None, &[STAPO_FILE], &[&[argument.as_str()], overrides].concat()).unwrap(),
@@ -273,12 +272,10 @@ fn the_reference_page_is_up_to_date() {
 
 #[test]
 fn a_switch_that_is_written_lets_its_settings_stand() {
-    // A row of a sweep may turn off a part of its base and keep its settings.
     let base = "[objective.kl]\ncoef = 0.1\nwhere = \"reward\"\n[credit.estimator]\nkind = \"gigpo\"\nanchor = { matching = \
                 \"similarity\", threshold = 0.8 }\n";
     let config =
         from(None, &[base], &["objective.kl.coef=0", "credit.estimator.anchor.matching=exact"]).unwrap();
-    // A resolved config has all defaults.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.toml");
     std::fs::write(&path, toml::to_string(&config).unwrap()).unwrap();
@@ -320,7 +317,6 @@ fn every_embedded_config_is_its_file() {
     for name in whole_configs() {
         let file = root.join(format!("{name}.toml"));
         assert_eq!(load(Some(name), Vec::new()), load(None, vec![file.clone()]), "{name}");
-        // Files override a full config.
         let over = |preset: Option<&str>, files: Vec<std::path::PathBuf>| {
             let overrides = vec!["train.steps=3".to_owned(), "name=other".to_owned()];
             let source = ConfigSource { preset: preset.map(str::to_owned), files, overrides };

@@ -46,7 +46,6 @@ fn trajectories_of_a_step(config: &Config) -> usize {
 pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> PlanSettings {
     let weights = ParameterLayout::new(model).len;
     let learner = learner_config(config, config.rollout.temperature);
-    // The memory of an invalid config does not matter; its errors are reported elsewhere.
     let passes = config.loss().map_or_else(|_| RequiredPasses::default(), |loss| loss.passes());
     let has_critic = config.pipeline().is_ok_and(|pipeline| pipeline.required_inputs().values);
     let adapter = |lora: &LoraConfig, critic: bool| {
@@ -100,7 +99,6 @@ pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usiz
         divergences: passes.needs_divergences(),
         second_gradient: passes.bias_gradient,
         critic,
-        // Servers have their own memory.
         sampling: here.then_some((lanes, engine)),
         staleness: if here { config.rollout.max_staleness } else { 0 },
         merged: lora.is_some() && sends_all_weights(config),

@@ -112,7 +112,6 @@ mod tests {
             }
         }
         assert!(stay.iter().all(|name| run.path(name).is_file()));
-        // The remains of an interrupted start are no longer in the run's folders.
         let left =
             ["checkpoints/step-000000/COMPLETE", "base/config.json", "turnrd/replay.bin", "metrics.jsonl"];
         for name in left {
@@ -123,7 +122,6 @@ mod tests {
             assert!(!run.path(name).exists() && run.path("abandoned/3").join(name).is_file(), "{name}");
         }
         abandon_cut_off_start(run.root()).unwrap();
-        // Without files to move, no folder is created.
         abandon_results(&run, Position { phase: Phase::Rl, step: 9 }).unwrap();
         assert!(!run.path("abandoned/4").exists());
     }

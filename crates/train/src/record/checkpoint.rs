@@ -354,7 +354,6 @@ mod tests {
         let found = latest_verified(&run, |text| reports.push(text)).unwrap();
         assert_eq!((found.position.step, latest(&run).unwrap().position.step), (1, 1));
         assert!(reports[0].contains("step-000002") && reports[0].contains("policy/weights is missing"));
-        // The position is reached again, and now the checkpoint is written.
         put(&run, Phase::Rl, 2);
         assert_eq!(latest_verified(&run, |_| panic!("whole")).unwrap().position.step, 2);
     }
@@ -382,7 +381,6 @@ mod tests {
             let error = at(&run, newest.position).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
-        // The position is reached again, and now the checkpoint is complete.
         put(&run, Phase::Rl, 2);
         assert_eq!(fs::read_to_string(&complete).unwrap(), full);
         assert_eq!(latest_verified(&run, |_| panic!("whole")).unwrap().position.step, 2);

@@ -89,11 +89,9 @@ mod tests {
         assert_eq!(of(300), ["first", "now"], "a third of it was done with other settings");
         assert_eq!(of(100), ["first"], "its end is where they changed");
         assert_eq!(write("step-5", "second"), "config-before-step-000005-2.toml");
-        // The run rewound to before the change.
         assert_eq!(write("step-2", "third"), "config-before-step-000002-3.toml");
         assert_eq!(write("step-2", "fourth"), "config-before-step-000002-4.toml");
         assert_eq!(of(300), ["first", "second"]);
-        // The run rewound to its start, and repeated SFT.
         assert_eq!(write("sft-0", "fifth"), "config-before-sft-000000-5.toml");
         assert_eq!(of(300), ["now"]);
         assert_eq!(change_of("config-before-step-12.toml.part"), None);

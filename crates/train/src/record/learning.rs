@@ -332,7 +332,6 @@ mod tests {
         }
         let end = learning.nothing_trained(&config).unwrap();
         assert!(end.starts_with("trained 0 updates in 7 steps; likely causes: the policy began"), "{end}");
-        // A warning that disappeared is reported again when it returns.
         learning.push(&good(&[]), None);
         assert!(learning.new_warnings(&config).is_empty() && learning.nothing_trained(&config).is_none());
         (0..STEPS).for_each(|_| learning.push(&idle, None));
@@ -407,7 +406,6 @@ mod tests {
         assert!(text.starts_with("success fell from 50 % in the best 5 steps to 25 % in the last"), "{text}");
         assert!(text.contains("while invalid responses rose from 10 to 75 %; lower"), "{text}");
         assert!(!text.contains("cut off"), "{text}");
-        // Noise and rises are not falls.
         assert_eq!(warnings(&config, &[steps(0.5, 0.1), steps(0.4, 0.1)].concat()), [""; 0]);
         assert_eq!(warnings(&config, &[steps(0.1, 0.1), steps(0.5, 0.7)].concat()), [""; 0]);
     }

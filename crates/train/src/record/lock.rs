@@ -114,7 +114,6 @@ mod tests {
         drop(lock);
         assert!(root.join(LOCK).is_file());
         assert!(RunLock::try_take(&root).unwrap().is_some());
-        // A file at the folder's path.
         std::fs::write(folder.path().join("file"), b"").unwrap();
         assert!(RunLock::try_take(&folder.path().join("file")).is_err());
     }

@@ -274,7 +274,6 @@ mod tests {
             writer.write(position(phase, step), &metrics).unwrap();
         }
         drop(writer);
-        // A kill can leave half a line.
         let path = run.path("metrics.jsonl");
         let mut torn = fs::read(&path).unwrap();
         // A line can even end inside a character.
@@ -347,7 +346,6 @@ mod tests {
             assert_eq!(read[3].metrics.get("loss/total"), Some(2.7));
             let counts: Vec<f64> = read.iter().filter_map(|line| line.metrics.get("count")).collect();
             assert!(counts.len() == 4 && counts.contains(&16_777_216.0), "{counts:?}");
-            // Rebuilt lines are now in the file.
             MetricsWriter::open(&run, END, 2, whole).unwrap();
         }
     }

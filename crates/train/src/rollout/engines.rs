@@ -94,7 +94,6 @@ mod tests {
         };
         assert_eq!(only_token(&tokenizer(&[]), "\n"), Some(10));
         assert_eq!(only_token(&tokenizer(&["]\n"]), "\n"), None);
-        // It may also be encoded as several tokens.
         assert_eq!(only_token(&tokenizer(&["]\n"]), "]\n"), None);
     }
 }

@@ -168,7 +168,6 @@ mod tests {
         let mut groups = vec![group(&single), group(&MEMBERS)];
         let faults = Faults::take_out(&mut groups, 2);
         assert_eq!((groups.len(), groups[0].trajectories.len(), faults.groups, faults.failed), (1, 4, 1, 4));
-        // All of them are kept for the trajectory files.
         assert_eq!(faults.trajectories.len(), 5);
         // An estimator with a critic does not compare trajectories.
         let mut groups = vec![group(&single)];

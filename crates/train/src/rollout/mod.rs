@@ -287,7 +287,6 @@ mod tests {
         };
         assert_eq!(deal(&jobs(&[3, 3]), 2), [[0, 1, 2], [3, 4, 5]]);
         assert_eq!(deal(&jobs(&[2; 4]), 2), [[0, 1, 4, 5], [2, 3, 6, 7]]);
-        // With whole groups, the lanes would have different numbers of jobs.
         assert_eq!(deal(&jobs(&[4]), 2), [[0, 2], [1, 3]]);
         assert_eq!(deal(&jobs(&[2, 1, 2, 1]), 2), [[0, 2, 4], [1, 3, 5]]);
         assert_eq!(deal(&[], 2), [[0; 0], [0; 0]]);

@@ -88,7 +88,6 @@ mod tests {
 
     #[test]
     fn a_cut_text_ends_with_a_whole_character() {
-        // Tokens are bytes.
         let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
         let ids = tokenizer.encode("né日🦙\u{fffd}x");
         let cut = |room: usize| whole_text(&tokenizer, &ids[..room]);
@@ -110,7 +109,6 @@ mod tests {
         seen.parts.push(image.clone());
         let result = |id: &str, text: &str| Part::ToolResult { call_id: id.into(), text: text.into() };
         assert_eq!(as_result(seen.parts, &call("a")), [result("a", "one"), image]);
-        // An environment that marks the result may add other text.
         let parts =
             vec![result("b", "two"), Part::Text { text: "and".into() }, Part::Text { text: "more".into() }];
         let mut seen = Observation { parts: parts.clone(), ..Observation::default() };

@@ -186,7 +186,6 @@ mod tests {
         assert!(named(&run, "best").unwrap().ends_with("step-000002"));
         assert!(named(&run, "step-4").unwrap().ends_with("step-000004"));
         assert!(named(&run, "worst").unwrap_err().to_string().contains("or `best`"));
-        // Another split, and a run that rewound to before its best.
         assert_eq!(update(&run, "easy", position(4)).unwrap().unwrap().position, position(4));
         checkpoint::abandon_after(&run, position(2)).unwrap();
         assert_eq!(update(&run, "hard", position(3)).unwrap().unwrap().position, position(2));

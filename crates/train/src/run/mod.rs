@@ -147,7 +147,6 @@ impl Run {
         }
         let end = self.run_rl(observer, stop)?;
         if end == RunEnd::Finished {
-            // Remains of a kill after the last checkpoint.
             self.prune()?;
         }
         Ok(end)

@@ -99,7 +99,6 @@ fn unwritable(error: &dyn std::fmt::Display) -> TrainError {
 
 fn table_of(config: &Config) -> Result<Table, TrainError> {
     let mut table = Table::try_from(config).map_err(|error| unwritable(&error))?;
-    // An unknown environment is rejected by the config's check.
     let of_world = config.env.worlds.kind(&config.env.kind).map_or(&[][..], |kind| kind.credit_keys());
     for key in RL_ONLY.map(String::from).into_iter().chain(of_world.iter().map(|key| format!("env.{key}"))) {
         match key.split_once('.') {
@@ -174,7 +173,6 @@ impl Run {
         let Checked { directory, world, .. } = checked(&config, root, observer)?;
         let (world, panels) = world.unzip();
         open_device(&config, observer)?;
-        // A service's policy takes no memory here.
         if matches!(config.policy.learner, PolicyLearnerConfig::Native)
             && let Ok((_, model)) = shape_of(&found.path.join("policy"))
         {

@@ -328,7 +328,6 @@ pub(super) fn critic_of(
     checkpoint: &Checkpoint,
     policy: Option<Weights>,
 ) -> Result<Option<RunCritic>, TrainError> {
-    // A method without a critic drops the run's critic.
     if !checkpoint.critic().is_dir() || !config.pipeline()?.required_inputs().values {
         return Ok(None);
     }

@@ -151,7 +151,6 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
     let share = |flag: bool| f64::from(u8::from(flag));
-    // Without groups there are no means.
     if batch.groups.is_empty() {
         return;
     }
@@ -182,7 +181,6 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     if let Some(rate) = inadmissible_rate(turns()) {
         metrics.set("rollout/inadmissible_rate", rate);
     }
-    // Remote samplers may not report entropies.
     if turns().any(|turn| !turn.entropies.is_empty()) {
         let entropies = turns().flat_map(|turn| &turn.entropies);
         metrics.set("rollout/entropy", mean(entropies.map(|&entropy| f64::from(entropy))));
@@ -317,7 +315,6 @@ mod tests {
         assert_eq!(frac([1.0, 1.0], [0.0, 0.0]), 0.0);
         assert_eq!(frac([1.0, 2.0], [-0.5, 0.5]), 0.25);
         assert_eq!(frac([0.0, 0.0], [0.0, 0.0]), 0.0);
-        // Equal up to the last digits of a sum.
         let batch = Batch { groups: vec![group([0.3, 0.1 + 0.2])] };
         let mut advantages = PerTurn::default();
         advantages.push(vec![vec![0.0, 1.0], vec![0.0, -1.0]]);

@@ -277,7 +277,6 @@ mod tests {
     #[test]
     fn equal_groups_are_left_out_where_a_penalty_gave_them_advantages() {
         let batch = batch();
-        // The invalid action of one failure has an advantage.
         let advantages = PerTurn::from_rows(&batch, [vec![-0.1], vec![0.0], vec![-1.0], vec![1.0]]);
         let size = |skip_zero, skip_equal_groups| {
             let inputs = SetInputs {

@@ -106,7 +106,6 @@ pub(crate) fn update(
         let mut rng = Seed::derive(config.seed, Purpose::Shuffle, &[at, epoch as u64]).rng();
         let order = shuffled(set, config.train.shuffle, &mut rng);
         for minibatch in 0..minibatches {
-            // Minibatches of nearly equal size.
             let cut = |index: usize| index * order.len() / minibatches;
             let chosen = &order[cut(minibatch)..cut(minibatch + 1)];
             let found = Minibatch::of(chosen.iter().flat_map(|&index| &set[index]));

@@ -104,7 +104,6 @@ fn the_same_draws_from_a_saved_state_give_the_same_episode() {
                 assert_eq!(again.turns[turn..], whole.turns[turn..], "{layout:?}, turn {turn}");
                 assert_eq!((&again.stop, again.success), (&whole.stop, whole.success));
                 assert_eq!(again.final_observation, whole.final_observation);
-                // Each prompt has the original tokens.
                 let expected: &[TokenSequence] = match layout {
                     Layout::Concatenated => &whole.sequences,
                     Layout::Windowed => &whole.sequences[turn..],

@@ -140,14 +140,12 @@ fn a_concatenated_sequence_is_the_conversation_token_by_token() {
     assert_eq!(actions, ["go to shelf 1", "look", "inventory", "go to shelf 1"]);
     assert_eq!(trajectory.turns[0].response, "go to shelf 1", "the end of a reply is no text of it");
     let [sequence] = trajectory.sequences.as_slice() else { panic!("one sequence") };
-    // The sequence ends with the last reply.
     let whole = rendered(CHATML, &trajectory, &replies);
     let expected = tokenizer.encode(whole.strip_suffix('\n').unwrap());
     assert_eq!(sequence.tokens, expected, "{}", tokenizer.decode(&sequence.tokens));
     for (turn, span) in trajectory.turns.iter().zip(&sequence.spans) {
         assert_eq!(sequence.tokens[span.start..span.end], turn.response_ids);
     }
-    // Sanity check: another reply is detected.
     let other =
         rendered(CHATML, &trajectory, &["go to shelf 1<|im_end|>", "looks", "inventory\n extra<|im_end|>"]);
     assert_ne!(sequence.tokens, tokenizer.encode(other.strip_suffix('\n').unwrap()));
@@ -415,7 +413,6 @@ fn a_demonstrated_reply_is_read_as_its_action() {
             assert_eq!(found, expected, "{name} {reply:?}");
             assert_eq!(kept.len(), ids.len(), "{name}");
         }
-        // An open reply has the opening only before its first part.
         let template = PromptTemplate::named("search-r1").unwrap();
         let prompter =
             Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };

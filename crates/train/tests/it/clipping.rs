@@ -58,7 +58,6 @@ fn recorded_clipped_tokens_are_those_of_the_metrics() {
             "{tag}: {measured}, {count} of {tokens}"
         );
     }
-    // Nothing is recorded if no token is clipped.
     let (_, low, high) = counts(&folder.path().join("wide"), "objective.clip={low=0.999,high=29.0}");
     assert_eq!((low, high), (0, 0));
 }

@@ -43,7 +43,6 @@ fn check_sequences(trajectory: &Trajectory) -> usize {
         let summary = &trajectory.turns[turn];
         assert_eq!((summary.reward, summary.kind), (0.0, TurnKind::Compaction));
         assert!(turn > 0 && !trajectory.turns[turn - 1].is_compaction(), "a summary follows an action");
-        // The state is that of the next action.
         if let Some(next) = trajectory.turns.get(turn + 1) {
             assert_eq!(summary.state_key(), next.state_key());
         }
@@ -163,7 +162,6 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     let config = common::config(None, &[&more[..], &["rollout.max_response_tokens=100"]].concat()).unwrap();
     let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
     let episodes = world.demonstrations(&config, 12, &mut |_| ControlFlow::Continue(())).unwrap().episodes;
-    // Tokens are bytes.
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
     let runner = EnvRunner::new(&config, world, std::sync::Arc::new(tokenizer), None).unwrap();
     let prompter = runner.prompter();
@@ -172,7 +170,6 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     for episode in episodes.iter().filter(|episode| episode.turns.iter().all(|turn| turn.imitate)) {
         let summary = DemonstratedSummaries { after: 550, summary: &summarize };
         let taught = sft::sequences(episode, prompter, Layout::Concatenated, 0, 4096, Some(summary)).unwrap();
-        // The imitated tokens, split at the prompts.
         let responses = taught.iter().flat_map(|sequence| {
             let words = sequence.tokens.tokens[1..].iter().zip(&sequence.action);
             let runs = words.collect::<Vec<_>>();

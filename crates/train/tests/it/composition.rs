@@ -170,7 +170,6 @@ fn the_explanation_is_stored_when_asked_for_and_only_then() {
             for (stages, advantage) in explanation.iter().zip(advantages) {
                 let names: Vec<&str> = stages.iter().map(|stage| stage.stage.as_ref()).collect();
                 assert_eq!(names, ["gigpo", "aem"]);
-                // Training uses the last stage's advantage.
                 assert_eq!(stages.last().unwrap().advantage, advantage);
             }
         }
@@ -179,7 +178,6 @@ fn the_explanation_is_stored_when_asked_for_and_only_then() {
 
 #[test]
 fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
-    // Nothing is solved here, so all groups are dropped and all rounds needed.
     let selection = "rollout.selection={kind=\"dynamic\", max_rounds=3}";
     let config = common::config(None, &[selection]).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -197,7 +195,6 @@ fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
         );
         assert_eq!(of("rollout/trajectories"), 24.0);
     }
-    // A resume continues the task order from there.
     let state = turnwise_train::record::checkpoint::latest(run.directory()).unwrap().state().unwrap();
     assert_eq!(state.tasks_drawn, Some(12));
 }

@@ -91,7 +91,6 @@ fn old_samples_are_weighted_and_a_resumed_run_has_the_same_bits() {
         for fresh in [0, 3] {
             assert!(kl[fresh].abs() < 1e-6 && (mean[fresh] - 1.0).abs() < 1e-3, "{name}: {kl:?} {mean:?}");
         }
-        // The same numbers, computed from the trajectories and the weights after the first step.
         let ratios =
             log_ratios(&root, &folder.path().join("first/checkpoints/step-000001"), temperature.into());
         let count = ratios.len() as f64;
@@ -116,7 +115,6 @@ fn old_samples_are_weighted_and_a_resumed_run_has_the_same_bits() {
         assert!(cut[1] > 0.0 && cut[1] < 1.0, "{name}: {cut:?}");
         let effective = of("correction/effective_share");
         assert!(effective.iter().all(|&share| share > 0.0 && share < 1.0 + 1e-9), "{name}: {effective:?}");
-        // Resume from the checkpoint in the middle.
         std::fs::remove_dir_all(root.join("checkpoints/step-000005")).unwrap();
         let mut run = Run::resume(&root, &mut NoopObserver).unwrap();
         assert!(finish(&mut run) == expected, "{name}: the weights differ after a resume");

@@ -80,7 +80,6 @@ fn an_evaluation_that_is_cut_off_is_made_up_for() {
         let all: Vec<String> = first.done.into_iter().chain(second.done).collect();
         assert_eq!(all, ["step-000000", "step-000002", "step-000004"], "{cut}");
         assert_eq!(status(&root).state, RunStatus::Finished);
-        // Finished evaluations are not repeated.
         let mut third = Evaluator::default();
         let mut run = Run::resume(&root, &mut third).unwrap();
         run.train(&mut third, &never()).unwrap();
@@ -211,7 +210,6 @@ fn steps_can_be_added_to_a_finished_run() {
     let (run, end) = go_on(&short, &resume(&["train.steps=4"], None)).unwrap();
     assert_eq!(end, RunEnd::Finished);
     assert!(run.weights().unwrap() == expected, "as if it had had four steps from the start");
-    // After a rewind, later checkpoints are renamed, and the results are bit-identical.
     let (run, _) = go_on(&short, &resume(&[], Some("step-3"))).unwrap();
     assert!(run.weights().unwrap() == expected);
     assert!(short.join("checkpoints/abandoned-1-step-000004").is_dir());

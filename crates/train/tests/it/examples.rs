@@ -52,7 +52,6 @@ fn the_answer_gain_by_hand() {
 fn the_refinement_of_another_crate_trains_with_a_pass_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let lines = custom_refinement::train(&folder.path().join("run")).unwrap();
-    // Two steps, and one after a resume.
     assert_eq!(lines.len(), 3);
     for line in &lines {
         assert!(line.metrics.get("answer_gain/abs_mean").unwrap() > 0.0, "the answer was not scored");
@@ -97,7 +96,6 @@ fn the_term_of_another_crate_trains_and_acts() {
     let folder = tempfile::tempdir().unwrap();
     let run = |mu: f64| custom_objective::train(mu, &folder.path().join(mu.to_string())).unwrap();
     let (without, with) = (run(0.0), run(0.1));
-    // Two steps, and one after a resume.
     assert_eq!((without.len(), with.len()), (3, 3));
     let loss =
         |lines: &[turnwise_train::record::metrics::MetricsLine]| lines[0].metrics.get("loss/total").unwrap();
@@ -162,7 +160,6 @@ fn the_presets_of_another_crates_method_are_named_as_any_others() {
     );
     assert!(config.to_toml().unwrap().contains("beta = 0.5"));
     assert!(named("answer-gian").unwrap_err().to_string().contains("Did you mean \"answer-gain\""));
-    // A preset with a missing base, or with itself as base, is rejected.
     for (base, expected) in [("grop", "starts from `grop`"), ("mine", "starts from itself")] {
         let mut methods = methods.clone();
         methods.credit = methods.credit.with_preset(Preset::on(base, "mine", ""));

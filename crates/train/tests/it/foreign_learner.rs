@@ -348,7 +348,6 @@ fn a_learner_of_ones_own_trains_and_resumes_in_the_same_loop() {
     assert!(learnt.probabilities()[1] > 0.9, "{success:?} {:?}", learnt.theta);
     assert!(success[0] < 0.6 && success[11] > 0.8, "{success:?}");
 
-    // Interrupted and resumed, the run ends with the same numbers.
     let stop = AtomicBool::new(false);
     let mut run = Run::start_with(&parts, config(), &halves, &mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut StopAfter(5, &stop), &stop).unwrap(), RunEnd::Interrupted);
@@ -376,7 +375,6 @@ fn a_run_whose_loss_is_no_number_fails_before_its_checkpoint_and_can_be_rescued(
     let batch = read_trajectories(&root.join("failed/step-000001.jsonl.zst")).unwrap();
     assert_eq!(batch.len(), 32);
     assert!(batch.iter().all(|trajectory| trajectory.advantages.is_some()));
-    // The same settings fail again; a lower learning rate works.
     let go_on = |overrides: &[&str]| {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
         let resume = Resume { overrides, from: None };

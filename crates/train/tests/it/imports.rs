@@ -30,7 +30,6 @@ fn sources() -> Sources {
                 let name = path.strip_prefix(&root).unwrap().with_extension("");
                 let name = name.to_str().unwrap().replace('\\', "/");
                 let name = name.strip_suffix("/mod").unwrap_or(&name).to_owned();
-                // Imports of tests do not count.
                 if !name.split('/').any(|part| part == "tests") {
                     found.insert(name, fs::read_to_string(&path).unwrap());
                 }

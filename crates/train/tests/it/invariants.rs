@@ -169,7 +169,6 @@ fn reference_runs_keep_their_curves() {
         let first = difference(expected, &runs[preset], same_order);
         assert!(first.is_none(), "{preset}: {}", first.unwrap());
     }
-    // Sanity check: a 1% higher learning rate changes the curve.
     let faster = curve("grpo", "train.learning_rate=1.01e-3");
     assert!(difference(&recorded.runs["grpo"], &faster, true).is_some());
 }

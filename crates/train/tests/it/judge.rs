@@ -38,7 +38,6 @@ fn a_run_that_is_resumed_asks_before_its_warm_start_and_not_after() {
     drop(Run::start(judged(&alive, &["sft.steps=1"]), &before, &mut NoopObserver).unwrap());
     let error = resume(&before).err().unwrap().to_string();
     assert!(error.contains(DEAD), "{error}");
-    // All its answers may be in the cache.
     let after = folder.path().join("after");
     drop(Run::start(judged(&alive, &["sft.steps=0"]), &after, &mut NoopObserver).unwrap());
     assert!(resume(&after).is_ok());

@@ -62,7 +62,6 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     let adapter = weights.adapter.clone().unwrap();
     assert_eq!((adapter.config.rank, adapter.layout.layers.len()), (4, 1));
     assert!(!adapter.is_identity(), "the adapter moved");
-    // The run has the unchanged base.
     assert!(*weights.base == load_model(&root.join("base")).unwrap());
     let losses: Vec<f64> = read_metrics(&root.join("metrics.jsonl"))
         .unwrap()
@@ -72,7 +71,6 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     assert_eq!(losses.len(), 20);
     assert!(mean(&losses[15..]) < 0.95 * mean(&losses[..5]), "the warm start learns: {losses:?}");
-    // A checkpoint only has the adapter, with optimizer moments of its size.
     let checkpoint = root.join("checkpoints/step-000002");
     assert!(checkpoint.join("policy/adapter_model.safetensors").is_file());
     assert!(!checkpoint.join("policy/model.safetensors").exists());
@@ -90,7 +88,6 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
         assert!(policy.weights == weights, "{}", path.display());
         assert_eq!(logprobs(policy.weights), expected);
     }
-    // Another base is detected.
     let path = moved.join("base/model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
     let last = bytes.len() - 1;
@@ -176,13 +173,11 @@ fn an_export_is_the_same_policy() {
     assert!(next.weights().unwrap().adapter.unwrap().is_identity());
     assert!(distance(&logprobs(next.weights().unwrap().without_adapter()), &expected) < 1e-4);
     assert!(out("next/base/config.json").is_file(), "the other run may drop its checkpoints");
-    // A model's folder is not copied.
     export(&root, &out("merged"), ExportOptions { merge: true, force: true, ..Default::default() }).unwrap();
     let start = format!("policy.model=\"{}\"", out("merged").display());
     let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut NoopObserver).unwrap();
     assert!(!out("third/base").exists());
     assert!(Policy::load(&out("third")).unwrap().weights == third.weights().unwrap());
-    // A run with full training also exports a model.
     finish(full(config(&[&start, "sft.steps=0", "train.steps=0", "name=full"])), &out("full"));
     assert_eq!(export(&out("full"), &out("whole"), merge).unwrap(), Exported::Model);
     assert!(distance(&logprobs(Policy::load(&out("whole")).unwrap().weights), &expected) < 1e-4);

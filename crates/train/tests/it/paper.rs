@@ -53,7 +53,6 @@ fn every_file_says_how_it_is_started_and_cites_its_values() {
             assert!(line.len() <= 130, "{path}: {line}");
         }
         assert!(names.insert(config.name.clone()), "{path}: two runs are called {}", config.name);
-        // Prompt and response fit the context, and the models are the papers'.
         assert!(config.rollout.max_context >= config.rollout.max_response_tokens + 1024, "{path}");
         assert!(config.policy.model.as_ref().unwrap().starts_with("Qwen"), "{path}");
     }
@@ -258,7 +257,6 @@ fn every_run_fits_the_device_that_it_names() {
             (device.plan.peak() as f64 / f64::from(1 << 30), device.size.unwrap() as f64 / f64::from(1 << 30))
         };
         let mut config = config;
-        // An A100 or H100.
         config.policy.device_memory = Some(80.0);
         let (needs, has) = fits(&config);
         assert!(needs <= has, "{path}: {needs:.1} of {has:.1} GiB");

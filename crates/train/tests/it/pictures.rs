@@ -48,7 +48,6 @@ const SMALL: &[&str] = &[
 fn config(name: &str, preset: Option<&str>, pictures: &Path, more: &[&str]) -> Result<Config, TrainError> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/vision/{name}.toml"));
     let mut overrides = vec![format!("env.pictures={}", pictures.display())];
-    // Skip empty settings.
     overrides.extend(more.iter().filter(|text| !text.is_empty()).map(|text| (*text).to_owned()));
     load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![file], overrides })
 }
@@ -210,7 +209,6 @@ fn pictures_are_read_by_their_content() {
         let shown = runner.prompter().start_seeing(&PICTURE.concat(), image, &[]);
         shown.map_err(|error| error.to_string())
     };
-    // A file with another picture's content.
     std::fs::copy(place(&shown[1].1), place(&shown[0].1)).unwrap();
     let error = show(Some(&shown[0].1)).unwrap_err();
     assert!(error.contains(&shown[0].1.sha256) && error.contains(&shown[1].1.sha256), "{error}");
@@ -230,7 +228,6 @@ fn pictures_are_read_by_their_content() {
     let other = PicturePrompts::new(&config, policy.vision()).unwrap().unwrap();
     let prompt = runner.prompter().start(&PICTURE.concat(), &[]).unwrap();
     assert_eq!(other.insert(&prompt, Some(&shown[1].1)).unwrap(), tokens);
-    // A prompt from a file gets its picture back, and no other.
     let image = policy.vision().unwrap().tokens.image;
     let mut hidden: Vec<u32> =
         tokens.iter().map(|&token| if token < FIRST_PICTURE_TOKEN { token } else { image }).collect();
@@ -239,7 +236,6 @@ fn pictures_are_read_by_their_content() {
     let mut two = prompt.repeat(2);
     let error = other.show(&mut two, Some(&shown[1].1)).unwrap_err().to_string();
     assert!(error.contains("has 2 image tokens for a picture of 1"), "{error}");
-    // Another policy's picture table does not have it.
     let root = folder.path().join("foreign");
     std::fs::create_dir(&root).unwrap();
     let foreign = runner_of(&root);
@@ -297,7 +293,6 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
     assert!(
         error.contains("env.pictures: is missing") && error.contains("policy.scratch.vision: is missing")
     );
-    // A model without a vision tower.
     let text = folder.path().join("text");
     let source = ConfigSource { preset: Some("quickstart".into()), ..ConfigSource::default() };
     let mut tiny = turnwise_train::config::load(&source).unwrap();

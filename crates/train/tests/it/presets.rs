@@ -223,7 +223,6 @@ fn by_equation(preset: &str, stage: &StageRecord, before: f64, trajectory: &Traj
         "empg" => fact("scale")? * before + fact("bonus")? - fact("centre")?,
         "salt" if fact("edge_size")? == 1.0 => fact("before")?,
         "has" if fact("alpha").is_some() => 0.5 * fact("trajectory")? + 0.5 * fact("turn")?,
-        // Finds turns without changing advantages.
         "outliers" => before,
         _ => return None,
     })
@@ -380,7 +379,6 @@ pub(crate) fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsL
         for (tag, value) in &line.metrics.0 {
             assert!(value.is_finite(), "{what}: {tag} is {value}");
         }
-        // Sampler and learner use the same numerics.
         assert!(line.metrics.get("rollout/mismatch_kl").unwrap() < 1e-6, "{what}");
     }
     let files = (1..=steps).map(|step| root.join(format!("trajectories/step-{step:06}.jsonl.zst")));
@@ -396,7 +394,6 @@ fn a_world_without_saved_states_is_rejected_before_the_run_starts() {
     assert!(error.contains("credit.estimator") && error.contains("monte-carlo"), "{error}");
     assert!(error.contains("the world `lamp` cannot save and restore its states"), "{error}");
     assert!(!root.exists(), "nothing was written");
-    // Other methods do not need saved states.
     assert!(Run::start(config_in(false, "grpo", &[]), &root, &mut NoopObserver).is_ok());
 }
 

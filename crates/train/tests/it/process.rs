@@ -125,7 +125,6 @@ fn trajectories_that_the_world_failed_are_left_out_and_kept_in_the_files() {
     assert!(seen > 0, "no task of the broken numbers was drawn, so this shows nothing");
     let shown = |note: &&String| note.contains("trajectories failed") && note.contains("is broken");
     assert!(played.notes.iter().any(|note| shown(&note)), "{:?}", played.notes);
-    // Repeated as often as configured, then left out.
     let again = [broken, "rollout.on_error=resample", "rollout.max_resamples=3"];
     let played = train(short(&again)).unwrap();
     let of = |name: &str| -> f64 {

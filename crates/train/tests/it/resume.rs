@@ -168,7 +168,6 @@ fn an_interrupted_run_ends_with_the_same_bits() {
             assert!(rounds > 0, "{layout}: nothing was interrupted");
             assert!(found == expected, "{layout}: the weights differ after {rounds} interruptions");
         }
-        // Sanity check: another seed gives other weights.
         let other = straight(&Config { seed: 1, ..config }, &folder.path().join("other"));
         assert!(other != expected);
     }

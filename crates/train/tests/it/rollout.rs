@@ -223,7 +223,6 @@ fn a_task_has_limits_of_its_own() {
 fn metrics_of_steps_add_up_or_replace() {
     let (played, _) = play(vec![task(0, "count", TaskLimits::default())], &Settings::default());
     assert_eq!((played[0].metrics["steps"], played[0].metrics["latest"]), (4.0, 4.0));
-    // The environment's reward is unchanged.
     assert!(played[0].turns.iter().all(|turn| turn.reward == 1.0 && turn.shaped_reward.is_none()));
 }
 
@@ -255,7 +254,6 @@ fn an_environment_that_hangs_or_breaks_ends_its_own_trajectory() {
     };
     assert!(reason(1).contains("step took longer than 0.3 s"), "{}", reason(1));
     assert!(reason(2).contains("broken for good"), "{}", reason(2));
-    // Earlier turns stay in the trajectory, and so does the failed one.
     assert_eq!((played[1].turns.len(), played[2].turns.len()), (2, 2));
 }
 
@@ -270,7 +268,6 @@ fn a_trajectory_that_is_sampled_again_has_draws_of_its_own() {
         trajectory.turns.iter().map(|turn| turn.action.clone()).collect()
     };
     assert_ne!(actions(&flaky[0]), actions(&clean[0]));
-    // The result is reproducible.
     assert_eq!(play(tasks("flaky"), &settings), (flaky, again));
 }
 

@@ -207,7 +207,6 @@ fn a_retriever_of_300_ms_does_not_hold_the_sampler_up() {
 #[test]
 fn a_dead_server_ends_the_trajectories_that_ask_it_and_nothing_else() {
     let retriever = Arc::new(Slow { refused: Some("river"), ..Slow::default() });
-    // The same environment with words that are never rejected.
     let (fine, ..) = play(&retriever, 6, &["town"], Duration::ZERO);
     assert!(fine.iter().all(|trajectory| trajectory.success));
     let (dead, ..) = play(&retriever, 6, &["river"], Duration::ZERO);
@@ -228,7 +227,6 @@ fn retrieved_texts_that_are_nine_tenths_alike_are_one_anchor_state() {
         Anchors::find(&group, &AnchorConfig { matching, threshold, ..AnchorConfig::default() })
     };
     let exact = anchors(Matching::Exact, 0.9);
-    // The question, and one text per query.
     assert!((4..=5).contains(&exact.count), "{exact:?}");
     let similar = anchors(Matching::Similarity, 0.9);
     assert_eq!(similar.count, 2, "{similar:?}");

@@ -104,7 +104,6 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         assert_eq!(warm_start_settings(&own).unwrap(), warm_start_settings(&warm).unwrap(), "{name}");
         // A kill right after the start leaves a resumable run.
         drop(from_warm_start(&own, &at("shared"), &at("warm")).unwrap());
-        // The run no longer needs the other run's files.
         std::fs::remove_dir_all(at("warm")).unwrap();
         to_end(Run::resume(&at("shared"), &mut NoopObserver).unwrap());
         let (expected, found) = (outcome(&at("own")), outcome(&at("shared")));
@@ -112,7 +111,6 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         for (file, bytes) in &expected {
             assert!(found[file] == *bytes, "{name}: {file} differs");
         }
-        // Sanity check: another seed differs.
         straight(&Config { seed: 1, ..own }, &at("other"));
         assert!(outcome(&at("other")) != expected, "{name}");
     }
@@ -134,7 +132,6 @@ fn another_warm_start_is_refused() {
         let error = refused(&config(Some("grpo"), &[setting]));
         assert!(error.contains("warm/config.toml") && error.contains(key), "{error}");
     }
-    // Half of it used another learning rate.
     let before = at("warm/config-before-sft-000002.toml");
     let other = config(Some("grpo"), &["train.steps=0", "sft.learning_rate=0.25"]);
     std::fs::write(&before, other.to_toml().unwrap()).unwrap();

@@ -60,7 +60,6 @@ fn every_token_is_sampled_by_the_weights_of_so_many_steps_before() {
     let more = ["train.checkpoint_every=0", "train.learning_rate=1e-2", "train.warmup=0"];
     let turns = train(config(0, &more), &root("turns"));
     let ahead = train(config(2, &more), &root("ahead"));
-    // Two updates per step.
     for step in 1..=STEPS {
         assert_eq!(versions(&root("turns"), step), BTreeSet::from([2 * (step - 1)]));
         assert_eq!(versions(&root("ahead"), step), BTreeSet::from([2 * (step - 1).saturating_sub(2)]));
@@ -74,7 +73,6 @@ fn every_token_is_sampled_by_the_weights_of_so_many_steps_before() {
     let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     assert!(largest(&older) > 10.0 * largest(&same), "{same:?} {older:?}");
     assert!(ahead != turns, "the same weights from other rollouts");
-    // A repetition is equal, so timing does not matter.
     assert!(train(config(2, &more), &root("again")) == ahead);
 }
 
@@ -93,7 +91,6 @@ fn a_run_that_goes_on_from_a_checkpoint_has_the_same_bits() {
             assert!(finish(&mut run) == expected, "{selection}: the weights differ after step {left}");
             std::fs::remove_dir_all(root.join("checkpoints/step-000007")).unwrap();
         }
-        // Sanity check: another seed differs.
         assert!(train(Config { seed: 1, ..config }, &folder.path().join("other")) != expected);
     }
 }

@@ -235,7 +235,6 @@ fn llamas_template_is_given_tools_too() {
         text.contains("<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n\"sum 4\"<|eot_id|><|start_header_id|>assistant"),
         "{text}"
     );
-    // If chat and prompt template format calls differently, all calls would be malformed.
     let played = play(&tokenizer, "tools", Layout::Concatenated, vec!["never"]);
     let StopReason::SampleError(reason) = &played.stop else { panic!("{:?}", played.stop) };
     assert!(reason.contains("prompt.template") && reason.contains("\"tools-llama\""), "{reason}");
@@ -297,7 +296,6 @@ fn demonstrations_have_the_form_of_the_chat_template() {
         let shown = tokenizer.decode(&sequence.tokens.tokens);
         let name = if source == HERMES { "tools" } else { "tools-llama" };
         let played = text(&tokenizer, &play(&tokenizer, name, Layout::Concatenated, replies));
-        // The imitated tokens are those of a rollout with the same calls.
         assert_eq!(shown.replacen(": 6}", ": 4}", 1), played);
     }
 }

@@ -44,7 +44,6 @@ fn masked_prompts_that_a_concatenated_policy_never_sees_are_warned_of() {
         let config = common::config(Some(preset), &[&layout]).unwrap();
         let warned = config.warnings().iter().any(|text| text.contains("prompt.layout = \"windowed\""));
         Run::start(config, &folder.path().join("run"), &mut notes).unwrap();
-        // A config's warnings are also reported when the run starts.
         let said = notes.0.iter().any(|note| note.contains("masked prompt has the windowed form"));
         assert_eq!(warned, said, "{preset}, {layout}: {:?}", notes.0);
         said
@@ -81,7 +80,6 @@ fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
     };
     let error = refused("rollout.max_context=20").unwrap_err();
     assert!(error.contains("rollout.max_context: is 20, and no first prompt fits"), "{error}");
-    // The length in the error is the shortest that does not fit.
     let shortest: usize =
         error.split("has ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();
     assert!(refused(&format!("rollout.max_context={shortest}")).is_err());

@@ -25,7 +25,6 @@ fn a_world_of_another_crate_trains() {
     assert_eq!(rates.len(), 3, "three steps of reinforcement learning");
     // SFT has an effect: random letters open nothing.
     assert!(rates.iter().any(|rate| *rate > 0.0), "{rates:?}");
-    // Without the registry, the run's config names an unknown environment.
     let error = turnwise_train::Run::resume(&folder.path().join("run"), &mut NoopObserver).err().unwrap();
     let error = error.to_string();
     assert!(error.contains("env.kind = \"lock\"") && error.contains("there are alfworld, "), "{error}");
@@ -212,7 +211,6 @@ fn a_round_in_which_every_environment_fails_ends_no_step_that_has_groups() {
         (of("rollout/masked"), of("rollout/error_rate"), of("train/success_rate")),
         (8.0, 8.0 / 12.0, 0.25)
     );
-    // Without any group it is an error, with the environment's message.
     let error = train_in_breaking(0).unwrap_err().to_string();
     assert!(error.contains("the button fell off"), "{error}");
 }

@@ -97,7 +97,6 @@ impl<S: Sampler> Lane<'_, S> {
         let turn = Turn {
             kind: TurnKind::Compaction,
             observation: self.context.template.render_summarize(&view, true).trim().to_owned(),
-            // The state is that of the next action.
             state_key: Some(observation.state_key.clone().unwrap_or_else(|| words.to_string())),
             response,
             valid: completion.finish == FinishReason::Stop && !summary.is_empty(),

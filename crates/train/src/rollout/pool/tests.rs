@@ -231,7 +231,6 @@ fn steps_that_go_together_have_the_time_of_all() {
         lane.begin(job("ok"), seed());
     });
     let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
-    // The only thread is busy while the others queue up.
     lane.step(environments.pop().unwrap(), "held".into());
     held.wait();
     for environment in environments {
@@ -254,7 +253,6 @@ fn transient_errors_are_tried_again_and_others_are_not() {
     lane.step(environment, "busy 1".into());
     let environment = one(&mut lane).unwrap();
     assert_eq!(made(&world), 2);
-    // The first call and two retries.
     lane.step(environment, "busy 9".into());
     assert!(one(&mut lane).err().unwrap().is_transient());
     assert_eq!(made(&world), 3);
@@ -263,7 +261,6 @@ fn transient_errors_are_tried_again_and_others_are_not() {
     assert_eq!(made(&world), 1);
     lane.begin(job("panic"), seed());
     assert!(one(&mut lane).err().unwrap().to_string().contains("panicked"));
-    // The thread continues.
     lane.begin(job("ok"), seed());
     assert!(one(&mut lane).is_ok());
 }
@@ -297,7 +294,6 @@ fn steps_that_wait_go_together_where_the_world_takes_them_so() {
         lane.begin(job("ok"), seed());
     });
     let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
-    // The only thread is busy while the others queue up.
     lane.step(environments.pop().unwrap(), "held".into());
     held.wait();
     for (place, environment) in environments.into_iter().enumerate() {
@@ -306,7 +302,6 @@ fn steps_that_wait_go_together_where_the_world_takes_them_so() {
     held.go_on();
     let failed: Vec<Ticket> =
         all(&mut lane).into_iter().filter(|(_, step)| step.is_err()).map(|(ticket, _)| ticket).collect();
-    // Six resets and the first step came before.
     assert_eq!(failed, [8]);
     assert_eq!(*world.batches.lock().unwrap(), [3, 2]);
 }

@@ -67,7 +67,6 @@ const SHORT: &[&str] = &[
 /// with these overrides, and returns their names in order. Checks that each file begins with its
 /// command, and that prompts fit the context.
 pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String> {
-    // The settings of a small run, without the household environment's keys.
     let temporary = tempfile::tempdir().unwrap();
     let tiny = temporary.path().join("tiny.toml");
     let mut table: toml::Table = std::fs::read_to_string(FILE).unwrap().parse().unwrap();
