@@ -44,12 +44,11 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// Returns the 95 % percentile interval of a statistic of one or more samples; `None` if no
-    /// stratum has more than one score.
+    /// Returns the 95 % percentile interval (2.5 % to 97.5 %) of a statistic of one or more
+    /// samples; `None` if no stratum has more than one score.
     ///
-    /// Each resample draws each stratum of each sample with replacement, independently and with its
-    /// own size. The interval is from the 2.5 % to the 97.5 % percentile of the statistic (Efron
-    /// 1979; Agarwal et al. 2021, section 4.1).
+    /// Each stratum of each sample is resampled with replacement, independently and with its own
+    /// size (Efron 1979; Agarwal et al. 2021, section 4.1).
     pub fn interval(
         &self,
         samples: &[&Strata],
@@ -73,12 +72,12 @@ impl Bootstrap {
     }
 
     /// Returns the 95 % percentile interval of a statistic of whole runs; `None` if no sample has
-    /// more than one run. `runs` has the number of runs of each sample.
+    /// more than one run. `runs` has the number of runs of each sample; `statistic` gets the
+    /// indices of drawn runs.
     ///
-    /// Each resample draws the runs of each sample with replacement, and `statistic` gets their
-    /// indices. A run's scores in all strata vary together with its seed. Resampling strata
-    /// separately ([`Self::interval`]) would average out differences between seeds and make the
-    /// interval too narrow, by up to the square root of the number of strata.
+    /// A run's scores in all strata vary together with its seed. Resampling strata separately
+    /// ([`Self::interval`]) would make the interval too narrow, by up to the square root of the
+    /// number of strata.
     pub fn interval_of_runs(
         &self,
         runs: &[usize],

@@ -1,9 +1,8 @@
 //! Differences between the scores of two methods on the same turns.
 //!
-//! Both methods are scored on the same tasks, and hard tasks are hard for both. Resampling tasks
-//! for both at once often gives a far narrower interval than the two scores have. An undefined
-//! correlation counts as 0: equal advantages for all turns of a trajectory (GRPO) give no credit
-//! within trajectories.
+//! Hard tasks are hard for both methods, so resampling tasks for both at once often gives a far
+//! narrower interval than the scores have. An undefined correlation counts as 0: methods with equal
+//! advantages within trajectories (GRPO) give no credit there.
 
 use serde::Serialize;
 

@@ -115,9 +115,8 @@ impl ScoredTurns {
         self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
 
-    /// Returns `A*` of an estimator with `k` continuations from each state: the first `k` of the
-    /// truth's first half. Compare it with the second half. `None` if a turn has fewer or none
-    /// stored.
+    /// Returns `A*` of an estimator with `k` continuations from each state, the first `k` of the
+    /// truth's first half, to compare with the second half. `None` if a turn has fewer.
     pub fn ladder(&self, k: usize) -> Option<Advantages> {
         let first = |turn: &ScoredTurn| {
             let [mut first, second] = halves(&turn.returns);
@@ -138,10 +137,10 @@ impl ScoredTurns {
 }
 
 /// Returns a method's advantages, computed per batch as in training. `model_inputs` has each
-/// batch's inputs from models; empty if the method needs none. `seed` is for random methods.
+/// batch's inputs from models, or is empty. `seed` is for random methods.
 ///
 /// # Errors
-/// Fails if a turn lacks a field that the method needs, or if a number is NaN or infinite.
+/// Fails if a turn lacks a field that the method needs, or on NaN or infinity.
 pub fn advantages(
     turns: &ScoredTurns,
     pipeline: &Pipeline,

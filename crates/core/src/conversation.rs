@@ -1,7 +1,7 @@
 //! Agents' requests: conversations that the policy continues, and its replies.
 //!
-//! An agent is a program that requests the next message of a conversation. It may have several
-//! conversations. Each request is a turn.
+//! An agent is a program with one or more conversations, whose next messages it requests. Each
+//! request is a turn.
 
 use std::fmt::Write as _;
 
@@ -66,8 +66,8 @@ pub struct Conversation {
     pub max_tokens: Option<usize>,
     /// Strings that end the reply and are left out of its content.
     pub stop: Vec<String>,
-    /// State key given by the agent, for credit methods that compare turns by state. If absent, the
-    /// agent's name and the newest messages identify the state.
+    /// State key given by the agent, for credit methods that compare turns by state. Default: the
+    /// agent's name and the newest messages.
     pub state: Option<String>,
 }
 
@@ -78,8 +78,8 @@ impl Conversation {
         &self.messages[earlier.map_or(0, |last| last + 1)..]
     }
 
-    /// Returns the key of the state before the reply: the agent's name with its state or its newest
-    /// messages. Requests of different agents never share a key.
+    /// Returns the key of the state before the reply: the agent's name, and its `state` or newest
+    /// messages.
     pub fn state_key(&self) -> String {
         let mut key = format!("{}\n", self.agent);
         if let Some(state) = &self.state {

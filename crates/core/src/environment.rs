@@ -76,13 +76,12 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot(pub Vec<u8>);
 
-/// An environment that plays one episode at a time.
+/// Plays one episode at a time, without access to tokens, prompts or the policy.
 ///
-/// It never sees tokens, prompts or the policy. It can be reset any number of times. Its
-/// [`TaskSet`] shares read-only data among environments.
+/// It can be reset any number of times. Its [`TaskSet`] shares read-only data among environments.
 pub trait Environment: Any + Send {
     /// Starts `task` and returns the first observation. All randomness of the episode comes from
-    /// `seed`, which a group's trajectories share.
+    /// `seed`, which its group shares.
     ///
     /// # Errors
     /// Fails if the task is unknown, or if the environment fails ([`EnvError::is_transient`]).
@@ -94,11 +93,10 @@ pub trait Environment: Any + Send {
     /// Fails without a running episode, or if the environment fails ([`EnvError::is_transient`]).
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
-    /// Returns the functions that actions of the episode may call; called after every reset.
-    /// Default: none.
+    /// Returns the tools of the episode; called after every reset. Default: none.
     ///
-    /// Chat templates that support tools get them as `tools`. Other prompts begin with a list of
-    /// them. Observations therefore need not list them.
+    /// Chat templates that support tools get them as `tools`; other prompts begin with a list of
+    /// them. So observations need not list them.
     fn tools(&self) -> &[Tool] {
         &[]
     }
@@ -164,20 +162,19 @@ pub trait TaskSet: Send + Sync {
     /// ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
-    /// Returns true if resets and steps never wait for anything outside this process. Such
-    /// environments run on the sampler's thread. Others get their own threads and a timeout.
+    /// Returns true if resets and steps never wait for another process. Such environments run on
+    /// the sampler's thread; others get threads and a timeout.
     fn is_instant(&self) -> bool {
         false
     }
 
-    /// Returns how many episodes can start now; `None` if unlimited. Environment servers have a
-    /// limit. Episodes that must wait do not block others.
+    /// Returns how many episodes can start now, for environment servers; `None` if unlimited.
     fn free_episodes(&self) -> Option<usize> {
         None
     }
 
-    /// Returns true if the environment enforces its own time limits: it queues calls and times each
-    /// from its start. For other environments the caller measures the time, queueing included.
+    /// Returns true if the environment enforces its own time limits, without queueing time. For
+    /// others, the caller measures the time, queueing included.
     fn limits_calls(&self) -> bool {
         false
     }
@@ -187,10 +184,8 @@ pub trait TaskSet: Send + Sync {
         1
     }
 
-    /// Steps several environments of this set and returns the results in order.
-    ///
-    /// The default steps one after another. Override it to execute many actions at once (`<dyn
-    /// Any>::downcast_mut` recovers the environments' type).
+    /// Steps several environments of this set and returns the results in order. Override it to
+    /// execute many actions at once (`<dyn Any>::downcast_mut` recovers the environments' type).
     ///
     /// # Errors
     /// An entry fails like [`Environment::step`], or if its environment belongs to another set.

@@ -155,7 +155,7 @@ pub enum LearnError {
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),
-    /// A device or a remote learner failed or did not answer; the run itself is numerically sound.
+    /// A device or a remote learner failed or did not answer; the run's numbers are sound.
     #[error("learner: {0}")]
     Unavailable(String),
 }

@@ -42,7 +42,7 @@ pub struct TokenGradients {
 /// Thresholds of [`LossMetrics::log_ratio_above`], in nats.
 pub const LOG_RATIO_BOUNDS: [f64; 7] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// Sums over tokens. Sums of sequences can be added, so metrics do not depend on micro-batches.
+/// Sums over tokens. Adding the sums of sequences makes metrics independent of micro-batches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
     /// Number of response tokens with nonzero weight.
@@ -135,10 +135,8 @@ pub enum DirectLoss {
     },
 }
 
-/// A loss over one optimizer batch, evaluated one sequence at a time.
-///
-/// An objective is built for a whole batch, so its means are over that batch. The learner may
-/// evaluate sequences in any order and packing.
+/// A loss over one optimizer batch, evaluated one sequence at a time, in any order and packing. Its
+/// means are over the whole batch.
 pub trait Objective: Sync {
     /// Returns true if [`TokenStatistics::entropies`] must be filled.
     fn needs_entropies(&self) -> bool {
@@ -153,8 +151,8 @@ pub trait Objective: Sync {
     /// Returns one sequence's part of the loss and its derivatives.
     ///
     /// # Errors
-    /// Fails if the sequence is not in the batch, if an array has the wrong length, or if a
-    /// weighted token has NaN or infinity.
+    /// Fails on a sequence outside the batch, a wrong array length, or NaN or infinity at a
+    /// weighted token.
     fn evaluate(
         &self,
         sequence: usize,
@@ -195,8 +193,8 @@ pub trait Learner {
     /// Accumulates the gradient of `objective` over `batch`.
     ///
     /// # Errors
-    /// Fails on wrong spans, sequences that the model cannot run, errors of the objective, missing
-    /// inputs (such as a reference policy), and failures of a device or service.
+    /// Fails on invalid sequences, errors of the objective, missing inputs (such as a reference
+    /// policy), and failures of a device or service.
     fn forward_backward(
         &mut self,
         batch: &[TokenSequence],
@@ -206,8 +204,7 @@ pub trait Learner {
     /// Returns the log-probs of the response tokens, one vector per sequence, without a gradient.
     ///
     /// # Errors
-    /// Fails on wrong spans, sequences that the model cannot run, and failures of a device or
-    /// service.
+    /// Fails on invalid sequences, and failures of a device or service.
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
 
     /// Clips the accumulated gradient, updates the weights with `learning_rate` and clears the

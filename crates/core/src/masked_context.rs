@@ -48,11 +48,9 @@ pub struct MaskedContextGradients {
     pub d_kl: Vec<f64>,
     /// With respect to `reference_kl`.
     pub d_reference_kl: Vec<f64>,
-    /// Mean over tokens of the KL from the original to the masked prompt's distribution, for
-    /// metrics.
+    /// Mean over tokens of `KL[pi(.|c) || pi(.|c masked)]`, for metrics.
     pub kl: f64,
-    /// Mean over tokens of the KL from the masked prompt's distribution to the reference, for
-    /// metrics.
+    /// Mean over tokens of `KL[pi(.|c masked) || pi_ref(.|c masked)]`, for metrics.
     pub reference_kl: f64,
 }
 
@@ -70,8 +68,8 @@ pub trait MaskedContextObjective: Sync {
     /// Returns one masked context's part of the loss and its derivatives.
     ///
     /// # Errors
-    /// Fails if the masked context does not exist, if an array has the wrong length, or if a
-    /// weighted token has NaN or infinity.
+    /// Fails on an unknown masked context, a wrong array length, or NaN or infinity at a weighted
+    /// token.
     fn evaluate(
         &self,
         masked_context: usize,

@@ -67,13 +67,12 @@ pub struct Observation {
     pub parts: Vec<Part>,
     /// All actions that the environment would understand now, in its order.
     pub admissible: Vec<String>,
-    /// Identifies the state for credit methods that compare turns by state. Default: the text.
-    ///
-    /// Environments set it if two observations of one state differ (a clock, a greeting), or if
-    /// different states look alike.
+    /// Identifies the state for credit methods that compare turns by state. Default: the text. Set
+    /// it if observations of one state differ (a clock, a greeting), or if different states look
+    /// alike.
     pub state_key: Option<String>,
-    /// The agent's request that the policy answers, if the environment is an agent. Its messages
-    /// form the prompt, and the action is an [`crate::Action::Reply`].
+    /// An agent's request that the policy answers with an [`crate::Action::Reply`]. Its messages
+    /// form the prompt.
     pub conversation: Option<Box<Conversation>>,
 }
 

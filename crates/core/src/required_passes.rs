@@ -1,9 +1,8 @@
 //! Extra model passes that a loss needs. The training loop runs them without knowing the method.
 //!
-//! For each update, the loop runs the loss's [`RequiredPasses`], and the loss builds a
-//! [`MinibatchObjective`] for each minibatch. The learner runs forward and backward. With a
-//! [`GradientScaling`], the loop may run a second pass, and scales the gradient before the
-//! optimizer step.
+//! For each update, the loop runs the [`RequiredPasses`], the loss builds a [`MinibatchObjective`]
+//! per minibatch, and the learner runs forward and backward. A [`GradientScaling`] may add a second
+//! pass before it scales the gradient.
 
 use serde::{Deserialize, Serialize};
 

@@ -160,13 +160,12 @@ pub trait Sampler {
     /// sampling parameter is invalid, and [`SampleError::Backend`] if the backend failed.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Waits until at least one response is finished, and returns finished ones, oldest request
-    /// first. An empty list means that nothing is queued, or that requests failed
-    /// ([`Sampler::take_failures`]).
+    /// Waits until a response is finished, and returns finished ones, oldest request first. The
+    /// list is empty if nothing is queued, or if requests failed ([`Sampler::take_failures`]).
     ///
     /// # Errors
     /// Fails if the sampler fails as a whole: NaN from the weights, a failed device or service, or
-    /// a misconfigured server. Unanswered requests are in [`Sampler::take_failures`] instead.
+    /// a misconfigured server.
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
 
     /// Like [`Sampler::poll`], but returns an empty list if no response is finished by `deadline`.
@@ -179,8 +178,7 @@ pub trait Sampler {
         self.poll()
     }
 
-    /// Returns requests that ended without a response since the last call, with the reason, such as
-    /// an unreachable server. Other requests continue.
+    /// Returns requests that ended without a response since the last call, with the reason.
     fn take_failures(&mut self) -> Vec<(RequestId, String)> {
         Vec::new()
     }

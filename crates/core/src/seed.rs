@@ -1,8 +1,7 @@
 //! Random seeds by coordinates: each draw belongs to a place in the run, not to an order of events.
 //!
-//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates), and its generator is ChaCha8. The
-//! same config gives the same draws on every machine, in any order of execution, and after a
-//! resume.
+//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8. So
+//! draws do not depend on the machine, the order of execution, or a resume.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};

@@ -29,11 +29,9 @@ impl TurnSpan {
     }
 }
 
-/// A token sequence that the policy processes in one forward pass.
-///
-/// In the layout `windowed`, a sequence is one turn with one span. In `concatenated`, it is the
-/// trajectory with a span per turn, up to a compaction ([`crate::TurnKind::Compaction`]). Per-token
-/// arrays have one entry per response token, in span order.
+/// A token sequence that the policy processes in one forward pass: one turn (`windowed`), or the
+/// trajectory up to a compaction ([`crate::TurnKind::Compaction`]) with a span per turn
+/// (`concatenated`). Per-token arrays have one entry per response token, in span order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
     /// Token ids of prompts and responses, exactly as sampled.

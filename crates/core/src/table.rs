@@ -154,9 +154,10 @@ impl<T, U: Unit> Table<T, U> {
             .collect()
     }
 
-    /// Like [`Table::from_fn`], but returns the first error in batch order.
+    /// Like [`Table::from_fn`], for values that can fail.
     ///
-    /// Returns the error of `value`.
+    /// # Errors
+    /// Returns the first error of `value` in batch order.
     pub fn try_from_fn<E>(
         batch: &Batch,
         mut value: impl FnMut(usize, usize, usize) -> Result<T, E>,
@@ -195,7 +196,7 @@ impl<T, U: Unit> Table<T, U> {
     /// Checks that the table has the batch's shape.
     ///
     /// # Errors
-    /// Names the first group or trajectory that differs.
+    /// Returns the first group or trajectory that differs.
     pub fn check_shape(&self, batch: &Batch) -> Result<(), ShapeError> {
         let (found, expected) = (self.groups.len(), batch.groups.len());
         if found != expected {

@@ -47,8 +47,8 @@ pub struct Task {
     /// the rest.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// SHA-256 in lower-case hexadecimal of everything that defines the task besides its id, such
-    /// as a game file. Empty if the environment provides none ([`Task::content_digest`]).
+    /// SHA-256, in lower-case hexadecimal, of everything that defines the task besides its id.
+    /// Empty if unknown ([`Task::content_digest`]).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Limits of this task.
@@ -70,8 +70,8 @@ impl Task {
         self.metadata.get(Self::ANSWER)?.as_str()
     }
 
-    /// Returns the digest of the task's content; equal tasks with different ids share it. It is
-    /// [`Task::digest`] if set, else the SHA-256 of kind, goal, metadata and limits.
+    /// Returns the digest of the task's content, which equal tasks share: [`Task::digest`], or the
+    /// SHA-256 of kind, goal, metadata and limits.
     pub fn content_digest(&self) -> String {
         if !self.digest.is_empty() {
             return self.digest.clone();

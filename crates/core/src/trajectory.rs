@@ -143,8 +143,7 @@ impl Turn {
         self.kind == TurnKind::Compaction
     }
 
-    /// Returns the key of the turn's state, by which a group's turns are compared. Default: the
-    /// observation's text.
+    /// Returns the key by which a group's turns are compared. Default: the observation's text.
     pub fn state_key(&self) -> &str {
         self.state_key.as_deref().unwrap_or(&self.observation)
     }
@@ -224,8 +223,8 @@ pub struct Trajectory {
 }
 
 impl Trajectory {
-    /// Creates a trajectory of the first group at step 0, terminated without success, without
-    /// sequences and advantages.
+    /// Creates a trajectory of the first group at step 0, without success, sequences and
+    /// advantages.
     pub fn new(task: Task, turns: Vec<Turn>) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
@@ -301,10 +300,9 @@ pub struct Group {
 }
 
 impl Group {
-    /// Returns true if all trajectories have the same return of environment rewards, so that
-    /// comparing them carries no information. Shaping (KL, length penalty) is ignored, because it
-    /// makes every return different. The tolerance is `1e-12` of the rewards' absolute sum, because
-    /// float sums depend on order.
+    /// Returns true if all trajectories have the same return of environment rewards, so comparing
+    /// them carries no information. Shaping (KL, length penalty) is ignored, because it makes every
+    /// return different. The tolerance for float sums is `1e-12` of the rewards' absolute sum.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {

@@ -97,8 +97,7 @@ impl Anchors {
         }
     }
 
-    /// Finds the anchor groups of each group of a batch. Similarity uses all CPU threads; the
-    /// result does not depend on their number.
+    /// Finds the anchor groups of all groups of a batch, using all CPU threads for similarity.
     pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
         let threads = match config.matching {
             Matching::Exact => 1,
@@ -107,8 +106,7 @@ impl Anchors {
         Self::find_all_on(batch, config, threads)
     }
 
-    /// Like [`Anchors::find_all`], with this many threads. Each thread takes the next free group,
-    /// because groups with long texts take much longer.
+    /// Like [`Anchors::find_all`], with this many threads. The result does not depend on it.
     pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
         let groups = &batch.groups;
         let threads = threads.min(groups.len());
@@ -173,8 +171,8 @@ struct Grouper {
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// For each text, the number of groups compared with and the best of them. Groups are only
-    /// added, so a repeated text is compared only with new groups.
+    /// For each text, the number of groups compared with and the best of them. Repeated texts are
+    /// compared only with new groups.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

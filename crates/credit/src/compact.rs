@@ -1,9 +1,8 @@
 //! Compact filtering (DeepSWE's recipe): truncated and looping trajectories stay in their groups
 //! but are left out of the loss.
 //!
-//! A truncated or looping trajectory says little about its turns. Its return still counts in the
-//! group's baseline and its size in the means of the loss, so it acts like a trajectory with
-//! gradient 0.
+//! A filtered trajectory still counts in its group's baseline and in the means of the loss, like
+//! one with gradient 0.
 //!
 //! | filtered | if the trajectory |
 //! |---|---|

@@ -113,8 +113,8 @@ impl Ppo {
     /// Computes advantages and value targets of each response token.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or if a value or
-    /// reward is NaN or infinite.
+    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or on NaN or
+    /// infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };

@@ -1,8 +1,7 @@
-//! Inputs of credit besides trajectories, and who supplies them.
+//! Inputs of credit besides trajectories.
 //!
 //! A method declares its needs ([`RequiredInputs`], [`ScoreRequest`]). [`crate::Pipeline::supply`]
-//! gets them from an [`InputProvider`] and checks their shapes. The method reads them from
-//! [`CreditInputs`]. So the training loop serves any method without knowing it.
+//! gets them from an [`InputProvider`], checks their shapes and passes them on in [`CreditInputs`].
 
 use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
 
@@ -107,7 +106,7 @@ pub trait InputProvider {
     fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, Self::Error>;
 
     /// Returns the policy's last hidden states of each turn, averaged over at most `most_tokens`
-    /// tokens: the observation's first and the response's last.
+    /// tokens ([`RequiredInputs::hidden_states`]).
     ///
     /// # Errors
     /// Fails if the policy provides no hidden states, or if its forward pass fails.

@@ -1,7 +1,5 @@
-//! Descriptions of the stages and facts in explanations.
-//!
-//! Viewers of a [`StageRecord`](crate::StageRecord) use them. Stages of other crates have none;
-//! their facts are shown by name.
+//! Descriptions of the stages and facts in a [`StageRecord`](crate::StageRecord), for viewers.
+//! Stages of other crates have none.
 
 /// Returns the rule of a stage of this crate.
 pub fn stage_rule(stage: &str) -> Option<&'static str> {

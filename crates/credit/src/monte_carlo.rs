@@ -5,16 +5,12 @@
 //! current policy samples from s. The value after the last turn is 0. The trajectory itself is not
 //! among the continuations.
 //!
-//! The estimate is unbiased for any `K`; a larger `K` has less noise. In the limit it is each
-//! turn's true advantage, the best that credit assignment can give. It costs `K` continuations from
-//! each state of the batch.
+//! The estimate is unbiased for any `K`, and less noisy for a larger one. In the limit it is each
+//! turn's true advantage. It costs `K` continuations from each state of the batch, each state once,
+//! by the policy that played ([`turnwise_core::Turn::state_value`]).
 //!
-//! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`, GRPO
-//! with a baseline from continuations. This control separates the effect of credit assignment from
-//! that of a better baseline.
-//!
-//! The rollout measures the values ([`turnwise_core::Turn::state_value`], [`crate::StateValues`]),
-//! each state once, with the policy that played the batch.
+//! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`: a
+//! control that only improves the baseline, not the credit of turns.
 //!
 //! Differs from the paper:
 //! * A step is a turn, not a line of reasoning. All tokens of a turn have its advantage.

@@ -40,8 +40,8 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Returns the moments of `values`; all 0 for an empty population. The standard deviation is 0
-    /// if its denominator is 0, or if all values are equal up to `1e-12` of the largest.
+    /// Returns the moments of `values`; all 0 without values. The standard deviation is 0 if its
+    /// denominator is 0, or if all values are equal up to rounding.
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();
         let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };

@@ -79,8 +79,8 @@ pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     levels.iter().map(change).collect()
 }
 
-/// Divides the progress of each turn among it and the turns before it, weighted by `gamma` to the
-/// power of the distance. The sum is unchanged.
+/// Divides each turn's progress among it and the turns before it, weighted by `gamma` to the power
+/// of the distance; the sum is unchanged.
 pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     let mut weight = 0.0;
     let shares: Vec<f64> = progress

@@ -118,8 +118,8 @@ impl TurnPpo {
     /// Computes advantages and value targets of each response token, equal within a turn.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing, has the wrong length, or if a value or
-    /// reward is NaN or infinite.
+    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or on NaN or
+    /// infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };

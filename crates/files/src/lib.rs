@@ -31,12 +31,11 @@ pub use lock::{Lock, try_lock};
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, most_expanded, open, open_counted};
 
-/// Writes `bytes` to `NAME.part` beside `path`, flushes it to disk, renames it and flushes the
-/// folder. So `path` is always the old file, the new one or absent, even after a power failure.
+/// Writes a file atomically, flushed to disk: through `NAME.part` beside it, which replaces `path`.
+/// After a power failure, `path` is the old file, the new one or absent.
 ///
-/// Only one process may write the file at a time. A leftover `NAME.part` of a killed process is
-/// replaced. If `path` is a link, its target is replaced. Devices and pipes ([`is_special`]) are
-/// written to directly.
+/// Only one process may write the file at a time. If `path` is a link, its target is replaced.
+/// Devices and pipes ([`is_special`]) are written to directly.
 ///
 /// # Errors
 /// Fails with the operating system's error, for example if the folder is missing, full or
@@ -85,9 +84,8 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Like [`write_atomically`], but safe with several concurrent writers: each has its own
-/// `.NAME.*.part`, and the last to finish wins. `write` may produce the content piece by piece; if
-/// it fails, `path` is unchanged. A killed process may leave its temporary file behind, which is
-/// never read.
+/// `.NAME.*.part`, and the last to finish wins. If `write` fails, `path` is unchanged. A killed
+/// process may leave its temporary file behind.
 ///
 /// The new file has default permissions (`0o666` without the umask).
 ///

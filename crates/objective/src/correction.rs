@@ -110,8 +110,8 @@ impl CorrectionSums {
 }
 
 impl RolloutCorrection {
-    /// Returns the weight of each response token, and sums over the unmasked tokens. `sampled` has
-    /// the log-probs under the sampling policy, `sequence.old_logprobs` those under `pi_old`.
+    /// Returns each response token's weight, from log-probs under the sampling policy (`sampled`)
+    /// and under `pi_old` (`sequence.old_logprobs`), and sums over the unmasked tokens.
     ///
     /// # Errors
     /// Fails on a wrong number of log-probs, and on NaN or infinity at an unmasked token.

@@ -63,9 +63,9 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
 }
 
 /// Adapts the KL coefficient to a target. HAS (tables 5 and 6) gives only the target; the rule
-/// follows Ziegler et al. 2019. It starts at [`crate::KlConfig::coef`]. After each step it is
-/// multiplied by `raise` if the measured KL is above `raise` times the target, and by `lower` if it
-/// is below `lower` times the target, within bounds.
+/// follows Ziegler et al. 2019: after each step the coefficient is multiplied by `raise` if the
+/// measured KL is above `raise` times the target, and by `lower` if it is below `lower` times the
+/// target, within bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {

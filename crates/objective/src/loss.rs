@@ -98,8 +98,7 @@ impl Loss {
         self.terms.iter().map(AsRef::as_ref)
     }
 
-    /// Returns true if tokens with advantage 0 have a gradient. If not, minibatches can leave out
-    /// trajectories without advantages.
+    /// Returns true if tokens with advantage 0 have a gradient; if not, they need no forward pass.
     pub fn acts_without_advantage(&self) -> bool {
         self.config.needs_reference()
             || self.config.entropy_coef != 0.0
@@ -124,8 +123,8 @@ impl Loss {
             .map_or(self.kl_coef, |adaptive| adaptive.next(self.kl_coef, measured))
     }
 
-    /// Returns the loss of one optimizer batch. `masked` has the responses of the masked contexts,
-    /// in the learner's order; empty if [`Loss::passes`] has no masked-context pass.
+    /// Returns the loss of one optimizer batch. `masked` has the spans of the masked contexts, in
+    /// the learner's order.
     ///
     /// # Errors
     /// Fails on arrays of mismatched length, and missing, NaN or infinite numbers.

@@ -80,11 +80,10 @@ impl NormalizationConfig {
 /// SORL's two methods: the turn ratio on PPO and the token ratio on GRPO, both with this
 /// normalization.
 ///
-/// Each batch is split into two minibatches (appendix A.4: 512 and 256), so the second is
-/// off-policy, and used once: appendix A.5 counts one on-policy and three off-policy updates per
-/// batch in quarters. Its "150th optimization step (2 epochs)" fits updates by minibatches of 256
-/// on `AlphaMed19K` (150 x 256 trajectories are two per question for 19,000 questions), so its "4
-/// epochs" are passes over the questions.
+/// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once: appendix A.5
+/// counts one on-policy and three off-policy updates per batch in quarters. Its "150th optimization
+/// step (2 epochs)" fits updates by minibatches of 256 on `AlphaMed19K`, so its "4 epochs" are
+/// passes over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",

@@ -20,10 +20,8 @@ pub enum ApiKeyError {
 }
 
 /// Returns the API key in the environment variable that a setting names; `None` if the setting is
-/// empty.
-///
-/// Missing and empty variables are rejected early: a service without a key fails later, without
-/// naming the setting or the variable.
+/// empty. Missing and empty variables are rejected early, because a service's error would name
+/// neither.
 ///
 /// # Errors
 /// Fails if the variable does not contain a key.

@@ -48,10 +48,10 @@ const LISTED: usize = 50;
 pub struct SettingsError(pub Vec<Problem>);
 
 impl SettingsError {
-    /// Returns `Ok` if there are no problems.
+    /// Returns an error if there are problems.
     ///
     /// # Errors
-    /// Returns the problems as an error.
+    /// Returns the problems.
     pub fn of(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
     }

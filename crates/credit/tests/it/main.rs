@@ -1,5 +1,4 @@
-//! Advantages: hand-computed numbers, golden files of NumPy and Python, and properties. One test
-//! binary, because each one links all crates.
+//! Advantages: hand-computed and golden numbers, and properties.
 
 mod aem_drift;
 mod anchors;

@@ -1,4 +1,4 @@
-//! Losses and their derivatives. One test binary, because each one links all crates.
+//! Losses and their derivatives.
 
 mod correction;
 mod loss;

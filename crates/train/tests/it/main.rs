@@ -1,4 +1,4 @@
-//! Training runs with tiny models. One test binary, because each one links all crates.
+//! Training runs with tiny models.
 
 mod branches;
 mod chat;
