@@ -38,11 +38,11 @@ impl Default for CompactFilterConfig {
 /// Reason why a trajectory is filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filtered {
-    /// The turn limit or the context limit ended it.
+    /// The trajectory reached the turn limit or the context limit.
     Truncated,
-    /// Its environment or its sampler failed.
+    /// The trajectory's environment or sampler failed.
     Failed,
-    /// It repeats an action in the same state too often.
+    /// The trajectory repeats an action in the same state too often.
     Looping,
 }
 

@@ -15,10 +15,9 @@
 //! neither a model nor additional rollouts.
 //!
 //! Differs from the paper: written from its abstract and summaries, which name first-visit
-//! estimates, `Q
-//! - V` and a smoothing prior. The prior's form and strength are ours. Its signatures compress the
-//!   history of interaction; ours are the state keys. The penalty lowers an invalid turn's return.
-//!   Values equal up to rounding give exactly 0.
+//! estimates, `Q - V` and a smoothing prior. The prior's form and strength are ours. Its signatures
+//! compress the history of interaction; ours are the state keys. The penalty lowers an invalid
+//! turn's return. Values equal up to rounding give exactly 0.
 
 use std::collections::HashMap;
 

@@ -31,12 +31,12 @@ pub enum ServerRoute {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServedWeights {
-    /// The adapter of `policy.lora`, under a new name for each version. Servers hold several
-    /// versions at once.
+    /// The adapter of `policy.lora`, under a new name for each version; servers hold several
+    /// versions.
     #[default]
     Adapter,
-    /// All weights as a model folder, with an adapter merged. They replace the server's weights, so
-    /// each server has one version at a time and belongs to this run.
+    /// All weights as a model folder, with an adapter merged. A server has one version at a time,
+    /// and belongs to this run.
     Full,
 }
 
@@ -52,8 +52,7 @@ pub enum EntropyKind {
     Sampled,
 }
 
-/// Inference servers that sample instead of this process. They get each new version of the adapter
-/// (`policy.lora`) or of all weights.
+/// Inference servers that sample instead of this process, with each new version of the weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServersConfig {
@@ -86,12 +85,11 @@ pub struct ServersConfig {
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
     /// Seconds between readings of a server's load (`/metrics`) during requests; 0: off. New
-    /// trajectories start on the least loaded server. Servers with a queue or a full cache get
-    /// fewer.
+    /// trajectories start on the least loaded server.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub load_every_s: f64,
     /// Source of entropies for credit methods: `exact` by a scoring pass of the learner, or
-    /// `sampled`, estimated by the negative log-probs of the sampled tokens.
+    /// `sampled`, the negative log-probs of the sampled tokens.
     pub entropies: EntropyKind,
 }
 

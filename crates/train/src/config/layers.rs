@@ -75,11 +75,7 @@ impl Layer {
         Self { table, origins: Origins(origins) }
     }
 
-    /// Parses an argument `key.sub=value`. A value that is not TOML is a string, so paths and names
-    /// need no quotes.
-    ///
-    /// # Errors
-    /// Fails on an argument without key or value.
+    /// Parses an argument `key.sub=value` ([`assignment`]).
     pub(super) fn argument(text: &str) -> Result<Self, SettingsError> {
         let (key, value) = assignment(text).map_err(|error| {
             SettingsError(vec![Problem::new(format!("argument `{text}`"), error.to_string())])

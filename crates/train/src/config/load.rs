@@ -67,9 +67,9 @@ pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) ->
     resolve(&merged(source, methods, &mut |_| Ok(()))?, worlds, methods)
 }
 
-/// Like [`load_with`], for playing a policy. Training settings of presets and files (`credit`,
-/// `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups) are ignored, so
-/// their rules cannot prevent another environment, split or limit.
+/// Like [`load_with`], for playing a policy. Training settings of presets and files are ignored
+/// (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups), and so
+/// are their rules.
 ///
 /// # Errors
 /// Fails like [`load`].
@@ -222,8 +222,8 @@ fn read(path: &Path) -> Result<Layer, TrainError> {
     Ok(Layer::file(&text, &path.display().to_string())?)
 }
 
-/// Validates settings against the schema, parses them, and checks rules between settings. Settings
-/// of environments and of other crates' methods are parsed into their own types, with all defaults.
+/// Validates settings against the schema, parses them into their own types with all defaults, and
+/// checks rules between settings.
 pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
     let mut table = layer.table.clone();
     // Write the default kind, because it decides which keys the table may have.

@@ -46,8 +46,8 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// Creates a critic from the policy's layers. With `lora` it is an adapter on the policy's
-    /// base, which starts as the policy's adapter if their settings are equal.
+    /// Creates a critic from the policy's layers, or with `lora` an adapter on the policy's base.
+    /// It starts as the policy's adapter if their settings are equal.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,
@@ -70,8 +70,8 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// Loads the critic of a checkpoint. `base` returns the weights below an adapter. `vision` has
-    /// the policy's vision settings, because the critic reads its sequences.
+    /// Loads the critic of a checkpoint. `base` returns the weights below an adapter, `vision` is
+    /// the policy's.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
         base: impl FnOnce() -> Result<Weights, TrainError>,

@@ -1,10 +1,9 @@
 //! The decomposer in the training loop: an LLM judge, or TurnRD with its replay and rounds.
 //!
-//! TurnRD's rounds (HAS, algorithm 1): rollouts use the frozen network of round `r`. Their records
-//! go into the replay, and the policy is updated. At the end of the round, training on the replay
-//! gives the network of round `r + 1`. Each phase is repeatable: a resume removes the records of
-//! repeated steps, and networks are stored by round. So a resumed run is bit-identical if its
-//! rollouts are.
+//! TurnRD's rounds (HAS, algorithm 1): the network of round `r` is frozen while rollouts add
+//! records to the replay. Training on the replay at the end of the round gives the network of round
+//! `r + 1`. A resume removes the records of repeated steps, so resumed runs are bit-identical if
+//! their rollouts are.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -161,13 +160,13 @@ impl RunDecomposer {
     }
 }
 
-/// Returns TurnRD's credits for existing trajectories, from a policy's hidden states. Each
-/// trajectory must have its token sequences.
+/// Returns TurnRD's credits for existing trajectories with token sequences, from a policy's hidden
+/// states.
 ///
 /// # Errors
-/// Fails if the policy's hidden states have another width than the network's input (0 without any),
-/// or if a trajectory lacks token ids or has too many turns. Also fails if the policy rejects a
-/// sequence, or returns NaN or infinity.
+/// Fails if the hidden states have another width than the network's input (0 without any), if a
+/// trajectory lacks token ids or has too many turns, or if the policy rejects a sequence or returns
+/// NaN or infinity.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -337,9 +336,8 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Returns the policy's mean-pooled last hidden states: of each turn, over at most `most` tokens
-/// ([`turn_tokens`]), and of the goal's last `most` tokens. It costs one scoring pass over the
-/// sequences.
+/// Returns the policy's mean-pooled last hidden states of each turn, over at most `most` tokens
+/// ([`turn_tokens`]), and of the goal's last `most` tokens, in one scoring pass.
 fn vectors(
     batch: &Batch,
     most: usize,

@@ -73,9 +73,8 @@ impl Openings<'_> {
     }
 }
 
-/// Returns the tokens to score, after the turn's exact prompt with its preamble. `None` if the turn
-/// or the text has no tokens, if the sequence exceeds the context, or if the prompt cannot take a
-/// preamble.
+/// Returns the tokens to score, after the turn's exact prompt with its preamble. `None` if there
+/// are none, if they exceed the context, or if the prompt cannot take a preamble.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,

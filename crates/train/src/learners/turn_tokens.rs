@@ -1,9 +1,9 @@
 //! Selects the tokens whose hidden states represent a turn (HAS, appendix B: the turn's observation
 //! and action, at most 512).
 //!
-//! A prompt also has instructions, the goal, the history and chat markup. The observation is
-//! searched from the prompt's end, because a history may contain the same text before. If it is not
-//! found (cut or changed by a template), the last tokens since the previous response are used.
+//! The observation is searched from the prompt's end, because a history may contain the same text.
+//! If it is not found (cut or changed by a template), the last tokens since the previous response
+//! are used.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ pub(super) fn turn_tokens(
 }
 
 /// Divides `most` tokens between observation and response: half each, or more if the other needs
-/// less. Cuts the observation at its end and the response at its start, because actions come last.
+/// less. Cuts responses at the start, because actions come last.
 fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<Range<usize>> {
     let half = most.div_ceil(2);
     let of_response = response.len().min(half.max(most.saturating_sub(observation.len())));

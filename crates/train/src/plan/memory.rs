@@ -70,7 +70,7 @@ impl MemoryReport {
     }
 
     /// Returns true if the machine's memory is at least 4/3 of sampling and training together
-    /// ([`MemoryPlan::sum`]), so that neither must free its memory. False for training on a device.
+    /// ([`MemoryPlan::sum`]), so neither must free memory. False for training on a device.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)

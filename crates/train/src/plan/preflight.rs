@@ -54,12 +54,7 @@ pub(crate) struct Checked {
     pub(crate) world: Option<(World, Panels)>,
 }
 
-/// Checks a config and builds its environment. [`crate::Run::start`] and [`preflight`] share it, so
-/// both accept the same configs; a start also contacts a judge.
-///
-/// # Errors
-/// Fails on settings that cannot run, a folder that already has a run, an environment that cannot
-/// be built, or a split without tasks.
+/// Checks a config and builds its environment, for [`crate::Run::start`] and [`preflight`].
 pub(crate) fn checked(
     config: &Config,
     root: &Path,
@@ -219,8 +214,7 @@ fn model_of(
 }
 
 impl Preflight {
-    /// Rejects a run that does not fit into memory, like [`crate::Run::start`], or returns the
-    /// reason as a warning if `ignore` is set.
+    /// Like [`MemoryReport::check`], if this process trains the policy.
     ///
     /// # Errors
     /// Returns [`TrainError::Memory`] if the run does not fit.

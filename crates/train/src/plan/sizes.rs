@@ -41,8 +41,8 @@ fn trajectories_of_a_step(config: &Config) -> usize {
     config.rollout.tasks_per_step * oversample * config.rollout.group_size
 }
 
-/// Returns the memory plan's inputs for a config and a model shape. `drawn` is the height and width
-/// of the environment's pictures, if prompts show pictures and it is known.
+/// Returns the memory plan's inputs. `drawn` is the height and width of pictures in prompts, if
+/// known.
 pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> PlanSettings {
     let weights = ParameterLayout::new(model).len;
     let learner = learner_config(config, config.rollout.temperature);
@@ -110,8 +110,8 @@ fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
 
-/// Returns the bytes in the folder shared with servers, if they get all weights: one f32 version,
-/// because the previous one is deleted first.
+/// Returns the bytes of all weights in f32 in the folder shared with servers; the previous version
+/// is deleted first.
 pub(super) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
     sends_all_weights(config).then_some(4 * parameters as u64)
 }

@@ -17,12 +17,8 @@ fn position_of(path: &Path) -> Option<Position> {
     path.file_name()?.to_str()?.split('.').next()?.parse().ok()
 }
 
-/// Moves trajectories and evaluations after a position to `abandoned/N/`, from all of the run's
-/// folders with files named by position. These include manual evaluations (`turnwise eval --out
-/// RUN/FOLDER/`).
-///
-/// # Errors
-/// Fails if the file system fails.
+/// Moves trajectories and evaluations after a position to `abandoned/N/`, including manual
+/// evaluations (`turnwise eval --out RUN/FOLDER/`).
 pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     let mut target: Option<PathBuf> = None;
     for folder in sorted(run.root())? {
@@ -45,11 +41,8 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
     Ok(())
 }
 
-/// Moves the remains of an interrupted start to `abandoned/N/`: checkpoints, base, metrics and
-/// TurnRD records. They may have other settings, and a new run would use them.
-///
-/// # Errors
-/// Fails if the file system fails.
+/// Moves the remains of an interrupted start to `abandoned/N/`, because they may have other
+/// settings: checkpoints, base, metrics and TurnRD records.
 pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     let mut target = None;
     for name in ["checkpoints", base::FOLDER, "turnrd", "metrics.jsonl"] {

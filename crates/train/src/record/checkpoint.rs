@@ -76,7 +76,7 @@ impl Checkpoint {
         Ok(names.map_err(failed)?.into_iter().filter(|name| !own(name)).collect())
     }
 
-    /// Returns the path of the critic: a model folder or an adapter. It may not exist.
+    /// Returns the path of the critic, a model folder or an adapter, which may not exist.
     pub fn critic(&self) -> PathBuf {
         self.path.join("critic")
     }
@@ -95,8 +95,8 @@ impl Checkpoint {
     }
 }
 
-/// Writes a checkpoint; `fill` writes policy and optimizer into its folder. Runs are deterministic,
-/// so an existing complete checkpoint of the same position is kept.
+/// Writes a checkpoint; `fill` writes policy and optimizer into its folder. An existing complete
+/// checkpoint is kept, because runs are deterministic.
 ///
 /// # Errors
 /// Fails if `fill` or the file system fails; an existing checkpoint is then unchanged.
@@ -190,8 +190,7 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
     Ok(checkpoint.clone())
 }
 
-/// Renames the checkpoints after a position, so that they are no longer found: with other settings,
-/// the run reaches these positions with other weights.
+/// Renames the checkpoints after a position, so that they are no longer found.
 ///
 /// # Errors
 /// Fails if the run's folder `checkpoints` cannot be read or flushed, or if a checkpoint cannot be
@@ -208,8 +207,8 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
 }
 
 /// Removes old checkpoints and the remains of killed processes. Keeps the newest `keep` up to the
-/// position `written` (0: all), and those at `keep_always`. Checkpoints after `written` are broken
-/// ones that a resume skipped; they do not count and will be rewritten.
+/// position `written` (0: all), those at `keep_always`, and those after `written`, which a resume
+/// skipped as broken.
 ///
 /// # Errors
 /// Fails if the run's folder `checkpoints` cannot be read, or if a folder cannot be renamed or

@@ -308,8 +308,7 @@ pub fn read_lines<T: DeserializeOwned>(
 /// Writes a file atomically, and creates its folder if missing.
 ///
 /// # Errors
-/// Fails if the folder cannot be created, if the path names no file, or if the file cannot be
-/// written or renamed.
+/// Fails if the path names no file, or if the file or its folder cannot be written.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     if let Some(parent) = path.parent() {
         create_folders(parent)?;

@@ -29,9 +29,6 @@ fn changes(run: &RunDirectory) -> Result<Vec<(u32, Position, PathBuf)>, TrainErr
 }
 
 /// Keeps the config used up to a position, and returns the file's name.
-///
-/// # Errors
-/// Fails if the file system fails.
 pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Result<String, TrainError> {
     let label = position.label();
     let name = match changes(run)?.last() {
@@ -43,9 +40,6 @@ pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Resu
 }
 
 /// Returns the configs used during the first SFT steps (several if settings changed on resume).
-///
-/// # Errors
-/// Fails if the file system fails.
 pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBuf>, TrainError> {
     let inside = |at: &Position| at.phase == Phase::Sft && (1..steps).contains(&at.step);
     let mut parts: Vec<Position> = changes(run)?.into_iter().map(|(_, at, _)| at).filter(inside).collect();

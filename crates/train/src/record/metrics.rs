@@ -53,12 +53,11 @@ pub struct MetricsWriter {
 
 impl MetricsWriter {
     /// Opens the run's metrics for appending after `position`. Lines of later steps are dropped,
-    /// because they will be repeated. Missing or unreadable lines are rebuilt by `recover`, and
-    /// `report` receives what was missing. On TensorBoard's axis, RL steps follow `sft_steps`.
+    /// and missing ones rebuilt; `report` receives what was missing. On TensorBoard's axis, RL
+    /// steps follow `sft_steps`.
     ///
     /// # Errors
-    /// Fails if `metrics.jsonl` or an event file cannot be read, if `metrics.jsonl` cannot be
-    /// written, or if no event file can be created.
+    /// Fails if `metrics.jsonl` or an event file cannot be read or written.
     pub fn open(
         run: &RunDirectory,
         position: Position,
@@ -78,11 +77,7 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Flushes all lines to disk. Called before a checkpoint, so that a power failure loses no line
-    /// of a step that a resume does not repeat.
-    ///
-    /// # Errors
-    /// Fails if the file system fails.
+    /// Flushes all lines to disk, before a checkpoint: a resume does not repeat earlier steps.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
@@ -151,11 +146,8 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
 }
 
 /// Returns the lines of a run up to `position`, one per step, oldest first. Missing lines are
-/// rebuilt from TensorBoard files, which have the same numbers in single precision; the last
-/// repetition of a step counts. `report` receives which lines were lost and which were rebuilt.
-///
-/// # Errors
-/// Fails if `metrics.jsonl`, or a TensorBoard file needed for missing lines, cannot be read.
+/// rebuilt from TensorBoard files in single precision; the last repetition of a step counts.
+/// `report` receives which lines were lost and which were rebuilt.
 pub(crate) fn recover(
     run: &RunDirectory,
     position: Position,

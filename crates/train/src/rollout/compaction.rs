@@ -2,8 +2,8 @@
 //! (`prompt.compact_after`).
 //!
 //! If the next action's prompt would exceed `compact_after` tokens, the policy first writes a
-//! summary. This turn of kind [`turnwise_core::TurnKind::Compaction`] has its own tokens, log-probs
-//! and credit, but no environment step. The next action begins a new sequence with the first
+//! summary: a turn of kind [`turnwise_core::TurnKind::Compaction`] with tokens, log-probs and
+//! credit, but no environment step. The next action begins a new sequence with the first
 //! observation, the summary and the newest observation:
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //! sequence 1:  first prompt with the summary and the newest observation, action, observation, action, ...
 //! ```
 //!
-//! Both sequences are trained on their sampled tokens. A compaction follows an action, so there is
-//! at most one per action, even if the next prompt is still too long.
+//! Both sequences are trained on their sampled tokens. Each action has at most one compaction, even
+//! if the next prompt is still too long.
 
 use turnwise_core::{Reasoning, Tool};
 use turnwise_env::prompt::{Compacted, PromptView};

@@ -1,10 +1,9 @@
 //! State values: the mean return of continuations that the policy samples from a state.
 //!
 //! A state is the environment's state and the policy's exact tokens ([`Branch`]). States with the
-//! same future (environment state, tokens, number of turns) are continued once. The seeds of a
-//! continuation follow from the run's seed, the step, and the numbers of its state and of the
-//! continuation. So values do not depend on threads or interruptions. The played trajectories do
-//! not count in any value.
+//! same future (state, tokens, number of turns) are continued once. Seeds come from the run, the
+//! step, and the numbers of state and continuation, so values do not depend on threads or
+//! interruptions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -178,11 +177,8 @@ pub(crate) struct Estimated {
 }
 
 /// Estimates the value of the state before each turn and stores it in the turn; returns `None` if
-/// stopped. The groups were played in `playing`; continuations are sampled in `continuing`. Groups
-/// must keep their sampling numbers.
-///
-/// # Errors
-/// Fails like [`branches`] and [`run_each`], and if all continuations of a state failed.
+/// stopped. The groups were played in `playing`, with their sampling numbers; continuations use
+/// `continuing`.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
     playing: &RolloutContext<'_>,
     continuing: &RolloutContext<'_>,

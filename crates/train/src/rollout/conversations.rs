@@ -26,10 +26,9 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
     })
 }
 
-/// Adds a turn's prompt and response to its trajectory's sequences.
-///
-/// The turn extends the sequence whose last turn it continues. A branch begins a new sequence with
-/// the earlier turns' tokens but not their spans, so each turn is trained once.
+/// Adds a turn's prompt and response to its trajectory's sequences: to the sequence whose last turn
+/// it continues, or as a new sequence. A branch repeats earlier tokens without their spans, so each
+/// turn is trained once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),
@@ -76,9 +75,6 @@ pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
 impl Prompter<'_> {
     /// Returns the prompt of a request. `before` has the tokens of the turn that it continues, if
     /// any.
-    ///
-    /// # Errors
-    /// Fails without a chat format, or if the chat template rejects the messages.
     pub(crate) fn request(
         &self,
         asked: &Conversation,

@@ -14,8 +14,8 @@ use crate::rollout::prompting::Prompter;
 use crate::setup;
 
 /// Returns the sampling parameters of a config. Responses end at the template's stop strings and
-/// the model's EOS tokens. If a chat model may reason first, stop strings stay strings for the
-/// native engine, because a stop token would also end the reasoning.
+/// the model's EOS tokens. Stop strings become tokens unless the model may reason first, because a
+/// stop token would also end the reasoning.
 pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
     let Prompter { template, tokenizer, chat, .. } = prompter;
     let mut params = SamplingParams {
@@ -38,8 +38,8 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// Returns a token that is equivalent to a stop string, so that sampling needs no decoding. The
-/// string must be one byte and occur in no other token, so it cannot appear across tokens.
+/// Returns the token equivalent to a stop string, for sampling without decoding: the string is one
+/// byte and occurs in no other token.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
     let mut having =

@@ -1,9 +1,9 @@
 //! Trajectories that failed for reasons other than the policy.
 //!
-//! A failure of the environment or the sampler says nothing about the policy. Training on it as a
-//! failed episode would change its group's mean and deviation. So it is sampled again if configured
-//! ([`crate::config::OnError::Resample`]), and removed from its group before reward shaping and
-//! credit assignment if it fails again. Trajectory files keep it with its stop reason.
+//! Training on them as failed episodes would change their groups' mean and deviation. So they are
+//! sampled again if configured ([`crate::config::OnError::Resample`]), and removed from their
+//! groups before reward shaping if they fail again. Trajectory files keep them with their stop
+//! reasons.
 
 use turnwise_core::{Group, Sampler, StopReason, Trajectory};
 
@@ -75,10 +75,7 @@ impl Faults {
         faults
     }
 
-    /// Fails if no group is left.
-    ///
-    /// # Errors
-    /// Returns the number of failed trajectories, and the first reason.
+    /// Fails with the first reason if no group is left.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         match self.reason() {
             Some(reason) => Err(TrainError::Rollout {

@@ -17,10 +17,6 @@ use crate::setup::World;
 
 /// Rejects the config if none of the first training step's first prompts fits. Environments that
 /// cannot begin an episode pass, because the rollout reports them.
-///
-/// # Errors
-/// Returns an error that names `rollout.max_context` or `prompt.compact_after`, and the length of
-/// the shortest prompt.
 pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> Result<(), TrainError> {
     let (rollout, compact_after) = (&config.rollout, config.prompt.compact_after);
     let order = TaskOrder::new(Tasks::of(world.task_set(), &config.env.split)?, config.seed);

@@ -2,11 +2,8 @@
 //!
 //! A trajectory waits either for its response ([`Sampler`]) or for its environment
 //! ([`super::pool`]). Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) are
-//! called in place, in a fixed order. For others, the order of results only affects which responses
-//! are decoded together. Seeds come from coordinates, and a response's numbers do not depend on
-//! other sequences.
-//!
-//! `lane/prompts.rs` has the prompts of later turns, and summaries.
+//! called in place, in a fixed order. For others, the order of results only affects batching: seeds
+//! come from coordinates, and a response's numbers do not depend on other sequences.
 
 mod prompts;
 
@@ -46,8 +43,7 @@ struct Live {
 }
 
 impl Live {
-    /// Returns true if the next response begins a sequence of the concatenated layout: the first
-    /// response, and each one after a summary.
+    /// Returns true if the next response begins a sequence of the concatenated layout.
     fn begins_sequence(&self) -> bool {
         self.trajectory.turns.last().is_none_or(Turn::is_compaction)
     }

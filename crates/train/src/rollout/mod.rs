@@ -1,9 +1,8 @@
 //! Rollouts: environments and a sampler, without a barrier between turns.
 //!
-//! A trajectory with a complete response steps its environment immediately and requests its next
-//! response. The next job replaces a finished trajectory. Trajectories are assigned to lanes by
-//! their index in the batch. Each lane has its own sampler and thread, so samples do not depend on
-//! timing or the number of processors.
+//! A complete response steps its environment immediately, and the next job replaces a finished
+//! trajectory. Trajectories are assigned to lanes by their index in the batch. Each lane has its
+//! own sampler and thread, so samples do not depend on timing or the number of processors.
 //!
 //! | File | Subject |
 //! |---|---|
@@ -186,8 +185,8 @@ pub struct RolloutProgress {
 /// stopped. `tick` is called about ten times per second.
 ///
 /// # Errors
-/// Fails if a sampler fails as a whole ([`turnwise_core::SampleError::Backend`]), or if a lane's
-/// thread panics. Rejected requests and failed environments only end their trajectory.
+/// Fails if a sampler fails as a whole ([`turnwise_core::SampleError::Backend`]) or a thread
+/// panics. Other failures only end their trajectory.
 pub fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -207,8 +206,8 @@ pub fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// Samples all jobs like [`run`], but passes each trajectory with its job's index to `done`, on its
-/// sampler's thread, so that not all are kept in memory. Returns false if stopped.
+/// Like [`run`], but passes each trajectory with its job's index to `done`, on its sampler's
+/// thread, instead of keeping all in memory. Returns false if stopped.
 ///
 /// # Errors
 /// Fails like [`run`].

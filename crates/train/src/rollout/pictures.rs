@@ -40,9 +40,8 @@ struct Kept {
     used: u64,
 }
 
-/// Returns the height and width of the picture in one task's first observation, for memory plans.
-/// `None` without `prompt.pictures`, or if there is no picture, which the check of first prompts
-/// reports.
+/// Returns the height and width of the picture in one task's first observation, for memory plans;
+/// `None` if there is no picture.
 pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
     let folder = config.env.settings.get("pictures").and_then(toml::Value::as_str);
     let folder = folder.filter(|_| config.prompt.pictures)?;
@@ -84,8 +83,8 @@ impl PicturePrompts {
     /// Replaces the image token of a prompt by the tokens of the observation's picture.
     ///
     /// # Errors
-    /// Returns [`TextError::Picture`] if the observation has no picture, if the file is missing,
-    /// damaged or does not match its name, or if the prompt's text contains the image token's name.
+    /// Returns [`TextError::Picture`] if the picture is missing, damaged or does not match its
+    /// name, or if the prompt's text contains the image token's name.
     pub fn insert(&self, prompt: &[u32], image: Option<&ImageHandle>) -> Result<Vec<u32>, TextError> {
         let Some(image) = image else {
             let reason = "is true, and the world gave an observation without a picture; set env.pictures in a world that \

@@ -1,13 +1,11 @@
 //! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
-//! A pool has a queue of calls and threads that execute them. A lane submits a call
-//! (`LanePool::begin`, `LanePool::step`) and later takes its result (`LanePool::poll`), in any
-//! order. A call that exceeds its time limit is abandoned: its trajectory gets
-//! [`EnvError::Timeout`], and a new thread replaces the hanging one, which ends if the call ever
-//! returns. Environments with their own limits ([`TaskSet::limits_calls`]) have no limit here.
-//! Transient errors are retried, others returned. An environment is closed and reused after an
-//! episode, and dropped after a failure. New episodes wait for room ([`TaskSet::free_episodes`]),
-//! and steps have priority.
+//! Lanes submit calls (`LanePool::begin`, `LanePool::step`) and take results later
+//! (`LanePool::poll`), in any order. A call that exceeds its time limit ends its trajectory
+//! ([`EnvError::Timeout`]), and a new thread replaces the hanging one; environments may limit calls
+//! themselves ([`TaskSet::limits_calls`]). Transient errors are retried. Environments are reused
+//! after an episode, and dropped after a failure. New episodes wait for room
+//! ([`TaskSet::free_episodes`]), and steps have priority.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,10 +1,9 @@
 //! Prompts as tokens: the template's text, in the model's chat format if it has one.
 //!
 //! With a chat format, prompts are user messages and responses are replies. Each windowed prompt is
-//! its own conversation, so changes of earlier replies by the chat template (Qwen3's drops their
-//! reasoning) do not matter. A concatenated sequence is one growing conversation that keeps its
-//! replies as sampled. A template that keeps the reply open (Search-R1's) makes one reply of the
-//! whole sequence, observations included.
+//! its own conversation, so it does not matter if the chat template changes earlier replies
+//! (Qwen3's drops their reasoning). A concatenated sequence is one growing conversation with its
+//! replies as sampled, or one open reply with the observations inside (Search-R1's template).
 //!
 //! Chat templates that support tools get them as `tools`, and tool results as messages of the role
 //! `tool`. Otherwise a prompt begins with a list of the tools, and results are user text.
@@ -112,7 +111,7 @@ impl Prompter<'_> {
     }
 
     /// Returns the tokens before the text of each prompt that starts a sequence with these tools:
-    /// BOS, or the chat template's start with its system message. A preamble belongs after them.
+    /// BOS, or the chat template's start with its system message.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`].
@@ -124,11 +123,7 @@ impl Prompter<'_> {
         Ok(one)
     }
 
-    /// Returns the first prompt of an episode in a layout with this many earlier turns. `preamble`
-    /// precedes the observation.
-    ///
-    /// # Errors
-    /// Fails like [`Prompter::start_seeing`].
+    /// Returns the first prompt of an episode. `preamble` precedes the observation.
     pub(crate) fn first(
         &self,
         (layout, history): (Layout, usize),
@@ -249,8 +244,8 @@ impl Prompter<'_> {
         (!calls.is_empty() && read.calls == calls).then_some(text)
     }
 
-    /// Returns the target tokens of a demonstrated response, end included. `first` is true for its
-    /// sequence's first response.
+    /// Returns the target tokens of a demonstrated response, end included. `first`: the first
+    /// response of a sequence.
     pub fn demonstrated(&self, action: &str, tools: &[Tool], first: bool) -> Vec<u32> {
         if let Some(chat) = self.chat_with(tools)
             && let Some(text) = self.demonstrated_by(chat, action)
@@ -294,7 +289,7 @@ impl Prompter<'_> {
     }
 
     /// Returns the response with the chat template's text before it, such as an opening `<think>`,
-    /// for parsing. `first` is true for its sequence's first response; later ones of an open reply
+    /// for parsing. `first`: the first response of a sequence; later responses in an open reply
     /// have no such text.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();

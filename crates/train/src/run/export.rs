@@ -36,12 +36,12 @@ pub enum Exported {
     Adapter(String),
 }
 
-/// Writes the policy of a run, checkpoint or folder to `out` atomically. `generation_config.json`
-/// has the training's sampling parameters for a run's policy, and the full distribution for others.
+/// Writes the policy of a run, checkpoint or folder to `out` atomically. For a run's policy,
+/// `generation_config.json` has the training's sampling parameters.
 ///
 /// # Errors
-/// Fails if `out` exists, unless it is a model's folder and `force` is set. Also fails if the
-/// policy or its run's `config.toml` cannot be read.
+/// Fails if `out` exists, unless it is a model's folder and `force` is set, or if the policy or its
+/// run's `config.toml` cannot be read.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;
     let folder = policy_folder(source, &mut |_| ())?;

@@ -118,8 +118,7 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
 /// Returns the end of another run's SFT, if this config can use it.
 ///
 /// # Errors
-/// Fails if the config has no SFT, if the other run's SFT is incomplete, or if their settings
-/// differ in keys that SFT uses.
+/// Fails if either config has no complete SFT, or if their settings differ in keys that SFT uses.
 pub fn warm_start_of(
     parts: &RunParts,
     config: &Config,

@@ -9,8 +9,7 @@ use turnwise_text::chat::ChatFormat;
 use crate::config::{AutoOnOff, Config, PolicyLearnerConfig};
 
 /// Returns the reasoning tags after which actions are parsed, and which of them the chat format
-/// opens. `None` for templates that parse actions anywhere (`response.blocks`), so stop strings
-/// apply anywhere.
+/// opens. `None` for templates that parse actions anywhere (`response.blocks`).
 pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option<ReasoningTags> {
     let rules = template.rules();
     let is_read_behind = match rules.style {
@@ -29,9 +28,9 @@ pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
 
-/// Returns a stop string of the template that would end responses within their reasoning. Only for
-/// samplers that cannot ignore it, and models that always reason (the chat template opens
-/// reasoning, or `prompt.thinking` is on).
+/// Returns a stop string of the template that would end responses within their reasoning, if the
+/// model always reasons (the chat template opens reasoning, or `prompt.thinking` is on) and the
+/// sampler cannot ignore it.
 pub(super) fn stop_in_reasoning<'t>(
     config: &Config,
     template: &'t PromptTemplate,

@@ -13,11 +13,8 @@ pub(crate) fn sampling(config: &Config) -> GenerationSampling {
     GenerationSampling { temperature, top_k, top_p }
 }
 
-/// Returns the sampling parameters of a run from its `config.toml`. Other settings are ignored,
-/// because they may need environments and methods that this program lacks.
-///
-/// # Errors
-/// Fails if the file cannot be read or is not TOML.
+/// Returns the sampling parameters of a run from its `config.toml`. Other settings may need
+/// environments and methods that this program lacks.
 pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainError> {
     let path = root.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;

@@ -26,7 +26,7 @@ impl Deref for World {
 }
 
 impl World {
-    /// Opens the environment of a config for these splits. Notes report omitted data.
+    /// Opens the environment of a config for these splits, and notes omitted data.
     ///
     /// # Errors
     /// Fails if the registry lacks the environment, its settings are invalid, or its data cannot be
@@ -63,9 +63,6 @@ impl World {
 
     /// Rejects settings before long work: SFT without an expert, an estimator without saved states,
     /// and an environment timeout above that of the rollout.
-    ///
-    /// # Errors
-    /// Returns an error that names the key.
     pub(crate) fn check(&self, config: &Config) -> Result<(), TrainError> {
         if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));

@@ -270,9 +270,6 @@ fn without_tools(mut conversation: Conversation) -> Conversation {
 }
 
 /// Returns the absolute path, so that a run can be resumed from another working directory.
-///
-/// # Errors
-/// Fails if the file does not exist.
 pub(crate) fn absolute(path: &Path) -> Result<std::path::PathBuf, TrainError> {
     path.canonicalize().map_err(|error| TrainError::io(path, error))
 }

@@ -19,7 +19,7 @@ use crate::rollout::prompting::Prompter;
 /// A demonstration or conversation as a token sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SftSequence {
-    /// Tokens; the spans cover all but the first and those of pictures.
+    /// Token ids; the spans cover all but the first token and picture tokens.
     pub tokens: TokenSequence,
     /// Whether each span token belongs to an imitated action.
     pub action: Vec<bool>,

@@ -32,14 +32,13 @@ fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
 impl MaskedPrompts<'_> {
     /// Returns one turn's response after its prompt with the masked part hidden.
     ///
-    /// In a concatenated sequence the history is everything before the turn since the last summary;
-    /// a mask that hides only the goal shows all of it. The prompt has the windowed form, because
-    /// only that form can omit parts. Policies of the concatenated layout have never seen it
-    /// ([`crate::config::Config::warnings`]).
+    /// The prompt has the windowed form, because only that form can omit parts; policies of the
+    /// concatenated layout have never seen it ([`crate::config::Config::warnings`]). The history of
+    /// a concatenated sequence is everything before the turn since the last summary.
     ///
-    /// An agent's request stays a list of messages. Its system messages, newest messages and tools
-    /// are always shown. The goal is the messages before the first assistant message, and the
-    /// history those from there to the newest.
+    /// An agent's request always keeps its system messages, newest messages and tools. The goal is
+    /// the messages before the first assistant message, and the history those from there to the
+    /// newest.
     ///
     /// # Errors
     /// Fails like [`Prompter::start_seeing`].

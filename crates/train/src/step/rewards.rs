@@ -39,9 +39,8 @@ pub(crate) fn shape_rewards(
 }
 
 /// Subtracts the KL to the reference policy from each response token's reward (`objective.kl.where
-/// = "reward"`), and returns its mean over tokens. The policy's log-probs come from the sampler, or
-/// with `anew` from the learner, as in the loss: a sampler with top-k reports the truncated
-/// distribution's.
+/// = "reward"`), and returns its mean over tokens. With `anew`, the policy's log-probs come from
+/// the learner, because a sampler with top-k reports the truncated distribution's.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

@@ -139,8 +139,8 @@ pub struct SetInputs<'a> {
     pub filter: Option<&'a CompactFilterConfig>,
 }
 
-/// Pairs each sequence with its old log-probs and advantages. Trajectories without response tokens
-/// are left out, and with `skip_equal_groups` groups of equal returns. Trajectories dropped by
+/// Pairs each sequence with its old log-probs and advantages. Leaves out trajectories without
+/// response tokens, and with `skip_equal_groups` groups of equal returns. Trajectories dropped by
 /// `filter`, and with `skip_zero` those with only zero advantages, have no gradient.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
