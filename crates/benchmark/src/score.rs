@@ -338,8 +338,8 @@ pub fn score(
     }
 }
 
-/// Counts per task, in `n` the turns whose sign counts and in `x` the correct ones; also returns
-/// the number of `n`.
+/// Returns, per task, the turns whose sign counts (`n`) and the correct signs (`x`), and the total of
+/// `n`.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],

@@ -74,7 +74,7 @@ impl TruthLine {
     /// Checks that `truth` has one entry per turn.
     ///
     /// # Errors
-    /// Returns a message with both numbers.
+    /// Returns the numbers of turns and of entries.
     pub fn check(&self) -> Result<(), String> {
         let (turns, truth) = (self.trajectory.turns.len(), self.truth.len());
         if turns == truth { Ok(()) } else { Err(format!("{turns} turns have {truth} entries of `truth`")) }

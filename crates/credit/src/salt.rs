@@ -53,9 +53,9 @@ pub struct SaltConfig {
     /// h: number of (action, observation) pairs in a state.
     #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
-    /// When two observations are equal.
+    /// How to decide whether two observations are equal.
     pub matching: SaltMatching,
-    /// When two actions are equal. `embedding` needs `matching = "embedding"`.
+    /// How to decide whether two actions are equal. `embedding` needs `matching = "embedding"`.
     pub actions: SaltMatching,
     /// Cosine above which two observations, or two actions, match.
     #[schemars(range(min = -1.0, max = 1.0))]

@@ -24,7 +24,7 @@ pub enum PenaltyScope {
     /// The score and the step return of the invalid turn, after discounting.
     #[default]
     Turn,
-    /// The reward of the invalid turn, so the return includes it, discounted.
+    /// The reward of the invalid turn, so that returns include the penalty.
     Return,
 }
 

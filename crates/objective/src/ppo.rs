@@ -29,8 +29,7 @@ use crate::{
     entropy_bonus, kl_estimate, token_weights,
 };
 
-/// GSPO's sequence ratio and narrow clip range, in the form for different advantages within a
-/// sequence.
+/// GSPO with its sequence ratio, narrow clip range and a gradient per token.
 pub(crate) const PRESETS: &[Preset] = &[Preset::on(
     "grpo",
     "gspo",

@@ -151,7 +151,7 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
 /// Returns the newest complete checkpoint.
 ///
 /// # Errors
-/// Fails if there is none.
+/// Fails if there is no such checkpoint.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
@@ -159,7 +159,7 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
 /// Returns the newest checkpoint with correct checksums; `report` gets newer, broken ones.
 ///
 /// # Errors
-/// Fails if there is none.
+/// Fails if there is no such checkpoint.
 pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
     for checkpoint in folders(run)?.into_iter().rev() {
         match verify(&checkpoint.path, Check::Contents) {

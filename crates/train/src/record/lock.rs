@@ -1,4 +1,4 @@
-//! `run.lock` allows one process per run. The system releases it if the process is killed.
+//! `run.lock` allows one process per run. The system releases the lock if the process is killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;

@@ -46,7 +46,7 @@ pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, 
 }
 
 /// Returns the panel of a split that was pinned at the run's start, verified against the current
-/// tasks; `None` if there is none.
+/// tasks; `None` if the split has none.
 ///
 /// # Errors
 /// Fails if a task is missing or has changed.
