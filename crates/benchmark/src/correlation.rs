@@ -50,7 +50,6 @@ impl Sums {
         (xx > 0.0).then(|| xy / xx)
     }
 
-    /// Returns the variances of `x` and `y` and their covariance; rounding errors become 0.
     fn central(&self) -> Option<(f64, f64, f64)> {
         if self.n <= 0.0 {
             return None;

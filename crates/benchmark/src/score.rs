@@ -154,7 +154,6 @@ fn within(turns: &[ScoredTurn], values: &[f64]) -> Vec<f64> {
     centred
 }
 
-/// Returns the reliability of the estimates, given the correlation of the two half estimates.
 fn reliability(r: f64, against: Against) -> Option<f64> {
     match against {
         Against::All => (r > -1.0).then(|| 2.0 * r / (1.0 + r)),
@@ -183,7 +182,6 @@ pub fn estimate(
     Some(Estimate { value, interval })
 }
 
-/// Ranks of the advantages, the truth and both half estimates.
 struct Ranks([Ranking; 4]);
 
 impl Ranks {
@@ -191,7 +189,6 @@ impl Ranks {
         Self(lists.map(Ranking::new))
     }
 
-    /// Returns Spearman's correlation of the advantages with the truth, raw and corrected.
     fn correlations(
         &self,
         settings: &ScoreSettings,

@@ -46,7 +46,6 @@ pub struct ScoredTurn {
     pub halves: [f64; 2],
     /// Number of continuations from the state before the turn.
     pub k: usize,
-    /// Returns of these continuations, if stored.
     pub(crate) returns: Vec<f64>,
     pub(crate) reward: f64,
     pub(crate) gamma: f64,

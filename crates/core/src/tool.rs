@@ -84,7 +84,6 @@ impl Tool {
     }
 }
 
-/// Removes the white space between the parts of a JSON text.
 fn compact(json: &str) -> String {
     let (mut quoted, mut escaped) = (false, false);
     json.chars()

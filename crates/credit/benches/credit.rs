@@ -34,7 +34,6 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
     Batch { groups: (0..groups).map(|number| group(number, &mut rng)).collect() }
 }
 
-/// Creates the text of a search or shop page: sentences from a vocabulary of 400 words.
 fn page(rng: &mut Rng, characters: usize) -> String {
     let mut text = String::new();
     while text.len() < characters {

@@ -188,7 +188,6 @@ impl Aem {
         Ok(alpha)
     }
 
-    /// Returns the sets of turns that are compared with each other.
     fn scopes(&self, batch: &Batch) -> Vec<Vec<Place>> {
         let mut scopes: Vec<Vec<Place>> = vec![Vec::new()];
         for (g, group) in batch.groups.iter().enumerate() {
@@ -206,7 +205,6 @@ impl Aem {
         scopes
     }
 
-    /// Returns `alpha` of the responses of one scope.
     fn scope_coefficients(&self, entropies: &[f64]) -> Vec<f64> {
         let AemConfig { lambda, epsilon, min_spread, mode, .. } = self.config;
         let lambda = if mode == AemMode::Reverse { -lambda } else { lambda };

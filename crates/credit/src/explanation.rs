@@ -21,7 +21,6 @@ pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     on: bool,
-    /// Facts of the running stage.
     pending: PerTurn<Facts>,
     finished: Explanations,
     diagnostics: BTreeMap<String, f64>,

@@ -168,7 +168,6 @@ impl Ppo {
     }
 }
 
-/// Returns the critic's values of one trajectory after checking them; `method` is for errors.
 pub(crate) fn values<'a>(
     method: &'static str,
     inputs: &CreditInputs<'a>,

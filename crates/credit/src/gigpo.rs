@@ -90,7 +90,6 @@ impl GigpoConfig {
     }
 }
 
-/// Rejects a discount outside [0, 1].
 pub(crate) fn check_gamma(method: &'static str, gamma: f64) -> Result<(), CreditError> {
     if (0.0..=1.0).contains(&gamma) {
         return Ok(());

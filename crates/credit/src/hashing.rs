@@ -4,10 +4,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map that uses this hash.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FoldHasher>>;
 
-/// Multiplies and folds, eight bytes at a time.
 #[derive(Default)]
 pub(crate) struct FoldHasher(u64);
 

@@ -146,7 +146,6 @@ fn standardize<'a>(rewards: impl Iterator<Item = &'a mut f64>, epsilon: f64) {
     }
 }
 
-/// Returns `exp` of the mean log-prob; `None` without tokens.
 fn likelihood(score: &[f32]) -> Option<f64> {
     let mean = score.iter().copied().map(f64::from).sum::<f64>() / score.len() as f64;
     (!score.is_empty()).then(|| mean.exp())

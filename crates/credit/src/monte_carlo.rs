@@ -77,7 +77,6 @@ pub struct MonteCarlo {
     config: MonteCarloConfig,
 }
 
-/// Terms of a turn's advantage.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     reward: f64,

@@ -22,7 +22,6 @@ use crate::{CreditError, TurnField};
 
 pub(crate) const NAME: &str = "outliers";
 
-/// Below this interquartile range, the interval counts as a point.
 const MIN_IQR: f64 = 1e-8;
 
 /// Measure by which outliers are found.
@@ -135,8 +134,6 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Records each turn's result, entropies, interval and anchor group, and the fractions of the
-    /// batch.
     pub(crate) fn record(&self, batch: &Batch, explanation: &mut Explanation) {
         for (group, (mask, scores)) in self.mask.groups().zip(self.scores.groups()).enumerate() {
             let trajectories = &batch.groups[group].trajectories;

@@ -118,7 +118,6 @@ impl PrivilegedGap {
         Ok(Self { config })
     }
 
-    /// Returns the preamble of a trajectory's teacher; `None` if there is no hint.
     fn preamble(&self, group: &Group, member: usize) -> Option<String> {
         let hint = match self.config.hint {
             Hint::Peer => peer(group, member),
@@ -127,7 +126,6 @@ impl PrivilegedGap {
         hint.map(|hint| self.config.preamble.replace(HINT, &hint))
     }
 
-    /// Returns the gap of each turn; `None` without a hint, tokens, or room for the hint.
     fn gaps(&self, inputs: &CreditInputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
         let mut gaps = PerTurn::filled(inputs.batch, None);
         let requests = self.score_requests(inputs.batch);

@@ -70,7 +70,6 @@ pub(crate) trait MethodSettings: Clone {
 
     type Method;
 
-    /// Returns the settings that reproduce verl-agent's numbers, if verl-agent has the method.
     fn of_verl_agent(&self) -> Option<Self> {
         None
     }

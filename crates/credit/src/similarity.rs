@@ -51,7 +51,6 @@ impl Text {
     }
 }
 
-/// Positions of a text's n-grams without popular symbols, built on first use.
 #[derive(Debug, Default)]
 struct Index {
     parts: [Option<Positions>; 3],
@@ -166,7 +165,6 @@ fn shared(a: &Text, b: &Text) -> usize {
 
 const BINS: usize = 4096;
 
-/// Counts of 2-, 3- and 4-grams by bin.
 #[derive(Debug)]
 struct Sketches {
     /// One sketch per length; `None` if a bin overflowed.
@@ -249,7 +247,6 @@ struct Positions {
 }
 
 impl Positions {
-    /// Creates the table from (key, position) pairs, ascending by position.
     fn new(entries: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let count = entries.clone().count();
         let bits = (count * 2).next_power_of_two().trailing_zeros().max(1);
@@ -277,7 +274,6 @@ impl Positions {
         table
     }
 
-    /// Returns the slot of a key, or the free slot for it.
     fn slot(&self, key: u32) -> usize {
         let mut slot =
             (u64::from(key).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
@@ -290,7 +286,6 @@ impl Positions {
         }
     }
 
-    /// Returns the range of a key's positions.
     fn range(&self, key: u32) -> (u32, u32) {
         let (found, start, end) = self.slots[self.slot(key)];
         if found == key { (start, end) } else { (0, 0) }
@@ -455,7 +450,6 @@ impl Scratch {
     }
 }
 
-/// The longest run so far and the row of its end.
 struct Best {
     i: usize,
     j: usize,

@@ -68,7 +68,6 @@ pub struct TurnPpo {
     config: TurnPpoConfig,
 }
 
-/// A turn with tokens.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     tokens: usize,
@@ -95,7 +94,6 @@ fn steps(trajectory: &Trajectory, values: &[f64], penalty: InvalidActionPenalty)
     found
 }
 
-/// Repeats each step's number for each of its tokens.
 fn spread(steps: &[Step], of_steps: impl Iterator<Item = f64>) -> Vec<f64> {
     steps.iter().zip(of_steps).flat_map(|(step, value)| std::iter::repeat_n(value, step.tokens)).collect()
 }

@@ -56,7 +56,6 @@ impl std::fmt::Debug for Counted {
     }
 }
 
-/// Counts what is read from a file whose first bytes are already in memory.
 struct Counting {
     file: Chain<Cursor<Vec<u8>>, File>,
     position: Arc<AtomicU64>,
@@ -115,7 +114,6 @@ impl<R: Read> Read for Unmarked<R> {
     }
 }
 
-/// Buffers contents without the byte order mark, `capacity` bytes at a time.
 fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufRead + Send> {
     Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
 }

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Maximum length of a chain of links, as on Linux.
 const MOST_LINKS: usize = 40;
 
 #[derive(Debug, PartialEq, Eq)]

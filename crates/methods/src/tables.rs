@@ -17,7 +17,6 @@ pub fn merge(base: &mut Table, over: Table) {
     }
 }
 
-/// Returns true if the tables have different `kind`s, so the old one is dropped.
 fn replaces(old: &Table, new: &Table) -> bool {
     matches!((old.get("kind"), new.get("kind")), (Some(old), Some(new)) if old != new)
 }

@@ -36,7 +36,6 @@ pub struct Clip {
     pub high: f64,
 }
 
-/// Lets the schema accept a clip range as a list of two numbers.
 fn or_pair(schema: &mut schemars::Schema) {
     let table = schema.clone();
     let low = table.get("properties").map(|known| known["low"].clone());

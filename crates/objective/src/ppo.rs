@@ -36,7 +36,6 @@ pub(crate) const PRESETS: &[Preset] = &[Preset::on(
     "[objective]\nratio = \"sequence-token\"\nclip = { low = 3e-4, high = 4e-4 }\naggregation = \"seq-mean-token-mean\"",
 )];
 
-/// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// The active branch of the surrogate at a token.
@@ -226,7 +225,6 @@ impl PolicyObjective {
         self.config.ratio == RatioKind::SequenceToken
     }
 
-    /// Adds the surrogate of tokens that share one ratio.
     fn unit(
         &self,
         data: &ObjectiveSequence,

@@ -109,7 +109,6 @@ impl Notes<'_> {
     }
 }
 
-/// Returns the schema of a table's variant if the schema is a union.
 fn variant<'a>(schema: &'a Schema, table: &DeTable<'_>) -> &'a Schema {
     if let Some((tag, variants)) = tagged(schema) {
         let name = table.get(tag).and_then(|value| value.get_ref().as_str());

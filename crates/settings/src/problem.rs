@@ -39,8 +39,6 @@ impl Display for Problem {
     }
 }
 
-/// Maximum number of problems in an error message; a file that is not a config may have one per
-/// line.
 const LISTED: usize = 50;
 
 /// Invalid settings; at least one.

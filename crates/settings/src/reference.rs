@@ -16,7 +16,6 @@ pub fn reference<T: JsonSchema + 'static>() -> String {
     page
 }
 
-/// Writes the rows of one table, then its subtables.
 fn table(schema: &Schema, key: &str, level: usize, page: &mut String) {
     let Some(properties) = schema.get("properties").and_then(Schema::as_object) else { return };
     let rows: Vec<_> = properties.iter().filter(|(_, inner)| shape(inner) == Shape::Value).collect();
@@ -36,7 +35,6 @@ fn table(schema: &Schema, key: &str, level: usize, page: &mut String) {
     }
 }
 
-/// Writes a heading with its content: a table, a union of tables, or a list of tables.
 fn section(schema: &Schema, key: &str, level: usize, page: &mut String) {
     let marks = "#".repeat(level.min(DEEPEST));
     if shape(schema) == Shape::List {

@@ -20,7 +20,6 @@ pub fn schema_of<T: JsonSchema + 'static>() -> Value {
     Value::clone(&shared_schema::<T>())
 }
 
-/// Returns the cached schema of a type.
 pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(schema) = known().as_ref().and_then(|known| known.get(&TypeId::of::<T>())) {
@@ -36,7 +35,6 @@ pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
     schema
 }
 
-/// Makes objects strict and removes nulls, recursively.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(map) => {

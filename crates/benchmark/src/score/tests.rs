@@ -3,7 +3,6 @@ use serde::Deserialize;
 use super::*;
 use crate::turns::tests::line;
 
-/// Golden numbers of `tests/golden/golden_benchmark.py`.
 #[derive(Deserialize)]
 struct Golden {
     turns: Vec<GoldenTurn>,

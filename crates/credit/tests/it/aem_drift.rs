@@ -32,7 +32,6 @@ impl Policy {
         Self { first: logits(), second: [logits(), logits()] }
     }
 
-    /// Returns each response's log-prob and its tokens' entropies.
     fn responses(&self) -> Vec<(f64, Vec<f64>)> {
         let first = log_softmax(&self.first);
         let mut found = vec![(first[2], vec![entropy(&first)])];

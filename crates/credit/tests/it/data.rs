@@ -7,7 +7,6 @@ use turnwise_credit::compact::{CompactFilterConfig, Filtered};
 use turnwise_credit::overlong::OverlongConfig;
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
-/// Creates a group of two one-turn trajectories with these rewards; a positive reward is a success.
 fn pair(first: f64, second: f64) -> Group {
     let mut group = group(vec![vec![turn("s", first)], vec![turn("s", second)]]);
     for trajectory in &mut group.trajectories {

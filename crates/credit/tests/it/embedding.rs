@@ -19,7 +19,6 @@ fn edges_by(batch: &Batch, config: &SaltConfig, embedder: &dyn Embedder) -> Vec<
     salt.edges(&inputs, &batch.groups[0]).unwrap()
 }
 
-/// Two trajectories over the same three pages, with different counters.
 fn shop() -> Batch {
     let pages = |count: u32| {
         vec![
@@ -77,7 +76,6 @@ const ACTIONS: [[&str; 3]; 2] = [
 /// room.
 type Meaning = [usize; 4];
 
-/// Random walks through four rooms in random paraphrases, with each turn's meaning.
 fn told(rooms: [(&str, &str); 4]) -> (Batch, Vec<Vec<Meaning>>) {
     let mut rng = Seed::derive(5, Purpose::Credit, &[]).rng();
     let mut below = |count: usize| rng.below(count);
@@ -105,7 +103,6 @@ fn told(rooms: [(&str, &str); 4]) -> (Batch, Vec<Vec<Meaning>>) {
     (Batch { groups: vec![group(walks)] }, meanings)
 }
 
-/// Returns precision and recall of merging pairs of turns with the same meaning.
 fn precision_and_recall(rooms: [(&str, &str); 4], config: &SaltConfig) -> (f64, f64) {
     let (batch, meanings) = told(rooms);
     let judged = |place: &(usize, usize)| place.1 < meanings[place.0].len();

@@ -87,7 +87,6 @@ struct ScoredCase {
     expected: PerTurn<f64>,
 }
 
-/// Embeds a text by counts of letters and digits, like the script.
 struct Letters;
 
 impl Embedder for Letters {
@@ -126,7 +125,6 @@ fn batch(golden: &Golden, name: &str) -> Batch {
     Batch { groups: groups.collect() }
 }
 
-/// Returns a batch that differs slightly in each method's inputs.
 fn perturbed(batch: &Batch) -> Batch {
     let mut batch = batch.clone();
     for (index, turn) in batch.groups[0].trajectories.iter_mut().flat_map(|t| &mut t.turns).enumerate() {

@@ -25,7 +25,6 @@ impl Default for LikelihoodConfig {
     }
 }
 
-/// Adds the scaled log-prob of a text at each turn.
 struct Likelihood(LikelihoodConfig);
 
 impl Refinement for Likelihood {
@@ -234,7 +233,6 @@ impl Estimator for OfTokens {
     }
 }
 
-/// A refinement that makes turn advantages NaN.
 struct Broken;
 
 impl Refinement for Broken {

@@ -187,7 +187,6 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
     assert_eq!(scaling.scale(Some(4.0)).unwrap().factor, 0.25);
 }
 
-/// A term with a constant slope at every token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Slope {
@@ -233,7 +232,6 @@ impl Objective for SlopeOver {
     }
 }
 
-/// A term that lacks the last token's derivative.
 #[derive(Clone, Debug)]
 struct Short(f64);
 

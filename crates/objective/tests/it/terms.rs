@@ -139,7 +139,6 @@ fn the_selective_gradient_flows_through_both_prompts() {
     assert_ne!(detach(0.3), gradient.d_second);
 }
 
-/// Two sequences with ratios far outside the clip range on both sides.
 fn policy(ratio: RatioKind) -> (PolicyObjective, Vec<Vec<f64>>) {
     let mut rng = rng(3);
     let spans = [vec![span(0, 1, 4), span(1, 6, 8)], vec![span(0, 2, 6)]];

@@ -45,10 +45,6 @@ impl Origins {
 }
 
 impl Layer {
-    /// Parses a file.
-    ///
-    /// # Errors
-    /// Fails on invalid TOML, with the line.
     pub(super) fn file(text: &str, name: &str) -> Result<Self, SettingsError> {
         // Found once: searching from the start for each key would take minutes for large files.
         let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
@@ -75,7 +71,6 @@ impl Layer {
         Self { table, origins: Origins(origins) }
     }
 
-    /// Parses an argument `key.sub=value` ([`assignment`]).
     pub(super) fn argument(text: &str) -> Result<Self, SettingsError> {
         let (key, value) = assignment(text).map_err(|error| {
             SettingsError(vec![Problem::new(format!("argument `{text}`"), error.to_string())])
@@ -115,7 +110,6 @@ impl Layer {
         }
     }
 
-    /// Returns true if the source only sets `table.kind = NAME`.
     pub(super) fn names_a_kind(&self) -> bool {
         fn leads_to_a_kind(table: &Table) -> bool {
             table.len() == 1

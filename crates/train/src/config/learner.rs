@@ -81,7 +81,6 @@ pub enum LossForm {
 }
 
 impl TinkerConfig {
-    /// Rejects invalid settings; returns the key and the problem.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         if self.url.is_empty() {
             return Err((

@@ -180,7 +180,6 @@ fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Resul
     Ok(merged)
 }
 
-/// Returns true if the credit settings need a critic; false if they cannot be parsed.
 pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
     let credit = layer.table.get("credit").cloned().unwrap_or_else(|| Value::Table(Table::new()));
     let pipeline = credit

@@ -385,7 +385,6 @@ impl Config {
         self.train.steps > 0 || self.sft.data.is_none()
     }
 
-    /// Returns true if the environment's observations are requests of agents.
     pub(crate) fn has_conversations(&self) -> bool {
         self.env.worlds.kind(&self.env.kind).is_ok_and(turnwise_env::registry::Kind::has_conversations)
     }

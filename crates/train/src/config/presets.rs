@@ -5,7 +5,6 @@ use turnwise_settings::{Problem, SettingsError, suggest};
 use super::layers::Layer;
 use crate::config::Methods;
 
-/// Embeds a file of `configs/` with its name.
 macro_rules! embedded {
     ($name:literal) => {
         ($name, include_str!(concat!("../../../../configs/", $name, ".toml")))
@@ -38,7 +37,6 @@ const CONFIGS: [(&str, &str); 23] = [
     embedded!("webshop/stapo"),
 ];
 
-/// Settings that define a method: credit, loss and data selection.
 pub(super) const METHOD_KEYS: [&str; 6] =
     ["credit", "objective", "decomposer", "rollout.selection", "rollout.compact_filter", "rollout.overlong"];
 
@@ -54,7 +52,6 @@ pub fn whole_configs() -> impl Iterator<Item = &'static str> {
     CONFIGS.iter().map(|(name, _)| *name)
 }
 
-/// Returns the name of the full config embedded from this path of the repository.
 pub(super) fn embedded_name(path: &std::path::Path) -> Option<&'static str> {
     CONFIGS.iter().map(|(name, _)| *name).find(|name| path.ends_with(format!("configs/{name}.toml")))
 }

@@ -8,7 +8,6 @@ use super::rules::Rules;
 use super::{AutoOnOff, Config, Layout, PromptConfig};
 
 impl Rules<'_> {
-    /// Checks that the template belongs to the environment or is a file.
     pub(super) fn prompt(&mut self) {
         let Config { env, prompt, .. } = self.config;
         let name = prompt.template.as_str();

@@ -114,7 +114,6 @@ impl ScratchConfig {
         }
     }
 
-    /// Adds the vision tower, if configured. `tokens` mark pictures in text.
     pub(crate) fn with_tower(&self, model: ModelConfig, tokens: VisionTokens) -> ModelConfig {
         let Some(vision) = &self.vision else { return model };
         let tower = vision.tower(model.head_dim, self.initializer_range, tokens);
@@ -123,7 +122,6 @@ impl ScratchConfig {
 }
 
 impl ScratchVisionConfig {
-    /// Returns the tower's shape for a decoder with heads of width `head_dim`.
     fn tower(&self, head_dim: usize, initializer_range: f64, tokens: VisionTokens) -> VisionConfig {
         // A quarter of a head rotates by time, as in Qwen2.5-VL, the rest by row and column.
         let (half, time) = (head_dim / 2, head_dim / 8);

@@ -5,7 +5,6 @@ use turnwise_model::Device;
 use super::rules::Rules;
 use super::{Config, Layout, PolicyLearnerConfig, ServerKind, ServerRoute};
 
-/// Environment key for the folder of drawn pictures.
 const DRAWN: &str = "pictures";
 
 impl Rules<'_> {

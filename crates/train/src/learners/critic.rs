@@ -100,7 +100,6 @@ impl RunCritic {
         Ok(self.critic.check_finite()?)
     }
 
-    /// Frees the memory of passes and gradients until it is needed again.
     pub(crate) fn release(&mut self) {
         self.critic.release();
     }

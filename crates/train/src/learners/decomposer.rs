@@ -21,9 +21,7 @@ use crate::record::directory::RunDirectory;
 use crate::record::metrics::Metrics;
 
 pub(crate) enum RunDecomposer {
-    /// A language model.
     Judge(Box<Judge>),
-    /// The learned network.
     TurnRd(Box<RunTurnRd>),
 }
 
@@ -35,10 +33,8 @@ pub(crate) struct RunTurnRd {
     seed: u64,
 }
 
-/// Number of newest rounds whose held-out records measure the fit.
 const MEASURED_ROUNDS: u32 = 4;
 
-/// Number of new training records that also measure the fit.
 const MEASURED_RECORDS: usize = 64;
 
 struct Vectors {
@@ -57,7 +53,6 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// Opens the decomposer in its state after `steps` steps of a run.
     pub(crate) fn open(
         config: &Config,
         directory: &RunDirectory,
@@ -140,7 +135,6 @@ impl RunDecomposer {
         }
     }
 
-    /// Restores the judge's counts from a checkpoint, because the budget is for the whole run.
     pub(crate) fn resume_counts(&mut self, counts: JudgeMetrics) {
         if let Self::Judge(judge) = self {
             judge.resume_counts(counts);
@@ -203,7 +197,6 @@ pub fn turnrd_credits(
     credits(batch, network, &vectors)
 }
 
-/// Returns the network's credits of a batch, given one `Vectors` per trajectory.
 fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTurn<f64>, TrainError> {
     let mut vectors = vectors.iter();
     batch
@@ -376,7 +369,6 @@ fn vectors(
         .collect())
 }
 
-/// Returns the policy's last hidden states of each turn, averaged over at most `most` tokens.
 pub(crate) fn hidden_states(
     batch: &Batch,
     most: usize,
@@ -386,7 +378,6 @@ pub(crate) fn hidden_states(
     Ok(PerTurn::from_rows(batch, turn_states(batch, most, policy, tokenizer)?))
 }
 
-/// Returns one vector per turn, trajectory by trajectory.
 fn turn_states(
     batch: &Batch,
     most: usize,

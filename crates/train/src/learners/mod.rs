@@ -44,7 +44,6 @@ pub(crate) struct Learners {
 }
 
 impl Learners {
-    /// Frees training memory before sampling.
     pub(crate) fn release(&mut self) {
         self.policy.release();
         if let Some(critic) = &mut self.critic {

@@ -15,7 +15,6 @@ pub(crate) struct ModelProvider<'a> {
     pub(crate) critic: Option<&'a mut RunCritic>,
     pub(crate) decomposer: Option<&'a mut RunDecomposer>,
     pub(crate) policy: &'a mut dyn PolicyLearner,
-    /// Encodes texts, and places preambles in prompts.
     pub(crate) prompter: Prompter<'a>,
     /// Receives a warning if the judge does not answer.
     pub(crate) observer: &'a mut dyn Observer,

@@ -16,7 +16,6 @@ use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 use crate::setup::World;
 
-/// Number of demonstrations to train a tokenizer on.
 const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
 
 pub(crate) fn policy_from_scratch(
@@ -28,7 +27,6 @@ pub(crate) fn policy_from_scratch(
     Ok(Policy { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
 }
 
-/// Returns the shape of a small policy, and a tokenizer trained on the environment's text.
 pub(crate) fn scratch_parts(
     config: &Config,
     world: &World,
@@ -94,7 +92,6 @@ fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
     text
 }
 
-/// Returns the request for a summary before the last turn, and the summary.
 fn summary_of(demonstration: &Demonstration, template: &PromptTemplate, world: &World) -> String {
     let Some((last, before)) = demonstration.turns.split_last() else { return String::new() };
     let view = PromptView {

@@ -21,7 +21,6 @@ pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
     }
 }
 
-/// Gives each learner its own dropout seed.
 enum Dropout {
     Sft,
     Rl,

@@ -65,7 +65,6 @@ fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usiz
     Some(first..last + 1)
 }
 
-/// Returns the mean over several ranges of their means, one vector per entry of `turns`.
 pub(super) fn means_of_ranges<'a>(
     means: &[Vec<f32>],
     turns: impl IntoIterator<Item = &'a Vec<Range<usize>>>,

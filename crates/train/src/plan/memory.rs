@@ -157,7 +157,6 @@ impl MemoryReport {
     }
 }
 
-/// [`MemoryReport::check`] at the start of a run; the observer gets the warning.
 pub(crate) fn check(
     config: &Config,
     model: &ModelConfig,

@@ -47,7 +47,6 @@ pub struct Preflight {
 
 /// The part of a run's start without a model.
 pub(crate) struct Checked {
-    /// The run directory, not yet created.
     pub(crate) directory: RunDirectory,
     pub(crate) template: PromptTemplate,
     /// The environment and its panels; `None` if the run plays no episodes.
@@ -82,7 +81,6 @@ pub(crate) fn checked(
     Ok(Checked { directory, template, world: Some((world, panels)) })
 }
 
-/// Converts an unknown split into an error about its setting, with the setting's origin.
 fn of_split(config: &Config, error: TrainError) -> TrainError {
     match error {
         TrainError::Env(EnvError::UnknownSplit { split, known }) => no_tasks(config, &split, &known).into(),

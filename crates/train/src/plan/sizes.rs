@@ -11,7 +11,6 @@ use crate::config::{Config, ServedWeights};
 use crate::learners::settings::learner_config;
 use crate::rollout::engines::sampling_lanes;
 
-/// Plans the pictures in prompts; `drawn` is the height and width of one, if known.
 fn pictures(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Option<PicturePlan> {
     let vision = model.vision.as_ref().filter(|_| config.prompt.pictures)?;
     let scored = turns_of_a_step(config);

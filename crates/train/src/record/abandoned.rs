@@ -9,10 +9,8 @@ use turnwise_policy::base;
 use crate::TrainError;
 use crate::record::directory::{Position, RunDirectory, create_folders, first_free, sync_folder};
 
-/// Folder for abandoned results, with one subfolder per rewind.
 const FOLDER: &str = "abandoned";
 
-/// Returns the position in a file name (`step-000012.json`), ignoring endings.
 fn position_of(path: &Path) -> Option<Position> {
     path.file_name()?.to_str()?.split('.').next()?.parse().ok()
 }

@@ -254,7 +254,6 @@ fn entries(run: &RunDirectory) -> Result<Vec<PathBuf>, TrainError> {
     entries.map(|entry| Ok(entry.map_err(|error| TrainError::io(&folder, error))?.path())).collect()
 }
 
-/// Returns all folders named like checkpoints, complete or not, oldest first.
 fn folders(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
     let named = |path: PathBuf| {
         let position = path.file_name()?.to_str()?.parse().ok()?;
@@ -269,7 +268,6 @@ fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
     serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
 }
 
-/// Compares a checkpoint with its manifest; the error names a missing, changed or unlisted file.
 fn verify(folder: &Path, check: Check) -> Result<(), String> {
     Manifest::read(folder)?.check(folder, "", check)?;
     read_state(folder).map(|_| ()).map_err(|error| error.to_string())

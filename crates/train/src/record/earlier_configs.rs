@@ -28,7 +28,6 @@ fn changes(run: &RunDirectory) -> Result<Vec<(u32, Position, PathBuf)>, TrainErr
     Ok(found)
 }
 
-/// Keeps the config used up to a position, and returns the file's name.
 pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Result<String, TrainError> {
     let label = position.label();
     let name = match changes(run)?.last() {

@@ -62,7 +62,6 @@ enum Trouble {
 /// Tracks whether a run learns.
 #[derive(Clone, Debug)]
 pub struct Learning {
-    /// Steps of critic warm-up, without updates of the policy.
     warmup: usize,
     /// True if credit compares returns only, so groups with equal returns carry no signal.
     outcomes_only: bool,

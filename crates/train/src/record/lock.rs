@@ -19,7 +19,6 @@ pub struct RunLock {
     /// `None` if the file system has no locks.
     _file: Option<File>,
     root: PathBuf,
-    /// True if the folder was created for the lock.
     made: bool,
 }
 

@@ -23,7 +23,6 @@ pub(crate) struct Logged<'a> {
     file: File,
 }
 
-/// Forwards everything to another observer, and keeps notes for a log that is opened later.
 pub(crate) struct Remembered<'a> {
     pub(crate) inner: &'a mut dyn Observer,
     pub(crate) notes: Vec<String>,
@@ -43,7 +42,6 @@ impl Observer for Remembered<'_> {
 }
 
 impl<'a> Logged<'a> {
-    /// Appends to a run's log; `notes` come first.
     pub(crate) fn open(
         run: &RunDirectory,
         inner: &'a mut dyn Observer,

@@ -188,7 +188,6 @@ fn observation(turn: &Turn) -> Observation {
     }
 }
 
-/// Returns a turn's actions as the environment received them, one per call.
 fn actions(turn: &Turn) -> Vec<Action> {
     match turn.calls.as_slice() {
         [] => vec![Action::from(&turn.action)],

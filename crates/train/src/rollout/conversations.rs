@@ -61,7 +61,6 @@ pub(super) fn calls_of(action: &Action) -> Vec<ToolCall> {
     }
 }
 
-/// Returns the record of a request for its trajectory, which has these `tools`.
 pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
     AgentTurn {
         name: asked.agent.clone(),
@@ -108,7 +107,6 @@ impl Prompter<'_> {
         chat.conversation(self.tokenizer, &tools, &messages, own_system)
     }
 
-    /// Returns true if the chat template renders the request's tools; otherwise they become text.
     fn shows_tools(&self, chat: &ChatFormat, asked: &Conversation) -> bool {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }

@@ -45,7 +45,6 @@ pub fn run_with_resampling<S: Sampler + Send>(
     Ok(Some((all, resampled)))
 }
 
-/// Trajectories removed from a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Failed trajectories, and the other members of dropped groups.
@@ -56,7 +55,6 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Removes failed trajectories, and groups with fewer than `least` members left.
     pub(crate) fn take_out(groups: &mut Vec<Group>, least: usize) -> Self {
         let mut faults = Self::default();
         for group in groups.iter_mut() {
@@ -75,7 +73,6 @@ impl Faults {
         faults
     }
 
-    /// Fails with the first reason if no group is left.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         match self.reason() {
             Some(reason) => Err(TrainError::Rollout {

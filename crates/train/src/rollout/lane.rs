@@ -35,7 +35,6 @@ struct Live {
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
-    /// Purpose of the next response.
     asks: TurnKind,
     /// Remaining actions of the last response, one per call, in order.
     actions: VecDeque<Action>,
@@ -51,11 +50,9 @@ impl Live {
 
 enum Waiting {
     Begin(usize),
-    /// Step of the environment, and why the response ended.
     Step(Box<Live>, FinishReason),
 }
 
-/// Maximum wait for environments before checking for a stop.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// Maximum sampling time before checking for finished environment calls.
@@ -67,9 +64,7 @@ pub(super) struct Lane<'a, S> {
     progress: &'a RolloutProgress,
     sampler: &'a mut S,
     environments: LanePool,
-    /// Trajectories that wait for their response.
     live: Vec<Live>,
-    /// Trajectories that wait for their environment.
     waiting: HashMap<Ticket, Waiting>,
     /// Whether environments are called on this thread.
     instant: bool,
@@ -88,7 +83,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         Self { context, jobs, progress, sampler, environments, live, waiting, instant }
     }
 
-    /// Plays these jobs and passes each trajectory to `done`.
     pub(super) fn play(
         mut self,
         mine: &[usize],
@@ -172,7 +166,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         done(job, trajectory);
     }
 
-    /// Starts a trajectory, and returns it if it ends immediately.
     fn begin(&mut self, index: usize) -> Result<Option<Trajectory>, TrainError> {
         let job = &self.jobs[index];
         let coordinates = [self.context.purpose as u64, self.context.step, job.group as u64];
@@ -264,7 +257,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         Prompter { template, tokenizer, chat, pictures }
     }
 
-    /// Requests the next response, or ends the trajectory if it has no room.
     fn ask(&mut self, mut live: Live) -> Result<Option<Trajectory>, TrainError> {
         if live.prompt.len() >= self.context.max_context {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
@@ -367,8 +359,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Records the result of an action, then executes the next action or requests the next
-    /// response.
     fn stepped(
         &mut self,
         mut live: Live,

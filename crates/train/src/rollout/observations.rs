@@ -4,7 +4,6 @@ use turnwise_core::{Observation, Part, Task, ToolCall};
 use turnwise_text::Tokenizer;
 use turnwise_text::chat::Answered;
 
-/// Cuts an observation's texts at the task's token limit, before an incomplete character.
 pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tokenizer) -> Observation {
     let Some(mut room) = task.limits.observation_tokens else { return observation };
     for part in &mut observation.parts {
@@ -65,7 +64,6 @@ impl<'a> Results<'a> {
     }
 }
 
-/// Decodes tokens, leaving out an incomplete character at the end.
 fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
     let is_cut = |tokens: &[u32]| {
         let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();

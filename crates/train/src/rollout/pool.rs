@@ -49,7 +49,6 @@ impl Default for EnvCalls {
     }
 }
 
-/// Wait before checking again for room for an episode.
 const ROOM: Duration = Duration::from_millis(10);
 
 pub(crate) type Ticket = u64;
@@ -74,7 +73,6 @@ struct Call {
 
 struct Reply {
     ticket: Ticket,
-    /// `None` if the result is not needed.
     sender: Option<Sender<(Ticket, Outcome)>>,
 }
 
@@ -87,7 +85,6 @@ impl Reply {
     }
 }
 
-/// The calls that a thread executes.
 struct Running {
     since: Instant,
     /// Maximum time; `None` if the environment limits calls itself.
@@ -100,7 +97,6 @@ struct Running {
 struct State {
     queue: VecDeque<Call>,
     running: HashMap<u64, Running>,
-    /// Environments without an episode.
     idle: Vec<Box<dyn Environment>>,
     /// Number of threads, without hanging ones.
     threads: usize,
@@ -122,7 +118,6 @@ struct Shared {
 pub(crate) struct EnvPool(Arc<Shared>);
 
 impl EnvPool {
-    /// Creates a pool; threads start when calls come in.
     pub(crate) fn new(task_set: Arc<dyn TaskSet>, calls: EnvCalls) -> Self {
         let state = Mutex::new(State::default());
         Self(Arc::new(Shared { state, changed: Condvar::new(), task_set, calls }))
@@ -145,7 +140,6 @@ impl Drop for EnvPool {
     }
 }
 
-/// A lane's handle to the pool.
 pub(crate) struct LanePool {
     shared: Arc<Shared>,
     next: Ticket,
@@ -155,7 +149,6 @@ pub(crate) struct LanePool {
 }
 
 impl LanePool {
-    /// Starts a job's episode in a new or idle environment.
     pub(crate) fn begin(&mut self, job: Job, seed: Seed) -> Ticket {
         self.open += 1;
         self.give(Work::Begin { job: Box::new(job), seed })

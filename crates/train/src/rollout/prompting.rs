@@ -123,7 +123,6 @@ impl Prompter<'_> {
         Ok(one)
     }
 
-    /// Returns the first prompt of an episode. `preamble` precedes the observation.
     pub(crate) fn first(
         &self,
         (layout, history): (Layout, usize),
@@ -148,7 +147,6 @@ impl Prompter<'_> {
         self.chat.filter(|chat| calls && !tools.is_empty() && chat.takes_tools())
     }
 
-    /// Rejects a prompt template that cannot parse calls in the chat template's format.
     pub(super) fn check_calls(&self, chat: &ChatFormat) -> Result<(), TextError> {
         let call = chat::Call { id: "call_0", name: "name_of_a_tool", arguments: r#"{"n":1}"# };
         let written = chat.reply_calling("", &[call])?;
@@ -179,7 +177,6 @@ impl Prompter<'_> {
         self.between_responses(view, tools, results, last, TurnKind::Action)
     }
 
-    /// Like [`Prompter::between`], for a next response of this kind.
     pub(crate) fn between_responses(
         &self,
         view: &PromptView<'_>,

@@ -70,7 +70,6 @@ fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<O
     Ok(found.and_then(solved))
 }
 
-/// Returns the best evaluated checkpoint up to a position; the earliest of equals.
 fn best_until(run: &RunDirectory, split: &str, last: Position) -> Result<Option<Best>, TrainError> {
     let mut best: Option<Best> = None;
     for checkpoint in checkpoint::list(run)? {
@@ -87,7 +86,6 @@ fn best_until(run: &RunDirectory, split: &str, last: Position) -> Result<Option<
     Ok(best)
 }
 
-/// Returns true if the evaluation at a position is better than all earlier checkpoints'.
 pub(crate) fn beats_all_before(
     run: &RunDirectory,
     split: &str,

@@ -95,7 +95,6 @@ pub fn export_gguf(source: &Path, out: &Path, number_type: GgufType, force: bool
     Ok(())
 }
 
-/// Rejects existing paths except, with `force`, a model's folder.
 fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     if !out.exists() {
         return Ok(());
@@ -186,7 +185,6 @@ fn clear(path: &Path) -> Result<(), TrainError> {
     }
 }
 
-/// Renames a complete folder to its destination; an existing one is removed afterwards.
 fn put(aside: &Path, out: &Path) -> Result<(), TrainError> {
     let old = beside(out, "old")?;
     clear(&old)?;

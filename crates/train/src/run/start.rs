@@ -260,7 +260,6 @@ impl Run {
     }
 }
 
-/// Creates the runner, after checking first prompts.
 fn runner_of(
     config: &Config,
     world: Option<World>,
@@ -282,7 +281,6 @@ fn conversations_of(
     SftData::load(config, settings, tokenizer, observer).map(Some)
 }
 
-/// Rejects conversations that changed since the run's start.
 fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainError> {
     let began: SftSummary = directory.read_json(conversations::SUMMARY)?;
     if began.digest == found.digest {

@@ -96,10 +96,6 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
     Ok(Some(format))
 }
 
-/// Returns the reasoning tags inside which this process's engines ignore stop strings.
-///
-/// # Errors
-/// Fails like [`template`] and [`chat`].
 pub(crate) fn engine_reasoning(
     config: &Config,
     tokenizer: &Tokenizer,

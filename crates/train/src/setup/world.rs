@@ -82,7 +82,6 @@ impl World {
         }
     }
 
-    /// Rejects an estimator that needs continuations if the environment cannot save its state.
     fn check_saved_states(&self, config: &Config) -> Result<(), TrainError> {
         let pipeline = config.pipeline()?;
         if config.train.steps == 0 || pipeline.required_inputs().state_values.is_none() {
@@ -110,7 +109,6 @@ impl World {
         })
     }
 
-    /// Returns episodes for training a tokenizer: the expert's, or random ones without an expert.
     pub(crate) fn texts(
         &self,
         config: &Config,

@@ -15,7 +15,6 @@ use crate::record::observer::{Event, Observer};
 use crate::setup;
 use crate::sft::{BatchPlan, SftSequence};
 
-/// File in the run directory that summarizes the conversations.
 pub(crate) const SUMMARY: &str = "sft-data.json";
 
 /// The conversations of a run as token sequences.
@@ -176,7 +175,6 @@ impl SftData {
     }
 }
 
-/// Returns the indices of held-out conversations: a random fraction, but never all.
 fn held_out(count: usize, fraction: f64, seed: u64) -> Vec<usize> {
     if fraction <= 0.0 || count < 2 {
         return Vec::new();
@@ -230,7 +228,6 @@ fn sequence(stretches: &[Stretch]) -> SftSequence {
     SftSequence { tokens, action: vec![true; trained], kept: vec![true; trained] }
 }
 
-/// Cuts a sequence to a limit; `None` if no reply is left.
 fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     let TokenSequence { tokens, spans } = &mut sequence.tokens;
     tokens.truncate(longest);

@@ -24,7 +24,6 @@ pub(crate) struct WarmStart<'a> {
     sequences: Vec<SftSequence>,
     held_out: Vec<SftSequence>,
     plan: BatchPlan,
-    /// Updates between measurements of the held-out loss.
     every: u64,
 }
 
@@ -64,14 +63,12 @@ impl<'a> WarmStart<'a> {
         Self { config, sequences, held_out, plan, every }
     }
 
-    /// Returns true if the held-out loss is measured after `step` updates.
     pub(crate) fn measures_at(&self, step: u64) -> bool {
         let total = self.config.sft.steps;
         !self.held_out.is_empty()
             && (step == 0 || step == total || (self.every > 0 && step.is_multiple_of(self.every)))
     }
 
-    /// Returns the mean loss over the tokens of held-out replies, in nats.
     pub(crate) fn held_out_loss(&self, policy: &mut dyn PolicyLearner) -> Result<f64, TrainError> {
         let (mut sum, mut count) = (0.0, 0_usize);
         let mut rest = self.held_out.as_slice();

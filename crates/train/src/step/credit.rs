@@ -11,7 +11,6 @@ pub(crate) struct Credited {
     pub(crate) values: Option<PerToken<f64>>,
 }
 
-/// Assigns credit, and stores each turn's advantage and explanation in the trajectories.
 pub(crate) fn assign(
     batch: &mut Batch,
     model_inputs: ModelInputs,

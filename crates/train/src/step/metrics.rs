@@ -21,7 +21,6 @@ use crate::step::update::{UpdateReport, schedule};
 #[derive(Debug, Default)]
 pub(crate) struct StepMetrics {
     pub(crate) metrics: Metrics,
-    /// Seconds by stage, in order of first use.
     seconds: Vec<(&'static str, f64)>,
 }
 
@@ -104,7 +103,6 @@ impl StepMetrics {
         self.metrics.0.append(&mut decomposer.0);
     }
 
-    /// Returns all metrics of the step, with its coefficients and the time of each stage.
     pub(crate) fn finish(
         mut self,
         shaped: &ShapedRewards,
@@ -134,7 +132,6 @@ impl StepMetrics {
     }
 }
 
-/// Number of trajectories to score again for `rollout/mismatch_kl`.
 const MISMATCH_SAMPLE: usize = 4;
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {

@@ -65,7 +65,6 @@ pub(crate) struct Stepped {
     pub(crate) unread: Option<String>,
 }
 
-/// Runs one rollout and its updates; returns `None` if stopped before any change.
 pub(crate) fn step(
     runner: &EnvRunner,
     learners: &mut Learners,

@@ -26,7 +26,6 @@ use crate::step::sample::{Sampled, SamplingJob};
 
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Rollouts of coming steps, each on its own thread.
 pub(crate) struct RolloutQueue {
     runner: Arc<EnvRunner>,
     config: Arc<Config>,
@@ -38,7 +37,6 @@ pub(crate) struct RolloutQueue {
     stop: Arc<AtomicBool>,
 }
 
-/// Credit's requirements for a rollout.
 #[derive(Clone, Copy)]
 pub(crate) struct CreditNeeds {
     /// A group's trajectories are compared, so a single one is useless.
@@ -56,7 +54,6 @@ impl CreditNeeds {
 }
 
 struct UnderWay {
-    /// Number of finished steps when it started.
     began: u64,
     events: Receiver<Event<'static>>,
     thread: JoinHandle<Result<Option<(Sampled, Duration)>, TrainError>>,
@@ -73,7 +70,6 @@ impl RolloutQueue {
         Self { runner, config, order, needs, under_way: VecDeque::new(), drawn: None, stop }
     }
 
-    /// Waits for the batch of the run's position; `None` if stopped.
     pub(crate) fn next(
         &mut self,
         learners: &mut Learners,
@@ -110,7 +106,6 @@ impl RolloutQueue {
         Ok(Some(sampled))
     }
 
-    /// Starts the next step's rollout with the current weights.
     fn begin(&mut self, learners: &mut Learners, state: &RunState) -> Result<UnderWay, TrainError> {
         let config = &self.config;
         let step = state.position.step + self.under_way.len() as u64;
@@ -145,7 +140,6 @@ impl RolloutQueue {
         Ok(UnderWay { began: state.position.step, events, thread })
     }
 
-    /// Forwards a rollout's events until it is finished.
     fn wait(
         &self,
         rollout: UnderWay,

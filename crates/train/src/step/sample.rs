@@ -21,22 +21,18 @@ use crate::rollout::{Job, RolloutContext, RolloutProgress};
 use crate::step::overflow::Overflows;
 
 pub(crate) struct Sampled {
-    /// Groups to train on.
     pub(crate) batch: Batch,
     pub(crate) drawn: u64,
     /// Response tokens of all sampled trajectories, including those not trained on.
     pub(crate) tokens: usize,
     pub(crate) turns: usize,
-    /// Metrics over all sampled trajectories, including dropped groups.
     pub(crate) metrics: Metrics,
     pub(crate) overflows: Overflows,
-    /// Seconds spent on continuations for state values.
     pub(crate) continuing: f64,
     /// Trajectories not trained on, because they or too many of their group failed.
     pub(crate) masked: Vec<Trajectory>,
 }
 
-/// Sampling of one step. It owns its inputs, so it can run during updates.
 pub(crate) struct SamplingJob {
     pub(crate) runner: Arc<EnvRunner>,
     pub(crate) config: Arc<Config>,
@@ -49,7 +45,6 @@ pub(crate) struct SamplingJob {
     pub(crate) state_values: Option<StateValues>,
 }
 
-/// Sums over a step's rounds, including dropped groups.
 #[derive(Default)]
 struct Totals {
     tokens: usize,
@@ -67,7 +62,6 @@ struct Totals {
 }
 
 impl Totals {
-    /// Adds a round with its failures, and its number of repeated trajectories.
     fn add_sampled(&mut self, round: &[Group], resampled: usize) {
         self.resampled += resampled;
         for trajectory in round.iter().flat_map(|group| &group.trajectories) {
@@ -115,7 +109,6 @@ impl Totals {
 }
 
 impl SamplingJob {
-    /// Samples rounds of rollouts until the selection is complete; `None` if stopped.
     pub(crate) fn run(
         mut self,
         report: &mut dyn FnMut(Event<'static>),

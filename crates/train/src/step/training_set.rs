@@ -20,12 +20,10 @@ pub(crate) struct TrainingSet {
     /// Number of selected turns without a masked-context pass because it does not fit the model;
     /// `None` without such a pass.
     pub(crate) masked_too_long: Option<usize>,
-    /// Number of trajectories dropped by compact filtering; `None` if off.
     pub(crate) filtered: Option<usize>,
     pub(crate) corrected: Option<CorrectionSums>,
 }
 
-/// Creates the training set of a step, with the passes that the loss needs.
 pub(crate) fn training_set(
     batch: &Batch,
     credit: &Credited,
@@ -71,7 +69,6 @@ pub(crate) fn training_set(
     Ok(TrainingSet { trajectories, masked_too_long, filtered, corrected })
 }
 
-/// Returns true if trajectories with only zero advantages can be skipped.
 fn may_skip_zero(loss: &Loss, learners: &Learners, config: &Config) -> bool {
     config.train.skip_zero_advantage && !loss.acts_without_advantage() && learners.critic.is_none()
 }
@@ -246,7 +243,6 @@ fn reference_logprobs(
     Ok(())
 }
 
-/// Returns the sequences that are run through the model.
 fn with_gradient(set: &mut [TrainingTrajectory]) -> impl Iterator<Item = &mut TrainingSequence> {
     set.iter_mut().flatten().filter(|sequence| sequence.has_gradient)
 }

@@ -135,7 +135,6 @@ pub(crate) fn update(
     Ok(report)
 }
 
-/// Returns the order of the trajectories in a pass.
 fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..set.len()).collect();
     match shuffle {
@@ -151,8 +150,6 @@ fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<
     order
 }
 
-/// Returns the learning rate schedule of the policy, from the first update after the critic's
-/// warm-up.
 pub(crate) fn schedule(config: &Config) -> Schedule {
     let train = &config.train;
     Schedule {
@@ -167,7 +164,6 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
 struct Minibatch<'a> {
     sequences: Vec<&'a TrainingSequence>,
     tokens: Vec<TokenSequence>,
-    /// Size of the sequences without a gradient.
     left_out: LeftOut,
 }
 
@@ -260,7 +256,6 @@ mod tests {
 
     use super::*;
 
-    /// Creates a set of groups with these numbers of trajectories; empty groups are left out.
     fn set(groups: &[usize]) -> Vec<TrainingTrajectory> {
         let sequence = |group| TrainingSequence {
             group,

@@ -117,7 +117,6 @@ fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str
     played.into_iter().next().unwrap()
 }
 
-/// Renders a trajectory's conversation like `transformers`, up to the last reply.
 fn rendered(template: &str, trajectory: &Trajectory, replies: &[&str]) -> String {
     let mut messages = Vec::new();
     for (index, turn) in trajectory.turns.iter().enumerate() {

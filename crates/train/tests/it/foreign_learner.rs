@@ -26,10 +26,8 @@ use turnwise_train::{
     Event, Methods, NoopObserver, Observer, Phase, Resume, Run, RunEnd, RunParts, TrainError,
 };
 
-/// The policy's responses; the second is correct.
 const RESPONSES: [&str; 2] = ["left\n", "right\n"];
 
-/// An environment of one turn that rewards `right`.
 struct Fork;
 
 impl Environment for Fork {

@@ -14,7 +14,6 @@ const ORDER: [&str; 12] = [
     "lib",
 ];
 
-/// Sources by module path (`rollout/pool`); `mod.rs` has its folder's path.
 type Sources = BTreeMap<String, String>;
 
 fn sources() -> Sources {
@@ -63,7 +62,6 @@ fn imports(from: &str, source: &str, modules: &BTreeSet<&str>) -> BTreeSet<Strin
     found
 }
 
-/// Returns imports against `ORDER`, and cycles between files of one folder.
 fn backward(sources: &Sources) -> Vec<String> {
     let modules: BTreeSet<&str> = sources.keys().map(String::as_str).collect();
     let place = |module: &str| {

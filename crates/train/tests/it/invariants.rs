@@ -39,7 +39,6 @@ fn final_weights(root: &Path) -> Weights {
     Weights::from(load_model(&checkpoint.policy()).unwrap())
 }
 
-/// Returns the mean change of log-probs in turns with positive and with negative advantage.
 fn moves(trajectories: &[Trajectory], weights: Weights) -> [f64; 2] {
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
     let sequences: Vec<TokenSequence> =
@@ -91,7 +90,6 @@ const CURVES: [&str; 8] = ["grpo", "ppo", "dapo", "gigpo", "stapo", "aem-gspo", 
 
 const TAGS: [&str; 4] = ["loss/total", "loss/gradient_norm", "credit/advantage/std", "rollout/entropy"];
 
-/// The recorded curves, and the CPU features that determine the order of sums.
 #[derive(Serialize, Deserialize)]
 struct Curves {
     avx512: bool,
@@ -102,7 +100,6 @@ struct Curves {
 struct CurveStep {
     /// SHA-256 of the step's response tokens, 16 hexadecimal digits.
     tokens: String,
-    /// Values in the order of [`TAGS`].
     values: [f64; TAGS.len()],
 }
 

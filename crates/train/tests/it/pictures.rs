@@ -44,7 +44,6 @@ const SMALL: &[&str] = &[
     "objective.kl.coef=0.01",
 ];
 
-/// Loads a config of `configs/vision` with these settings, writing pictures to a folder.
 fn config(name: &str, preset: Option<&str>, pictures: &Path, more: &[&str]) -> Result<Config, TrainError> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/vision/{name}.toml"));
     let mut overrides = vec![format!("env.pictures={}", pictures.display())];
@@ -129,7 +128,6 @@ fn is_foreign(key: &str, world: &str) -> bool {
     world == "ezpoints" && ["env.generator.valid", "env.generator.test"].iter().any(|of| key.starts_with(of))
 }
 
-/// Creates a runner and a policy with random weights in a folder with pictures.
 fn runner_of(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
     let config = config("sokoban", None, &root.join("pictures"), SMALL).unwrap();
     let world = World::new(&config.env, &["train", "test"], &mut |_| ()).unwrap();

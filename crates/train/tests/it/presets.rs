@@ -143,7 +143,6 @@ const SALT: &[&str] = &["salt-grpo", "salt-rloo", "salt-dapo", "salt-gspo"];
 const HAS: &[&str] =
     &["has-progressive", "has-judge", "has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
 const TURNRD: &[&str] = &["has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
-/// Papers with a KL term in the loss.
 const WITH_KL: &[&[&str]] = &[STAPO, SORL, AEM, SALT, HAS];
 
 const OWN: &[(&str, &[&[&str]])] = &[
@@ -295,7 +294,6 @@ fn documented() -> BTreeSet<String> {
     tags.flat_map(|tags| tags.split(", ").map(|tag| tag.trim_matches('`').to_owned())).collect()
 }
 
-/// Returns missing metrics of a preset's own, and metrics that only others should have.
 fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Trajectory]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut check = |right: bool, problem: String| wrong.extend((!right).then_some(problem));
@@ -348,7 +346,6 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     wrong
 }
 
-/// A preset's config for two steps of a model with a few thousand weights, with explanations.
 pub(crate) fn config(preset: &str, more: &[String]) -> Config {
     config_in(true, preset, more)
 }
@@ -368,7 +365,6 @@ fn config_in(save: bool, preset: &str, more: &[String]) -> Config {
     load_with(&source, &worlds, &Methods::builtin()).unwrap()
 }
 
-/// Trains to the end, and returns finite metrics and the trajectories of all steps.
 pub(crate) fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
     let steps = config.train.steps;
     let mut run = Run::start(config.clone(), root, &mut NoopObserver).unwrap();

@@ -51,7 +51,6 @@ fn train(config: Config) -> Result<Played, TrainError> {
     Ok(Played { metrics, trajectories, notes: notes.0 })
 }
 
-/// Two steps without SFT.
 const SHORT: &[&str] = &[
     "sft.steps=0",
     "sft.demonstrations=30",

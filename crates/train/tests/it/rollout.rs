@@ -271,7 +271,6 @@ fn a_trajectory_that_is_sampled_again_has_draws_of_its_own() {
     assert_eq!(play(tasks("flaky"), &settings), (flaky, again));
 }
 
-/// Reports how an action arrived.
 struct Receiver;
 
 impl Environment for Receiver {

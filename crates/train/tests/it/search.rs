@@ -128,7 +128,6 @@ impl Sampler for Searcher<'_> {
     }
 }
 
-/// Returns trajectories of one question, the total time, and the sampler's working time.
 fn play(
     retriever: &Arc<Slow>,
     samples: usize,

@@ -41,7 +41,6 @@ fn finish(run: &mut Run) -> Vec<u32> {
     run.weights().unwrap().trained().iter().map(|weight| weight.to_bits()).collect()
 }
 
-/// Returns the weight versions that sampled a step's tokens.
 fn versions(root: &Path, step: u64) -> BTreeSet<u64> {
     let path = root.join(format!("trajectories/step-{step:06}.jsonl.zst"));
     let turns = |trajectory: Trajectory| trajectory.turns.into_iter().map(|turn| turn.weights_version);

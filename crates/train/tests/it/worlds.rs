@@ -30,7 +30,6 @@ fn a_world_of_another_crate_trains() {
     assert!(error.contains("env.kind = \"lock\"") && error.contains("there are alfworld, "), "{error}");
 }
 
-/// Returns the fact that a text begins with, `(name argument argument`.
 fn fact(text: &str) -> Option<&str> {
     text.find(')').map(|end| &text[..end])
 }

@@ -19,9 +19,7 @@ struct Scripted {
     turn: Mutex<()>,
     hold: Mutex<Option<Hold>>,
     limits_calls: bool,
-    /// Maximum number of episodes; 0: unlimited.
     room: usize,
-    /// Number of running episodes, and its maximum.
     episodes: AtomicUsize,
     most: AtomicUsize,
 }
