@@ -168,7 +168,6 @@ pub(crate) mod tests {
         // Nothing follows the last turn, so its Q is known exactly.
         assert_eq!((found[1].q, found[1].q_error, found[1].a_star), (1.0, 0.0, 0.25));
         assert_eq!((found[1].k, found[1].returns.as_slice()), (4, second.as_slice()));
-        // With equally many continuations, the mean of both halves is the whole.
         close(f64::midpoint(found[0].halves[0], found[0].halves[1]), found[0].a_star);
     }
 }

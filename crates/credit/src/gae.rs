@@ -129,7 +129,6 @@ impl Ppo {
                 // Token ranges of separate recursions.
                 let mut pieces: Vec<std::ops::Range<usize>> = Vec::new();
                 let mut start = 0;
-                // Reward of turns before the first token.
                 let mut early = 0.0;
                 for turn in &trajectory.turns {
                     let end = start + turn.response_ids.len();

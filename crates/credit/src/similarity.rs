@@ -72,7 +72,6 @@ impl Similarity {
         let [long, short, _] = GRAMS;
         let mix = |a: u32, b: u32| (a.rotate_left(15) ^ b).wrapping_mul(0x9E37_79B1);
         let behind = |at: usize, by: usize| at.saturating_sub(by);
-        // Entries before the first whole n-gram are never read.
         let pairs: Vec<u32> = (0..symbols.len()).map(|at| mix(symbols[behind(at, 1)], symbols[at])).collect();
         let grams: Vec<u32> =
             (0..symbols.len()).map(|at| mix(pairs[behind(at, short / 2)], pairs[at])).collect();

@@ -75,7 +75,6 @@ mod tests {
             assert!(found.len() == 2 && found[0].is_ok(), "{found:?}");
             assert!(found[1].as_ref().unwrap_err().contains("more than 4 bytes"), "{found:?}");
         }
-        // Reads at most the limit of an endless line, as from a device or a bomb.
         let mut endless = lines(io::BufReader::new(io::repeat(b'x')));
         endless.longest = 1 << 20;
         assert_eq!(endless.next().unwrap().unwrap_err().kind(), ErrorKind::FileTooLarge);

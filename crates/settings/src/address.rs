@@ -32,7 +32,6 @@ pub fn check_address(address: &str) -> Result<(), AddressError> {
     if server.contains('@') {
         return Err(AddressError::Credentials);
     }
-    // The colons of an IPv6 address are in brackets.
     let (host, port) = match server.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (server, None),
@@ -41,7 +40,6 @@ pub fn check_address(address: &str) -> Result<(), AddressError> {
         Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
         None => !host.is_empty() && !host.contains(|letter: char| letter == ':' || letter.is_whitespace()),
     };
-    // An empty port is the protocol's default.
     let is_number =
         |port: &str| port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok();
     let is_port = port.is_none_or(|port| port.is_empty() || is_number(port));
@@ -84,7 +82,6 @@ mod tests {
             ("http://host:+80", AddressError::Server),
             ("http://::1:8000", AddressError::Server),
             ("http://[secret]:8000", AddressError::Server),
-            // The slash ends the host part.
             ("http://me:sec/ret@host", AddressError::Server),
         ] {
             let error = check_address(address).unwrap_err();

@@ -113,13 +113,11 @@ fn intervals_are_over_tasks_and_not_over_turns() {
     let value = found.pearson.unwrap().value;
     assert!(interval.low < value && value < interval.high, "{interval:?} {value}");
     assert_eq!(of(&turns), found, "the seed decides");
-    // Repeating each turn four times within its task adds no information.
     let mut repeated = turns.clone();
     repeated.turns = turns.turns.iter().flat_map(|turn| vec![turn.clone(); 4]).collect();
     let four: Vec<f64> = advantages.iter().flat_map(|value| vec![*value; 4]).collect();
     let again = score("m", &repeated, &four, Against::All, &settings).pearson.unwrap().interval.unwrap();
     assert!((again.low - interval.low).abs() < 1e-9 && (again.high - interval.high).abs() < 1e-9);
-    // More tasks, as if trajectories were independent.
     let mut apart = turns.clone();
     apart.turns.iter_mut().for_each(|turn| turn.task = turn.trajectory);
     apart.tasks = 15;

@@ -53,8 +53,6 @@ fn exact_anchors_are_numbered_by_first_appearance() {
 
 #[test]
 fn assignment_decides_between_two_similar_groups() {
-    // Ten characters each: the third text shares 8 with the first (0.8) and 9 with the second
-    // (0.9).
     let texts = ["aaaaaaaaaa", "aaaaaaabbb", "aaaaaaaabb"];
     let group = group(vec![texts.iter().map(|text| turn(text, 0.0)).collect()]);
     let anchors = |assignment, threshold| {
@@ -129,7 +127,6 @@ fn threads_do_not_show() {
 
 #[test]
 fn hgpo_by_hand() {
-    // Three trajectories x -> y; the first observation of the third differs.
     let batch = Batch {
         groups: vec![group(vec![
             vec![turn("x", 0.0), turn("y", 4.0)],

@@ -106,7 +106,6 @@ fn overlong_shaping_by_hand() {
     assert_eq!(config.apply(&mut batch).unwrap(), 1);
     let turn = &batch.groups[0].trajectories[0].turns[2];
     assert_eq!((turn.reward, turn.credited_reward()), (10.0, 9.5));
-    // The task's limit is 50 tokens, so the penalty begins at 40.
     batch.groups[0].trajectories[0].task.limits.response_tokens = Some(50);
     batch.groups[0].trajectories[0].turns[1].response_ids = vec![0; 45];
     let before = batch.groups[0].trajectories[0].turns[1].credited_reward();

@@ -56,9 +56,7 @@ fn each_text_of_a_group_is_embedded_once() {
     let batch = Batch { groups: vec![group(vec![walk; 5])] };
     let counted = Counted(HashedNgrams::default(), AtomicUsize::new(0));
     let embedded = edges(&batch, SaltMatching::Embedding, &counted);
-    // Three pages and the empty text after the last turn.
     assert_eq!(counted.1.load(Ordering::Relaxed), 4);
-    // Without similar texts, the edges are those of exact matching.
     assert_eq!(embedded, edges(&batch, SaltMatching::Exact, &counted));
 }
 

@@ -153,7 +153,6 @@ fn a_tokens_own_reward_stays_at_its_token() {
     assert_eq!(advantages(&batch), [0.0, 0.0, 0.0, 1.0]);
     batch.groups[0].trajectories[0].turns[1].shape_token_rewards(&[-0.5, 0.0]);
     assert_eq!(advantages(&batch), [0.0, 0.0, -0.5, 1.0]);
-    // Group-relative estimators use the sum of a turn's rewards.
     assert_eq!(batch.groups[0].trajectories[0].outcome_return(), 0.5);
     batch.groups[0].trajectories[0].scale_rewards(2.0);
     assert_eq!(advantages(&batch), [0.0, 0.0, -1.0, 2.0]);

@@ -141,7 +141,6 @@ proptest! {
 
     #[test]
     fn a_constant_added_to_every_return_changes_nothing(batch in batches(), shift in -8..8_i8) {
-        // The constant is added to the last turn, so each trajectory needs one.
         prop_assume!(batch.trajectories().all(|trajectory| !trajectory.turns.is_empty()));
         let mut other = batch.clone();
         for trajectory in other.groups.iter_mut().flat_map(|group| &mut group.trajectories) {

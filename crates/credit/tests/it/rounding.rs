@@ -60,7 +60,6 @@ fn the_same_rewards_in_another_order_are_no_difference() {
             let found = run(&estimator, &[], &batch);
             assert!(found.values().all(|&advantage| advantage == 0.0), "{estimator:?}: {found:?}");
         }
-        // A real difference of 1e-9 counts.
         let mut other = batch.clone();
         other.groups[0].trajectories[1].turns[0].reward += 1e-9;
         let found = run(&EstimatorConfig::Rloo(RlooConfig::default()), &[], &other);

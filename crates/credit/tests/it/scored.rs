@@ -63,7 +63,6 @@ fn information_gain_by_hand() {
     let error = pipeline(r#"{"kind": "igpo"}"#).run(&batch).unwrap_err().to_string();
     assert!(error.contains("4 texts or responses, and 0"), "{error}");
     let half = 0.5_f32.ln();
-    // The mean log-prob does not depend on the answer's number of tokens.
     let scores = [vec![2.0 * half], vec![half, half], vec![2.0 * half, 2.0 * half], vec![2.0 * half]];
     let (found, requests) = advantages(r#"{"kind": "igpo"}"#, &batch, &scores);
     let request = ScoreRequest { lead: "<answer> ".into(), ..ScoreRequest::of_text(0, 0, 0, "Klome") };

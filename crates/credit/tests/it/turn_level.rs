@@ -90,7 +90,6 @@ proptest! {
                 prop_assert!((sum(&plain) - sum(&shifted)).abs() < 1e-9, "{} {}", sum(&plain), sum(&shifted));
             }
         }
-        // Without shift and net progress, turn credit changes nothing.
         let off = RefinementConfig::TurnCredit(TurnCreditConfig { beta: 0.0, ..shift });
         prop_assert_eq!(run(EstimatorConfig::default(), vec![off], &batch), plain);
     }
@@ -242,7 +241,6 @@ fn a_baseline_of_others_has_no_floor_and_nothing_for_one() {
     let text = r#"{"refinements": [{"kind": "has", "baseline": "leave-one-out", "min_std": 0.1}]}"#;
     let error = Pipeline::from_config(&serde_json::from_str(text).unwrap()).err().unwrap().to_string();
     assert!(error.contains("min_std is 0.1"), "{error}");
-    // Three trajectories have a turn 0, one of them a turn 1.
     let levels = [vec![0.5], vec![0.25, 1.0], vec![0.0]];
     let turns = |(sample, row): (usize, &Vec<f64>)| -> Vec<Turn> {
         row.iter().map(|&level| Turn { progress: Some(level), ..turn("s", sample as f64) }).collect()
@@ -277,7 +275,6 @@ fn measured_values_credit_the_turn_that_changed_them() {
     assert!(all.iter().sum::<f64>().abs() < 1e-12);
     let ratio = (all[1] - all[0]) / -0.5;
     assert!(ratio > 1.0 && (all[4] - all[3] - ratio * 1.0).abs() < 1e-9, "{all:?}");
-    // All turns have the return minus the first state's value.
     let shared = |gamma| {
         let config =
             MonteCarloConfig { gamma, per_turn: false, whiten: false, ..MonteCarloConfig::default() };

@@ -91,7 +91,6 @@ fn gradients_equal_central_differences() {
                 let at = |logprobs: &[f64]| objective.gradient(0, logprobs, &[]).unwrap();
                 let found = at(&current);
                 if ratio == RatioKind::Token {
-                    // Each token's gradient is its weight times the uncorrected gradient.
                     let plain = of(sequence(false)).gradient(0, &current, &[]).unwrap();
                     let scaled: Vec<f64> =
                         plain.d_logprobs.iter().zip(&weights).map(|(slope, weight)| slope * weight).collect();

@@ -168,10 +168,8 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
         let (divided, measured) = (scale(false), scale(true));
         assert!((divided.factor - 1.0 / expected).abs() < 1e-9 / expected, "{norm:?}");
         assert_eq!(divided.metrics[0].0, "normalization/bias_norm");
-        // With `measure_only` the norm is the same and the gradient unchanged.
         assert_eq!((measured.factor, &measured.metrics[0]), (1.0, &divided.metrics[0]));
     }
-    // The parameter norm needs a pass over the sequences with clipped tokens.
     let minibatch = loss(r#"{"normalization": {}}"#).for_minibatch(batch, &[]).unwrap();
     let scaling = minibatch.gradient_scaling().unwrap();
     assert!(scaling.second_pass().unwrap().is_none(), "nothing was evaluated yet");
@@ -271,7 +269,6 @@ fn a_term_of_another_crate_is_added_and_its_settings_are_spelled_out() {
         assert!((found.loss - expected.loss - own).abs() < 1e-12);
         assert_eq!(found.metrics.tokens, expected.metrics.tokens, "the tokens are counted once");
     }
-    // A wrong number of derivatives is rejected, not truncated.
     let short = Registry::builtin().with_term("slope", |Slope { slope }| Ok(Short(slope)));
     let short = Loss::new(&with, &short).unwrap();
     let minibatch = short.for_minibatch(self::batch().0, &[]).unwrap();

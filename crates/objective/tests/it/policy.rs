@@ -272,7 +272,6 @@ fn sequences_without_a_gradient_count_in_the_mean_though_they_are_left_out() {
         assert_eq!(left_out, LeftOut { tokens: 3, sequences: 1, turns: 2 });
         let cut = ObjectiveBatch { left_out, ..ObjectiveBatch::new(vec![acting.clone()]) };
         assert_eq!(gradient(cut), whole, "{aggregation:?}");
-        // Without the left-out count the gradient is larger than the whole batch's.
         let alone = gradient(ObjectiveBatch::new(vec![acting.clone()]));
         assert!(alone.iter().zip(&whole).all(|(one, all)| one.abs() > 1.5 * all.abs()), "{aggregation:?}");
     }
@@ -481,7 +480,6 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     assert!((found.loss - 0.3 * 0.4).abs() < 1e-12);
     assert_eq!(found.d_reference_kls, [0.15, 0.15]);
     assert!(objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2]).is_err());
-    // Reference log-probs requested by a term do not add a second penalty.
     let given = ObjectiveSequence { ref_logprobs: Some(vec![-3.0, -3.0]), ..sequence.clone() };
     let objective = PolicyObjective::new(&config, ObjectiveBatch::new(vec![given])).unwrap();
     let both = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();

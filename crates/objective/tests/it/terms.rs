@@ -299,7 +299,6 @@ fn a_contrast_is_an_outlier_turn_of_its_own() {
         .evaluate(1, MaskedContextStatistics { reference: &[], reference_kl: &[], ..statistics })
         .unwrap();
     assert!((found.loss + 0.01 * (0.8 / 3.0) / 3.0).abs() < 1e-12);
-    // With k3 the gradient flows through both prompts' log-probs.
     let k3 =
         SelectiveConfig { estimator: SelectiveEstimator::K3, penalty: SelectivePenalty::Single, ..single };
     let k3 = SelectiveObjective::for_masked_contexts(&k3, &spans, 3).unwrap();

@@ -158,7 +158,6 @@ fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Resul
         files.iter().rev().find_map(|file| Some((file.text("preset")?.to_owned(), file.origin("preset"))));
     if let Some((name, origin)) = &of_file {
         let preset = Preset::named(name, origin.as_deref(), methods)?;
-        // The command line's method replaces the file's preset.
         if preset.is_whole() || !has_method {
             merged.put(preset.into_layer());
         }
@@ -169,7 +168,6 @@ fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Resul
             merged.remove(key);
         }
         merged.put(method);
-        // Drop the settings of a critic that the new method does not have.
         if !has_critic(&merged, methods) {
             merged.remove("critic");
         }

@@ -169,7 +169,6 @@ impl Rules<'_> {
                 format!("is {shared}, which does not divide policy.scratch.heads = {heads}"),
             );
         }
-        // Embedding, then attention and MLP of each layer.
         let layer = 4 * width * width + 3 * width * scratch.intermediate_size;
         let tower = scratch.vision.as_ref().map_or(0, |vision| vision.weights(width));
         let weights = width * (scratch.max_pieces + 256) + scratch.layers * layer + tower;

@@ -133,7 +133,6 @@ impl ScratchVisionConfig {
             intermediate_size: self.intermediate_size,
             num_heads: self.heads,
             patch_size: self.patch_size,
-            // A still image has one frame.
             temporal_patch_size: 1,
             spatial_merge_size: self.merge_size,
             window_size: self.patch_size * self.merge_size,

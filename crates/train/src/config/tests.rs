@@ -51,7 +51,6 @@ fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
         assert_eq!(config.rollout.overlong, wanted.rollout.overlong, "{name}");
         assert_eq!(config.rollout.compact_filter, wanted.rollout.compact_filter, "{name}");
         assert_eq!(config.preset.as_deref(), Some(name));
-        // Other settings stay, except SORL's number of updates.
         assert_eq!((config.name.as_str(), config.rollout.group_size), ("mine", 4), "{name}");
         let minibatches = if name.starts_with("so-") { 2 } else { 5 };
         assert_eq!((config.train.update_epochs, config.train.num_minibatches), (3, minibatches), "{name}");
@@ -70,7 +69,6 @@ fn a_method_without_a_critic_drops_the_files_settings_of_one() {
     let without = from(Some("grpo"), &[ppo], &[]).unwrap();
     assert_eq!(without.critic, preset("grpo").critic);
     assert_ne!(from(Some("so-ppo"), &[ppo], &[]).unwrap().critic, preset("so-ppo").critic);
-    // If no method replaces it, the settings are an error.
     let error = from(None, &[ppo], &["credit.estimator={kind=\"grpo\"}"]).unwrap_err().to_string();
     assert!(error.contains("critic.learning_rate"), "{error}");
 }
@@ -104,7 +102,6 @@ fn without_a_preset_of_the_command_line_the_file_wins_over_its_own() {
     assert_eq!((config.objective.kl.coef, config.objective.selective), (0.3, stapo.objective.selective));
     assert_eq!(config.credit.outliers, stapo.credit.outliers);
     assert_eq!(config.preset.as_deref(), Some("stapo"));
-    // Later files win; the last named preset is the base.
     let files = [STAPO_FILE, "preset = \"gigpo\"\n[train]\nsteps = 3\n"];
     let config = from(None, &files, &["train.steps=5"]).unwrap();
     assert_eq!((config.preset.as_deref(), config.train.steps), (Some("gigpo"), 5));
@@ -119,7 +116,6 @@ fn a_whole_config_is_a_start_and_no_method() {
     assert_eq!((config.sft.steps, config.objective.kl.coef), (0, 0.5));
     assert_eq!(config.policy, preset("quickstart").policy);
     assert_eq!((&config.credit, config.preset.as_deref()), (&preset("grpo").credit, Some("grpo")));
-    // A full config on the command line is the base, below the files and their methods.
     let config = from(Some("quickstart"), &[STAPO_FILE], &[]).unwrap();
     assert_eq!((&config.policy, &config.sft), (&preset("quickstart").policy, &preset("quickstart").sft));
     assert_eq!((config.name.as_str(), config.preset.as_deref()), ("mine", Some("stapo")));
@@ -162,7 +158,6 @@ fn a_misspelt_key_names_the_nearest() {
     );
     let error = with(&["train.steps=many"]).unwrap_err().to_string();
     assert!(error.contains("train.steps = \"many\": must be a whole number"), "{error}");
-    // The judge's model has no default.
     let error = with(&["preset=has-judge"]).unwrap_err().to_string();
     assert!(error.contains("model"), "{error}");
     assert!(with(&["preset=has-judge", "decomposer.model=m"]).is_ok());

@@ -71,7 +71,6 @@ mod tests {
         let low = warnings(&[&adapter[..], &["train.learning_rate=1e-6"]].concat());
         assert!(low.len() == 1 && low[0].contains("an adapter hardly learns"), "{low:?}");
         assert!(warnings(&[&adapter[..], &["train.learning_rate=1e-5"]].concat()).is_empty());
-        // Full training of a pretrained model, with the papers' rate.
         assert!(warnings(&["policy.model=org/model", "sft.steps=0", "train.learning_rate=1e-6"]).is_empty());
         let long = warnings(&["train.learning_rate=1e-3", "sft.warmup=50", "sft.steps=60"]);
         assert!(long.len() == 1 && long[0].contains("sft.warmup is 50 of sft.steps = 60"), "{long:?}");

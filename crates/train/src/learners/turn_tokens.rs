@@ -113,13 +113,10 @@ mod tests {
             let ranges = turn_tokens(trajectory, most, &tokenizer);
             ranges[0][0].iter().map(|range| tokenizer.decode(&tokens[range.clone()])).collect()
         };
-        // The last occurrence, not the one in the history.
         assert_eq!(words(&trajectory, 100), ["a room", "go north"]);
         assert_eq!(turn_tokens(&trajectory, 100, &tokenizer)[0][0][0].start, text.rfind("a room").unwrap());
-        // Too few tokens: half each, and the response's end.
         assert_eq!(words(&trajectory, 8), ["a ro", "orth"]);
         assert_eq!(words(&trajectory, 1), ["h"]);
-        // The observation is not found: the end of the prompt.
         trajectory.turns[0].observation = "another".into();
         assert_eq!(words(&trajectory, 12), ["wer.go north"]);
     }

@@ -337,7 +337,6 @@ mod tests {
         };
         let (memory, disk, model) = planned(true, "full");
         assert_eq!((memory, disk), (model, Some(model)));
-        // With full training, all weights are already in memory.
         let (memory, disk, model) = planned(false, "full");
         assert_eq!((memory, disk), (0, Some(model)));
         let (memory, disk, _) = planned(true, "adapter");
@@ -381,7 +380,6 @@ mod tests {
         let own = ["weights", "master weights", "moments", "gradients"];
         assert_eq!(own.iter().map(|name| plan.item(name)).sum::<u64>(), 18 * weights);
         assert_eq!((plan.item("reference weights"), full.fits()), (0, Some(true)));
-        // A reference takes two bytes per weight, and lanes nothing.
         let (mut reference, _) = report(&["objective.kl.coef=0.1", "train.lanes=8"]);
         reference.machine.size = Some(u64::MAX / 4);
         assert!(!reference.has_room_to_keep_freed_memory());

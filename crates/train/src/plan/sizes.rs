@@ -145,12 +145,10 @@ mod tests {
         let expected = PicturePlan { size: [48, 48], known: 640, scored: 320, differentiated: 80 };
         assert_eq!((planned, plan.item("pictures")), (expected, 3 * 48 * 48 * 640));
         assert!(plan.item("tower") > 0 && plan.item("encoded pictures") == 320 * 64 * 4);
-        // A picture of unknown size is as large as the context or the tower allows.
         assert_eq!(report(None, &[]).0, expected);
         let large = ["policy.scratch.vision.max_pixels=1000000"];
         assert_eq!(report(None, &large).0.size, [48, 48 * 64]);
         assert_eq!(report(Some([96, 96]), &large).0.size, [96, 96]);
-        // SFT has more pictures than the rollouts, and its batch more than a minibatch.
         let (planned, _) = report(Some([96, 96]), &["sft.steps=10", "sft.demonstrations=500"]);
         assert_eq!((planned.known, planned.differentiated), (5000, 1000 / 3 + 1));
     }

@@ -321,7 +321,6 @@ mod tests {
         put(&run, Phase::Rl, 2);
         put(&run, Phase::Sft, 900);
         assert_eq!(latest(&run).unwrap().position, Position { phase: Phase::Rl, step: 2 });
-        // A checkpoint that a kill left unfinished does not count.
         fs::create_dir_all(run.checkpoints().join("step-000003")).unwrap();
         fs::create_dir_all(run.checkpoints().join(".part-step-000004")).unwrap();
         fs::write(run.checkpoints().join(".part-step-000004").join(COMPLETE), b"").unwrap();

@@ -352,8 +352,6 @@ mod tests {
         }
         let equal = [0; STEPS].map(|_| good(&[("rollout/equal_return_frac", 1.0)]));
         assert!(warnings(&config, &equal)[0].contains("only groups whose returns are equal"));
-        // A critic's values carry a signal despite equal outcomes, and its warm-up has no policy
-        // updates.
         let mut critic = pretrained();
         critic.credit.estimator = serde_json::from_value(serde_json::json!({"kind": "ppo"})).unwrap();
         assert_eq!(warnings(&critic, &equal), [""; 0]);

@@ -247,7 +247,6 @@ mod tests {
         metrics.set("loss/total", 0.25);
         let start = Position { step: 0, ..position };
         MetricsWriter::open(&run, start, 0, whole).unwrap().write(position, &metrics).unwrap();
-        // Opening again, as a resume does, keeps the line.
         MetricsWriter::open(&run, position, 0, whole).unwrap();
         let lines = read_metrics(&run.path("metrics.jsonl")).unwrap();
         assert!(lines[0].metrics.get("env/distance").unwrap().is_nan());
@@ -268,7 +267,6 @@ mod tests {
         drop(writer);
         let path = run.path("metrics.jsonl");
         let mut torn = fs::read(&path).unwrap();
-        // A line can even end inside a character.
         torn.extend(b"{\"phase\":\"rl\",\"\xc3");
         fs::write(&path, torn).unwrap();
         drop(MetricsWriter::open(&run, position(Phase::Rl, 1), 2, whole).unwrap());

@@ -293,7 +293,6 @@ mod tests {
             fs::write(writer.path(), &whole[..whole.len() - cut]).unwrap();
             assert_eq!(read_scalars(folder.path()).unwrap(), written[..2], "cut by {cut}");
         }
-        // The checksums detect each flipped byte, and later records are ignored.
         for at in (0..whole.len()).step_by(3) {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;

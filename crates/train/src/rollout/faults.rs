@@ -149,7 +149,6 @@ mod tests {
             assert_eq!((faults.failed, faults.groups, faults.reason()), (2, 0, Some("gone")), "{preset}");
             let expected = advantages(vec![Group { trajectories: clean.clone() }], preset);
             assert_eq!(advantages(groups, preset), expected, "{preset}");
-            // Training on them as failed episodes would change the others' advantages.
             let naive = advantages(vec![group(&MEMBERS)], preset).remove(0);
             let of_the_others: Vec<_> = [0, 2, 3, 5].map(|member| naive[member].clone()).into();
             assert_ne!(of_the_others, expected[0], "{preset}");
@@ -163,7 +162,6 @@ mod tests {
         let faults = Faults::take_out(&mut groups, 2);
         assert_eq!((groups.len(), groups[0].trajectories.len(), faults.groups, faults.failed), (1, 4, 1, 4));
         assert_eq!(faults.trajectories.len(), 5);
-        // An estimator with a critic does not compare trajectories.
         let mut groups = vec![group(&single)];
         assert_eq!(Faults::take_out(&mut groups, 1).groups, 0);
         assert_eq!(groups[0].trajectories.len(), 1);

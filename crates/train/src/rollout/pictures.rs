@@ -108,7 +108,6 @@ impl PicturePrompts {
             }
         }
         let (tokens, held) = match self.vision.pictures.named(&image.sha256) {
-            // Another prompter has read it, for example in an earlier evaluation.
             Some(found) => found,
             None => self.read(image)?,
         };

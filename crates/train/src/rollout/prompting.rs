@@ -208,7 +208,6 @@ impl Prompter<'_> {
             let text = render(view, true);
             return chat.next(self.tokenizer, text.trim_start(), last);
         }
-        // An EOS token is not the text that ends a response of this template.
         let ended = last.is_some_and(|last| self.tokenizer.end_tokens().contains(&last));
         let closed = finish == FinishReason::Stop && !ended;
         Ok(self.tokenizer.encode(&render(view, closed)))

@@ -182,7 +182,6 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
         let entropies = turns().flat_map(|turn| &turn.entropies);
         metrics.set("rollout/entropy", mean(entropies.map(|&entropy| f64::from(entropy))));
     }
-    // Missing metrics count as 0: a shop left without a purchase scores 0.
     let names: BTreeSet<&String> = trajectories().flat_map(|trajectory| trajectory.metrics.keys()).collect();
     for name in names {
         let of = |trajectory: &Trajectory| trajectory.metrics.get(name).copied().unwrap_or(0.0);

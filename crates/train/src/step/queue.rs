@@ -117,7 +117,6 @@ impl RolloutQueue {
         let (runner, order) = (Arc::clone(&self.runner), Arc::clone(&self.order));
         let config = Arc::clone(config);
         let job = SamplingJob { runner, config, order, samplers, step, first_task: 0, fewest, state_values };
-        // Without running rollouts, the run's state has the position.
         let first = self.drawn.take().filter(|_| !self.under_way.is_empty());
         let (drawn, after) = channel();
         let (reporter, events) = channel();

@@ -34,7 +34,6 @@ impl Sampler for Walker<'_> {
             let mut rng = request.seed.rng();
             let word = rng.choose(&["up", "down", "left", "right", "fly"]).copied().unwrap_or_default();
             let tokens = tokenizer.encode(&format!("{word}\n"));
-            // The numbers depend on the prompt, like a model's.
             let about = request.prompt.iter().map(|&token| token as f32).sum::<f32>();
             let numbers = vec![-1.0 / about; tokens.len()];
             let (logprobs, entropies) = (numbers.clone(), numbers);

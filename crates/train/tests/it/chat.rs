@@ -283,7 +283,6 @@ fn samplers_that_would_stop_in_the_reasoning_are_refused() {
                 "{error}"
             );
         }
-        // Without such a stop string, or without certain reasoning, the config is valid.
         for (source, more) in [
             (opening.as_str(), "prompt.template=alfworld"),
             (REASONING, "prompt.thinking=off"),
@@ -293,7 +292,6 @@ fn samplers_that_would_stop_in_the_reasoning_are_refused() {
             assert_eq!(refused(source, &[more], elsewhere), None, "{more}");
         }
     }
-    // A template that parses actions in the reasoning, too.
     let anywhere = |config: &mut Config| {
         servers(config);
         config.prompt.template = "search-r1".into();
@@ -405,7 +403,6 @@ fn a_demonstrated_reply_is_read_as_its_action() {
             let reply = prompter.response(&ids);
             let found = parser.parse(&prompter.whole(&reply, true), &[]);
             assert_eq!(found, expected, "{name} {reply:?}");
-            // It can be sampled: no stop string ends it before the action is complete.
             let kept = sampled(&config, prompter, &ids);
             let reply = prompter.response(kept);
             let found = parser.parse(&prompter.whole(&reply, true), &[]);

@@ -30,7 +30,6 @@ fn counts(root: &Path, clip: &str) -> (i64, i64, i64) {
     let (mut tokens, mut low, mut high) = (0, 0, 0);
     for trajectory in read_trajectories(&root.join("trajectories/step-000001.jsonl.zst")).unwrap() {
         for turn in &trajectory.turns {
-            // Two epochs use each token twice.
             tokens += 2 * turn.response_ids.len() as i64;
             assert!(turn.clipped.is_empty() || turn.clipped.len() == turn.response_ids.len());
             assert!(turn.clipped.is_empty() || turn.clipped.iter().any(|&count| count != 0));

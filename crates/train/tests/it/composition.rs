@@ -117,7 +117,6 @@ fn a_kl_in_the_reward_is_measured_and_costs_its_tokens() {
     };
     let without = run(&[]);
     let with = run(&["objective.kl.coef=1.0", "objective.kl.where=reward", "objective.kl.estimator=k1"]);
-    // In the first step the reference is the policy itself.
     assert!(
         metric(&with, "loss/reference_kl")[0].unwrap().abs() < 1e-6,
         "{:?}",

@@ -64,7 +64,6 @@ impl Observer for Evaluator {
 
 #[test]
 fn an_evaluation_that_is_cut_off_is_made_up_for() {
-    // All positions with an evaluation: also one without a checkpoint, and the last.
     for cut in ["step-000000", "step-000002", "step-000004"] {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("run");
@@ -103,7 +102,6 @@ fn a_resume_takes_what_it_can_carry_and_says_what_it_cannot() {
         assert_eq!(std::fs::read(root.join("config.toml")).unwrap(), before, "the run stays as it was");
         error
     };
-    // An adaptive coefficient continues from its value; a changed setting replaces it.
     let root = started("kl", &["objective.kl.coef=0.04", "objective.kl.adaptive={}"]);
     go_on(&root, &resume(&["train.steps=3"], None)).unwrap();
     go_on(&root, &resume(&["train.steps=4", "objective.kl.coef=0.5"], None)).unwrap();
@@ -114,14 +112,12 @@ fn a_resume_takes_what_it_can_carry_and_says_what_it_cannot() {
         .collect();
     assert_eq!((coefficients[0], coefficients[3]), (0.04, 0.5));
     assert!(coefficients[2] != 0.04, "{coefficients:?}");
-    // The same if the process with the change ended before its next checkpoint.
     let root = started("kl-twice", &["objective.kl.coef=0.04", "objective.kl.adaptive={}"]);
     let change = resume(&["train.steps=3", "objective.kl.coef=0.5"], None);
     drop(Run::resume_with(&RunParts::default(), &root, &change, &mut NoopObserver).unwrap());
     go_on(&root, &resume(&[], None)).unwrap();
     let last = read_metrics(&root.join("metrics.jsonl")).unwrap().pop().unwrap();
     assert_eq!(last.metrics.get("train/kl_coef"), Some(0.5));
-    // A method without a critic drops the existing one.
     let root = started("ppo", &["credit.estimator={kind=\"ppo\"}"]);
     go_on(&root, &resume(&["train.steps=3", "credit.estimator={kind=\"grpo\"}"], None)).unwrap();
     let has = "credit.refinements=[{kind=\"has\", decomposer=\"external\"}]";

@@ -57,7 +57,6 @@ fn the_refinement_of_another_crate_trains_with_a_pass_of_its_own() {
         assert!(line.metrics.get("answer_gain/abs_mean").unwrap() > 0.0, "the answer was not scored");
         assert!(line.metrics.get("credit/advantage/std").unwrap() > 0.0);
     }
-    // The run's config has its settings with all defaults.
     let text = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
     assert!(text.contains("kind = \"answer-gain\"") && text.contains("lead = \"\""), "{text}");
 }
@@ -118,8 +117,6 @@ fn settings_of_another_crates_methods_are_read_from_a_file_and_held_against_thei
     let config = loaded(gain, &own).unwrap();
     assert!(config.to_toml().unwrap().contains("beta = 1.0"), "every default is spelled out");
     config.check().unwrap();
-    // A program without the method lists the known ones; one with it names key and line of an
-    // error.
     let error = refused(gain, &Methods::builtin());
     assert!(
         error.contains("run.toml line 2: credit.refinements[0].kind = \"answer-gain\"")

@@ -77,7 +77,6 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     let moments = fs::metadata(checkpoint.join("optimizer.safetensors")).unwrap().len() as usize;
     let (trained, frozen) = (adapter.layout.len, weights.base.layout.len);
     assert!(moments < 8 * trained + 8000 && trained < frozen / 2, "{moments} bytes for {trained} numbers");
-    // Run, checkpoint and policy folder give the same policy, even after moving the run.
     let expected = logprobs(weights.clone());
     let moved = folder.path().join("moved");
     fs::rename(&root, &moved).unwrap();
@@ -145,7 +144,6 @@ fn an_export_is_the_same_policy() {
     for name in ["merged", "adapter"] {
         assert!(out(name).join("tokenizer.json").is_file());
     }
-    // Half the bytes, and nearly the same policy; adapters have no such form.
     let half = ExportOptions { dtype: WeightType::Bf16, ..merge };
     assert_eq!(export(&root, &out("half"), half).unwrap(), Exported::Merged);
     let size = |name: &str| fs::metadata(out(name).join("model.safetensors")).unwrap().len();
@@ -158,7 +156,6 @@ fn an_export_is_the_same_policy() {
         fs::read_dir(folder.path()).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     assert!(!hidden.into_iter().any(|name| name.starts_with('.')), "nothing is left beside them");
 
-    // Existing folders are kept, unless it is a model and `force` is set.
     let error = export(&root, &out("merged"), plain).unwrap_err().to_string();
     assert!(error.contains("--force"), "{error}");
     let force = ExportOptions { force: true, ..Default::default() };
@@ -167,7 +164,6 @@ fn an_export_is_the_same_policy() {
     let error = export(&root, &root, force).unwrap_err().to_string();
     assert!(error.contains("replaces nothing else"), "{error}");
 
-    // A next run from this one: its base is the merged policy, and its new adapter is zero.
     let start = format!("policy.model=\"{}\"", root.display());
     let next = Run::start(config(&[&start, "name=next"]), &out("next"), &mut NoopObserver).unwrap();
     assert!(next.weights().unwrap().adapter.unwrap().is_identity());

@@ -110,7 +110,6 @@ fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
                 assert!(mismatch < 1e-6, "{world} {preset}: {mismatch}");
             }
         }
-        // Files have the image token and the picture's content hash, and no process-local tokens.
         let file = RunDirectory::open(&whole).unwrap().trajectories(Position { phase: Phase::Rl, step: 3 });
         let trajectories = read_trajectories(&file).unwrap();
         for trajectory in &trajectories {
@@ -176,8 +175,6 @@ fn log_probs_depend_on_the_picture_and_masking_keeps_the_current_one() {
     assert_ne!(first, second, "the picture was swapped, and nothing changed");
     assert_eq!(first, logprobs(&shown[0].1));
 
-    // STAPO's masked prompt of the second turn has neither goal nor first picture, but the second
-    // picture.
     let turn = |image: &ImageHandle| Turn {
         observation: "######".into(),
         parts: vec![Part::Text { text: "######".into() }, Part::Image(image.clone())],
@@ -210,9 +207,7 @@ fn pictures_are_read_by_their_content() {
     std::fs::copy(place(&shown[1].1), place(&shown[0].1)).unwrap();
     let error = show(Some(&shown[0].1)).unwrap_err();
     assert!(error.contains(&shown[0].1.sha256) && error.contains(&shown[1].1.sha256), "{error}");
-    // A file that was read stays in memory for this step and the next.
     let tokens = show(Some(&shown[1].1)).unwrap();
-    // A text that contains the image token's name.
     let twice = runner.prompter().start_seeing(&PICTURE.concat().repeat(2), Some(&shown[1].1), &[]);
     assert!(twice.unwrap_err().to_string().contains("has 2 image tokens for 1 pictures"));
     std::fs::remove_file(place(&shown[1].1)).unwrap();
@@ -222,7 +217,6 @@ fn pictures_are_read_by_their_content() {
     reader.begin_step(1);
     reader.begin_step(1);
     assert_eq!(reader.kept(), 0);
-    // Another prompter of the policy finds the picture in memory, without the file.
     let other = PicturePrompts::new(&config, policy.vision()).unwrap().unwrap();
     let prompt = runner.prompter().start(&PICTURE.concat(), &[]).unwrap();
     assert_eq!(other.insert(&prompt, Some(&shown[1].1)).unwrap(), tokens);

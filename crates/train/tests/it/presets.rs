@@ -310,7 +310,6 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     check(clipped.iter().all(|&share| (share > 0.0) == leaves), format!("clipped tokens: {clipped:?}"));
     if preset == "has-judge" {
         check(all_of("judge/calls").iter().all(|&calls| calls > 0.0), "nobody was asked".into());
-        // Groups with equal returns need no answers of the judge.
         let groups = trajectories.chunk_by(|one, next| one.group == next.group);
         let differ = |group: &&[Trajectory]| !Group { trajectories: group.to_vec() }.has_equal_returns();
         let worth_asking: usize = groups.clone().filter(differ).map(<[Trajectory]>::len).sum();
@@ -324,8 +323,6 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     if TURNRD.contains(&preset) {
         let network = TurnRd::load(&round_folder(&root.join("turnrd"), 2)).unwrap();
         check(network.config().film == preset.ends_with("-film"), "another network".into());
-        // The paper's presets use its credits and passes over the whole replay; ours use the
-        // defaults.
         let (config, ours) = (network.config(), TurnRdConfig::default());
         let passes = (config.credits, config.epochs, config.older_per_new, config.min_improvement);
         let expected = if preset.starts_with("has-turnrd") {
@@ -426,7 +423,6 @@ fn measured_values_are_written_with_the_turns_and_do_not_depend_on_the_slots() {
         trajectories.iter().map(of).collect()
     };
     let expected = values("slots", &[]);
-    // A group starts in one state, whose value is measured once.
     for members in expected.chunks(4) {
         assert!(members.iter().all(|member| member[0] == members[0][0]));
     }

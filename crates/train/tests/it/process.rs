@@ -130,7 +130,6 @@ fn trajectories_that_the_world_failed_are_left_out_and_kept_in_the_files() {
         played.metrics.iter().map(|line| line.metrics.get(name).unwrap_or_default()).sum()
     };
     assert_eq!((of("rollout/masked"), of("rollout/resampled")), (seen as f64, 3.0 * seen as f64));
-    // An environment that fails completely ends the run with its own message.
     let all = format!("env.settings={{ broken = {:?} }}", (1..=16).collect::<Vec<_>>());
     let error = train(short(&[&all])).err().unwrap().to_string();
     assert!(error.contains("is broken"), "{error}");
@@ -169,7 +168,6 @@ fn a_selection_that_keeps_no_group_is_noted() {
     if !python() {
         return;
     }
-    // No number is 0, so all returns are equal.
     let dynamic = "rollout.selection={kind=\"dynamic\",max_rounds=2}";
     let few = ["rollout.tasks_per_step=3", "train.steps=1", "eval.tasks=1"];
     let played = train(short(&[&[without_expert("0").as_str(), dynamic], &few[..]].concat())).unwrap();

@@ -52,7 +52,6 @@ impl Environment for Episode {
             }
         }
         if !self.instant {
-            // Results arrive in another order than calls.
             std::thread::sleep(Duration::from_millis(action.text().len() as u64 * 7 % 5));
         }
         Ok(Step {

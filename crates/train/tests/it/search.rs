@@ -147,7 +147,6 @@ fn play(
     let stop = AtomicBool::new(false);
     let context = RolloutContext {
         task_set: Arc::new(set),
-        // Fewer threads than trajectories, so waiting queries are sent together.
         env_calls: EnvCalls { threads: 4, backoff: Duration::from_millis(1), ..EnvCalls::default() },
         tokenizer: &tokenizer,
         template: &template,

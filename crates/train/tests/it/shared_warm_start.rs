@@ -83,7 +83,6 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         "objective.kl.adaptive.target=1e-4",
     ];
     let lora = ["policy.lora.rank=2", "policy.lora.dropout=0.1"];
-    // SFT of another method, with other values for all settings that SFT does not use.
     let others = [
         "rollout.group_size=2",
         "train.steps=0",
@@ -102,7 +101,6 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         straight(&own, &at("own"));
         straight(&warm, &at("warm"));
         assert_eq!(warm_start_settings(&own).unwrap(), warm_start_settings(&warm).unwrap(), "{name}");
-        // A kill right after the start leaves a resumable run.
         drop(from_warm_start(&own, &at("shared"), &at("warm")).unwrap());
         std::fs::remove_dir_all(at("warm")).unwrap();
         to_end(Run::resume(&at("shared"), &mut NoopObserver).unwrap());
@@ -198,14 +196,12 @@ fn the_best_checkpoint_survives_pruning_and_resuming() {
     assert_eq!((marked.position.step, marked.success_rate), (2, 0.9));
     assert_eq!(steps(&root), ["sft-000004", "step-000000", "step-000002", "step-000005"]);
     assert!(best::named(&directory(&root), "best").unwrap().ends_with("step-000002"));
-    // A run that rewinds to before its best finds another best.
     let from = Position { phase: turnwise_train::Phase::Rl, step: 0 };
     let resume = Resume { overrides: Vec::new(), from: Some(from) };
     let mut run = Run::resume_with(&RunParts::default(), &root, &resume, &mut NoopObserver).unwrap();
     let mut observer = Rates(&[0.1, 0.3, 0.2, 0.5, 0.4, 0.2]);
     assert_eq!(run.train(&mut observer, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     assert_eq!(best::read(&directory(&root)).unwrap().unwrap().position.step, 3);
-    // Without the setting, evaluations keep no further checkpoints.
     let plain = Config {
         train: turnwise_train::config::TrainConfig { keep_best: None, ..config.train.clone() },
         ..config

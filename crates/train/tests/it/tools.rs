@@ -182,7 +182,6 @@ fn a_chat_template_is_given_tools_and_results_as_its_own() {
     let played =
         play(&tokenizer, "tools", Layout::Concatenated, replies.iter().map(String::as_str).collect());
     assert_eq!((&played.stop, played.success, played.tools.len()), (&StopReason::Terminated, true, 1));
-    // Several calls are one turn with the sum of their rewards.
     let turns: Vec<(&str, f64, bool)> =
         played.turns.iter().map(|turn| (turn.action.as_str(), turn.reward, turn.valid)).collect();
     assert_eq!(
@@ -256,7 +255,6 @@ fn elsewhere_prompts_list_the_tools() {
         let played = play(&tokenizer, "tools", Layout::Windowed, vec![call, call]);
         assert!(played.sequences.iter().all(|sequence| tokenizer.decode(&sequence.tokens).contains(&list)));
     }
-    // Windowed prompts also give tools to a chat template that supports them.
     let tokenizer = tokenizer(Some(HERMES));
     let played = play(&tokenizer, "tools", Layout::Windowed, vec![call, call]);
     let texts: Vec<String> =

@@ -23,7 +23,6 @@ fn a_world_of_another_crate_trains() {
     let lines = custom_environment::train(&folder.path().join("run")).unwrap();
     let rates: Vec<f64> = lines.iter().filter_map(|line| line.metrics.get("train/success_rate")).collect();
     assert_eq!(rates.len(), 3, "three steps of reinforcement learning");
-    // SFT has an effect: random letters open nothing.
     assert!(rates.iter().any(|rate| *rate > 0.0), "{rates:?}");
     let error = turnwise_train::Run::resume(&folder.path().join("run"), &mut NoopObserver).err().unwrap();
     let error = error.to_string();
