@@ -15,9 +15,9 @@
 //!   truth does not bias it.
 //! * Noise: `1 - r_c^2` with the corrected correlation `r_c`, the fraction of the variance of `x`
 //!   that is not explained by `A*`.
-//! * Errors by turn index and outcome: the root of the mean of `(b x - y)^2 - e^2` divided by the
-//!   root of the mean of `y^2 - e^2`, where `b` is the best factor over all turns and `e` the
-//!   standard errors. It is 0 for the truth itself and 1 for a method that gives no credit.
+//! * Errors by turn index and outcome: the root of the mean of `(b x - y)^2 - e^2`, relative to
+//!   that of `y^2 - e^2`. Here `b` is the best factor over all turns and `e` the standard errors.
+//!   The error is 0 for the truth itself and 1 for a method that gives no credit.
 //!
 //! Intervals are bootstrap percentiles over tasks, because the turns of a task are dependent.
 

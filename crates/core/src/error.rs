@@ -1,4 +1,4 @@
-//! Error types, one per boundary. Every message names the problem and the fix.
+//! Errors of environments, samplers, objectives and learners.
 
 use thiserror::Error;
 

@@ -29,9 +29,11 @@ impl TurnSpan {
     }
 }
 
-/// A token sequence that the policy processes in one forward pass: one turn (`windowed`), or the
-/// trajectory up to a compaction ([`crate::TurnKind::Compaction`]) with a span per turn
-/// (`concatenated`). Per-token arrays have one entry per response token, in span order.
+/// A token sequence that the policy processes in one forward pass.
+///
+/// `windowed`: one turn with one span. `concatenated`: the trajectory up to a compaction
+/// ([`crate::TurnKind::Compaction`]), with a span per turn. Per-token arrays have one entry per
+/// response token, in span order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
     /// Token ids of prompts and responses, exactly as sampled.

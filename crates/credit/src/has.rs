@@ -14,11 +14,10 @@
 //! credit, with a weight that depends on how many trajectories reached the turn. The credits keep
 //! their scale, so use a base without a division too (`credit.estimator.normalize = "mean"`).
 //!
-//! Differs from the paper: the paper drops groups with equal returns from the update; here
-//! `train.skip_equal_groups` does so (set by the presets), because a KL term acts on them too.
-//! `min_std` bounds the deviation from below, because credits at one turn index may differ only by
-//! noise. The paper does not say whether the progress credit is the signal's level (our default) or
-//! its change (`signal`).
+//! Differs from the paper: the paper drops groups with equal returns from the update. Here
+//! `train.skip_equal_groups` (set by the presets) does so. `min_std` bounds the deviation from
+//! below, because credits at one turn index may differ only by noise. The paper does not say
+//! whether the progress credit is the signal's level (our default) or its change (`signal`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};

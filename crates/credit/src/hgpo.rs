@@ -10,10 +10,11 @@
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
 //! clusters are not scaled down. The penalty lowers an invalid turn's step return. Zero variance
-//! gives exactly 0. Settings reproduce the authors' code (a verl-agent recipe): it removes the
-//! weights of levels with advantage 0 (`skip_zero_levels`), skips level `k` for turns with fewer
-//! than `k` observations (`skip_short_histories`), and can use the trajectory's advantage as level
-//! 0 (`base_group`).
+//! gives exactly 0.
+//!
+//! The authors' code (a verl-agent recipe) differs in three settings. `skip_zero_levels` removes
+//! the weights of levels with advantage 0. `skip_short_histories` skips level `k` for turns with
+//! fewer than `k` observations. `base_group` uses the trajectory's advantage as level 0.
 
 use std::borrow::Cow;
 
@@ -150,10 +151,8 @@ impl Hgpo {
     }
 
     /// Returns the cluster of each turn at each level, `[level][trajectory][turn]`, and the number
-    /// of clusters.
-    ///
-    /// A history of k observations is the previous turn's history of k - 1 plus the turn's
-    /// observation, so each level costs one look-up per turn.
+    /// of clusters. Each level extends the previous turn's history by one observation, which costs
+    /// one look-up per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
         let mut texts: FastMap<(TurnKind, &str), usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group

@@ -12,8 +12,8 @@
 //!
 //! The outcome decides the sign of a turn's credit, and hindsight its size. `lambda = 0` and turns
 //! without a hint keep their advantages bit-identical. The policy that played scores the responses
-//! after the hint ([`ScoreRequest`]), in one forward pass over the batch; the other log-probs are
-//! those it sampled with. No gradient flows through either.
+//! after the hint ([`ScoreRequest`]), in one forward pass over the batch. No gradient flows through
+//! the scores.
 //!
 //! Differs from the papers:
 //! * Each turn has one weight, from the mean over its tokens. RLSD has one per token.

@@ -3,8 +3,8 @@
 //! 2604.11037).
 //!
 //! Rollouts of one task share states and so form a tree (or graph) with actions as branches. Let
-//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, `n(s)` the number of rollouts that visit s, `n(s, a)`
-//! the number that take a in it, and `m` the mean return of the group:
+//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`. `n(s)` rollouts visit s, `n(s, a)` rollouts take a in
+//! it, and `m` is the group's mean return:
 //! * `V(s) = (sum of the returns from the first visits of s + k m) / (n(s) + k)`;
 //! * `Q(s, a) = (sum of the returns from the first time that a is taken in s + k V(s)) / (n(s, a) +
 //!   k)`.

@@ -15,10 +15,9 @@ use crate::CreditError;
 
 /// DAPO: dynamic sampling, the higher upper clip bound and the length penalty.
 ///
-/// DeepSWE's recipe: the leave-one-out baseline, the higher upper clip bound, no KL, sums over
-/// tokens divided by the number of sequences, rejection of groups with one outcome, and compact
-/// filtering. The recipe's further constant, the maximum length, scales the gradient, which AdamW
-/// normalizes away.
+/// DeepSWE's recipe: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by
+/// the number of sequences, rejection of one-outcome groups, compact filtering. It also divides by
+/// the maximum length, which AdamW normalizes away.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",

@@ -2,8 +2,8 @@
 //!
 //! Ratcliff-Obershelp: find the longest matching block (ties: the first in `text`, then the first
 //! in `other`), repeat to its left and right, and return twice the matched characters divided by
-//! all characters. With `autojunk` and an `other` of at least 200 characters, characters that make
-//! up more than 1 % can extend a match but not start one.
+//! all characters. With `autojunk` and an `other` of at least 200 characters, characters of more
+//! than 1 % only extend matches.
 //!
 //! Three optimizations keep results exact. Runs are found by positions of equal 8-grams, with
 //! 4-grams and single characters as fallbacks. Texts are interned, so per-text work is done once. A

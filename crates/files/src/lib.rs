@@ -63,8 +63,8 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Returns true for paths that can be written to but not replaced: a device, a pipe, or the name of
-/// an open file of a process (`/dev/stdout`, `/dev/fd/3`), even if that is an ordinary file.
+/// Returns true for paths that can be written to but not replaced: devices, pipes, and names of a
+/// process's open files (`/dev/stdout`, `/dev/fd/3`), even of ordinary files.
 pub fn is_special(path: &Path) -> bool {
     matches!(target::of(path), Ok(Target::Special(_)))
 }

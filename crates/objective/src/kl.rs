@@ -19,7 +19,7 @@ pub enum KlEstimator {
     K1,
     /// `d^2 / 2`: biased, never negative.
     K2,
-    /// The exact KL over the full vocabulary, computed by the learner. Only in the loss.
+    /// The exact KL over the full vocabulary, computed by the learner; available only in the loss.
     Full,
 }
 
@@ -63,9 +63,9 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
 }
 
 /// Adapts the KL coefficient to a target. HAS (tables 5 and 6) gives only the target; the rule
-/// follows Ziegler et al. 2019: after each step the coefficient is multiplied by `raise` if the
-/// measured KL is above `raise` times the target, and by `lower` if it is below `lower` times the
-/// target, within bounds.
+/// follows Ziegler et al. 2019. After each step the coefficient is multiplied by `raise` if the
+/// measured KL is above `raise` times the target. It is multiplied by `lower` if the KL is below
+/// `lower` times the target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {

@@ -6,8 +6,8 @@
 //! a mean over the tokens of the same teacher-forced response. `turns` counts all turns of the
 //! optimizer batch. The loss is `-J_sel`.
 //!
-//! The inputs are either full-vocabulary KLs per token, which the learner differentiates through
-//! its distributions, or log-probs of the sampled tokens, from which k3 estimates the KLs.
+//! The inputs are full-vocabulary KLs per token, which the learner differentiates, or log-probs of
+//! the sampled tokens, from which k3 estimates the KLs.
 //!
 //! Differs from the paper: the tokens come from the response sampled with the full context. So k3
 //! estimates `R_TA` without bias, but `P_TI` with bias, because its tokens should be sampled with

@@ -37,10 +37,9 @@ const TRAINING_KEYS: [&str; 9] = [
 ///
 /// Tables are merged key by key. Lists, and tables with another `kind`, are replaced.
 ///
-/// A method named on the command line replaces the files' method: their method preset and their
-/// settings under `credit`, `objective`, `decomposer`, `rollout.selection`,
-/// `rollout.compact_filter` and `rollout.overlong` are dropped, and `critic` if the new method has
-/// none.
+/// A method named on the command line replaces the files' method preset and their settings under
+/// `credit`, `objective`, `decomposer`, `rollout.selection`, `rollout.compact_filter` and
+/// `rollout.overlong`. It also removes `critic` if it needs none.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// Preset named on the command line: a method or a full config.

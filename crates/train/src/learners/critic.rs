@@ -19,8 +19,8 @@ pub(crate) struct RunCritic {
     settings: CriticConfig,
 }
 
-/// Lets a critic from a checkpoint read the policy's pictures. Weights shared with the policy
-/// already can.
+/// Lets a critic from a checkpoint read the policy's pictures, unless it shares the policy's
+/// weights.
 fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
     let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());
     if let (Some(own), Some(policy)) = (own, policy) {

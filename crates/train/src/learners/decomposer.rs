@@ -158,9 +158,9 @@ impl RunDecomposer {
 /// states.
 ///
 /// # Errors
-/// Fails if the hidden states have another width than the network's input (0 without any), if a
-/// trajectory lacks token ids or has too many turns, or if the policy rejects a sequence or returns
-/// NaN or infinity.
+/// Fails if the hidden states do not have the network's input width (0 without any), or if the
+/// policy rejects a sequence. Also fails if a trajectory lacks token ids or has too many turns, or
+/// on NaN.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -329,8 +329,8 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Returns the policy's mean-pooled last hidden states of each turn, over at most `most` tokens
-/// ([`turn_tokens`]), and of the goal's last `most` tokens, in one scoring pass.
+/// Returns mean-pooled last hidden states of each turn, over at most `most` tokens
+/// ([`turn_tokens`]), and of the goal's last `most` tokens.
 fn vectors(
     batch: &Batch,
     most: usize,

@@ -49,9 +49,9 @@ impl Branch {
         self.before.turns.iter().map(|turn| (turn.observation.clone(), turn.action.clone())).collect()
     }
 
-    /// Returns a key that two branches of one task share if and only if their continuations have
-    /// the same distribution: environment state, prompt, number of turns, and the turns in later
-    /// windowed prompts.
+    /// Returns a key that branches of one task share if their continuations have the same
+    /// distribution. It consists of environment state, prompt, number of turns, and the turns in
+    /// later windowed prompts.
     pub fn key(&self, history: usize) -> String {
         let turns = &self.before.turns;
         let prompt: Vec<u8> = self.prompt.iter().flat_map(|token| token.to_le_bytes()).collect();

@@ -2,9 +2,9 @@
 //! (`prompt.compact_after`).
 //!
 //! If the next action's prompt would exceed `compact_after` tokens, the policy first writes a
-//! summary: a turn of kind [`turnwise_core::TurnKind::Compaction`] with tokens, log-probs and
-//! credit, but no environment step. The next action begins a new sequence with the first
-//! observation, the summary and the newest observation:
+//! summary. This turn ([`turnwise_core::TurnKind::Compaction`]) has tokens, log-probs and credit,
+//! but no environment step. The next action begins a new sequence with the first observation, the
+//! summary and the newest observation:
 //!
 //! ```text
 //! sequence 0:  first prompt, action, observation, action, observation + request, SUMMARY

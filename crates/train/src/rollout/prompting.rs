@@ -110,8 +110,8 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the tokens before the text of each prompt that starts a sequence with these tools:
-    /// BOS, or the chat template's start with its system message.
+    /// Returns the tokens before the text of each sequence's first prompt with these tools: BOS, or
+    /// the chat template's start with its system message.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`].

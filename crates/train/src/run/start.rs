@@ -293,8 +293,8 @@ fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainE
     Err(TrainError::file(Path::new(&found.path), reason))
 }
 
-/// Rejects settings that come too late during RL: those of SFT, and an estimator or decomposer that
-/// needs a critic or rounds that the run does not have.
+/// Rejects settings that come too late during RL: those of SFT, and methods that need a critic or
+/// rounds that the run does not have.
 fn check_begun(
     began: &Config,
     config: &Config,

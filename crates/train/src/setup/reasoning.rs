@@ -28,9 +28,9 @@ pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
 
-/// Returns a stop string of the template that would end responses within their reasoning, if the
-/// model always reasons (the chat template opens reasoning, or `prompt.thinking` is on) and the
-/// sampler cannot ignore it.
+/// Returns a stop string that would end responses within their reasoning, for samplers that cannot
+/// ignore it. Applies to models that always reason: the chat template opens reasoning, or
+/// `prompt.thinking` is on.
 pub(super) fn stop_in_reasoning<'t>(
     config: &Config,
     template: &'t PromptTemplate,

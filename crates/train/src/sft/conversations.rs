@@ -241,7 +241,7 @@ fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     (trained > 0).then_some(sequence)
 }
 
-/// Converts a conversation for a chat template without tools, like rollouts do: tools are listed
+/// Converts a conversation for a chat template without tools, like rollouts do. Tools are listed
 /// before the first user message, calls are in tags, and results are user messages.
 fn without_tools(mut conversation: Conversation) -> Conversation {
     let tools = std::mem::take(&mut conversation.tools);

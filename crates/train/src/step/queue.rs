@@ -189,8 +189,8 @@ fn work(
     Ok(Some((sampled, started.elapsed())))
 }
 
-/// Returns the first step whose rollout may not start at step `at`: it would be too old, cross a
-/// periodic checkpoint, or follow the last step.
+/// Returns the first step whose rollout may not start at step `at`, because it would be too old,
+/// cross a periodic checkpoint, or follow the last step.
 fn first_to_wait(config: &Config, at: u64) -> u64 {
     let boundary = |every: u64| at.checked_div(every).map_or(u64::MAX, |periods| (periods + 1) * every);
     let kept = config.train.keep_best.as_ref().map_or(0, |_| config.eval.every);
