@@ -49,8 +49,8 @@ impl Branch {
         self.before.turns.iter().map(|turn| (turn.observation.clone(), turn.action.clone())).collect()
     }
 
-    /// Returns a key that branches of one task share if their continuations have the same
-    /// distribution. It consists of environment state, prompt, number of turns, and the turns in
+    /// Returns a key that branches of one task share if and only if their continuations have the
+    /// same distribution. It consists of environment state, prompt, number of turns, and the turns in
     /// later windowed prompts.
     pub fn key(&self, history: usize) -> String {
         let turns = &self.before.turns;
