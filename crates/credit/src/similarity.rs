@@ -12,7 +12,7 @@
 
 use crate::hashing::FastMap;
 
-/// Lengths n of the indexed n-grams; the longest n that fits a run finds it.
+/// Lengths n of the indexed n-grams, tried from longest to shortest.
 const GRAMS: [usize; 3] = [8, 4, 1];
 
 /// Id of a text in a [`Similarity`].

@@ -37,7 +37,7 @@ pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
 pub struct Results<'a> {
     /// Answered calls with their results.
     pub answered: Vec<Answered<'a>>,
-    /// The environment's other text.
+    /// Text of the observation that answers no call.
     pub said: String,
 }
 
