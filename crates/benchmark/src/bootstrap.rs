@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Rng, Seed};
 
-/// Scores by stratum: `scores[k][n]` is that of run (or task) `n` of stratum `k`.
+/// Scores by stratum: `scores[k][n]` belongs to run (or task) `n` of stratum `k`.
 pub type Strata = [Vec<f64>];
 
-/// Resamples of a confidence interval.
+/// Default number of resamples.
 pub const RESAMPLES: usize = 10_000;
 
 /// A 95 % confidence interval.
@@ -18,12 +18,12 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// A number with its interval, if there is one.
+/// A number with its confidence interval, if available.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The number.
     pub value: f64,
-    /// Its 95 % interval.
+    /// 95 % confidence interval.
     pub interval: Option<Interval>,
 }
 
@@ -32,7 +32,8 @@ pub struct Estimate {
 pub struct Bootstrap {
     /// Number of resamples.
     pub resamples: usize,
-    /// Seed of their draws; resample `r` has the coordinates `[r]`, so that intervals do not depend on any order.
+    /// Seed of the draws. Resample `r` has the coordinates `[r]`, so intervals do not depend on
+    /// order.
     pub seed: u64,
 }
 
@@ -43,12 +44,11 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// Returns the 95 % percentile interval of a statistic of one or more samples.
+    /// Returns the 95 % percentile interval (2.5 % to 97.5 %) of a statistic of one or more
+    /// samples; `None` if no stratum has more than one score.
     ///
-    /// In each resample, each stratum of each sample is resampled with replacement, independently
-    /// and with its own size. The interval is from the 2.5 % to the 97.5 % percentile of the
-    /// statistic (Efron 1979; Agarwal et al. 2021, section 4.1). `None` if no stratum has more than
-    /// one score.
+    /// Each stratum of each sample is resampled with replacement, independently and with its own
+    /// size (Efron 1979; Agarwal et al. 2021, section 4.1).
     pub fn interval(
         &self,
         samples: &[&Strata],
@@ -71,14 +71,13 @@ impl Bootstrap {
         }))
     }
 
-    /// Returns the 95 % percentile interval of a statistic of whole runs, for samples with these
-    /// numbers of runs.
+    /// Returns the 95 % percentile interval of a statistic of whole runs; `None` if no sample has
+    /// more than one run. `runs` has the number of runs of each sample; `statistic` gets the
+    /// indices of drawn runs.
     ///
-    /// In each resample, the runs of each sample are resampled with replacement, and `statistic`
-    /// gets their indices. The scores of a run in all strata vary together with its seed. If strata
-    /// were resampled separately ([`Self::interval`]), differences between seeds would average out,
-    /// and the interval would be too narrow, by up to the square root of the number of strata.
-    /// `None` if no sample has more than one run.
+    /// A run's scores in all strata vary together with its seed. Resampling strata separately
+    /// ([`Self::interval`]) would make the interval too narrow, by up to the square root of the
+    /// number of strata.
     pub fn interval_of_runs(
         &self,
         runs: &[usize],
@@ -97,7 +96,6 @@ impl Bootstrap {
         }))
     }
 
-    /// Returns the interval of what resamples give.
     fn percentiles(&self, mut resampled: impl FnMut(&mut Rng) -> f64) -> Interval {
         let of = |resample: usize| Seed::derive(self.seed, Purpose::Resampling, &[resample as u64]).rng();
         let mut found: Vec<f64> = (0..self.resamples).map(|resample| resampled(&mut of(resample))).collect();
@@ -141,7 +139,7 @@ mod tests {
 
     #[test]
     fn strata_are_drawn_from_themselves_alone() {
-        // No draw inside a stratum changes anything; without strata the mean would vary.
+        // Draws within a stratum change nothing; without strata the mean would vary.
         let scores = [vec![0.0; 5], vec![1.0; 5]];
         let found = Bootstrap::default().interval(&[&scores], of_all).unwrap();
         assert_eq!(found, Interval { low: 0.5, high: 0.5 });
@@ -150,7 +148,7 @@ mod tests {
         assert!(found.low < 0.3 && found.high > 0.7, "{found:?}");
     }
 
-    /// Two runs whose strata go together have four equally likely resamples, whatever the number of strata.
+    /// Two runs drawn as a whole have four equally likely resamples, for any number of strata.
     #[test]
     fn runs_are_drawn_as_a_whole() {
         let rates = [[0.2, 0.8], [0.3, 0.9], [0.1, 0.7]];
@@ -183,7 +181,7 @@ mod tests {
         assert_ne!(at(1), at(2));
     }
 
-    /// Two runs in each of two strata have 16 equally likely resamples: the interval is that of their list.
+    /// Two runs in each of two strata have 16 equally likely resamples, enumerated here.
     #[test]
     fn the_interval_is_that_of_all_resamples() {
         let scores = [vec![0.0, 0.4], vec![0.2, 0.9]];
@@ -197,7 +195,7 @@ mod tests {
         }
         all.sort_by(f64::total_cmp);
         let found = Bootstrap { resamples: 20_000, seed: 3 }.interval(&[&scores], of_all).unwrap();
-        // 1 of 16 is more than 2.5 %, so that the ends are the smallest and the largest mean.
+        // 1 of 16 is more than 2.5 %, so the interval spans the smallest to the largest mean.
         assert!((found.low - all[0]).abs() < 1e-12 && (found.high - all[15]).abs() < 1e-12, "{found:?}");
     }
 }

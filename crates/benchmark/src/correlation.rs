@@ -1,6 +1,7 @@
-//! Correlations of pairs with weights: in a bootstrap over tasks the pairs of a task are drawn together, any number of times.
+//! Correlations of weighted pairs: a bootstrap over tasks draws all pairs of a task together,
+//! repeatedly.
 
-/// Weighted sums of pairs, from which means, variances and Pearson's correlation come. Sums of parts add up to those of the whole.
+/// Weighted sums of pairs, for means, variances and correlations. Sums of parts can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Sum of the weights.
@@ -17,7 +18,7 @@ pub struct Sums {
     pub xy: f64,
 }
 
-/// Share of the mean square below which a variance is rounding.
+/// Variances below this fraction of the mean square count as rounding errors.
 const ROUNDING: f64 = 1e-12;
 
 impl Sums {
@@ -27,7 +28,7 @@ impl Sums {
         self.add_sums(&pair, weight);
     }
 
-    /// Adds other sums, each times a weight.
+    /// Adds other sums, multiplied by a weight.
     pub fn add_sums(&mut self, other: &Self, weight: f64) {
         self.n += weight * other.n;
         self.x += weight * other.x;
@@ -37,19 +38,18 @@ impl Sums {
         self.xy += weight * other.xy;
     }
 
-    /// Pearson's correlation; `None` where `x` or `y` does not vary.
+    /// Returns Pearson's correlation; `None` if `x` or `y` is constant.
     pub fn pearson(&self) -> Option<f64> {
         let (xx, yy, xy) = self.central()?;
         (xx > 0.0 && yy > 0.0).then(|| (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0))
     }
 
-    /// The slope of the regression of `y` on `x`; `None` where `x` does not vary.
+    /// Returns the slope of the regression of `y` on `x`; `None` if `x` is constant.
     pub fn slope(&self) -> Option<f64> {
         let (xx, _, xy) = self.central()?;
         (xx > 0.0).then(|| xy / xx)
     }
 
-    /// The variances of `x` and `y` and their covariance; a variance that is rounding is 0.
     fn central(&self) -> Option<(f64, f64, f64)> {
         if self.n <= 0.0 {
             return None;
@@ -64,16 +64,16 @@ impl Sums {
     }
 }
 
-/// Values in ascending order, from which ranks under any weights come.
+/// Ascending order of values, for ranks under any weights.
 #[derive(Clone, Debug)]
 pub struct Ranking {
-    /// Indices in ascending order of their values; equal values are one list.
+    /// Indices in ascending order of their values; equal values share one list.
     ties: Vec<Vec<usize>>,
     len: usize,
 }
 
 impl Ranking {
-    /// The ranking of finite values.
+    /// Creates the ranking of finite values.
     pub fn new(values: &[f64]) -> Self {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -81,7 +81,8 @@ impl Ranking {
         Self { ties, len: values.len() }
     }
 
-    /// Ranks from 1, of a list in which each value stands as often as its weight says; equal values have their mean rank.
+    /// Returns ranks from 1, as if each value occurred `weight` times; equal values get their mean
+    /// rank.
     pub fn ranks(&self, weight: impl Fn(usize) -> f64) -> Vec<f64> {
         let mut ranks = vec![0.0; self.len];
         let mut before = 0.0;
@@ -96,7 +97,8 @@ impl Ranking {
     }
 }
 
-/// Spearman's correlation of pairs with weights: Pearson's of their ranks. `None` where `x` or `y` does not vary.
+/// Returns Spearman's correlation of weighted pairs: Pearson's of their ranks. `None` if `x` or `y`
+/// is constant.
 pub fn spearman(x: &Ranking, y: &Ranking, weight: impl Fn(usize) -> f64) -> Option<f64> {
     let (x, y) = (x.ranks(&weight), y.ranks(&weight));
     let mut sums = Sums::default();
@@ -123,7 +125,8 @@ mod tests {
         sums
     }
 
-    /// Made by `tests/golden/golden_benchmark.py`: `scipy.stats` on the lists, and on lists with repeats for the weights.
+    /// Golden numbers from `tests/golden/golden_benchmark.py` with `scipy.stats`, on lists with
+    /// repeats for weights.
     #[test]
     fn correlations_are_scipys() {
         let close =
@@ -139,7 +142,6 @@ mod tests {
         close(sums(repeated).pearson().unwrap(), golden[3]);
         close(rho(repeated), golden[4]);
         close(sums(repeated).slope().unwrap(), golden[5]);
-        // The comparison can fail: weights count, and ranks are not values.
         assert!((rho(plain) - rho(repeated)).abs() > 1e-3 && (rho(plain) - golden[0]).abs() > 1e-3);
     }
 

@@ -1,30 +1,30 @@
 //! Differences between the scores of two methods on the same turns.
 //!
-//! All methods are scored on the same tasks, so that what makes a task hard for one makes it hard for the other. Tasks are drawn for both
-//! at once, and the interval of the difference is often far narrower than those of the two scores. A correlation that does not exist counts
-//! as 0: advantages that are the same for all turns of a trajectory (GRPO) have no credit within trajectories.
+//! Hard tasks are hard for both methods, so resampling tasks for both at once often gives a far
+//! narrower interval than the scores have. An undefined correlation counts as 0: methods with equal
+//! advantages within trajectories (GRPO) give no credit there.
 
 use serde::Serialize;
 
 use crate::bootstrap::Estimate;
 use crate::score::{Compared, ScoreSettings, estimate};
 
-/// A method's scores less a baseline's. None where a number exists for neither.
+/// A method's scores minus a baseline's; `None` if undefined for both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// The method's name.
+    /// Name of the method.
     pub name: String,
-    /// The baseline's name.
+    /// Name of the baseline.
     pub baseline: String,
-    /// Of Pearson's correlation over all turns.
+    /// Difference of Pearson's correlations over all turns.
     pub pearson: Option<Estimate>,
-    /// The same without the noise of the truth.
+    /// Difference of `pearson` corrected for the noise of the truth.
     pub pearson_corrected: Option<Estimate>,
-    /// Of Pearson's correlation within trajectories.
+    /// Difference of Pearson's correlations within trajectories.
     pub within: Option<Estimate>,
-    /// The same without the noise of the truth.
+    /// Difference of `within` corrected for the noise of the truth.
     pub within_corrected: Option<Estimate>,
-    /// Of the share of right signs.
+    /// Difference of the fractions of correct signs.
     pub signs: Option<Estimate>,
 }
 
@@ -50,7 +50,8 @@ impl Difference {
     }
 }
 
-/// Returns the difference of two numbers of which one that does not exist counts as 0; `None` if neither exists.
+/// Returns the difference of two numbers, counting an undefined one as 0; `None` if both are
+/// undefined.
 pub fn less(number: Option<f64>, baseline: Option<f64>) -> Option<f64> {
     match (number, baseline) {
         (None, None) => None,
@@ -64,7 +65,7 @@ mod tests {
     use crate::score::Against;
     use crate::turns::{ScoredTurn, ScoredTurns};
 
-    /// Tasks of four turns whose credit is harder to see from task to task, with two methods that are both worse where it is.
+    /// Tasks of four turns with increasing noise, and two methods that both get worse with it.
     fn turns() -> (ScoredTurns, Vec<f64>, Vec<f64>) {
         let mut turns = ScoredTurns { tasks: 8, trajectories: 8, ..ScoredTurns::default() };
         let (mut better, mut worse) = (Vec::new(), Vec::new());
@@ -106,7 +107,7 @@ mod tests {
         let alone = |compared: &Compared| estimate(&settings, 8, |tasks| compared.pearson(tasks));
         let unpaired = width(alone(&better)) + width(alone(&worse));
         assert!(width(found.pearson) < 0.5 * unpaired, "{difference:?} {unpaired}");
-        // The other way round the sign is the other one; of itself a method differs in nothing.
+        // Swapping the methods flips the sign; a method does not differ from itself.
         let back = Difference::new(("worse", &worse), ("better", &better), &settings);
         assert!((back.pearson.unwrap().value + expected).abs() < 1e-12);
         let itself = Difference::new(("worse", &worse), ("worse", &worse), &settings);

@@ -1,18 +1,21 @@
-//! The credit benchmark's numbers: turns with their true advantage, and methods scored against it.
+//! The credit benchmark: turns with their true advantage, and scores of credit methods against it.
 //!
-//! With a policy `pi` and a state `s_t` (the world's state and the exact tokens that the policy sees in it), `V(s_t) = E[G | s_t]` and
-//! `Q(s_t, a_t) = E[G | s_t, a_t]` over continuations that `pi` samples, `G` being the discounted sum of the rewards that credit is
-//! assigned from, and the true advantage is `A*(s_t, a_t) = Q - V`. VinePPO (Kazemnejad et al. 2024, arXiv 2410.01679) trains on such
-//! estimates; here they are what credit methods are compared with. `turnwise-eval` measures them and compares gradients; this crate
-//! needs neither a model nor an environment, so that the Python package scores methods, too.
+//! A state `s_t` is the environment's state and the exact tokens that the policy sees. For a policy
+//! `pi`, `V(s_t) = E[G | s_t]` and `Q(s_t, a_t) = E[G | s_t, a_t]` over continuations sampled by
+//! `pi`, where `G` is the discounted sum of the credited rewards. The true advantage is `A*(s_t,
+//! a_t) = Q - V`. VinePPO (Kazemnejad et al. 2024, arXiv 2410.01679) trains on such estimates; here
+//! they are the ground truth.
+//!
+//! `turnwise-eval` measures the estimates and compares gradients. This crate needs neither a model
+//! nor an environment, so the Python package can score methods, too.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`truth`] | a line of the data set: a played trajectory with the truth of every turn |
-//! | [`turns`] | the turns of a data set as lists of numbers, and the advantages of a method on them |
-//! | [`mod@score`] | a method's advantages against the truth: correlations, signs, errors, with intervals over tasks |
-//! | [`difference`] | one method's score less another's on the same turns |
-//! | [`correlation`] | weighted correlations of turns that are drawn by task |
+//! | [`truth`] | a line of the data set: a trajectory with the truth of each turn |
+//! | [`turns`] | the turns of a data set as lists of numbers, and a method's advantages on them |
+//! | [`mod@score`] | a method's scores: correlations, signs, errors, with intervals over tasks |
+//! | [`difference`] | differences between two methods' scores on the same turns |
+//! | [`correlation`] | weighted correlations for resampling by task |
 //! | [`bootstrap`] | stratified bootstrap, percentile intervals |
 
 pub mod bootstrap;

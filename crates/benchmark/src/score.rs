@@ -1,19 +1,25 @@
-//! A method's advantages against the truth.
+//! Scores of a method's advantages against the truth.
 //!
 //! With `x` the advantages and `y` the estimates of `A*`, each turn counts once:
 //!
-//! * Pearson's and Spearman's correlation over all turns, and **within trajectories**: of `x` and `y` less their means over the
-//!   turns of a trajectory. What is the same for all turns of a trajectory (GRPO, RLOO) has no correlation there.
-//! * The noise of the truth makes every correlation smaller by the root of its reliability. That is estimated from the correlation `r` of the
-//!   two half estimates, as `2 r / (1 + r)` (Spearman 1910, Brown 1910); corrected correlations are divided by its root, those of ranks by
-//!   the root of the ranks' reliability.
-//! * Signs: of the turns with `|y|` above twice its standard error, the share whose `x` has the sign of `y`; an `x` of 0 counts half.
-//! * The slope of `y` on `x`: the true advantage that one unit of the method's stands for. Noise of the truth does not change it.
-//! * Noise: `1 - r_c^2` with the corrected correlation, the share of the variance of `x` that does not go with `A*`.
-//! * Errors by place and by outcome: the root of the mean of `(b x - y)^2 - e^2` over that of `y^2 - e^2`, `b` being the best factor over
-//!   all turns and `e` the standard errors: 0 of the truth itself, 1 of a method that gives no credit.
+//! * Pearson's and Spearman's correlation over all turns, and **within trajectories**: of `x` and
+//!   `y` minus their means over the trajectory's turns. Advantages that are equal within
+//!   trajectories (GRPO, RLOO) have no correlation there.
+//! * Corrected correlations: the noise of the truth lowers each correlation by the root of its
+//!   reliability, so they are divided by it. The reliability is `2 r / (1 + r)` (Spearman 1910,
+//!   Brown 1910), where `r` is the correlation of the two half estimates (of their ranks for
+//!   Spearman's).
+//! * Signs: of the turns with `|y|` above twice its standard error, the fraction in which `x` and
+//!   `y` have the same sign; `x = 0` counts half.
+//! * The slope of `y` on `x`: the true advantage per unit of the method's advantage. Noise of the
+//!   truth does not bias it.
+//! * Noise: `1 - r_c^2` with the corrected correlation `r_c`, the fraction of the variance of `x`
+//!   that is not explained by `A*`.
+//! * Errors by turn index and outcome: the root of the mean of `(b x - y)^2 - e^2`, relative to
+//!   that of `y^2 - e^2`. Here `b` is the best factor over all turns and `e` the standard errors.
+//!   The error is 0 for the truth itself and 1 for a method that gives no credit.
 //!
-//! Intervals are percentiles of a bootstrap over tasks: the turns of a task are far from independent.
+//! Intervals are bootstrap percentiles over tasks, because the turns of a task are dependent.
 
 use serde::Serialize;
 
@@ -21,12 +27,12 @@ use crate::bootstrap::{Bootstrap, Estimate};
 use crate::correlation::{Ranking, Sums, spearman};
 use crate::turns::{ScoredTurn, ScoredTurns};
 
-/// How methods are scored.
+/// Settings of the scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreSettings {
     /// Resamples of the intervals, and their seed.
     pub bootstrap: Bootstrap,
-    /// Standard errors of `A*` that it must be away from 0 for its sign to count.
+    /// Minimum distance of `A*` from 0, in standard errors, for its sign to count.
     pub sign_errors: f64,
 }
 
@@ -36,71 +42,71 @@ impl Default for ScoreSettings {
     }
 }
 
-/// The estimate of the truth that advantages are compared with.
+/// Which estimates of the truth to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// That of all continuations.
+    /// Estimates from all continuations.
     All,
-    /// That of the second half, for advantages made from the first half.
+    /// Estimates from the second half, for advantages computed from the first half.
     SecondHalf,
 }
 
-/// Error of a method on some of the turns.
+/// Error of a method on a subset of the turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartError {
-    /// The turns: `turn 1`, `turns 3-4`, `solved`, ...
+    /// Name of the subset: `turn 1`, `turns 3-4`, `solved`, ...
     pub part: String,
-    /// Their number.
+    /// Number of turns in the subset.
     pub turns: usize,
-    /// Root of the mean square of `A*`, without its noise.
+    /// Root mean square of `A*`, without its noise.
     pub truth: f64,
-    /// The method's error over it; none where the truth is noise alone.
+    /// The method's error relative to `truth`; `None` if the truth is only noise.
     pub error: Option<f64>,
 }
 
-/// A method's scores. None where a number does not exist, such as a correlation of what does not vary.
+/// A method's scores; `None` for undefined numbers, such as a correlation with a constant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodScore {
-    /// Its name.
+    /// Name of the method.
     pub name: String,
     /// Pearson's correlation over all turns.
     pub pearson: Option<Estimate>,
-    /// The same without the noise of the truth.
+    /// `pearson` corrected for the noise of the truth.
     pub pearson_corrected: Option<Estimate>,
     /// Spearman's correlation over all turns.
     pub spearman: Option<Estimate>,
-    /// The same without the noise of the truth.
+    /// `spearman` corrected for the noise of the truth.
     pub spearman_corrected: Option<Estimate>,
     /// Pearson's correlation within trajectories.
     pub within: Option<Estimate>,
-    /// The same without the noise of the truth.
+    /// `within` corrected for the noise of the truth.
     pub within_corrected: Option<Estimate>,
     /// Spearman's correlation within trajectories.
     pub within_spearman: Option<Estimate>,
-    /// The same without the noise of the truth.
+    /// `within_spearman` corrected for the noise of the truth.
     pub within_spearman_corrected: Option<Estimate>,
-    /// Share of right signs.
+    /// Fraction of correct signs.
     pub signs: Option<Estimate>,
-    /// Turns whose sign counts.
+    /// Number of turns whose sign counts.
     pub signed_turns: usize,
     /// Slope of `A*` on the advantage.
     pub slope: Option<Estimate>,
-    /// Share of the variance that does not go with `A*`.
+    /// Fraction of the advantages' variance that is not explained by `A*`.
     pub noise: Option<f64>,
-    /// Errors by place of the turn and by outcome.
+    /// Errors by turn index and outcome.
     pub errors: Vec<PartError>,
 }
 
-/// What there is to be found: the truth and its noise.
+/// Summary of the truth and its noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TruthSummary {
-    /// Tasks.
+    /// Number of tasks.
     pub tasks: usize,
-    /// Trajectories.
+    /// Number of trajectories.
     pub trajectories: usize,
-    /// Share of them that solved their tasks.
+    /// Fraction of trajectories that solved their tasks.
     pub solved: f64,
-    /// Turns with a truth.
+    /// Number of turns with a truth.
     pub turns: usize,
     /// Mean number of continuations from a turn's state.
     pub continuations: f64,
@@ -108,16 +114,15 @@ pub struct TruthSummary {
     pub deviation: f64,
     /// Root of the mean squared standard error.
     pub error: f64,
-    /// Reliability of the estimates over all turns: the share of their variance that is not noise.
+    /// Reliability of the estimates over all turns: the fraction of their variance that is not
+    /// noise.
     pub reliability: Option<Estimate>,
-    /// The same within trajectories.
+    /// Reliability of the estimates within trajectories.
     pub within_reliability: Option<Estimate>,
 }
 
-/// Sums by task.
 type ByTask = Vec<Sums>;
 
-/// The whole of drawn tasks.
 fn drawn(by_task: &ByTask, tasks: &[usize]) -> Sums {
     let mut sums = Sums::default();
     for &task in tasks {
@@ -134,7 +139,7 @@ fn sums_by_task(turns: &ScoredTurns, x: &[f64], y: &[f64]) -> ByTask {
     sums
 }
 
-/// Values less their mean over the turns of their trajectory; 0 where what is left is rounding.
+/// Subtracts from values their mean over the trajectory's turns; rounding errors become 0.
 fn within(turns: &[ScoredTurn], values: &[f64]) -> Vec<f64> {
     let mut centred = Vec::with_capacity(values.len());
     let mut rest = values;
@@ -149,7 +154,6 @@ fn within(turns: &[ScoredTurn], values: &[f64]) -> Vec<f64> {
     centred
 }
 
-/// Reliability of the estimates from the correlation of the two half estimates.
 fn reliability(r: f64, against: Against) -> Option<f64> {
     match against {
         Against::All => (r > -1.0).then(|| 2.0 * r / (1.0 + r)),
@@ -157,13 +161,14 @@ fn reliability(r: f64, against: Against) -> Option<f64> {
     }
 }
 
-/// Returns a correlation with the estimates, over the root of their reliability; `halves` is the correlation of the half estimates.
+/// Corrects a correlation with the estimates for their noise. `halves` is the correlation of the
+/// half estimates.
 fn without_noise(r: Option<f64>, halves: Option<f64>, against: Against) -> Option<f64> {
     let reliability = reliability(halves?, against).filter(|reliability| *reliability > 0.0)?;
     Some(r? / reliability.sqrt())
 }
 
-/// Returns a statistic of all tasks, with the interval over drawn ones. A resample in which it does not exist counts as 0.
+/// Returns a statistic over all tasks, with its bootstrap interval. Undefined resamples count as 0.
 pub fn estimate(
     settings: &ScoreSettings,
     tasks: usize,
@@ -177,7 +182,6 @@ pub fn estimate(
     Some(Estimate { value, interval })
 }
 
-/// Ranks of the advantages, of the truth and of both half estimates.
 struct Ranks([Ranking; 4]);
 
 impl Ranks {
@@ -185,7 +189,6 @@ impl Ranks {
         Self(lists.map(Ranking::new))
     }
 
-    /// Spearman's correlation of the advantages with the truth, as it is and without the noise of the truth.
     fn correlations(
         &self,
         settings: &ScoreSettings,
@@ -209,7 +212,7 @@ impl Ranks {
     }
 }
 
-/// Sums by task that a method's correlations and signs come from, for any draw of the tasks.
+/// Sums by task, from which a method's correlations and signs follow for any resample of tasks.
 pub struct Compared {
     against: Against,
     tasks: usize,
@@ -222,7 +225,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Compares the advantages of a method with the truth. They are one a turn, in the order of the turns.
+    /// Compares a method's advantages with the truth. `advantages` has one entry per scored turn.
     pub fn new(turns: &ScoredTurns, advantages: &[f64], against: Against, settings: &ScoreSettings) -> Self {
         let Truth { values, errors, halves: [first, second] } = Truth::of(turns, against);
         let inside = |values: &[f64]| within(&turns.turns, values);
@@ -244,39 +247,37 @@ impl Compared {
         self.tasks
     }
 
-    /// Returns Pearson's correlation of drawn tasks.
+    /// Returns Pearson's correlation over the drawn tasks.
     pub fn pearson(&self, tasks: &[usize]) -> Option<f64> {
         drawn(&self.pairs, tasks).pearson()
     }
 
-    /// Returns the same without the noise of the truth.
+    /// Returns [`Self::pearson`] corrected for the noise of the truth.
     pub fn pearson_corrected(&self, tasks: &[usize]) -> Option<f64> {
         without_noise(self.pearson(tasks), drawn(&self.halves, tasks).pearson(), self.against)
     }
 
-    /// Returns Pearson's correlation within trajectories of drawn tasks.
+    /// Returns Pearson's correlation within trajectories over the drawn tasks.
     pub fn within(&self, tasks: &[usize]) -> Option<f64> {
         drawn(&self.pairs_within, tasks).pearson()
     }
 
-    /// Returns the same without the noise of the truth.
+    /// Returns [`Self::within`] corrected for the noise of the truth.
     pub fn within_corrected(&self, tasks: &[usize]) -> Option<f64> {
         without_noise(self.within(tasks), drawn(&self.halves_within, tasks).pearson(), self.against)
     }
 
-    /// Returns the share of right signs of drawn tasks.
+    /// Returns the fraction of correct signs over the drawn tasks.
     pub fn signs(&self, tasks: &[usize]) -> Option<f64> {
         let sums = drawn(&self.signs, tasks);
         (sums.n > 0.0).then(|| sums.x / sums.n)
     }
 
-    /// Returns the slope of the truth on the advantage.
     fn slope(&self, tasks: &[usize]) -> Option<f64> {
         drawn(&self.pairs, tasks).slope()
     }
 }
 
-/// The estimates that advantages are compared with.
 struct Truth {
     values: Vec<f64>,
     errors: Vec<f64>,
@@ -287,7 +288,6 @@ impl Truth {
     fn of(turns: &ScoredTurns, against: Against) -> Self {
         let (values, errors) = match against {
             Against::All => turns.turns.iter().map(|turn| (turn.truth, turn.error)).unzip(),
-            // Half as many continuations.
             Against::SecondHalf => {
                 turns.turns.iter().map(|turn| (turn.halves[1], turn.error * 2.0_f64.sqrt())).unzip()
             }
@@ -297,7 +297,7 @@ impl Truth {
     }
 }
 
-/// Scores the advantages of a method. They are one a turn, in the order of the turns.
+/// Scores a method's advantages, one per scored turn.
 pub fn score(
     name: &str,
     turns: &ScoredTurns,
@@ -335,7 +335,8 @@ pub fn score(
     }
 }
 
-/// By task: in `n` the turns whose sign counts, in `x` those where it is right; and the number of the first.
+/// Returns, per task, the turns whose sign counts (`n`) and the correct signs (`x`), and the total of
+/// `n`.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],
@@ -361,7 +362,7 @@ fn signs(
     (found, count)
 }
 
-/// Bounds of the places that errors are told apart by: first and last turn, from 1.
+/// First and last turn index of each error subset, from 1.
 const PLACES: [(usize, usize); 6] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, usize::MAX)];
 
 fn part_errors(turns: &ScoredTurns, advantages: &[f64], truth: &[f64], errors: &[f64]) -> Vec<PartError> {
@@ -399,7 +400,7 @@ fn part_errors(turns: &ScoredTurns, advantages: &[f64], truth: &[f64], errors: &
     parts
 }
 
-/// Summarises the truth of a data set.
+/// Summarizes the truth of a data set.
 pub fn summarise(turns: &ScoredTurns, settings: &ScoreSettings) -> TruthSummary {
     let of = |number: &dyn Fn(&ScoredTurn) -> f64| turns.turns.iter().map(number).collect::<Vec<f64>>();
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;

@@ -1,19 +1,19 @@
-//! The data set of the benchmark: played trajectories as a run writes them, each with the truth of its turns.
+//! The benchmark's data set: trajectories with the truth of their turns.
 //!
-//! A line is a trajectory in the project's own form ([`Trajectory`]) with two keys more, so that whatever reads trajectories reads
-//! these too: `truth`, one entry a turn, and `benchmark`, what was measured.
+//! A line is a [`Trajectory`] in its JSON form with two more keys: `truth`, one entry per turn, and
+//! `benchmark`, the source of the truth. All readers of trajectories can read it.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Trajectory;
 
-/// The true advantage of a turn, estimated.
+/// Estimate of a turn's true advantage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TurnTruth {
     /// `V(s_t)`: mean return of continuations from the state before the turn.
     pub v: f64,
     /// Standard error of `v`.
     pub v_error: f64,
-    /// `Q(s_t, a_t)`: the turn's reward, and the discounted mean return from the state after it.
+    /// `Q(s_t, a_t)`: the turn's reward plus the discounted mean return from the state after it.
     pub q: f64,
     /// Standard error of `q`.
     pub q_error: f64,
@@ -21,37 +21,38 @@ pub struct TurnTruth {
     pub a_star: f64,
     /// Standard error of `a_star`.
     pub a_star_error: f64,
-    /// Continuations from the state before the turn.
+    /// Number of continuations from the state before the turn.
     pub k: usize,
-    /// `A*` from one half of the continuations of both states, and from the other half.
+    /// `A*` from each half of the continuations of both states.
     pub halves: [f64; 2],
-    /// Returns of the continuations from the state before the turn, in the order of their draws; those at odd places make the second
-    /// half. Empty in files that do not store them.
+    /// Returns of the continuations from the state before the turn, in sampling order; odd indices
+    /// form the second half. Empty if the file does not store them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<f64>,
 }
 
-/// What was measured, and how.
+/// How the truth was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TruthSource {
     /// `branching` or `tree`.
     pub method: String,
-    /// The policy: its run and checkpoint, or the name of its folder.
+    /// The policy: run and checkpoint, or the name of its folder.
     pub policy: String,
-    /// SHA-256 of the config, every default included, without its seed.
+    /// SHA-256 of the config with all defaults, without its seed.
     pub config: String,
-    /// The split of the tasks.
+    /// Split of the tasks.
     pub split: String,
     /// Discount of the return.
     pub gamma: f64,
-    /// Continuations from each state, or samples of each task.
+    /// Number of continuations from each state, or of samples of each task.
     pub continuations: usize,
-    /// Continuations of all tasks together, at most; those above the fixed number go to states of great error. 0: no more.
+    /// Maximum number of continuations over all tasks; those beyond `continuations` go to states
+    /// with large errors. 0: none.
     #[serde(default)]
     pub budget: usize,
-    /// Trajectories of each task that are scored.
+    /// Number of scored trajectories per task.
     pub samples: usize,
-    /// Tasks.
+    /// Number of tasks.
     pub tasks: usize,
     /// Seed of all draws.
     pub seed: u64,
@@ -63,24 +64,24 @@ pub struct TruthLine {
     /// The trajectory.
     #[serde(flatten)]
     pub trajectory: Trajectory,
-    /// One entry a turn; none where the method has no truth.
+    /// One entry per turn; `None` for turns without a truth.
     pub truth: Vec<Option<TurnTruth>>,
-    /// What was measured.
+    /// How the truth was measured.
     pub benchmark: TruthSource,
 }
 
 impl TruthLine {
-    /// Checks that there is one entry of `truth` a turn.
+    /// Checks that `truth` has one entry per turn.
     ///
     /// # Errors
-    /// Returns both numbers, for a message that names the line.
+    /// Returns the numbers of turns and of entries.
     pub fn check(&self) -> Result<(), String> {
         let (turns, truth) = (self.trajectory.turns.len(), self.truth.len());
         if turns == truth { Ok(()) } else { Err(format!("{turns} turns have {truth} entries of `truth`")) }
     }
 }
 
-/// Returns the mean of independent values and its standard error. The error of fewer than two is 0.
+/// Returns the mean of independent values and its standard error, 0 for fewer than two values.
 pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     if values.is_empty() {
@@ -92,13 +93,14 @@ pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     (mean, error)
 }
 
-/// Returns the values at even places, and those at odd places.
+/// Returns the values at even indices, and those at odd indices.
 pub fn halves(values: &[f64]) -> [Vec<f64>; 2] {
     [0, 1].map(|first| values.iter().skip(first).step_by(2).copied().collect())
 }
 
-/// The truth of every turn of a trajectory from the returns of continuations: `returns[t]` has those from the state before turn `t`,
-/// `rewards[t]` is the reward of the turn. The state after the last turn has no return.
+/// Returns the truth of each turn of a trajectory from continuations. `returns[t]` has the returns
+/// from the state before turn `t`, `rewards[t]` is the turn's reward. The state after the last turn
+/// has return 0.
 pub fn truth_of_turns(rewards: &[f64], returns: &[&[f64]], gamma: f64) -> Vec<TurnTruth> {
     let of_half = |values: &[f64], half: usize| mean_and_error(&halves(values)[half]).0;
     (0..rewards.len())
@@ -146,7 +148,8 @@ pub(crate) mod tests {
 
     #[test]
     fn q_of_a_turn_is_its_reward_and_v_of_the_next() {
-        // Two turns with the rewards 0.5 and 1: from the start 1 or 0, after the first turn 1 in three of four.
+        // Two turns with rewards 0.5 and 1: returns 1 or 0 from the start; 1 in three of four after
+        // turn 1.
         let first = [1.0, 0.0, 1.0, 0.0];
         let second = [1.0, 1.0, 1.0, 0.0];
         let found = truth_of_turns(&[0.5, 1.0], &[&first, &second], 0.9);
@@ -155,17 +158,16 @@ pub(crate) mod tests {
         close(found[0].v, 0.5);
         close(found[0].q, 0.5 + 0.9 * 0.75);
         close(found[0].a_star, 0.5 + 0.9 * 0.75 - 0.5);
-        // sqrt(4/3 * 0.25 / 4): the sample's variance over four draws.
+        // sqrt(4/3 * 0.25 / 4), from the sample variance over four returns.
         close(found[0].v_error, (1.0_f64 / 3.0 / 4.0).sqrt());
         close(found[0].q_error, 0.9 * (0.25_f64 / 4.0).sqrt());
         close(found[0].a_star_error, (1.0 / 12.0 + 0.81 * 0.0625_f64).sqrt());
-        // Even places: 1, 1 and 1, 1. Odd places: 0, 0 and 1, 0.
+        // Even indices: 1, 1 and 1, 1. Odd indices: 0, 0 and 1, 0.
         close(found[0].halves[0], 0.5 + 0.9 - 1.0);
         close(found[0].halves[1], 0.5 + 0.45);
-        // Nothing comes after the last turn: what it gave is known.
+        // Nothing follows the last turn, so its Q is known exactly.
         assert_eq!((found[1].q, found[1].q_error, found[1].a_star), (1.0, 0.0, 0.25));
         assert_eq!((found[1].k, found[1].returns.as_slice()), (4, second.as_slice()));
-        // The halves' mean is the whole where both have as many.
         close(f64::midpoint(found[0].halves[0], found[0].halves[1]), found[0].a_star);
     }
 }

@@ -1,4 +1,4 @@
-//! The turns of a data set as lists of numbers, and the advantages of a method on them.
+//! The turns of a data set as lists of numbers, and a method's advantages on them.
 
 use std::collections::BTreeMap;
 
@@ -7,58 +7,54 @@ use turnwise_credit::{CreditError, CreditInputs, Embedder, ModelInputs, Pipeline
 
 use crate::truth::{TruthLine, halves, mean_and_error};
 
-/// A method's advantage of every turn that has a truth, in the order of [`ScoredTurns`].
+/// A method's advantage of each scored turn, in the order of [`ScoredTurns`].
 pub type Advantages = Vec<f64>;
 
-/// The trajectories of a data set in batches, and the turns that have a truth.
+/// The trajectories of a data set in batches, and its turns with a truth.
 #[derive(Clone, Debug, Default)]
 pub struct ScoredTurns {
-    /// Training steps: the groups that a method sees together.
+    /// Batches by training step: the groups that a method sees together.
     pub batches: Vec<(u64, Batch)>,
-    /// The turns that have a truth.
+    /// Turns with a truth.
     pub turns: Vec<ScoredTurn>,
     /// Number of different tasks.
     pub tasks: usize,
     /// Number of trajectories.
     pub trajectories: usize,
-    /// Trajectories that solved their task.
+    /// Number of trajectories that solved their task.
     pub solved: usize,
 }
 
 /// A turn with its truth.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScoredTurn {
-    /// Batch, group, trajectory and turn.
+    /// Index of batch, group, trajectory and turn.
     pub place: [usize; 4],
-    /// The task, numbered in the order of their first trajectories.
+    /// Index of the task, by first appearance.
     pub task: usize,
-    /// The trajectory, numbered over all batches.
+    /// Index of the trajectory over all batches.
     pub trajectory: usize,
-    /// The index of the trajectory in the data set.
+    /// Index of the trajectory in the data set.
     pub line: usize,
     /// True if the trajectory solved its task.
     pub success: bool,
     /// `A*`.
     pub truth: f64,
-    /// Its standard error.
+    /// Standard error of `truth`.
     pub error: f64,
-    /// `A*` by either half of the continuations.
+    /// `A*` from each half of the continuations.
     pub halves: [f64; 2],
-    /// Continuations from the state before the turn.
+    /// Number of continuations from the state before the turn.
     pub k: usize,
-    /// The returns of these continuations, where they were kept.
     pub(crate) returns: Vec<f64>,
-    /// The reward of the turn, and the discount of what follows.
     pub(crate) reward: f64,
     pub(crate) gamma: f64,
-    /// True of the last turn of its trajectory.
     pub(crate) last: bool,
 }
 
 impl ScoredTurns {
-    /// The turns of a data set, batch by batch.
+    /// Collects the turns of a data set, batch by batch.
     pub fn new(lines: Vec<TruthLine>) -> Self {
-        // Groups by step and number, in order of their first lines.
         type Members = Vec<(usize, TruthLine)>;
         let mut steps: BTreeMap<u64, Vec<(usize, Members)>> = BTreeMap::new();
         for (index, line) in lines.into_iter().enumerate() {
@@ -112,14 +108,14 @@ impl ScoredTurns {
         self.solved += usize::from(line.trajectory.success);
     }
 
-    /// Returns the advantages of the turns, from those of all turns of every trajectory in the order of the data set. `None` if a trajectory or a
-    /// turn has none.
+    /// Returns the advantages of the scored turns, given those of all turns in the order of the
+    /// data set; `None` if any is missing.
     pub fn in_order(&self, by_line: &[Vec<f64>]) -> Option<Advantages> {
         self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
 
-    /// `A*` as an estimator would have it that samples `k` continuations from each state: from the first `k` of the first half of
-    /// those that the truth is made of. It is compared with the second half. `None` where a turn has fewer, or none were kept.
+    /// Returns `A*` of an estimator with `k` continuations from each state, the first `k` of the
+    /// truth's first half, to compare with the second half. `None` if a turn has fewer.
     pub fn ladder(&self, k: usize) -> Option<Advantages> {
         let first = |turn: &ScoredTurn| {
             let [mut first, second] = halves(&turn.returns);
@@ -139,11 +135,11 @@ impl ScoredTurns {
     }
 }
 
-/// Returns the advantages that a method gives the turns, each batch by itself as in training. `model_inputs` has what models gave for each batch;
-/// it is empty if the method needs none. `seed` is that of methods that draw.
+/// Returns a method's advantages, computed per batch as in training. `model_inputs` has each
+/// batch's inputs from models, or is empty. `seed` is for random methods.
 ///
 /// # Errors
-/// A field that the method needs and a turn does not have, or a number that is not finite.
+/// Fails if a turn lacks a field that the method needs, or on NaN or infinity.
 pub fn advantages(
     turns: &ScoredTurns,
     pipeline: &Pipeline,
@@ -178,7 +174,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::truth::{tests::source, truth_of_turns};
 
-    /// A trajectory of one reward at its end, with the returns of continuations from each of its states.
+    /// Creates a trajectory with one final reward, and the continuations' returns from each state.
     pub(crate) fn line(
         (task, group, sample): (&str, usize, usize),
         reward: f64,
@@ -223,11 +219,10 @@ pub(crate) mod tests {
         assert_eq!(places, [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [1, 0, 0, 0]]);
         assert_eq!(turns.turns.iter().map(|turn| turn.task).collect::<Vec<_>>(), [0, 0, 0, 0]);
         assert_eq!(turns.turns.iter().map(|turn| turn.trajectory).collect::<Vec<_>>(), [0, 0, 1, 3]);
-        // The second trajectory of the first group is the third line.
         assert_eq!(turns.turns.iter().map(|turn| turn.line).collect::<Vec<_>>(), [0, 0, 2, 3]);
         let grpo = Pipeline::from_config(&CreditConfig::default()).unwrap();
         let found = advantages(&turns, &grpo, &HashedNgrams::default(), &[], 0).unwrap();
-        // Returns 1 and 0: half the root of two each way; a group of one has nothing to compare with.
+        // Returns 1 and 0: half the root of two each way; a group of one has advantage 0.
         assert!((found[0] - 0.5_f64.sqrt()).abs() < 1e-5 && found[0] == found[1], "{found:?}");
         assert_eq!((found[2], found[3]), (-found[0], 0.0));
         let by_line = [vec![1.0, 2.0], vec![3.0], vec![4.0], vec![5.0]];
@@ -237,7 +232,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_ladder_has_draws_of_the_first_half() {
-        // At even places 1, 0 and 0, 0; at odd places others.
+        // Even indices: 1, 0 and 0, 0; odd indices differ.
         let (first, second): (&[f64], &[f64]) = (&[1.0, 9.0, 0.0, 9.0], &[0.0, 7.0, 0.0, 7.0]);
         let turns = ScoredTurns::new(vec![line(("a", 0, 0), 1.0, &[first, second])]);
         assert_eq!(turns.ladder(1).unwrap(), [0.0 - 1.0, 1.0 - 0.0]);

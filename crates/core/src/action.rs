@@ -30,14 +30,14 @@ pub enum Action {
     },
     /// A structured call.
     Call(ToolCall),
-    /// What should have been a structured call and cannot be read as one.
+    /// A tool call that could not be parsed.
     Malformed {
-        /// The words that were written.
+        /// The text of the response.
         text: String,
-        /// What a world with tools answers, for the policy to read.
+        /// The error message that the environment returns to the policy.
         error: String,
     },
-    /// The whole response to an agent's request ([`crate::Conversation`]).
+    /// The reply to an agent's request ([`crate::Conversation`]).
     Reply(Reply),
 }
 

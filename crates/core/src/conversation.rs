@@ -1,7 +1,7 @@
-//! Requests of agents: conversations that the policy continues, and the replies to them.
+//! Agents' requests: conversations that the policy continues, and its replies.
 //!
-//! An agent is a program that requests the next message of a conversation. It may have several conversations. Each request is a
-//! turn.
+//! An agent is a program with one or more conversations, whose next messages it requests. Each
+//! request is a turn.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FinishReason, Tool};
 
-/// A call of a tool in a message.
+/// A tool call in a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCall {
-    /// The id that its result refers to.
+    /// Identifies the call; the tool's result refers to it.
     pub id: String,
     /// Function name.
     pub name: String,
-    /// Arguments as JSON text; chat templates print them as they are written.
+    /// Arguments as JSON text; chat templates print them unchanged.
     pub arguments: String,
 }
 
@@ -27,16 +27,16 @@ pub struct ChatMessage {
     pub role: String,
     /// The text.
     pub content: String,
-    /// Calls that a message of the assistant makes.
+    /// Tool calls of an assistant message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<MessageCall>,
-    /// The call that a message of a tool answers.
+    /// Id of the call that a `tool` message answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
 }
 
 impl ChatMessage {
-    /// Creates a message of text.
+    /// Creates a text message.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: content.into(), ..Self::default() }
     }
@@ -58,28 +58,28 @@ pub struct Conversation {
     pub messages: Vec<ChatMessage>,
     /// Functions that the reply may call.
     pub tools: Vec<Tool>,
-    /// The turn that it continues. Without one its prompt begins a new sequence.
+    /// The turn that the request continues. If absent, its prompt begins a new sequence.
     pub continues: Option<Continued>,
-    /// Name of the agent that sent the request, if a program has several.
+    /// Name of the agent, if a program has several.
     pub agent: String,
     /// Maximum tokens of the reply; the run's limit applies if smaller.
     pub max_tokens: Option<usize>,
     /// Strings that end the reply and are left out of its content.
     pub stop: Vec<String>,
-    /// The state that the agent says it is in, for credit methods that compare turns by state. Without one, the agent's name and
-    /// the newest messages identify it.
+    /// State key given by the agent, for credit methods that compare turns by state. Default: the
+    /// agent's name and the newest messages.
     pub state: Option<String>,
 }
 
 impl Conversation {
-    /// Returns the messages since the last one of the assistant.
+    /// Returns the messages after the last assistant message.
     pub fn newest(&self) -> &[ChatMessage] {
         let earlier = self.messages.iter().rposition(|message| message.role == "assistant");
         &self.messages[earlier.map_or(0, |last| last + 1)..]
     }
 
-    /// Returns the key of the state before the reply: the agent's name, and the state that it gave or the newest messages. Calls
-    /// of different agents never have the same key.
+    /// Returns the key of the state before the reply: the agent's name, and its `state` or newest
+    /// messages.
     pub fn state_key(&self) -> String {
         let mut key = format!("{}\n", self.agent);
         if let Some(state) = &self.state {
@@ -95,9 +95,9 @@ impl Conversation {
 /// The policy's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The text beside the calls.
+    /// The text besides the calls.
     pub content: String,
-    /// Calls of tools.
+    /// Tool calls.
     pub calls: Vec<MessageCall>,
     /// Why the response ended.
     pub finish: FinishReason,
@@ -107,21 +107,21 @@ pub struct Reply {
     pub response_tokens: usize,
 }
 
-/// A reward of one turn, and the rule that gave it.
+/// A reward of one turn with the rule that assigned it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnReward {
     /// Index of the turn.
     pub turn: usize,
     /// The reward.
     pub reward: f64,
-    /// The rule, for the reader of a trajectory.
+    /// Name of the rule, shown with the trajectory.
     pub rule: String,
 }
 
-/// A trajectory's record of the request that a turn answered.
+/// The request that a turn answered, as recorded in a trajectory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentTurn {
-    /// Name of the agent that asked.
+    /// Name of the agent.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Number of messages of the request.
@@ -129,10 +129,10 @@ pub struct AgentTurn {
     /// The earlier turn whose tokens the prompt continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<usize>,
-    /// Rewards that the turn got, each with its rule. Their sum is in the turn's reward.
+    /// Rewards of the turn by rule. The turn's reward includes their sum.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewards: Vec<(String, f64)>,
-    /// Tools of the request, if they are not those of the trajectory.
+    /// Tools of the request, if they differ from the trajectory's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Tool>>,
 }
@@ -154,11 +154,9 @@ mod tests {
         let first = asked("a", &[("system", "s"), ("user", "lamp off")]);
         assert_eq!(first.newest(), first.messages);
         assert_eq!(first.state_key(), "a\nsystem: s\nuser: lamp off\n");
-        // The history does not count, however it came about.
         let one = asked("a", &[("user", "q"), ("assistant", "x"), ("tool", "off"), ("user", "go on")]);
         let other = asked("a", &[("user", "r"), ("assistant", "y"), ("tool", "off"), ("user", "go on")]);
         assert_eq!((one.newest().len(), one.state_key()), (2, other.state_key()));
-        // The role and the agent do.
         assert_ne!(asked("a", &[("user", "off")]).state_key(), asked("a", &[("tool", "off")]).state_key());
         assert_ne!(asked("a", &[("user", "off")]).state_key(), asked("b", &[("user", "off")]).state_key());
         let named = Conversation { state: Some("hall".into()), ..one };

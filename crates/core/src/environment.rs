@@ -56,7 +56,7 @@ pub struct Step {
     pub observation: Observation,
     /// Reward of this action.
     pub reward: f64,
-    /// Fraction of the task that is done, in `[0, 1]`, if the environment knows it.
+    /// Fraction of the task that is done, in `[0, 1]`, if known.
     pub progress: Option<f64>,
     /// The episode ended by its own rules (solved or failed).
     pub terminated: bool,
@@ -64,26 +64,24 @@ pub struct Step {
     pub truncated: bool,
     /// The task is solved.
     pub success: bool,
-    /// Whether the environment understood the action. An action that it did not understand changed
-    /// nothing.
+    /// Whether the environment understood the action; if not, the state is unchanged.
     pub understood: bool,
     /// Metrics of this action; usually none.
     pub metrics: Vec<Metric>,
-    /// Rewards of this and earlier turns with their reasons, besides `reward`; usually none.
+    /// Rewards of this and earlier turns by rule, besides `reward`; usually none.
     pub rewards: Vec<TurnReward>,
 }
 
-/// The state of an episode, serialized by and for its environment.
+/// The state of an episode, serialized by its environment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot(pub Vec<u8>);
 
-/// An environment that plays one episode at a time.
+/// Plays one episode at a time, without access to tokens, prompts or the policy.
 ///
-/// It knows nothing of tokens, prompts or policies. It can be reset any number of times. Its
-/// [`TaskSet`] shares read-only data among environments.
+/// It can be reset any number of times. Its [`TaskSet`] shares read-only data among environments.
 pub trait Environment: Any + Send {
     /// Starts `task` and returns the first observation. All randomness of the episode comes from
-    /// `seed`, which the trajectories of a group share.
+    /// `seed`, which its group shares.
     ///
     /// # Errors
     /// Fails if the task is unknown, or if the environment fails ([`EnvError::is_transient`]).
@@ -95,15 +93,15 @@ pub trait Environment: Any + Send {
     /// Fails without a running episode, or if the environment fails ([`EnvError::is_transient`]).
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
-    /// Returns the functions that actions of the episode may call; asked for after every reset. By default none.
+    /// Returns the tools of the episode; called after every reset. Default: none.
     ///
-    /// A chat template that takes tools gets them as its `tools`, and results of calls as messages of the role `tool`.
-    /// Any other prompt begins with a list of them. Observations therefore need not list the functions.
+    /// Chat templates that support tools get them as `tools`; other prompts begin with a list of
+    /// them. So observations need not list them.
     fn tools(&self) -> &[Tool] {
         &[]
     }
 
-    /// The state of the episode, where the world can save it.
+    /// Returns the state of the episode; `None` if the environment cannot save states.
     ///
     /// # Errors
     /// Fails if the environment can save states but not this one.
@@ -111,8 +109,8 @@ pub trait Environment: Any + Send {
         Ok(None)
     }
 
-    /// Restores a state of [`Environment::snapshot`]. The episode then continues exactly as it
-    /// would have.
+    /// Restores a state of [`Environment::snapshot`]; the episode continues exactly as it would
+    /// have.
     ///
     /// # Errors
     /// Fails if the environment cannot restore states, or if the bytes are not one of its
@@ -122,8 +120,7 @@ pub trait Environment: Any + Send {
         Err(EnvError::Unsupported("restoring a saved state"))
     }
 
-    /// Ends the episode and releases external resources. Called once after the last step; a reset
-    /// may follow.
+    /// Ends the episode and releases external resources. Called once after the last step.
     fn close(&mut self) {}
 }
 
@@ -149,8 +146,7 @@ pub trait TaskSet: Send + Sync {
     /// Fails if the split does not exist, or if its data cannot be read.
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError>;
 
-    /// Returns a lazy list of the tasks of a split if creating all of them takes long; `None` by
-    /// default.
+    /// Returns a lazy list of the tasks of a split if creating all takes long; default: `None`.
     ///
     /// # Errors
     /// Fails if the split does not exist, or if its data cannot be read.
@@ -166,21 +162,19 @@ pub trait TaskSet: Send + Sync {
     /// ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
-    /// Returns true if resets and steps never wait for anything outside this process. Such
-    /// environments are called on the sampler's thread. Others get their own threads and a timeout.
+    /// Returns true if resets and steps never wait for another process. Such environments run on
+    /// the sampler's thread; others get threads and a timeout.
     fn is_instant(&self) -> bool {
         false
     }
 
-    /// Returns how many episodes can start now, if there is a limit, as with environment servers.
-    /// An episode that cannot start yet does not block others.
+    /// Returns how many episodes can start now, for environment servers; `None` if unlimited.
     fn free_episodes(&self) -> Option<usize> {
         None
     }
 
-    /// Returns true if the environment enforces its own time limits. It then queues calls and
-    /// measures each from its start. Calls of other environments are timed by the caller, which
-    /// would count the queueing.
+    /// Returns true if the environment enforces its own time limits, without queueing time. For
+    /// others, the caller measures the time, queueing included.
     fn limits_calls(&self) -> bool {
         false
     }
@@ -190,14 +184,11 @@ pub trait TaskSet: Send + Sync {
         1
     }
 
-    /// Steps several environments of this set. Results are in the order of `pending`.
-    ///
-    /// Environments that can execute many actions at once override this (`<dyn Any>::downcast_mut`
-    /// recovers their type). The default steps one after another.
+    /// Steps several environments of this set and returns the results in order. Override it to
+    /// execute many actions at once (`<dyn Any>::downcast_mut` recovers the environments' type).
     ///
     /// # Errors
-    /// Each entry has the errors of [`Environment::step`], or an error if its environment belongs
-    /// to another set.
+    /// An entry fails like [`Environment::step`], or if its environment belongs to another set.
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
         pending.iter_mut().map(|pending| pending.environment.step(pending.action)).collect()
     }

@@ -1,4 +1,4 @@
-//! Error types, one per boundary. Every message names the problem and the fix.
+//! Errors of environments, samplers, objectives and learners.
 
 use thiserror::Error;
 
@@ -51,16 +51,16 @@ pub enum EnvError {
         /// The limit in seconds.
         seconds: f64,
     },
-    /// The environment failed, and a retry may succeed; the text states how.
+    /// The environment failed, and a retry may succeed; the text is the reason.
     #[error("{0}")]
     Transient(String),
-    /// Any other failure; the text states what and where.
+    /// Any other failure; the text is the reason.
     #[error("{0}")]
     Other(String),
 }
 
 impl EnvError {
-    /// Returns true if a retry may succeed. All other errors are permanent.
+    /// Returns true if a retry may succeed.
     pub fn is_transient(&self) -> bool {
         use std::io::ErrorKind;
         match self {
@@ -106,7 +106,7 @@ pub enum SampleError {
 /// Error of an objective.
 #[derive(Debug, Error)]
 pub enum ObjectiveError {
-    /// An array does not fit the batch of the objective.
+    /// An array's length does not match the batch.
     #[error("sequence {sequence}: {what} has {found} entries, {expected} expected")]
     Length {
         /// Index into the batch.
@@ -155,8 +155,7 @@ pub enum LearnError {
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),
-    /// A device or a remote learner failed or did not answer. This is not a numerical problem of
-    /// the run.
+    /// A device or a remote learner failed or did not answer; the run's numbers are sound.
     #[error("learner: {0}")]
     Unavailable(String),
 }

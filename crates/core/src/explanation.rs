@@ -60,7 +60,7 @@ pub struct StageRecord {
     pub stage: Cow<'static, str>,
     /// Advantage after the stage.
     pub advantage: f64,
-    /// Numbers behind it.
+    /// Numbers that explain it.
     pub facts: Facts,
 }
 

@@ -42,11 +42,10 @@ pub struct TokenGradients {
 /// Thresholds of [`LossMetrics::log_ratio_above`], in nats.
 pub const LOG_RATIO_BOUNDS: [f64; 7] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// Sums over tokens. They add up across sequences, so metrics do not depend on the split into
-/// micro-batches.
+/// Sums over tokens. Adding the sums of sequences makes metrics independent of micro-batches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
-    /// Response tokens with weight.
+    /// Number of response tokens with nonzero weight.
     pub tokens: f64,
     /// Policy (surrogate) part of the loss.
     pub policy_loss: f64,
@@ -66,18 +65,18 @@ pub struct LossMetrics {
     pub ratio: f64,
     /// Largest `|ln ratio|`.
     pub max_log_ratio: f64,
-    /// Number of tokens whose `|ln ratio|` is above each of [`LOG_RATIO_BOUNDS`]. The ratio is that
-    /// of the loss: per token, turn or sequence.
+    /// Number of tokens whose `|ln ratio|` is above each of [`LOG_RATIO_BOUNDS`], with the loss's
+    /// ratio (per token, turn or sequence).
     pub log_ratio_above: [f64; LOG_RATIO_BOUNDS.len()],
     /// Sum of entropies, if known.
     pub entropy: f64,
-    /// Number of responses that were also run after a masked prompt.
+    /// Number of responses that were also scored after a masked prompt.
     pub masked_contexts: f64,
-    /// Their part of the loss, with coefficients.
+    /// Sum of the masked contexts' parts of the loss, coefficients included.
     pub masked_context_loss: f64,
-    /// Sum of their divergences from the masked prompt.
+    /// Sum of the KLs from the original to the masked prompt's distribution.
     pub masked_context_kl: f64,
-    /// Sum of the masked prompt's divergences from the reference.
+    /// Sum of the KLs from the masked prompt's distribution to the reference policy's.
     pub masked_context_reference_kl: f64,
 }
 
@@ -115,8 +114,7 @@ impl LossMetrics {
     }
 }
 
-/// The loss of one sequence in a form that training services support by name, over its response
-/// tokens.
+/// The loss of one sequence in a form that training services support by name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DirectLoss {
     /// `-sum_t weight_t lp_t`.
@@ -137,10 +135,8 @@ pub enum DirectLoss {
     },
 }
 
-/// A loss over one optimizer batch, evaluated one sequence at a time.
-///
-/// An objective is built for a whole batch, so its means are over that batch. The learner may
-/// evaluate sequences in any order and packing. Derivatives are in closed form.
+/// A loss over one optimizer batch, evaluated one sequence at a time, in any order and packing. Its
+/// means are over the whole batch.
 pub trait Objective: Sync {
     /// Returns true if [`TokenStatistics::entropies`] must be filled.
     fn needs_entropies(&self) -> bool {
@@ -152,19 +148,19 @@ pub trait Objective: Sync {
         false
     }
 
-    /// Returns the loss part and derivatives of one sequence.
+    /// Returns one sequence's part of the loss and its derivatives.
     ///
     /// # Errors
-    /// Fails if the batch has no such sequence, if an array has the wrong length, or if a weighted
-    /// token has NaN or infinity.
+    /// Fails on a sequence outside the batch, a wrong array length, or NaN or infinity at a
+    /// weighted token.
     fn evaluate(
         &self,
         sequence: usize,
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError>;
 
-    /// Returns the loss of a sequence as a [`DirectLoss`]; `None` if it has further terms, or if
-    /// its gradient is scaled.
+    /// Returns the loss of a sequence as a [`DirectLoss`]; `None` if it has other terms or a scaled
+    /// gradient.
     fn direct(&self, _sequence: usize) -> Option<DirectLoss> {
         None
     }
@@ -179,7 +175,7 @@ pub struct LossReport {
     pub metrics: LossMetrics,
     /// Tokens of all sequences, prompts included.
     pub total_tokens: usize,
-    /// How many of these were not run, because another sequence had computed the same prefix.
+    /// Tokens that were not run because another sequence had the same prefix.
     pub shared_tokens: usize,
 }
 
@@ -192,13 +188,13 @@ pub struct StepReport {
     pub step: u64,
 }
 
-/// Something that can be trained: a native model or a training service.
+/// Trains weights: a native model or a training service.
 pub trait Learner {
     /// Accumulates the gradient of `objective` over `batch`.
     ///
     /// # Errors
-    /// Fails on wrong spans, sequences that the model cannot run, errors of the objective, inputs
-    /// that the learner lacks (such as a reference policy), and failures of a device or service.
+    /// Fails on invalid sequences, errors of the objective, missing inputs (such as a reference
+    /// policy), and failures of a device or service.
     fn forward_backward(
         &mut self,
         batch: &[TokenSequence],
@@ -208,16 +204,15 @@ pub trait Learner {
     /// Returns the log-probs of the response tokens, one vector per sequence, without a gradient.
     ///
     /// # Errors
-    /// Fails on wrong spans, sequences that the model cannot run, and failures of a device or
-    /// service.
+    /// Fails on invalid sequences, and failures of a device or service.
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
 
     /// Clips the accumulated gradient, updates the weights with `learning_rate` and clears the
     /// gradient.
     ///
     /// # Errors
-    /// Returns [`LearnError::Gradient`] if the gradient norm is NaN or infinite; the weights are
-    /// then unchanged. Also fails on an invalid learning rate, and if a device or service fails.
+    /// Returns [`LearnError::Gradient`] if the gradient norm is NaN or infinite, and leaves the
+    /// weights unchanged. Also fails on an invalid learning rate, or if a device or service fails.
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError>;
 
     /// Returns the version of the weights, which increases by one with each update.

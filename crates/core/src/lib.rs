@@ -1,10 +1,9 @@
 //! Data types and traits that all crates of Turnwise share.
 //!
 //! A policy behind a [`Sampler`] plays a [`Task`] in an [`Environment`]; the result is a
-//! [`Trajectory`] of [`Turn`]s. A [`Group`] has the trajectories of one task from one start state.
-//! A [`Batch`] has the groups of one training step. Credit assignment computes one advantage per
-//! turn. An [`Objective`] computes a loss and its derivative from advantages and log-probs. A
-//! [`Learner`] updates the weights.
+//! [`Trajectory`] of [`Turn`]s. A [`Group`] has the trajectories of one task, a [`Batch`] the
+//! groups of one training step. Credit assignment computes one advantage per turn, an [`Objective`]
+//! a loss and its derivative, and a [`Learner`] updates the weights.
 //!
 //! This crate has no tensors, no async code and no I/O.
 //!

@@ -1,19 +1,18 @@
-//! Responses that are scored again after another prompt.
+//! Responses that are scored again after a masked prompt.
 //!
-//! Some objectives compare the distributions of one response under two prompts. STAPO measures how
-//! much a turn depends on the trajectory by hiding the trajectory. The learner runs such a response
-//! together with its sequence, and the gradient flows through both.
+//! Some objectives compare the distributions of one response under two prompts. STAPO hides the
+//! trajectory to measure how much a turn depends on it. The gradient flows through both passes.
 
 use crate::{LearnError, LossReport, Objective, ObjectiveError, TokenSequence};
 
-/// One turn's response after another prompt.
+/// One turn's response after a masked prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaskedContext {
     /// Index in the batch of the sequence that contains the response.
     pub sequence: usize,
     /// Index of the response's span in that sequence.
     pub span: usize,
-    /// The other prompt and the same response, its only span.
+    /// The masked prompt and the same response, its only span.
     pub tokens: TokenSequence,
 }
 
@@ -49,9 +48,9 @@ pub struct MaskedContextGradients {
     pub d_kl: Vec<f64>,
     /// With respect to `reference_kl`.
     pub d_reference_kl: Vec<f64>,
-    /// Mean over tokens of the divergence from the other prompt, for the metrics.
+    /// Mean over tokens of `KL[pi(.|c) || pi(.|c masked)]`, for metrics.
     pub kl: f64,
-    /// Mean over tokens of the other prompt's divergence from the reference, for the metrics.
+    /// Mean over tokens of `KL[pi(.|c masked) || pi_ref(.|c masked)]`, for metrics.
     pub reference_kl: f64,
 }
 
@@ -66,11 +65,11 @@ pub trait MaskedContextObjective: Sync {
     /// Returns true if no gradient flows through the masked prompt's distribution in `kl`.
     fn detaches_masked(&self) -> bool;
 
-    /// Returns the loss part and derivatives of one masked context.
+    /// Returns one masked context's part of the loss and its derivatives.
     ///
     /// # Errors
-    /// Fails if there is no such masked context, if an array has the wrong length, or if a weighted
-    /// token has NaN or infinity.
+    /// Fails on an unknown masked context, a wrong array length, or NaN or infinity at a weighted
+    /// token.
     fn evaluate(
         &self,
         masked_context: usize,
@@ -78,14 +77,14 @@ pub trait MaskedContextObjective: Sync {
     ) -> Result<MaskedContextGradients, ObjectiveError>;
 }
 
-/// A learner that can compare prompts.
+/// A learner that can score responses under two prompts.
 pub trait MaskedContextLearner {
     /// Like [`crate::Learner::forward_backward`], and also accumulates the gradient of
-    /// `objective.1` over the masked contexts, in the same passes.
+    /// `objective.1` over the masked contexts.
     ///
     /// # Errors
     /// Fails like [`crate::Learner::forward_backward`], if a masked context does not end in its
-    /// span's response, or if the learner lacks the distributions, as a training service does.
+    /// span's response, or if the learner cannot compute full distributions (training services).
     fn forward_backward_masked(
         &mut self,
         batch: &[TokenSequence],

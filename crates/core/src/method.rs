@@ -4,8 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A method's table in a config, `{ kind = "...", ... }`, before it is parsed into the method's own
-/// type.
+/// A method's table in a config, `{ kind = "...", ... }`, before its settings are parsed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MethodTable {
     /// Name of the method.
@@ -16,8 +15,8 @@ pub struct MethodTable {
 }
 
 impl MethodTable {
-    /// Creates the table of typed settings, with all defaults. Absent settings (`None`) are left
-    /// out, because TOML has no null.
+    /// Creates a table from typed settings, defaults included. `None` is left out because TOML has
+    /// no null.
     ///
     /// # Errors
     /// Fails if the settings do not serialize to a table.
@@ -36,7 +35,6 @@ impl MethodTable {
     }
 }
 
-/// Removes keys without a value from a table and its subtables.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(table) => {
@@ -48,15 +46,14 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// A named starting point of a config. It is declared in the file of its method.
+/// A named starting point of a config, declared in the file of its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     /// The name.
     pub name: &'static str,
     /// The preset that it extends.
     pub base: Option<&'static str>,
-    /// Settings of the method as TOML: credit, loss and data rules, nothing else. Lists are
-    /// replaced as a whole.
+    /// Credit, loss and data settings as TOML. Lists replace those of the base as a whole.
     pub settings: &'static str,
 }
 

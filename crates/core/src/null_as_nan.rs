@@ -1,4 +1,4 @@
-//! JSON has no NaN and no infinities: they are written as null and read as NaN by these functions.
+//! Functions that read JSON `null` as NaN, because JSON has neither NaN nor infinities.
 
 use std::collections::BTreeMap;
 

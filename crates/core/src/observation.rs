@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Conversation;
 
-/// Reference to an image that is stored outside the trajectory, by content.
+/// Reference by content to an image stored outside the trajectory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageHandle {
     /// SHA-256 of the image file's bytes, lower-case hexadecimal.
@@ -33,9 +33,9 @@ pub enum Part {
         /// The result.
         text: String,
     },
-    /// A message of a prompt with several, or of another role than `user`.
+    /// A message of a prompt with several messages, or with another role than `user`.
     Message {
-        /// Who says it: `system`, `user` or another role.
+        /// Role of the message: `system`, `user` or another.
         role: String,
         /// The text.
         text: String,
@@ -65,16 +65,14 @@ impl Part {
 pub struct Observation {
     /// Parts in display order.
     pub parts: Vec<Part>,
-    /// All actions that would be understood now, in the environment's order.
+    /// All actions that the environment would understand now, in its order.
     pub admissible: Vec<String>,
-    /// Identifies the state for credit methods that compare turns by state. If absent, the text
-    /// identifies it.
-    ///
-    /// Environments set it if two observations of one state differ (a clock, a greeting), or if
-    /// different states look alike.
+    /// Identifies the state for credit methods that compare turns by state. Default: the text. Set
+    /// it if observations of one state differ (a clock, a greeting), or if different states look
+    /// alike.
     pub state_key: Option<String>,
-    /// The request that the policy answers, if the environment is an agent. The prompt is then made of its messages, and the
-    /// action is an [`crate::Action::Reply`].
+    /// An agent's request that the policy answers with an [`crate::Action::Reply`]. Its messages
+    /// form the prompt.
     pub conversation: Option<Box<Conversation>>,
 }
 

@@ -41,7 +41,7 @@ impl<'a> Reasoning<'a> {
     }
 
     /// Like [`Reasoning::of`], for chat templates that put `<think>` into the prompt. A `</think>`
-    /// without an opening tag then ends reasoning that began with the text.
+    /// without an opening tag then ends reasoning that began at the start of the text.
     pub fn of_continued(response: &'a str) -> Self {
         match response.split_once(CLOSE) {
             Some((reasoning, answer)) if !reasoning.contains(OPEN) => Self::Closed(reasoning, answer),

@@ -1,9 +1,8 @@
 //! Extra model passes that a loss needs. The training loop runs them without knowing the method.
 //!
-//! Each update has the same order. The loss declares its [`RequiredPasses`], and the loop runs them. The
-//! loss builds a [`MinibatchObjective`] for each minibatch, and the learner runs forward and
-//! backward. With a [`GradientScaling`], the loop then runs a second pass and scales the gradient
-//! before the optimizer step.
+//! For each update, the loop runs the [`RequiredPasses`], the loss builds a [`MinibatchObjective`]
+//! per minibatch, and the learner runs forward and backward. A [`GradientScaling`] may add a second
+//! pass before it scales the gradient.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,25 +23,24 @@ pub enum ContextMask {
     History,
 }
 
-/// A pass over the responses of selected turns, each after a prompt with part of its context
-/// hidden.
+/// A pass over the responses of selected turns with part of their prompts hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedContextPass {
     /// The hidden part.
     pub mask: ContextMask,
     /// Whether full-vocabulary divergences between the two prompts are needed.
     pub divergences: bool,
-    /// Whether the reference policy is also run after the masked prompt.
+    /// Whether the reference policy also runs on the masked prompt.
     pub reference: bool,
 }
 
-/// Extra model passes of one training step. The default is none.
+/// Extra model passes of one training step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequiredPasses {
-    /// Log-probs of the response tokens under the reference policy before credit assignment, for a
-    /// KL penalty in the reward.
+    /// Reference log-probs of the response tokens before credit assignment, for a KL penalty in the
+    /// reward.
     pub reward_reference_logprobs: bool,
-    /// Log-probs of the response tokens under the reference policy, for the loss.
+    /// Reference log-probs of the response tokens, for the loss.
     pub reference_logprobs: bool,
     /// Full-vocabulary KLs to the reference policy, with a gradient.
     pub reference_kls: bool,
@@ -50,7 +48,7 @@ pub struct RequiredPasses {
     pub entropies: bool,
     /// A masked-context pass over the selected turns.
     pub masked_context: Option<MaskedContextPass>,
-    /// A second backward pass, whose gradient is kept apart from the first.
+    /// A second backward pass with a separate gradient.
     pub bias_gradient: bool,
 }
 
@@ -68,10 +66,10 @@ impl RequiredPasses {
         self.reference_kls || self.masked_context.is_some_and(|pass| pass.divergences)
     }
 
-    /// Returns the passes of both parts of a loss.
+    /// Combines the passes of two parts of a loss.
     ///
     /// # Errors
-    /// Fails for two masked-context passes: a step makes one masked prompt per turn.
+    /// Fails if both have a masked-context pass, because a step builds one masked prompt per turn.
     pub fn and(self, other: Self) -> Result<Self, ObjectiveError> {
         let masked_context = match (self.masked_context, other.masked_context) {
             (Some(_), Some(_)) => {
@@ -92,7 +90,7 @@ impl RequiredPasses {
     }
 }
 
-/// Loss of one minibatch with everything that belongs to its update.
+/// Loss of one minibatch with its gradient scaling.
 pub trait MinibatchObjective {
     /// Returns the loss over response tokens.
     fn tokens(&self) -> &dyn Objective;
@@ -102,33 +100,33 @@ pub trait MinibatchObjective {
         None
     }
 
-    /// Returns the factor on the gradient, if it depends on the backward pass.
+    /// Returns the gradient's factor, if it depends on the backward pass.
     fn gradient_scaling(&self) -> Option<&dyn GradientScaling> {
         None
     }
 }
 
-/// A factor on the accumulated gradient of a minibatch that is decided after its backward pass.
+/// A factor on a minibatch's accumulated gradient, decided after the backward pass.
 pub trait GradientScaling {
-    /// Returns the second pass that is needed now, if any. Only the L2 norm of its gradient is
-    /// used, in [`GradientScaling::scale`].
+    /// Returns the second pass to run, if any. Only the L2 norm of its gradient is used, in
+    /// [`GradientScaling::scale`].
     ///
     /// # Errors
     /// Fails if numbers of the first pass are missing.
     fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError>;
 
-    /// Returns the factor, given the gradient norm of the second pass if there was one.
+    /// Returns the factor, given the gradient norm of the second pass (`None` without one).
     ///
     /// # Errors
     /// Fails on an invalid setting, or a NaN norm.
     fn scale(&self, second_norm: Option<f64>) -> Result<GradientScale, ObjectiveError>;
 }
 
-/// Second forward and backward pass over some sequences of a minibatch.
+/// A second forward and backward pass over some sequences of a minibatch.
 pub struct SecondPass<'a> {
     /// Indices of the sequences in the minibatch.
     pub sequences: Vec<usize>,
-    /// The objective over them: its sequence `i` is `sequences[i]` of the minibatch.
+    /// Objective of the pass: its sequence `i` is the minibatch's sequence `sequences[i]`.
     pub objective: Box<dyn Objective + 'a>,
 }
 
@@ -137,7 +135,7 @@ pub struct SecondPass<'a> {
 pub struct GradientScale {
     /// The factor.
     pub factor: f64,
-    /// Metrics by name; their mean over the updates of a step is recorded.
+    /// Metrics by name; a step records their mean over its updates.
     pub metrics: Vec<(String, f64)>,
 }
 

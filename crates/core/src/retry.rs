@@ -1,9 +1,8 @@
-//! Retries: which HTTP statuses are transient, and how long to wait.
+//! HTTP retries: which statuses are transient, and how long to wait.
 
 use std::time::Duration;
 
-/// Returns true for HTTP statuses after which a retry may succeed: 408, 409, 425, 429 and 500 or
-/// above.
+/// Returns true if a retry may succeed: for status 408, 409, 425, 429 and 500 or above.
 pub fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 409 | 425 | 429 | 500..)
 }

@@ -42,8 +42,8 @@ impl Default for SamplingParams {
 /// A prompt to answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleRequest {
-    /// Requests of one session share their longest common prefix. A trajectory uses one session for
-    /// all its turns, so only new tokens are computed.
+    /// Requests of one session share their longest common prefix. A trajectory uses one session, so
+    /// each turn computes only its new tokens.
     pub session: u64,
     /// The whole prompt.
     pub prompt: Vec<u32>,
@@ -54,8 +54,8 @@ pub struct SampleRequest {
 }
 
 impl SampleRequest {
-    /// Rejects prompts that no model can continue: empty ones, ones longer than `max_context`, and
-    /// ones with tokens outside the vocabulary. `request` is the id in the error.
+    /// Rejects prompts that are empty, longer than `max_context`, or have tokens outside the
+    /// vocabulary. `request` is the id in the error.
     ///
     /// # Errors
     /// Returns [`SampleError::Request`] with the invalid token, or the number of tokens and the
@@ -85,8 +85,8 @@ impl SampleRequest {
         Ok(())
     }
 
-    /// Returns the answer to a request for zero tokens, or whose prompt fills the context; `None`
-    /// for all others.
+    /// Returns an empty response for requests of zero tokens or with a prompt that fills the
+    /// context; `None` for all others.
     pub fn answer_without_tokens(
         &self,
         request: RequestId,
@@ -123,9 +123,9 @@ pub struct Completion {
     /// Token ids of the response, stop token included.
     pub tokens: Vec<u32>,
     /// `log pi(token | context)` at the sampling temperature over the full vocabulary (before top-p
-    /// and top-k), in nats. At temperature 0 it is that of temperature 1.
+    /// and top-k), in nats. Greedy sampling reports temperature 1.
     pub logprobs: Vec<f32>,
-    /// Shannon entropy of the same distribution, in nats; empty if the sampler does not know it.
+    /// Shannon entropy of the same distribution, in nats; empty if unknown.
     pub entropies: Vec<f32>,
     /// Why it ended.
     pub finish: FinishReason,
@@ -138,7 +138,7 @@ pub struct Completion {
 pub struct PromptTokens {
     /// Tokens that were run through the model.
     pub computed: u64,
-    /// Tokens whose keys and values were cached by an earlier turn or another request with the same
+    /// Tokens whose keys and values were cached by an earlier turn or a request with the same
     /// prefix.
     pub saved: u64,
 }
@@ -156,23 +156,20 @@ pub trait Sampler {
     /// Queues a request.
     ///
     /// # Errors
-    /// Returns [`SampleError::Request`] if this request can never be served: its prompt
-    /// ([`SampleRequest::check_prompt`]) or a sampling parameter is invalid. Returns
-    /// [`SampleError::Backend`] if no request can be served.
+    /// Returns [`SampleError::Request`] if the prompt ([`SampleRequest::check_prompt`]) or a
+    /// sampling parameter is invalid, and [`SampleError::Backend`] if the backend failed.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Works until at least one response is finished, and returns finished ones, oldest request
-    /// first. An empty list means that nothing is queued, or that requests failed
-    /// ([`Sampler::take_failures`]).
+    /// Waits until a response is finished, and returns finished ones, oldest request first. The
+    /// list is empty if nothing is queued, or if requests failed ([`Sampler::take_failures`]).
     ///
     /// # Errors
-    /// Fails if the sampler fails as a whole: the weights produce NaN, a device or service fails,
-    /// or a server is misconfigured. A request that no server answered is in
-    /// [`Sampler::take_failures`] instead.
+    /// Fails if the sampler fails as a whole: NaN from the weights, a failed device or service, or
+    /// a misconfigured server.
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
 
-    /// Like [`Sampler::poll`], but returns an empty list if no response is finished by `deadline`;
-    /// the next call continues. A sampler that cannot be interrupted works until one is finished.
+    /// Like [`Sampler::poll`], but returns an empty list if no response is finished by `deadline`.
+    /// Samplers that cannot be interrupted may take longer.
     ///
     /// # Errors
     /// Fails like [`Sampler::poll`].
@@ -181,16 +178,15 @@ pub trait Sampler {
         self.poll()
     }
 
-    /// Returns requests that ended without a response since the last call, each with the reason,
-    /// such as an unreachable server. Other requests continue.
+    /// Returns requests that ended without a response since the last call, with the reason.
     fn take_failures(&mut self) -> Vec<(RequestId, String)> {
         Vec::new()
     }
 
-    /// Releases what is cached for a session.
+    /// Releases the cache of a session.
     fn end_session(&mut self, session: u64);
 
-    /// Returns the version of the weights that answer now.
+    /// Returns the version of the current weights.
     fn weights_version(&self) -> u64;
 
     /// Returns the prompt tokens of all requests so far; zeros if unknown.

@@ -1,8 +1,7 @@
-//! Seeds by coordinates: each random draw belongs to a place in the run, not to an order of events.
+//! Random seeds by coordinates: each draw belongs to a place in the run, not to an order of events.
 //!
-//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates), and its generator is ChaCha8.
-//! Both are portable, so the same config gives the same draws everywhere, in any order of
-//! execution, and after a resume.
+//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8. So
+//! draws do not depend on the machine, the order of execution, or a resume.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};
@@ -61,7 +60,7 @@ impl Seed {
     }
 }
 
-/// A portable random generator; each kind of draw is defined to the bit.
+/// A portable random generator with bit-exact draws.
 #[derive(Debug)]
 pub struct Rng(ChaCha8Rng);
 
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_generator_is_pinned() {
-        // A change of any of these means that old runs can no longer be repeated.
+        // Changing any of these values makes old runs irreproducible.
         let mut rng = Seed::derive(0, Purpose::Init, &[]).rng();
         let first = [rng.bits(), rng.bits()];
         let mut again = Seed::derive(0, Purpose::Init, &[]).rng();

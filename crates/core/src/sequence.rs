@@ -1,8 +1,8 @@
 //! Token sequences and the spans that the policy wrote.
 //!
-//! Alignment convention of the project: entry `t` of a per-token array (log-prob, entropy,
-//! advantage) belongs to token `t`, the sampled one. A decoder predicts token `t` at the position
-//! before it. That shift by one happens only inside the learner.
+//! Entry `t` of every per-token array (log-prob, entropy, advantage) belongs to token `t`, the
+//! sampled one. A decoder predicts token `t` at the position before it; only the learner shifts by
+//! one.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,17 +29,16 @@ impl TurnSpan {
     }
 }
 
-/// A token sequence that is run through the policy at once.
+/// A token sequence that the policy processes in one forward pass.
 ///
-/// In the layout `windowed`, a sequence is one turn with one span. In the layout `concatenated`, it
-/// is the whole trajectory with a span per turn, or the part of it up to a compaction
-/// ([`crate::TurnKind::Compaction`]). Per-token arrays have one entry per response
-/// token, in span order.
+/// `windowed`: one turn with one span. `concatenated`: the trajectory up to a compaction
+/// ([`crate::TurnKind::Compaction`]), with a span per turn. Per-token arrays have one entry per
+/// response token, in span order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
-    /// All token ids, prompts and responses, exactly as they were sampled.
+    /// Token ids of prompts and responses, exactly as sampled.
     pub tokens: Vec<u32>,
-    /// Spans of the responses, ascending and disjoint. No span starts at token 0, which is not
+    /// Spans of the responses, ascending and disjoint. None starts at token 0, which is not
     /// predicted.
     pub spans: Vec<TurnSpan>,
 }

@@ -1,8 +1,8 @@
-//! One value per turn, or per response token, of a batch.
+//! One value per turn or response token of a batch.
 //!
 //! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in the order
-//! of their [`Batch`]. [`Table::check_shape`] checks tables from outside once; tables of
-//! [`Table::from_fn`] have the batch's shape.
+//! of their [`Batch`]. Call [`Table::check_shape`] for tables from outside; [`Table::from_fn`]
+//! always has the batch's shape.
 //!
 //! ```
 //! use turnwise_core::{Batch, PerTurn};
@@ -62,8 +62,7 @@ pub type PerTurn<T> = Table<T, Turns>;
 /// One value per response token, `[group][trajectory][token]`, tokens in turn order.
 pub type PerToken<T> = Table<T, ResponseTokens>;
 
-/// Ragged table with one value per unit of a batch, `[group][trajectory][unit]`. Serialized as
-/// nested lists.
+/// Ragged table of a batch, `[group][trajectory][unit]`. Serialized as nested lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Table<T, U: Unit> {
@@ -135,7 +134,6 @@ impl<T: PartialEq, U: Unit> PartialEq<Vec<Vec<Vec<T>>>> for Table<T, U> {
     }
 }
 
-/// Collects groups `[trajectory][unit]`.
 impl<T, U: Unit> FromIterator<Vec<Vec<T>>> for Table<T, U> {
     fn from_iter<I: IntoIterator<Item = Vec<Vec<T>>>>(groups: I) -> Self {
         Self::from(groups.into_iter().collect::<Vec<_>>())
@@ -156,10 +154,10 @@ impl<T, U: Unit> Table<T, U> {
             .collect()
     }
 
-    /// Like [`Table::from_fn`], for values that can fail. Returns the first error in batch order.
+    /// Like [`Table::from_fn`], for values that can fail.
     ///
     /// # Errors
-    /// Fails with the error of `value`.
+    /// Returns the first error of `value` in batch order.
     pub fn try_from_fn<E>(
         batch: &Batch,
         mut value: impl FnMut(usize, usize, usize) -> Result<T, E>,
@@ -195,10 +193,10 @@ impl<T, U: Unit> Table<T, U> {
             .collect()
     }
 
-    /// Rejects a table whose shape is not the batch's.
+    /// Checks that the table has the batch's shape.
     ///
     /// # Errors
-    /// Names the first group or trajectory that differs.
+    /// Returns the first group or trajectory that differs.
     pub fn check_shape(&self, batch: &Batch) -> Result<(), ShapeError> {
         let (found, expected) = (self.groups.len(), batch.groups.len());
         if found != expected {
@@ -273,7 +271,7 @@ impl<T, U: Unit> Table<T, U> {
         self.groups.get(group)?.get(trajectory).map(Vec::as_slice)
     }
 
-    /// Returns the value of a turn or token, and creates it and all before it if needed.
+    /// Returns the value of a turn or token; missing entries up to it are created.
     pub fn entry(&mut self, group: usize, trajectory: usize, unit: usize) -> &mut T
     where
         T: Default,
@@ -293,7 +291,7 @@ impl<T, U: Unit> Table<T, U> {
         groups.map(|rows| rows.iter().map(|row| row.iter().map(&mut map).collect()).collect()).collect()
     }
 
-    /// Combines two tables value by value. Values that only one table has are left out.
+    /// Combines two tables value by value; values in only one of them are left out.
     pub fn zip<V, W>(&self, other: &Table<V, U>, mut zip: impl FnMut(&T, &V) -> W) -> Table<W, U> {
         let groups = self.groups.iter().zip(&other.groups);
         groups

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::digest;
 
-/// Limits of one task's episodes; they apply if smaller than the run's.
+/// Limits of one task's episodes; the smaller of these and the run's limits apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskLimits {
@@ -27,7 +27,7 @@ impl TaskLimits {
     }
 
     /// Returns the turn limit of an episode: the smaller of this and `max_turns` (0: no limit), or
-    /// `usize::MAX` without any.
+    /// `usize::MAX` if neither is set.
     pub fn turns_within(&self, max_turns: usize) -> usize {
         let world = if max_turns == 0 { usize::MAX } else { max_turns };
         self.turns.unwrap_or(usize::MAX).min(world)
@@ -43,12 +43,12 @@ pub struct Task {
     pub kind: String,
     /// The goal as the agent reads it.
     pub goal: String,
-    /// Additional data that the policy never sees. Credit methods read [`Task::answer`]; the rest is the environment's alone.
+    /// Data that the policy never sees. Credit methods read [`Task::answer`]; the environment uses
+    /// the rest.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// SHA-256 of everything that defines the task besides its id (such as the content of a game
-    /// file), in lower-case hexadecimal. Empty if the environment provides none
-    /// ([`Task::content_digest`]).
+    /// SHA-256, in lower-case hexadecimal, of everything that defines the task besides its id.
+    /// Empty if unknown ([`Task::content_digest`]).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Limits of this task.
@@ -57,7 +57,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Key of [`Task::metadata`] with the reference answer, for methods that measure what the policy knows of it.
+    /// Key in [`Task::metadata`] of the reference answer, which some credit methods need.
     pub const ANSWER: &'static str = "answer";
 
     /// Creates a task without metadata, digest and limits.
@@ -65,13 +65,13 @@ impl Task {
         Self { id: id.into(), kind: kind.into(), goal: goal.into(), ..Self::default() }
     }
 
-    /// Returns the reference answer, the text at `answer` of [`Task::metadata`], if the environment provides one.
+    /// Returns the reference answer ([`Task::ANSWER`]), if any.
     pub fn answer(&self) -> Option<&str> {
         self.metadata.get(Self::ANSWER)?.as_str()
     }
 
-    /// Returns the digest of the task's content: equal tasks with different ids share it. It is
-    /// [`Task::digest`] if set, else the SHA-256 of kind, goal, metadata and limits.
+    /// Returns the digest of the task's content, which equal tasks share: [`Task::digest`], or the
+    /// SHA-256 of kind, goal, metadata and limits.
     pub fn content_digest(&self) -> String {
         if !self.digest.is_empty() {
             return self.digest.clone();

@@ -1,11 +1,11 @@
-//! The tasks of a split: all of them, or a list that creates them on demand.
+//! The tasks of a split, created at once or on demand.
 
 use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// The tasks of a split that is too large to create at once. Each task is created on demand;
-/// order and hashes for panels are known without creating tasks.
+/// The tasks of a split that is too large to create at once. Order and hashes for panels are known
+/// without creating tasks.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
     fn len(&self) -> usize;
@@ -15,7 +15,7 @@ pub trait TaskList: Send + Sync {
         self.len() == 0
     }
 
-    /// Returns the task at a position in the split's order, as [`TaskSet::tasks`] has it.
+    /// Returns the task at a position of [`TaskSet::tasks`].
     ///
     /// # Errors
     /// Fails if there is no such position, or if the task's data cannot be read.
@@ -30,11 +30,10 @@ pub trait TaskList: Send + Sync {
     /// Returns the positions of all tasks in panel order.
     fn panel_order(&self) -> &[u32];
 
-    /// Returns the hash of a panel of all tasks: of their ids and contents
-    /// ([`Task::content_digest`]).
+    /// Returns the hash of a panel of all tasks: their ids and contents ([`Task::content_digest`]).
     fn hash(&self) -> &str;
 
-    /// Returns the positions of all tasks with this content digest, and possibly of others.
+    /// Returns the positions of all tasks with this content digest; may include others.
     fn places_of(&self, content_digest: &str) -> Vec<usize>;
 }
 
@@ -48,7 +47,7 @@ pub enum Tasks {
 }
 
 impl Tasks {
-    /// Returns the tasks of a split, created only if the set has no list.
+    /// Returns the tasks of a split: the list if the set has one, else all tasks.
     ///
     /// # Errors
     /// Fails if the split does not exist, or if its data cannot be read.

@@ -1,4 +1,4 @@
-//! Tools: the functions that a world lets its policy call.
+//! Tools: functions that an environment lets the policy call.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,15 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Error of a tool that is not a function with a name.
+/// Error for an invalid tool definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a tool: {0}")]
 pub struct ToolError(String);
 
-/// A function that the policy may call, in the form of OpenAI's interface:
-/// `{"type": "function", "function": {"name": .., "description": .., "parameters": <JSON Schema>}}`.
+/// A function that the policy may call, in OpenAI's form: `{"type": "function", "function":
+/// {"name": .., "description": .., "parameters": <JSON Schema>}}`.
 ///
-/// It is kept as JSON text: chat templates print tools as they are written, so the order of the keys counts.
+/// Stored as JSON text, because chat templates print tools with their order of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     name: String,
@@ -39,10 +39,12 @@ struct Function<'a> {
 }
 
 impl Tool {
-    /// Reads a tool: OpenAI's form, the object under its `function` alone, or MCP's form (`inputSchema`).
+    /// Parses a tool: OpenAI's form, the object under its `function` alone, or MCP's form
+    /// (`inputSchema`).
     ///
     /// # Errors
-    /// The text is not JSON, or no object with a `name`, or its parameters are not an object.
+    /// Fails if the text is not a JSON object with a `name`, or if its parameters are not an
+    /// object.
     pub fn from_json(text: &str) -> Result<Self, ToolError> {
         let fail = |reason: String| ToolError(format!("{reason} in {}", text.trim()));
         let read = |error: serde_json::Error| fail(error.to_string());
@@ -62,7 +64,7 @@ impl Tool {
             let quoted = |text: &str| serde_json::Value::from(text).to_string();
             let mut json = format!(r#"{{"type":"function","function":{{"name":{}"#, quoted(&function.name));
             if let Some(description) = &function.description {
-                // Writing into a string cannot fail.
+                // Writing to a string cannot fail.
                 let _ = write!(json, r#","description":{}"#, quoted(description));
             }
             let _ = write!(json, r#","parameters":{}}}}}"#, compact(parameters));
@@ -71,18 +73,17 @@ impl Tool {
         Ok(Self { name: function.name, json })
     }
 
-    /// Its name.
+    /// Returns the function's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The tool as JSON on one line, its keys in the order in which they were written.
+    /// Returns the tool as JSON on one line, keys in their original order.
     pub fn json(&self) -> &str {
         &self.json
     }
 }
 
-/// JSON without the white space between its parts.
 fn compact(json: &str) -> String {
     let (mut quoted, mut escaped) = (false, false);
     json.chars()

@@ -8,8 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{AgentTurn, Part, StageRecord, Task, TokenSequence, Tool, ToolCall, null_as_nan};
 
-/// Version of the JSON form of [`Trajectory`]. It increases if a reader of the old form would
-/// misread the new one.
+/// Version of [`Trajectory`]'s JSON form. It increases if older readers would misread newer files.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Why a trajectory ended.
@@ -29,20 +28,21 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Returns true if the failure is not the policy's: the environment or the sampler failed.
+    /// Returns true if the environment or the sampler failed, so the policy is not at fault.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::EnvironmentError(_) | Self::SampleError(_))
     }
 }
 
-/// What a response is for.
+/// Purpose of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnKind {
     /// An action in the environment, or the reply to an agent.
     #[default]
     Action,
-    /// A summary that replaces the turns before it in later prompts. The environment takes no step: the turn has no reward.
+    /// A summary that replaces earlier turns in later prompts. The environment takes no step, so
+    /// the turn has no reward.
     Compaction,
 }
 
@@ -53,10 +53,10 @@ impl TurnKind {
     }
 }
 
-/// An observation, the response to it, and the result.
+/// One turn: an observation, the response to it, and the result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// What the response is for.
+    /// Purpose of the response.
     #[serde(default, skip_serializing_if = "TurnKind::is_action")]
     pub kind: TurnKind,
     /// Text that the policy saw.
@@ -64,19 +64,19 @@ pub struct Turn {
     /// All parts of the observation, if it was not a single text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// State key, if the text does not identify the state ([`Turn::state_key`]).
+    /// State key, if the observation's text does not identify the state ([`Turn::state_key`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_key: Option<String>,
-    /// Actions that would have been understood.
+    /// Actions that the environment would have understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admissible: Vec<String>,
     /// The response as text, reasoning included.
     #[serde(default)]
     pub response: String,
-    /// The action that was parsed from the response and sent to the environment.
+    /// The parsed action that was sent to the environment.
     pub action: String,
-    /// The calls of tools that the response made, in order; mostly none or one. (Files of before there could be several
-    /// have one `call`.)
+    /// Tool calls of the response, in order; usually none or one. (Older files have a single
+    /// `call`.)
     #[serde(
         default,
         alias = "call",
@@ -88,39 +88,38 @@ pub struct Turn {
     pub valid: bool,
     /// The environment's reward for the turn. Never modified.
     pub reward: f64,
-    /// The reward after shaping (scale, KL to the reference policy, length penalty), if any. Credit
+    /// Reward after shaping (scale, KL to the reference policy, length penalty), if any; credit
     /// uses it ([`Turn::credited_reward`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaped_reward: Option<f64>,
     /// The environment's progress after the turn, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// Estimate of the value of the state before the turn: the mean return of fresh continuations
-    /// from it. Only methods that ask for it have it measured.
+    /// Estimated value of the state before the turn: the mean return of fresh continuations.
+    /// Measured only for methods that need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_value: Option<f64>,
-    /// Parts of the shaped reward that belong to single response tokens (the KL in the reward). The
-    /// shaped reward includes their sum. Empty if there are none.
+    /// Shaped reward per response token (KL in the reward), if any. Their sum is included in
+    /// `shaped_reward`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_rewards: Vec<f64>,
     /// Token ids of the response, as sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_ids: Vec<u32>,
-    /// Log-prob of each response token under the policy that sampled it, at the sampling
-    /// temperature, in nats.
+    /// Log-prob of each response token under the sampling policy at its temperature, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub old_logprobs: Vec<f32>,
     /// Shannon entropy over the full vocabulary at each response token, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub entropies: Vec<f32>,
-    /// For each response token, the number of this step's updates in which the loss clipped its ratio: positive
-    /// at the upper bound, negative at the lower. Empty if no token of the response was clipped.
+    /// For each response token, how many of this step's updates clipped its ratio: positive at the
+    /// upper bound, negative at the lower. Empty if none was clipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clipped: Vec<i32>,
     /// Version of the weights that sampled the turn.
     #[serde(default)]
     pub weights_version: u64,
-    /// The request of an agent that the turn answered, if it did.
+    /// The agent's request that the turn answered, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentTurn>,
 }
@@ -144,13 +143,12 @@ impl Turn {
         self.kind == TurnKind::Compaction
     }
 
-    /// Returns the key of the state in which the turn was taken; turns of a group are compared by
-    /// it. Defaults to the text of the observation.
+    /// Returns the key by which a group's turns are compared. Default: the observation's text.
     pub fn state_key(&self) -> &str {
         self.state_key.as_deref().unwrap_or(&self.observation)
     }
 
-    /// Returns the reward that credit uses: the shaped one if there is one, else the environment's.
+    /// Returns the shaped reward if there is one, else the environment's; credit uses it.
     pub fn credited_reward(&self) -> f64 {
         self.shaped_reward.unwrap_or(self.reward)
     }
@@ -163,7 +161,7 @@ impl Turn {
         self.token_rewards.iter_mut().zip(addends).for_each(|(reward, addend)| *reward += addend);
     }
 
-    /// Adds to the shaped reward; [`Turn::reward`] stays.
+    /// Adds to the shaped reward; [`Turn::reward`] does not change.
     pub fn shape_reward(&mut self, addend: f64) {
         self.shaped_reward = Some(self.credited_reward() + addend);
     }
@@ -183,7 +181,7 @@ impl Turn {
 /// One episode of one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trajectory {
-    /// [`SCHEMA_VERSION`] of the program that wrote it.
+    /// [`SCHEMA_VERSION`] of the program that wrote the file.
     pub schema_version: u32,
     /// The task.
     pub task: Task,
@@ -194,7 +192,7 @@ pub struct Trajectory {
     /// The training step it was sampled for.
     #[serde(default)]
     pub step: u64,
-    /// The functions that its actions could call.
+    /// Functions that the actions could call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
     /// The turns in order.
@@ -210,23 +208,23 @@ pub struct Trajectory {
     pub stop: StopReason,
     /// Whether the task was solved.
     pub success: bool,
-    /// Token sequences: one per turn (`windowed`), or one in total and one more after each compaction (`concatenated`).
+    /// Token sequences: one per turn (`windowed`), or one plus one per compaction (`concatenated`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
-    /// One advantage per turn, once credit is assigned. Absent does not mean zero.
+    /// Advantage of each turn; `None` before credit assignment, which differs from zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantages: Option<Vec<f64>>,
     /// How each turn's advantage was computed, `[turn][stage]`, if requested.
     #[serde(default, alias = "story", skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Vec<Vec<StageRecord>>>,
-    /// Metrics of the environment for the episode, such as a score between failure and success.
+    /// Episode metrics of the environment, such as a score.
     #[serde(default, deserialize_with = "null_as_nan::map", skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
 }
 
 impl Trajectory {
-    /// Creates a trajectory: first of the first group at step 0, terminated without success,
-    /// without sequences and advantages.
+    /// Creates a trajectory of the first group at step 0, without success, sequences and
+    /// advantages.
     pub fn new(task: Task, turns: Vec<Turn>) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
@@ -252,18 +250,17 @@ impl Trajectory {
         self.final_state_key.as_deref().unwrap_or(&self.final_observation)
     }
 
-    /// Returns the undiscounted return `R = sum_t r_t` of the rewards that credit uses.
+    /// Returns the undiscounted return `R = sum_t r_t` of the credited rewards.
     pub fn outcome_return(&self) -> f64 {
         self.turns.iter().map(Turn::credited_reward).sum()
     }
 
-    /// Returns the sum of the environment's rewards, each multiplied by `scale`
-    /// (`env.reward_scale`).
+    /// Returns the sum of the environment's rewards times `scale` (`env.reward_scale`).
     pub fn environment_return(&self, scale: f64) -> f64 {
         self.turns.iter().map(|turn| turn.reward * scale).sum()
     }
 
-    /// Multiplies the rewards that credit uses by a factor; 1 changes nothing.
+    /// Multiplies the credited rewards by `scale`; 1 changes nothing.
     pub fn scale_rewards(&mut self, scale: f64) {
         if scale != 1.0 {
             for turn in &mut self.turns {
@@ -298,15 +295,14 @@ impl Trajectory {
 /// The trajectories of one task from one start state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// In sampling order.
+    /// Trajectories in sampling order.
     pub trajectories: Vec<Trajectory>,
 }
 
 impl Group {
-    /// Returns true if all trajectories have the same return of environment rewards, so that
-    /// comparing them carries no information. Shaping (KL, length penalty) does not count: it makes
-    /// every return different. Returns are equal up to `1e-12` of the rewards' absolute sum,
-    /// because sums of floats in another order differ in their last digits.
+    /// Returns true if all trajectories have the same return of environment rewards, so comparing
+    /// them carries no information. Shaping (KL, length penalty) is ignored, because it makes every
+    /// return different. The tolerance for float sums is `1e-12` of the rewards' absolute sum.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {
@@ -321,7 +317,7 @@ impl Group {
 /// The groups of one training step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
-    /// In task order.
+    /// Groups in task order.
     pub groups: Vec<Group>,
 }
 
@@ -347,7 +343,7 @@ pub enum TurnField {
     StateValue,
     /// A critic's values of the response's tokens.
     Values,
-    /// The credit of an external decomposer.
+    /// The credit of an external reward redistribution model.
     Credit,
 }
 
@@ -400,7 +396,8 @@ mod tests {
 
     #[test]
     fn returns_are_equal_whatever_the_order_of_their_rewards() {
-        // Fifteen steps at -0.1 with one reward of 1 among them: -0.5 in one order, -0.4999999999999999 in another.
+        // Fifteen steps at -0.1, one with reward 1: -0.5 in one order, -0.4999999999999999 in
+        // another.
         let pushed_at = |step: usize| {
             trajectory(&(0..15).map(|now| if now == step { 0.9 } else { -0.1 }).collect::<Vec<_>>())
         };
@@ -412,7 +409,7 @@ mod tests {
         assert!(!group(vec![trajectory(&[1.0]), trajectory(&[1.0 - 1e-9])]).has_equal_returns());
         assert!(group(vec![trajectory(&[0.0]), trajectory(&[])]).has_equal_returns());
         assert!(group(vec![trajectory(&[3.0])]).has_equal_returns() && group(Vec::new()).has_equal_returns());
-        // A penalty that training adds is none of the outcome, and hides none.
+        // A training penalty neither counts as an outcome nor hides one.
         let mut shaped = group(vec![trajectory(&[0.0]), trajectory(&[0.0])]);
         shaped.trajectories[0].turns[0].shape_reward(-0.01);
         assert!(shaped.has_equal_returns());
@@ -473,7 +470,7 @@ mod tests {
         called.turns[0].calls = vec![call("a"), call("b")];
         let text = serde_json::to_string(&called).unwrap();
         assert_eq!(serde_json::from_str::<Trajectory>(&text).unwrap(), called);
-        // A line of before a turn could have several calls.
+        // Old files have a single `call` per turn.
         let earlier = text
             .replace(r#""calls":["#, r#""call":"#)
             .replace(r#"},{"id":"b","name":"f","arguments":{"n":1}}]"#, "}");

@@ -8,8 +8,8 @@ use turnwise_core::{Batch, Group, Purpose, Rng, Seed, Task, Trajectory, Turn};
 use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
 use turnwise_credit::{CreditConfig, CreditInputs, Pipeline};
 
-/// `groups` groups of `size` trajectories of `length` turns. States are texts of about `characters`
-/// characters, of which a group has `states`.
+/// Creates `groups` groups of `size` trajectories of `length` turns. Each group has `states`
+/// different states, texts of about `characters` characters.
 fn batch(groups: usize, size: usize, length: usize, states: usize, characters: usize) -> Batch {
     let mut rng = Seed::derive(1, Purpose::Credit, &[]).rng();
     let group = |number: usize, rng: &mut Rng| {
@@ -34,7 +34,6 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
     Batch { groups: (0..groups).map(|number| group(number, &mut rng)).collect() }
 }
 
-/// A page of text as a search or a shop shows it: sentences from a vocabulary of 400 words.
 fn page(rng: &mut Rng, characters: usize) -> String {
     let mut text = String::new();
     while text.len() < characters {
@@ -79,7 +78,6 @@ fn similarity(c: &mut Criterion) {
     for (name, states) in [("all different", 20), ("half repeated", 10)] {
         let mut batch = batch(256, 5, 4, states, 1500);
         if states == 20 {
-            // Every turn its own page.
             let mut rng = Seed::derive(2, Purpose::Credit, &[]).rng();
             for trajectory in batch.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
                 for turn in &mut trajectory.turns {

@@ -1,15 +1,16 @@
-//! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.2, equations 12 to 14, and algorithm 1).
+//! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.2, equations 12 to 14, and
+//! algorithm 1).
 //!
 //! `h = (Hbar - min) / (max - min + eps)` over all responses of the group, and `alpha = exp(-lambda
 //! h) / (mean over the group of exp(-lambda h) + eps)`. If max - min is below `min_spread`, alpha
 //! is 1 for the whole group.
 //!
-//! The masks of figure 3 (section 5.3, analysis B) keep some responses unscaled and set `A` to 0
-//! for the others: those with `A (alpha - 1) > 0`, or those with `A (alpha - 1) < 0`.
+//! The masks of figure 3 (section 5.3, analysis B) set `A` to 0 for responses with `A (alpha - 1) >
+//! 0`, or for those with `A (alpha - 1) < 0`, and keep the others unscaled.
 //!
-//! Differs from the paper: `lambda = 0` leaves the advantages unchanged to the last bit; the
-//! formula would divide them by `1 + eps`. The paper's ablations are switches of the method. The
-//! two shuffled masks and the masks by entropy alone are our controls for figure 3.
+//! Differs from the paper: `lambda = 0` leaves the advantages bit-identical; the formula would
+//! divide them by `1 + eps`. The paper's ablations are settings (`mode`). The two shuffled masks
+//! and the masks by entropy alone are our controls for figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -20,11 +21,9 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "aem";
 
-/// Settings that AEM adds to each base method.
 const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
-/// Settings on GRPO. The paper writes its loss as a mean over sequences of their token means
-/// (equation 69).
+/// Settings on GRPO. The paper's loss is a mean over sequences of their token means (equation 69).
 const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
                              objective = { aggregation = \"seq-mean-token-mean\", kl.coef = 0.01 }";
 
@@ -35,30 +34,27 @@ pub enum AemMode {
     /// AEM as in the paper: low relative entropy gets a higher weight.
     #[default]
     Normal,
-    /// Negate lambda.
+    /// Negates lambda.
     Reverse,
-    /// Permute the coefficients within the scope, seeded by run, step and scope.
+    /// Permutes the coefficients within the scope, seeded by run, step and scope.
     Shuffle,
-    /// Set the advantage to 0 if `A (alpha - 1)` is positive, else keep it unscaled. According to
-    /// the paper, entropy rises.
+    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, else keeps it unscaled. According to
+    /// the paper, this raises entropy.
     MaskPositive,
-    /// Set the advantage to 0 if `A (alpha - 1)` is negative, else keep it unscaled. According to
-    /// the paper, entropy falls.
+    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, else keeps it unscaled. According to
+    /// the paper, this lowers entropy.
     MaskNegative,
-    /// `mask-positive` with shuffled coefficients, so that entropy does not decide the mask.
+    /// `mask-positive` with shuffled coefficients, so that the mask does not depend on entropy.
     MaskPositiveShuffle,
-    /// `mask-negative` with shuffled coefficients, so that entropy does not decide the mask.
+    /// `mask-negative` with shuffled coefficients, so that the mask does not depend on entropy.
     MaskNegativeShuffle,
-    /// Set the advantage of uncertain responses (alpha below 1) to 0, so that the sign of `A` does
-    /// not decide the mask.
+    /// Sets the advantage of uncertain responses (alpha below 1) to 0, whatever its sign.
     MaskUncertain,
-    /// Set the advantage of confident responses (alpha above 1) to 0, so that the sign of `A` does
-    /// not decide the mask.
+    /// Sets the advantage of confident responses (alpha above 1) to 0, whatever its sign.
     MaskConfident,
 }
 
 impl AemMode {
-    /// Returns the factor on an advantage whose response has the coefficient `alpha`.
     fn factor(self, advantage: f64, alpha: f64) -> f64 {
         let direction = advantage * (alpha - 1.0);
         match self {
@@ -76,12 +72,10 @@ impl AemMode {
         }
     }
 
-    /// Returns true for modes that mask responses instead of scaling them.
     fn masks(self) -> bool {
         !matches!(self, Self::Normal | Self::Reverse | Self::Shuffle)
     }
 
-    /// Returns true for modes that permute the coefficients.
     fn shuffles(self) -> bool {
         matches!(self, Self::Shuffle | Self::MaskPositiveShuffle | Self::MaskNegativeShuffle)
     }
@@ -110,7 +104,7 @@ pub struct AemConfig {
     /// Added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// No modulation if the entropies in the scope span less than this, in nats.
+    /// Skip the modulation if the entropies in the scope span less than this, in nats.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
     /// Variant.
@@ -132,7 +126,7 @@ impl MethodSettings for AemConfig {
         Preset::on("dapo", "aem-dapo", SETTINGS),
         Preset::on("gspo", "aem-gspo", SETTINGS),
         Preset::on("gigpo", "aem-gigpo", SETTINGS),
-        // Section 5.2: on DeepSWE's recipe, which has no KL term.
+        // Section 5.2: DeepSWE's recipe, without a KL term.
         Preset::on("deepswe", "aem-deepswe", "credit.refinements = [{ kind = \"aem\" }]"),
     ];
     type Method = Aem;
@@ -148,7 +142,7 @@ pub struct Aem {
     config: AemConfig,
 }
 
-/// Place of a turn in the batch: group, trajectory, turn.
+/// Index of a turn: group, trajectory, turn.
 type Place = (usize, usize, usize);
 
 impl Aem {
@@ -177,7 +171,7 @@ impl Aem {
     /// Returns `alpha` of each turn of the batch.
     ///
     /// # Errors
-    /// Fails if a turn has no token entropies, or NaN or infinite ones.
+    /// Fails if a turn's token entropies are missing, NaN or infinite.
     pub fn coefficients(&self, inputs: &CreditInputs<'_>) -> Result<PerTurn<f64>, CreditError> {
         let entropies = mean_entropies(NAME, inputs.batch)?;
         let mut alpha = entropies.clone();
@@ -194,7 +188,6 @@ impl Aem {
         Ok(alpha)
     }
 
-    /// Returns the sets of turns that are compared with each other.
     fn scopes(&self, batch: &Batch) -> Vec<Vec<Place>> {
         let mut scopes: Vec<Vec<Place>> = vec![Vec::new()];
         for (g, group) in batch.groups.iter().enumerate() {
@@ -212,12 +205,11 @@ impl Aem {
         scopes
     }
 
-    /// Returns `alpha` of the responses of one scope.
     fn scope_coefficients(&self, entropies: &[f64]) -> Vec<f64> {
         let AemConfig { lambda, epsilon, min_spread, mode, .. } = self.config;
         let lambda = if mode == AemMode::Reverse { -lambda } else { lambda };
         let Some((low, high)) = extent(entropies) else { return Vec::new() };
-        // Without any spread there is nothing to normalise, whatever the switch says.
+        // Equal entropies cannot be normalized, even with `min_spread = 0`.
         if high - low < min_spread || high == low || lambda == 0.0 {
             return vec![1.0; entropies.len()];
         }
@@ -254,7 +246,7 @@ impl Refinement for Aem {
         for (factor, advantage) in factors.values_mut().zip(advantages.values_mut()) {
             *factor = self.config.mode.factor(*advantage, *factor);
             masked += usize::from(*factor == 0.0 && *advantage != 0.0);
-            // Bit for bit the same where the factor is 1.
+            // A factor of 1 keeps the advantage bit-identical.
             *advantage *= *factor;
         }
         let units = advantages.values().count();
@@ -284,7 +276,7 @@ impl Refinement for Aem {
                         shared.push(factor);
                     }
                     units += count;
-                    // A mask may keep some tokens of a response and not others.
+                    // A mask may keep only some tokens of a response.
                     let equal = shared.windows(2).all(|pair| pair[0] == pair[1]);
                     factors[index] = shared.first().copied().filter(|_| equal);
                 }
@@ -296,8 +288,6 @@ impl Refinement for Aem {
 }
 
 impl Aem {
-    /// Records the coefficients of all turns, the factors of masked turns, and how many turns or
-    /// tokens were masked, `(masked, all)`.
     fn record(
         &self,
         inputs: &CreditInputs<'_>,

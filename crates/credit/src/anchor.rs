@@ -1,8 +1,7 @@
-//! Anchor states: which turns of a group are in the same state (GiGPO, section 4.2; STAPO, section
-//! 3.1).
+//! Anchor states: turns of a group in the same state (GiGPO, section 4.2; STAPO, section 3.1).
 //!
-//! Each turn of the group, in any trajectory and at any time, is in exactly one anchor group. A summary
-//! ([`TurnKind::Compaction`]) is compared with the other summaries of its state, not with its actions.
+//! Each turn of the group, in any trajectory and at any time, is in exactly one anchor group.
+//! Summaries ([`TurnKind::Compaction`]) and actions in the same state form separate anchor groups.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,7 +34,7 @@ pub enum Assignment {
     FirstMatch,
 }
 
-/// How anchor states are found. Threshold, assignment and autojunk apply only to `similarity`.
+/// How to find anchor states. Threshold, assignment and autojunk apply only to `similarity`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnchorConfig {
@@ -69,15 +68,14 @@ impl AnchorConfig {
 /// The anchor groups of one group of trajectories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anchors {
-    /// Anchor group of each turn, `[trajectory][turn]`, numbered by first appearance.
+    /// Index of each turn's anchor group, `[trajectory][turn]`, numbered by first appearance.
     pub of: Vec<Vec<usize>>,
     /// Number of anchor groups.
     pub count: usize,
 }
 
 impl Anchors {
-    /// Finds the anchor groups. Exact matching is linear in the number of turns; memory is linear
-    /// in the text.
+    /// Finds the anchor groups of a group. Exact matching takes time linear in the number of turns.
     pub fn find(group: &Group, config: &AnchorConfig) -> Self {
         match config.matching {
             Matching::Exact => {
@@ -99,8 +97,7 @@ impl Anchors {
         }
     }
 
-    /// Returns the anchor groups of each group of a batch. Similarity is computed on all threads of
-    /// the machine; the result does not depend on their number.
+    /// Finds the anchor groups of all groups of a batch, using all CPU threads for similarity.
     pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
         let threads = match config.matching {
             Matching::Exact => 1,
@@ -109,8 +106,7 @@ impl Anchors {
         Self::find_all_on(batch, config, threads)
     }
 
-    /// Like [`Anchors::find_all`], with this many threads. Each thread takes the next free group,
-    /// because groups with long pages take much longer than others.
+    /// Like [`Anchors::find_all`], with this many threads. The result does not depend on it.
     pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
         let groups = &batch.groups;
         let threads = threads.min(groups.len());
@@ -130,7 +126,7 @@ impl Anchors {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             let mut found = work();
-            // What a worker that died had found is found again below, where its panic can be seen.
+            // The groups of a panicked worker are computed again below, where the panic propagates.
             found.extend(workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()));
             for (index, anchors) in found {
                 all[index] = Some(anchors);
@@ -157,7 +153,7 @@ impl Anchors {
         sizes
     }
 
-    /// Returns the values of each anchor group, from values `[trajectory][turn]`.
+    /// Returns the values of each anchor group. `values` is `[trajectory][turn]`.
     pub fn gather(&self, values: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let mut gathered = vec![Vec::new(); self.count];
         for (of, values) in self.of.iter().zip(values) {
@@ -169,14 +165,14 @@ impl Anchors {
     }
 }
 
-/// Groups texts by similarity to the first text of each group.
+/// Groups texts by similarity to each group's first text.
 struct Grouper {
     similarity: Similarity,
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// For each text, the number of groups it was compared with and the best of them. Groups are
-    /// only added, so a repeated text is compared only with new ones.
+    /// For each text, the number of groups compared with and the best of them. Repeated texts are
+    /// compared only with new groups.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

@@ -1,30 +1,30 @@
-//! Compact filtering (DeepSWE's recipe): trajectories that were cut off, or that go round in circles, stay in their groups and are kept
-//! out of the loss.
+//! Compact filtering (DeepSWE's recipe): truncated and looping trajectories stay in their groups
+//! but are left out of the loss.
 //!
-//! Such a trajectory says little of its turns: it was cut at a limit before it could end, or it repeated what it had tried. Its return
-//! still counts in the group's baseline, and its size in the means of the loss, so that a filtered trajectory is one of gradient 0.
+//! A filtered trajectory still counts in its group's baseline and in the means of the loss, like
+//! one with gradient 0.
 //!
-//! | filtered | where it |
+//! | filtered | if the trajectory |
 //! |---|---|
-//! | truncated | ended at the limit of turns, or because the next prompt did not fit the context |
-//! | failed | ended because its environment or its sampler did (a timeout among them); training leaves these out of their groups before |
-//! | looping | took one action in one state more than `max_repeats` times |
+//! | truncated | ended at the turn limit, or because the next prompt did not fit the context |
+//! | failed | ended because its environment or sampler failed (timeouts included); training drops these earlier |
+//! | looping | took the same action in the same state more than `max_repeats` times |
 //!
-//! Source: the recipe of DeepSWE (Luo et al. 2025, with rLLM), which AEM trains on too (its section 5.2). Differs from it: rLLM masks by
-//! the reason of the end alone; a loop is recognised by the state's key and the parsed action.
+//! Source: DeepSWE (Luo et al. 2025, with rLLM), also a base of AEM (its section 5.2). Differs from
+//! it: rLLM masks only by the stop reason; we also detect loops, by state key and parsed action.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{StopReason, Trajectory};
 
-/// The switches of the filter.
+/// Settings of the filter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactFilterConfig {
-    /// Filter trajectories that a limit cut off: of turns, or of the context.
+    /// Filter trajectories that ended at the turn limit or the context limit.
     pub truncated: bool,
-    /// Filter trajectories that take one action in one state more often than this; 0: loops are not looked for.
+    /// Filter trajectories that take one action in one state more often than this; 0 turns it off.
     #[schemars(range(max = 100000))]
     pub max_repeats: usize,
 }
@@ -38,16 +38,16 @@ impl Default for CompactFilterConfig {
 /// Reason why a trajectory is filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filtered {
-    /// A limit cut it off.
+    /// The trajectory reached the turn limit or the context limit.
     Truncated,
-    /// Its environment or its sampler failed.
+    /// The trajectory's environment or sampler failed.
     Failed,
-    /// It repeats itself.
+    /// The trajectory repeats an action in the same state too often.
     Looping,
 }
 
 impl CompactFilterConfig {
-    /// Returns why a trajectory is filtered; nothing where it is trained on.
+    /// Returns why a trajectory is filtered; `None` if it is kept.
     pub fn reason(&self, trajectory: &Trajectory) -> Option<Filtered> {
         match trajectory.stop {
             StopReason::MaxTurns | StopReason::ContextOverflow if self.truncated => Some(Filtered::Truncated),

@@ -13,10 +13,10 @@ use crate::registry::{EstimatorConfig, RefinementConfig};
 pub struct CreditConfig {
     /// Computes the advantages.
     pub estimator: EstimatorConfig,
-    /// Change the advantages, in this order.
+    /// Refinements of the advantages, in order.
     pub refinements: Vec<RefinementConfig>,
-    /// Model folder (sentence-transformers, or a BERT of `transformers`) whose vectors match
-    /// observations by embedding. Empty: hashed character n-grams, which need no model.
+    /// Folder of a text encoder (sentence-transformers, or a BERT of `transformers`) for matching
+    /// observations by embedding. Empty: hashed character n-grams, without a model.
     #[serde(skip_serializing_if = "is_empty")]
     pub encoder: PathBuf,
     /// Finds turns of unusual entropy for STAPO's selective term. Absent: off.
@@ -29,8 +29,7 @@ fn is_empty(path: &Path) -> bool {
 }
 
 impl CreditConfig {
-    /// Returns the settings that reproduce verl-agent's numbers; `None` for an estimator that
-    /// verl-agent does not have.
+    /// Returns the settings that reproduce verl-agent's numbers; `None` if it lacks the estimator.
     pub fn verl_agent(self) -> Option<Self> {
         Some(Self { estimator: self.estimator.verl_agent()?, ..self })
     }

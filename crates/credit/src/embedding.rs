@@ -1,22 +1,20 @@
 //! A text embedder without a model: hashed character n-grams.
 //!
-//! The features of a text are its words and the runs of 3 to 5 characters in each word, with a mark
-//! at both ends of the word. A feature that occurs `n` times has the weight `1 + ln n`. Its hash
-//! selects the component and the sign. The vector is divided by its length. Texts with mostly the
-//! same words and word parts have a cosine near 1, in any order; meaning beyond spelling is not
-//! captured. Words are runs of lower-case letters and digits. A text without words has the zero
-//! vector.
+//! The features of a text are its words and the runs of 3 to 5 characters in each word, with both
+//! word ends marked. Words are runs of lower-case letters and digits. A feature that occurs `n`
+//! times has the weight `1 + ln n`; its hash selects the component and the sign. Vectors have
+//! length 1; a text without words has the zero vector. Texts with mostly the same words and word
+//! parts, in any order, have a cosine near 1. Meaning beyond spelling is not captured.
 //!
-//! Sources: the signed hash is feature hashing (Weinberger et al. 2009, "Feature Hashing for Large
-//! Scale Multitask Learning"); character n-grams inside words are those of Bojanowski et al. 2017
-//! ("Enriching Word Vectors with Subword Information"), with counts instead of learned vectors.
+//! Sources: feature hashing with signs (Weinberger et al. 2009, "Feature Hashing for Large Scale
+//! Multitask Learning"); character n-grams within words (Bojanowski et al. 2017, "Enriching Word
+//! Vectors with Subword Information"), with counts instead of learned vectors.
 
 use crate::Embedder;
 
-/// Lengths of the n-grams, in characters.
 const GRAMS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// The embedder. Equal texts have equal vectors in every run.
+/// Embeds texts as hashed n-grams. Equal texts have equal vectors in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedNgrams {
     /// Number of components of a vector.
@@ -29,7 +27,7 @@ impl Default for HashedNgrams {
     }
 }
 
-/// FNV-1a over the characters, mixed so that every bit depends on all of them.
+/// Returns the FNV-1a hash of the characters, mixed so that each bit depends on all of them.
 fn hash(kind: u64, characters: &[char]) -> u64 {
     let mut state = 0xCBF2_9CE4_8422_2325_u64 ^ kind;
     for &character in characters {
@@ -92,7 +90,6 @@ mod tests {
         assert!((cosine(results, results) - 1.0).abs() < 1e-6);
         assert!(cosine(results, counted) > 0.9, "{}", cosine(results, counted));
         assert!(cosine(results, item) < 0.3, "{}", cosine(results, item));
-        // Spelling, not order and not punctuation.
         assert!(cosine("the apple, the fridge", "The fridge! the APPLE") > 0.999);
         assert!(cosine("cabinets", "cabinet") > 0.5 && cosine("cabinets", "drawer") < 0.2);
     }
@@ -103,7 +100,7 @@ mod tests {
         let length: f64 = vector.iter().map(|&value| f64::from(value).powi(2)).sum();
         assert!((length - 1.0).abs() < 1e-6);
         assert!(HashedNgrams::default().embed(" ... ").iter().all(|&value| value == 0.0));
-        // One word has one feature for itself, and one, two or three n-grams: pinned.
+        // Pinned: a word has one feature for itself and one, two or three n-grams.
         let word: Vec<(usize, f32)> = HashedNgrams { dimensions: 64 }
             .embed("go")
             .into_iter()

@@ -4,8 +4,8 @@
 //! = exp(-k' hn)`. If the trajectory has a next turn, `A_t <- g_t A_t + zeta f_{t+1}`. Then the
 //! mean over all turns of the batch is subtracted.
 //!
-//! Differs from the paper: normalization is over the turns of the batch, one response each. The
-//! last turn gets no bonus for its next state, because nothing was sampled there.
+//! Differs from the paper: normalization is over the batch's turns, one response each. The last
+//! turn gets no bonus, because its next state has no response.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -23,7 +23,7 @@ pub struct EmpgConfig {
     /// Strength of the self-calibrating scaling.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub k: f64,
-    /// Strength of the bonus for a clear next turn.
+    /// Strength of the bonus for a confident next turn.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub k_future: f64,
     /// Weight of that bonus.
@@ -93,13 +93,13 @@ impl Refinement for Empg {
         let EmpgConfig { k, k_future, zeta, epsilon } = self.config;
         let mut entropies = mean_entropies(NAME, inputs.batch)?;
         let Some((low, high)) = extent(entropies.values()) else { return Ok(()) };
-        // Where all are equal every hn is 0; epsilon = 0 must not make it NaN.
+        // With equal entropies every hn is 0; epsilon = 0 must not make it NaN.
         let range = if high == low { 1.0 } else { high - low + epsilon };
         entropies.values_mut().for_each(|entropy| *entropy = (*entropy - low) / range);
         let count = entropies.values().count() as f64;
         let mean = entropies.values().map(|hn| (-k * hn).exp()).sum::<f64>() / count;
 
-        // (scale, bonus) of every turn.
+        // (scale, bonus) of each turn.
         let mut sum = 0.0;
         let mut parts: PerTurn<(f64, f64)> = PerTurn::default();
         for (entropies, advantages) in entropies.groups().zip(advantages.groups_mut()) {

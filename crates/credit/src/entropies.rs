@@ -1,13 +1,13 @@
-//! Mean response entropies of a batch, the input of AEM, EMPG and STAPO.
+//! Mean response entropies of a batch, for AEM, EMPG and STAPO.
 
 use turnwise_core::{Batch, PerTurn};
 
 use crate::CreditError;
 
-/// Returns `Hbar_{i,t}`, the mean entropy over the response tokens, in nats.
+/// Returns `Hbar_{i,t}`, the mean entropy over each turn's response tokens, in nats.
 ///
 /// # Errors
-/// Fails if a turn has no token entropies, or NaN or infinite ones.
+/// Fails if a turn's token entropies are missing, NaN or infinite.
 pub fn mean_entropies(method: &'static str, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
     let field = "entropies";
     PerTurn::try_from_fn(batch, |group, trajectory, turn| {
@@ -21,7 +21,6 @@ pub fn mean_entropies(method: &'static str, batch: &Batch) -> Result<PerTurn<f64
     })
 }
 
-/// Returns the smallest and largest value; `None` without values.
 pub(crate) fn extent<'a>(values: impl IntoIterator<Item = &'a f64>) -> Option<(f64, f64)> {
     values.into_iter().fold(None, |extent, &value| {
         let (low, high) = extent.unwrap_or((value, value));

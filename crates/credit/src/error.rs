@@ -3,10 +3,10 @@
 use thiserror::Error;
 use turnwise_core::ShapeError;
 
-/// Why no advantages could be computed.
+/// Error of credit assignment.
 #[derive(Debug, Error)]
 pub enum CreditError {
-    /// The method needs a field that this trajectory lacks.
+    /// A trajectory lacks a field that the method needs.
     #[error(
         "{method} needs `{field}`, which is missing in group {group}, trajectory {trajectory}, turn {turn}"
     )]
@@ -38,7 +38,7 @@ pub enum CreditError {
         /// Where the shapes differ.
         source: ShapeError,
     },
-    /// The number of scores differs from the number of requests.
+    /// The number of supplied and requested scores differs.
     #[error(
         "the policy must score {expected} texts or responses, and {found} scores were supplied; a file of trajectories has none: \
          train with this method, or use `turnwise benchmark score --models RUN`"
@@ -49,7 +49,7 @@ pub enum CreditError {
         /// Number of requested scores.
         expected: usize,
     },
-    /// A score has another number of log-probs than the response has tokens.
+    /// A score does not have one log-prob per response token.
     #[error(
         "the score of group {group}, trajectory {trajectory}, turn {turn} has {found} log-probs, and its response has {expected} tokens"
     )]

@@ -1,15 +1,14 @@
-//! Explanations: what each stage of the pipeline did to a turn's advantage.
+//! Explanations: how each stage of the pipeline changed a turn's advantage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use turnwise_core::{Batch, Facts, PerTurn, StageRecord};
 
-/// The records of all stages for each turn of a batch.
+/// The records of all stages, per turn of a batch.
 pub type Explanations = PerTurn<Vec<StageRecord>>;
 
-/// Stores each trajectory's part of the explanations in it. If they are empty (not requested), the
-/// batch is unchanged.
+/// Stores the explanations in their trajectories; empty ones (not requested) change nothing.
 pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     for (group, explanations) in batch.groups.iter_mut().zip(Vec::from(explanations)) {
         for (trajectory, explanation) in group.trajectories.iter_mut().zip(explanations) {
@@ -18,19 +17,17 @@ pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     }
 }
 
-/// Collects explanations while a pipeline runs. If it is off, it records nothing and costs nothing.
-/// Diagnostics are always collected.
+/// Collects explanations while a pipeline runs, if on. Diagnostics are always collected.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     on: bool,
-    /// Facts of the running stage.
     pending: PerTurn<Facts>,
     finished: Explanations,
     diagnostics: BTreeMap<String, f64>,
 }
 
 impl Explanation {
-    /// Creates an explanation; with `on = false` it records nothing.
+    /// Creates a collector; with `on = false` it records only diagnostics.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
@@ -40,7 +37,7 @@ impl Explanation {
         self.on
     }
 
-    /// Records the facts of each turn of one group. `items` is `[trajectory][turn]`. `facts` gets
+    /// Records facts of each turn of one group. `items` is `[trajectory][turn]`. `facts` gets
     /// trajectory, turn and item, and is called only if explanations are on.
     pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
@@ -64,7 +61,6 @@ impl Explanation {
         self.diagnostics.insert(name.into(), value);
     }
 
-    /// Closes a stage: its facts belong to these advantages.
     pub(crate) fn close(&mut self, stage: &'static str, advantages: &PerTurn<f64>) {
         if !self.on {
             return;
@@ -80,7 +76,6 @@ impl Explanation {
         }
     }
 
-    /// Returns the explanations and the diagnostics.
     pub(crate) fn finish(self) -> (Explanations, BTreeMap<String, f64>) {
         (self.finished, self.diagnostics)
     }

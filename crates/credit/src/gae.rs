@@ -1,12 +1,11 @@
 //! PPO's token-level advantages by generalized advantage estimation (Schulman et al. 2016), from a
 //! critic's values.
 //!
-//! The recursion runs over the trajectory's response tokens and skips tokens of the environment.
-//! After a turn's last token, the next value is that of the next turn's first token.
-//! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}`; returns are
-//! `A_t + V_t`, before whitening. A turn's reward, minus the penalty if it is invalid, belongs to its last token.
-//! Exceptions are rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the
-//! reward). The value after the trajectory's end is 0.
+//! The recursion runs over the trajectory's response tokens and skips environment tokens; a turn's
+//! last token is followed by the next turn's first. `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t =
+//! delta_t + gamma lambda A_{t+1}`. Returns are `A_t + V_t`, before whitening. The value after the
+//! end is 0. A turn's reward, minus the penalty if it is invalid, belongs to its last token, except
+//! rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the reward).
 //!
 //! Whitening is over all response tokens of the batch: `(A - mean) / sqrt(var + 1e-8)` with the
 //! sample variance. Zero variance gives exactly 0. A turn's advantage is the mean over its tokens.
@@ -27,7 +26,6 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, T
 
 const NAME: &str = "ppo";
 
-/// Added to the variance when whitening.
 const WHITEN_EPSILON: f64 = 1e-8;
 
 /// Settings of PPO's advantages.
@@ -60,7 +58,7 @@ impl Default for PpoConfig {
 pub struct TokenAdvantages {
     /// Advantages, whitened if configured.
     pub advantages: PerToken<f64>,
-    /// Targets of the critic: advantages before whitening plus values, one per response token.
+    /// Value targets: advantages before whitening plus values.
     pub returns: PerToken<f64>,
 }
 
@@ -80,7 +78,7 @@ pub struct Ppo {
     config: PpoConfig,
 }
 
-/// Computes GAE over one chain of tokens, with value 0 after its end.
+/// Computes GAE over one chain of tokens; the value after its end is 0.
 pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64> {
     let (mut next_value, mut next_advantage) = (0.0, 0.0);
     let mut advantages: Vec<f64> = rewards
@@ -115,8 +113,8 @@ impl Ppo {
     /// Computes advantages and value targets of each response token.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing, has the wrong length, or if a value or
-    /// reward is NaN or infinite.
+    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or on NaN or
+    /// infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
@@ -128,10 +126,9 @@ impl Ppo {
                 let tokens = trajectory.response_tokens();
                 let values = values(NAME, inputs, index, member, tokens)?;
                 let mut rewards = vec![0.0; tokens];
-                // Token ranges that the recursion runs through in one piece.
+                // Token ranges of separate recursions.
                 let mut pieces: Vec<std::ops::Range<usize>> = Vec::new();
                 let mut start = 0;
-                // Reward of turns without tokens before the first token.
                 let mut early = 0.0;
                 for turn in &trajectory.turns {
                     let end = start + turn.response_ids.len();
@@ -170,7 +167,6 @@ impl Ppo {
     }
 }
 
-/// The critic's values of one trajectory, checked for the method of this name.
 pub(crate) fn values<'a>(
     method: &'static str,
     inputs: &CreditInputs<'a>,
@@ -179,7 +175,7 @@ pub(crate) fn values<'a>(
     tokens: usize,
 ) -> Result<&'a [f64], CreditError> {
     let field = "values";
-    // The turn of a token; the last one for what is behind all tokens.
+    // Turn of a token; the last turn for positions after all tokens.
     let turn_of = |token: usize| {
         let turns = &inputs.batch.groups[group].trajectories[trajectory].turns;
         let mut end = 0;
@@ -203,7 +199,7 @@ pub(crate) fn values<'a>(
     }
 }
 
-/// The shift and the scale that give a population mean 0 and variance 1.
+/// Shift and scale that give values mean 0 and variance 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whitening {
     mean: f64,
@@ -211,14 +207,13 @@ pub(crate) struct Whitening {
 }
 
 impl Whitening {
-    /// That of these values, by their sample variance; all become 0 where they are equal.
+    /// Computes the whitening of these values from their sample variance; equal values become 0.
     pub(crate) fn of(values: &[f64]) -> Self {
         let moments = Moments::of(values, 1);
         let variance = moments.std.powi(2) + WHITEN_EPSILON;
         Self { mean: moments.mean, scale: if moments.is_constant() { 0.0 } else { 1.0 / variance.sqrt() } }
     }
 
-    /// Whitens every entry of a table.
     pub(crate) fn apply<U: Unit>(self, table: &mut Table<f64, U>) {
         table.values_mut().for_each(|value| *value = (*value - self.mean) * self.scale);
     }
@@ -235,7 +230,6 @@ fn turn_means(trajectory: &Trajectory, tokens: &[f64]) -> Vec<f64> {
     trajectory.turns.iter().map(mean).collect()
 }
 
-/// Returns the advantages of turns: the means over their tokens.
 pub(crate) fn of_turns(batch: &Batch, tokens: &PerToken<f64>) -> PerTurn<f64> {
     let group = |(index, group): (usize, &Group)| {
         let rows = group.trajectories.iter().enumerate();
@@ -272,7 +266,7 @@ impl Estimator for Ppo {
     ) -> Result<PerTurn<f64>, CreditError> {
         let tokens = self.tokens(inputs)?;
         for (index, group) in inputs.batch.groups.iter().enumerate() {
-            // (mean return, tokens) of every turn.
+            // (mean return, tokens) of each turn.
             let rows: Vec<Vec<(f64, usize)>> = group
                 .trajectories
                 .iter()

@@ -2,13 +2,13 @@
 //! equations 3, 6 and 8).
 //!
 //! `A_episode` is GRPO's advantage. `A_step` standardizes the step returns `R_{i,t} = sum_{k>=t}
-//! gamma^(k-t) r_k` within each anchor group: the turns with the same state, in any trajectory and
-//! at any time.
+//! gamma^(k-t) r_k` within each anchor group: the turns in the same state, in any trajectory and at
+//! any time.
 //!
-//! Differs from the paper: the penalty lowers the score and the step return of an invalid turn, and
-//! zero variance gives exactly 0 at both levels. The preset's loss is verl-agent's mean over
-//! tokens. The paper's is the mean over turns of their means (`objective.aggregation =
-//! "turn-mean"`, which `stapo` sets).
+//! Differs from the paper: the penalty lowers the score and the step return of an invalid turn.
+//! Zero variance gives exactly 0 at both levels. The preset's loss is verl-agent's mean over
+//! tokens; the paper's is the mean over turns of their means (`objective.aggregation =
+//! "turn-mean"`, set by `stapo`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -40,18 +40,18 @@ pub struct GigpoConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// What the episode level's mean and standard deviation are over.
+    /// Population of the episode level's mean and standard deviation.
     pub population: Population,
-    /// Episode-level advantage in a population of one.
+    /// Episode-level advantage if the population has one member.
     pub singleton: Singleton,
-    /// Step-level advantage in an anchor group of one.
+    /// Step-level advantage if the anchor group has one turn.
     pub step_singleton: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// What the penalty for an invalid turn is subtracted from.
+    /// What the penalty of an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
-    /// How anchor states are found.
+    /// How to find anchor states.
     pub anchor: AnchorConfig,
 }
 
@@ -90,7 +90,6 @@ impl GigpoConfig {
     }
 }
 
-/// Rejects a discount outside [0, 1].
 pub(crate) fn check_gamma(method: &'static str, gamma: f64) -> Result<(), CreditError> {
     if (0.0..=1.0).contains(&gamma) {
         return Ok(());
@@ -173,7 +172,7 @@ impl Estimator for Gigpo {
             let steps: Vec<Moments> =
                 anchors.gather(&returns).iter().map(|values| Moments::of(values, config.ddof)).collect();
 
-            // (episode, step) of every turn.
+            // (episode, step) of each turn.
             let parts: Vec<Vec<(f64, f64)>> = scores
                 .turns
                 .iter()

@@ -3,9 +3,9 @@
 //!
 //! Differs from the paper: the penalty lowers the score of an invalid turn before the comparison.
 //! Zero variance gives exactly 0. `normalize = "mean"` omits the division (Dr. GRPO). The preset's
-//! loss is verl's mean over tokens. The paper's is the mean over responses of their means
-//! (`objective.aggregation = "seq-mean-token-mean"`, which `aem-grpo` and the GRPO runs of
-//! `configs/paper/aem` set).
+//! loss is verl's mean over tokens; the paper's is the mean over responses of their means
+//! (`objective.aggregation = "seq-mean-token-mean"`, set by `aem-grpo` and the GRPO runs of
+//! `configs/paper/aem`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -29,14 +29,14 @@ pub struct GrpoConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// What the mean and the standard deviation are over.
+    /// Population of the mean and the standard deviation.
     pub population: Population,
-    /// Advantage in a population of one.
+    /// Advantage if the population has one member.
     pub singleton: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// What the penalty for an invalid turn is subtracted from.
+    /// What the penalty of an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
 }
 
@@ -71,7 +71,6 @@ impl GrpoConfig {
     }
 }
 
-/// Rejects invalid common settings.
 pub(crate) fn check_common(
     method: &'static str,
     ddof: u8,

@@ -1,22 +1,23 @@
 //! HAS, hybrid advantage shaping: `A_t <- alpha A_traj + (1 - alpha) A_turn,t` (HAS, equation 2).
 //!
-//! `A_turn` is a decomposer's per-turn credit, z-scored at each turn index over the trajectories of
-//! the group that reach it (population standard deviation; 0 if only one does). The result is not
-//! standardized again. `alpha = 1` gives the estimator's advantage bit for bit. Groups whose
-//! environment returns are all equal keep the estimator's advantages. For GRPO these are 0, unless
-//! an invalid-action penalty or shaping (KL, length penalty) makes scores differ.
+//! `A_turn` is the per-turn credit of a reward redistribution model (decomposer), z-scored at each
+//! turn index over the group's trajectories that reach it (population standard deviation; 0 if only
+//! one does). The result is not standardized again. `alpha = 1` gives the estimator's advantage
+//! bit-identically. Groups with equal environment returns keep the estimator's advantages. For GRPO
+//! these are 0, unless an invalid-action penalty or shaping (KL, length penalty) makes scores
+//! differ.
 //!
-//! Differs from the paper: the paper's skip drops such groups from the update altogether; here that is a setting of the
-//! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor
-//! under the deviation, because credits of one position may differ by noise alone. Whether the credit of progress is the signal's level
-//! or its change (`signal`) the paper does not say; the level is the default.
+//! `baseline = "leave-one-out"` (after verl's RFC 7244, "a turn-level baseline that stays unbiased
+//! under variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}` without
+//! a division; trajectories that ended before turn t count as 0. This baseline does not depend on
+//! the turn's action, so its expected gradient is 0. The z-score's baseline includes the turn's own
+//! credit, with a weight that depends on how many trajectories reached the turn. The credits keep
+//! their scale, so use a base without a division too (`credit.estimator.normalize = "mean"`).
 //!
-//! `baseline = "leave-one-out"` (after verl's RFC 7244, "a turn-level baseline that stays unbiased under variable turn counts") takes
-//! `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}` instead, where a trajectory that ended before turn t counts with 0 and nothing is divided
-//! by a deviation. The baseline of a turn then has `K - 1` terms wherever trajectories stop, and none of them is its own: given what stands before
-//! the turn it does not depend on the turn's action, so that its expected gradient is 0. The z-score's baseline holds the turn's own
-//! credit, with a weight that depends on how many trajectories reached the turn. The credits keep their scale, so that the base should
-//! not be divided by its deviation either (`credit.estimator.normalize = "mean"`).
+//! Differs from the paper: the paper drops groups with equal returns from the update. Here
+//! `train.skip_equal_groups` (set by the presets) does so. `min_std` bounds the deviation from
+//! below, because credits at one turn index may differ only by noise. The paper does not say
+//! whether the progress credit is the signal's level (our default) or its change (`signal`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
@@ -27,19 +28,21 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "has";
 
-/// The standard deviation is the population's (the paper does not say which). The paper has no
+/// The paper does not name its standard deviation; we use the population's. It has no
 /// invalid-action penalty, leaves groups of equal returns out of the update (appendix C), and
 /// adapts its KL coefficient from 0.04 (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
 
-/// The paper's TurnRD: the credits of equation 5, and five passes over the whole replay after each round (appendix B, tables 5 and 6).
+/// The paper's TurnRD: the credits of equation 5, and five passes over the whole replay after each
+/// round (appendix B, tables 5 and 6).
 const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
                              min_improvement = 0.0 }";
 
-/// Turns at the start of a trajectory whose credit is held against the outcome (`has/early_turn_correlation`): a
-/// decomposer that takes credit from the first turns of successes gives a negative number.
+/// Number of first turns whose credit is correlated with the outcome
+/// (`has/early_turn_correlation`). The result is negative if a decomposer takes credit from the
+/// first turns of successes.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.
@@ -55,10 +58,10 @@ pub trait Decomposer: Send + Sync {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecomposerKind {
-    /// The environment's progress signal.
+    /// The progress signal of the environment.
     #[default]
     Progressive,
-    /// A decomposer outside this crate (an LLM judge, a learned model: `[decomposer]`).
+    /// An external decomposer: an LLM judge or a learned model (`[decomposer]`).
     External,
 }
 
@@ -66,26 +69,26 @@ pub enum DecomposerKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressSignal {
-    /// The progress after the turn.
+    /// Progress after the turn.
     #[default]
     Level,
-    /// The change of progress in the turn; the first turn starts at 0.
+    /// Change of progress in the turn; it starts at 0.
     Change,
 }
 
-/// Rule by which the credits of one turn index are compared within a group.
+/// How credits at one turn index are compared within a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TurnBaseline {
-    /// Standardised among the trajectories that reach the turn (the paper).
+    /// Z-score among the trajectories that reach the turn (the paper).
     #[default]
     ZScore,
-    /// Less the mean over all other trajectories of the group, 0 for those that ended before: unbiased where the policy decides when to
-    /// stop.
+    /// Subtracts the mean over the group's other trajectories, 0 for those that ended before.
+    /// Unbiased if the policy decides when to stop.
     LeaveOneOut,
 }
 
-/// The switches of HAS.
+/// Settings of HAS.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HasConfig {
@@ -96,13 +99,13 @@ pub struct HasConfig {
     pub decomposer: DecomposerKind,
     /// Which part of the progress signal is a turn's credit (`decomposer = "progressive"`).
     pub signal: ProgressSignal,
-    /// Rule by which the credits of one turn index are compared within a group.
+    /// How credits at one turn index are compared within a group.
     pub baseline: TurnBaseline,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Lower bound of the standard deviation at a turn index, so that small differences are not
-    /// scaled up. 0: off, as in the paper.
+    /// Lower bound of the standard deviation at a turn index, so that noise is not scaled up. 0:
+    /// off, as in the paper.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub min_std: f64,
 }
@@ -123,7 +126,7 @@ impl Default for HasConfig {
 /// The environment's progress signal as per-turn credits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progressive {
-    /// The level of the signal or its change.
+    /// Level of the signal or its change.
     pub signal: ProgressSignal,
 }
 
@@ -153,7 +156,8 @@ impl MethodSettings for HasConfig {
             "has-judge",
             "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer.kind = \"judge\"",
         ),
-        // Ours: attention credits, and passes over the new records and a few old ones, as `[decomposer.network]` has it by default.
+        // Ours: attention credits and few old records per pass, the defaults of
+        // `[decomposer.network]`.
         Preset::on(
             "has-progressive",
             "has-attention",
@@ -180,8 +184,7 @@ impl Has {
     /// Creates HAS with these settings.
     ///
     /// # Errors
-    /// Fails on an alpha outside [0, 1], a negative epsilon or lower bound, or a `signal` without
-    /// effect.
+    /// Fails on an alpha outside [0, 1], a negative epsilon or lower bound, or an unused `signal`.
     pub fn new(config: HasConfig) -> Result<Self, CreditError> {
         let HasConfig { alpha, epsilon, min_std, .. } = config;
         let is_size = |value: f64| value >= 0.0 && value.is_finite();
@@ -205,7 +208,7 @@ impl Has {
         Ok(Self { config })
     }
 
-    /// How credits compare at each turn index of a group: `A_turn` of a credit at an index.
+    /// Returns the function that maps a turn index and a credit to `A_turn`, for one group.
     fn comparison(&self, group: &Group, credits: &[Vec<f64>]) -> impl Fn(usize, f64) -> f64 {
         let HasConfig { baseline, epsilon, min_std, .. } = self.config;
         let longest = group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);
@@ -221,7 +224,6 @@ impl Has {
                         Moments::of(&values.map(Option::unwrap_or_default).collect::<Vec<_>>(), 0)
                     }
                 };
-                // A constant population stays one: its scores are exactly 0.
                 let std = if moments.is_constant() { 0.0 } else { moments.std.max(min_std) };
                 Moments { std, ..moments }
             })
@@ -232,7 +234,7 @@ impl Has {
                 TurnBaseline::ZScore => {
                     moments.standardise(credit, Normalize::MeanStd, epsilon, Singleton::Zero)
                 }
-                // What leaving oneself out multiplies the distance from the mean with.
+                // Leaving one out of n scales the distance from the mean by n / (n - 1).
                 TurnBaseline::LeaveOneOut => {
                     let others = moments.count.saturating_sub(1).max(1);
                     let away = moments.standardise(credit, Normalize::Mean, epsilon, Singleton::Zero);
@@ -273,7 +275,7 @@ impl Refinement for Has {
     }
 
     fn required_inputs(&self) -> RequiredInputs {
-        // With alpha = 1 there is no share of the credits.
+        // With alpha = 1 the credits are not used.
         let credits = self.config.decomposer == DecomposerKind::External && self.config.alpha != 1.0;
         RequiredInputs { credits, ..RequiredInputs::default() }
     }
@@ -305,7 +307,7 @@ impl Refinement for Has {
                 continue;
             }
             let compare = self.comparison(group, &credits[index]);
-            // (A_traj, credit, A_turn) of every turn.
+            // (A_traj, credit, A_turn) of each turn.
             let mut facts: Vec<Vec<(f64, f64, f64)>> = Vec::with_capacity(group.trajectories.len());
             for (advantages, credits) in advantages[index].iter_mut().zip(&credits[index]) {
                 let mut row = Vec::with_capacity(advantages.len());

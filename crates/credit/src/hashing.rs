@@ -1,13 +1,11 @@
-//! A fast hash for texts and small keys. Maps with it only number things by first appearance, so
-//! hashes never affect results. The texts are the policy's, not an adversary's.
+//! A fast hash for texts and small keys. Its maps only number items by first appearance, so hashes
+//! never affect results.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map that uses this hash.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FoldHasher>>;
 
-/// Multiplies and folds, eight bytes at a time.
 #[derive(Default)]
 pub(crate) struct FoldHasher(u64);
 
@@ -20,7 +18,6 @@ impl FoldHasher {
 
 impl Hasher for FoldHasher {
     fn finish(&self) -> u64 {
-        // Maps take their bits from both ends.
         let product = u128::from(self.0) * 0xD6E8_FEB8_6659_FD93_u128;
         (product as u64) ^ ((product >> 64) as u64)
     }

@@ -1,19 +1,20 @@
 //! HGPO: step advantages in a hierarchy of groups with increasingly long shared histories (He et
 //! al. 2026, "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks").
 //!
-//! At level `k = 1..=K`, turns of a group whose last `k` observations are equal form a cluster, and
+//! At level `k = 1..=K`, turns of a group with the same last `k` observations form a cluster, and
 //! `A_k` standardizes the step returns within it. Clusters of one are skipped. `A = sum_k w_k A_k /
 //! sum_k w_k` over the remaining levels, with `w_k = (k + 1)^alpha`.
 //!
-//! At level `k`, a turn with fewer than `k` observations is compared with turns that have the same
-//! short history. A turn in a state that no other turn visits has no level, and its advantage is 0.
+//! At level `k`, turns with fewer than `k` observations form clusters of the same short history. A
+//! turn in a state that no other turn visits has advantage 0.
 //!
-//! Differs from the paper: weights are renormalized over the levels of a turn, so that turns in
-//! small clusters are not scaled down. The penalty lowers an invalid turn's step return. Zero
-//! variance gives exactly 0. The authors' code (a verl-agent recipe) also removes the weights of
-//! levels with advantage 0 (`skip_zero_levels`), leaves out level `k` for turns with fewer than `k`
-//! observations (`skip_short_histories`), and can use the trajectory's advantage as level 0
-//! (`base_group`).
+//! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
+//! clusters are not scaled down. The penalty lowers an invalid turn's step return. Zero variance
+//! gives exactly 0.
+//!
+//! The authors' code (a verl-agent recipe) differs in three settings. `skip_zero_levels` removes
+//! the weights of levels with advantage 0. `skip_short_histories` skips level `k` for turns with
+//! fewer than `k` observations. `base_group` uses the trajectory's advantage as level 0.
 
 use std::borrow::Cow;
 
@@ -30,12 +31,11 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
 
 const NAME: &str = "hgpo";
 
-/// Level 0 of the hierarchy: GRPO's advantage of the trajectory (sample standard deviation), with
-/// weight 1.
+/// Level 0: the trajectory's GRPO advantage (sample standard deviation), with weight 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BaseGroup {
-    /// No level 0, as in the paper.
+    /// Omit level 0, as in the paper.
     #[default]
     None,
     /// Each trajectory of the group counts once.
@@ -68,15 +68,14 @@ pub struct HgpoConfig {
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// What the penalty for an invalid turn is subtracted from.
+    /// What the penalty of an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
-    /// Remove the weights of levels at which a turn's advantage is exactly 0, as the authors' code
-    /// does; the paper keeps them.
+    /// Remove the weights of levels with advantage 0, like the authors' code; the paper keeps them.
     pub skip_zero_levels: bool,
-    /// Leave out level k for turns with fewer than k observations, as the authors' code does.
-    /// Otherwise they are compared with turns of the same short history.
+    /// Skip level k for turns with fewer than k observations, like the authors' code. Otherwise
+    /// they are compared with turns of the same short history.
     pub skip_short_histories: bool,
-    /// Whether level 0, the trajectory's advantage, is used.
+    /// Whether to use level 0, the trajectory's advantage.
     pub base_group: BaseGroup,
 }
 
@@ -152,10 +151,8 @@ impl Hgpo {
     }
 
     /// Returns the cluster of each turn at each level, `[level][trajectory][turn]`, and the number
-    /// of clusters.
-    ///
-    /// A history of k observations is the history of k - 1 before the turn plus its own
-    /// observation, so each level costs one look-up per turn.
+    /// of clusters. Each level extends the previous turn's history by one observation, which costs
+    /// one look-up per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
         let mut texts: FastMap<(TurnKind, &str), usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group
@@ -192,12 +189,11 @@ impl Hgpo {
         levels
     }
 
-    /// Returns true if an advantage counts in the weighted mean.
     fn counts(&self, advantage: f64) -> bool {
         !(self.config.skip_zero_levels && advantage == 0.0)
     }
 
-    /// Returns the level-0 advantage of each turn, `[trajectory][turn]`, if that level is used.
+    /// Returns each turn's level-0 advantage, `[trajectory][turn]`, if level 0 is used.
     fn base_advantages(&self, scores: &GroupScores) -> Option<Vec<Vec<f64>>> {
         let population = match self.config.base_group {
             BaseGroup::None => return None,
@@ -212,7 +208,6 @@ impl Hgpo {
     }
 }
 
-/// Weighted sum of a turn's advantages over its levels.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     advantages: f64,
@@ -227,24 +222,18 @@ impl Sum {
         self.levels += 1;
     }
 
-    /// Returns the weighted mean, 0 if no level counts.
     fn mean(&self) -> f64 {
         if self.weights > 0.0 { self.advantages / self.weights } else { 0.0 }
     }
 }
 
-/// A turn at one level, for the explanation.
 #[derive(Clone, Copy)]
 struct Level {
-    /// Index of the cluster.
     anchor: usize,
-    /// Size of the cluster.
     size: usize,
-    /// Advantage at this level, if it counts.
     advantage: Option<f64>,
 }
 
-/// Returns the facts of a turn: its step return, weights and levels.
 fn facts(step_return: f64, sum: &Sum, base: Option<f64>, levels: &[Level]) -> Vec<(Cow<'static, str>, f64)> {
     let mut facts: Vec<(Cow<'static, str>, f64)> = vec![
         ("step_return".into(), step_return),
@@ -293,11 +282,9 @@ impl Estimator for Hgpo {
                 returns.iter().map(|turns| vec![Sum::default(); turns.len()]).collect();
             for (sum, &advantage) in sums.iter_mut().flatten().zip(base.iter().flatten().flatten()) {
                 if self.counts(advantage) {
-                    // The weight of level 0 is (0 + 1)^alpha.
                     sum.add(1.0, advantage);
                 }
             }
-            // Each level of every turn, for the explanation.
             let mut recorded: Vec<Vec<Vec<Level>>> = Vec::new();
             if explanation.is_on() {
                 recorded = returns.iter().map(|turns| vec![Vec::new(); turns.len()]).collect();

@@ -1,21 +1,26 @@
-//! IGPO: a turn earns what it adds to the policy's probability of the reference answer (Wang et al. 2025, "Information
-//! Gain-based Policy Optimization", arXiv 2510.14967).
+//! IGPO: rewards a turn for raising the policy's probability of the reference answer (Wang et al.
+//! 2025, "Information Gain-based Policy Optimization", arXiv 2510.14967).
 //!
-//! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the reference answer `a`:
-//! * the reward of turn t is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`, and that of the last turn the outcome `R_i`;
-//! * rewards are standardized over the group, `r' = (r - mean) / (std + eps)`: gains and outcomes together (`joint`), or
-//!   gains among gains and outcomes among outcomes (`separate`, a switch of the authors' code);
-//! * `A_{i,t} = sum_{k >= t} gamma^(k-t) r'_{i,k}`, which replaces the estimator's advantage.
+//! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the
+//! reference answer `a`:
+//! * The reward of turn t is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`; the last turn's
+//!   is the outcome `R_i`.
+//! * Rewards are standardized over the group, `r' = (r - mean) / (std + eps)`: gains and outcomes
+//!   together (`joint`) or apart (`separate`, an option of the authors' code).
+//! * `A_{i,t} = sum_{k >= t} gamma^(k-t) r'_{i,k}` replaces the estimator's advantage.
 //!
-//! The answer is [`turnwise_core::Task::answer`]. It is scored after each turn's exact prompt and `lead`, by the policy that
-//! played ([`ScoreRequest`]): one forward pass over each prompt of the batch. No gradient flows through it.
+//! The policy that played scores the answer ([`turnwise_core::Task::answer`]) after each turn's
+//! exact prompt and `lead` ([`ScoreRequest`]). This costs one forward pass over each prompt of the
+//! batch. No gradient flows through it.
 //!
 //! Differs from the paper:
-//! * It puts the answer into a sentence ("Now there's enough information to answer", then the tag). Here `lead` is only the
-//!   tag, because policies from scratch have never seen such a sentence.
-//! * Its outcome is F1, and -1 for a malformed episode. Here it is the return of the environment.
-//! * The estimator's advantage is replaced together with its penalty of invalid turns.
-//! * A prompt that leaves no room for the answer has no probability, and gains with it are 0 (`igpo/unscored`).
+//! * It puts the answer into a sentence ("Now there's enough information to answer", then the tag).
+//!   Here `lead` is only the tag, because policies trained from scratch have never seen such a
+//!   sentence.
+//! * Its outcome is F1, and -1 for a malformed episode. Here it is the environment's return.
+//! * The estimator's penalty of invalid turns is replaced with its advantage.
+//! * If a prompt leaves no room for the answer, it has no probability, and gains from or to it are
+//!   0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
@@ -26,27 +31,28 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "igpo";
 
-/// Rewards that are standardized with each other.
+/// Which rewards are standardized together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standardize {
-    /// All rewards of the group.
+    /// All rewards of the group together.
     #[default]
     Joint,
-    /// Gains with gains, outcomes with outcomes.
+    /// Gains and outcomes apart.
     Separate,
 }
 
-/// The switches of IGPO.
+/// Settings of IGPO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct IgpoConfig {
     /// Discount from turn to turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Rewards that are standardized with each other.
+    /// Which rewards are standardized together.
     pub standardize: Standardize,
-    /// Text between the prompt and the answer, which is not scored. Its final spaces belong to the answer's first token.
+    /// Unscored text between prompt and answer. Its final spaces belong to the answer's first
+    /// token.
     pub lead: String,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -70,14 +76,14 @@ impl MethodSettings for IgpoConfig {
     }
 }
 
-/// The refinement.
+/// The IGPO refinement.
 #[derive(Clone, Debug)]
 pub struct Igpo {
     config: IgpoConfig,
 }
 
 impl Igpo {
-    /// Creates the refinement.
+    /// Creates IGPO with these settings.
     ///
     /// # Errors
     /// Fails if a setting is out of range.
@@ -86,7 +92,7 @@ impl Igpo {
         Ok(Self { config })
     }
 
-    /// Returns the answer's probability before each turn; `None` for a prompt without room for it.
+    /// Returns the answer's probability before each turn; `None` if it does not fit the context.
     fn likelihoods(inputs: &CreditInputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
         for (group, data) in inputs.batch.groups.iter().enumerate() {
             let lacks = |one: &Trajectory| one.task.answer().is_none() && !one.turns.is_empty();
@@ -104,7 +110,7 @@ impl Igpo {
         Ok(PerTurn::from_fn(inputs.batch, |_, _, _| scores.next().and_then(|score| likelihood(score))))
     }
 
-    /// Returns the gain of each turn but the last, and the outcome at the last.
+    /// Returns the gain of each turn, or the outcome for the last.
     fn rewards(batch: &Batch, likelihoods: &PerTurn<Option<f64>>) -> PerTurn<f64> {
         PerTurn::from_fn(batch, |group, trajectory, turn| {
             let data = &batch.groups[group].trajectories[trajectory];
@@ -117,7 +123,6 @@ impl Igpo {
         })
     }
 
-    /// Standardizes the rewards of one group in place.
     fn standardize(&self, rows: &mut [Vec<f64>]) {
         let epsilon = self.config.epsilon;
         match self.config.standardize {
@@ -132,7 +137,6 @@ impl Igpo {
     }
 }
 
-/// Standardizes rewards with each other in place.
 fn standardize<'a>(rewards: impl Iterator<Item = &'a mut f64>, epsilon: f64) {
     let rewards: Vec<&mut f64> = rewards.collect();
     let values: Vec<f64> = rewards.iter().map(|reward| **reward).collect();
@@ -142,7 +146,6 @@ fn standardize<'a>(rewards: impl Iterator<Item = &'a mut f64>, epsilon: f64) {
     }
 }
 
-/// Returns `exp` of the mean log-prob; `None` without tokens.
 fn likelihood(score: &[f32]) -> Option<f64> {
     let mean = score.iter().copied().map(f64::from).sum::<f64>() / score.len() as f64;
     (!score.is_empty()).then(|| mean.exp())

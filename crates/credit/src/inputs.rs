@@ -1,52 +1,51 @@
-//! Inputs of credit besides trajectories: what a pipeline needs, and who supplies it.
+//! Inputs of credit besides trajectories.
 //!
-//! A method declares what it needs ([`RequiredInputs`], [`ScoreRequest`]). [`crate::Pipeline::supply`] gets
-//! exactly that from a [`InputProvider`] and checks its shape. The method reads it from [`CreditInputs`]. The
-//! training loop thus serves any method without knowing it.
+//! A method declares its needs ([`RequiredInputs`], [`ScoreRequest`]). [`crate::Pipeline::supply`]
+//! gets them from an [`InputProvider`], checks their shapes and passes them on in [`CreditInputs`].
 
 use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
 
 use crate::Embedder;
 
-/// How values of states are estimated: the mean return of continuations that the policy samples
-/// from each of them ([`turnwise_core::Turn::state_value`]).
+/// How to estimate state values: the mean return of continuations that the policy samples from each
+/// state ([`turnwise_core::Turn::state_value`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateValues {
-    /// Continuations from each state.
+    /// Number of continuations from each state.
     pub continuations: usize,
     /// Discount of the return.
     pub gamma: f64,
 }
 
 impl StateValues {
-    /// Returns what serves both: the larger number of continuations, and the discount of the first.
+    /// Combines both: the larger number of continuations, and the discount of `self`.
     fn and(self, other: Option<Self>) -> Self {
         let more = other.map_or(0, |other| other.continuations);
         Self { continuations: self.continuations.max(more), ..self }
     }
 }
 
-/// Inputs that need a model. The default is none.
+/// Inputs that need a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RequiredInputs {
-    /// Values of the states before turns. The rollout measures them while it has the policy that
-    /// played, and writes them into the turns.
+    /// Values of the states before turns. The rollout measures them with the policy that played,
+    /// and stores them in the turns.
     pub state_values: Option<StateValues>,
     /// A critic's value of each response token.
     pub values: bool,
-    /// The credits of an external decomposer.
+    /// Per-turn credits of an external decomposer.
     pub credits: bool,
     /// Text vectors ([`Embedder`]).
     pub embeddings: bool,
-    /// The policy's hidden states of each turn, averaged over at most this many tokens: the first
-    /// of the observation and the last of the response.
+    /// The policy's hidden states of each turn, averaged over at most this many tokens: the
+    /// observation's first and the response's last.
     pub hidden_states: Option<usize>,
     /// Log-probs of texts or responses under the policy ([`ScoreRequest`]).
     pub scores: bool,
 }
 
 impl RequiredInputs {
-    /// Returns the needs of both. Of two limits on hidden states, the larger one.
+    /// Combines the needs of both; of two limits on hidden states, the larger one.
     pub fn and(self, other: Self) -> Self {
         Self {
             state_values: self.state_values.map(|own| own.and(other.state_values)).or(other.state_values),
@@ -59,7 +58,7 @@ impl RequiredInputs {
     }
 }
 
-/// Tokens whose log-probs are wanted as a turn's response, after the turn's exact prompt or a longer one.
+/// A request to score tokens as a turn's response, after the turn's exact prompt or a longer one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreRequest {
     /// Group index.
@@ -68,30 +67,30 @@ pub struct ScoreRequest {
     pub trajectory: usize,
     /// Turn index.
     pub turn: usize,
-    /// Text that the sequence's first prompt begins with, as Reflexion's memory does. Empty: the exact prompt.
+    /// Text before the sequence's first prompt, like Reflexion's memory. Empty: the exact prompt.
     pub preamble: String,
-    /// Text between the prompt and the scored tokens. It is not scored.
+    /// Unscored text between the prompt and the scored tokens.
     pub lead: String,
-    /// What is scored: this text, or the sampled response.
+    /// The text to score; absent: the sampled response.
     pub text: Option<String>,
 }
 
 impl ScoreRequest {
-    /// Creates the request of a text after the turn's exact prompt.
+    /// Creates a request to score a text after the turn's exact prompt.
     pub fn of_text(group: usize, trajectory: usize, turn: usize, text: impl Into<String>) -> Self {
         let (preamble, lead) = (String::new(), String::new());
         Self { group, trajectory, turn, preamble, lead, text: Some(text.into()) }
     }
 
-    /// Creates the request of the sampled response after a prompt that begins with `preamble`.
+    /// Creates a request to score the sampled response after a prompt that begins with `preamble`.
     pub fn of_response(group: usize, trajectory: usize, turn: usize, preamble: impl Into<String>) -> Self {
         Self { group, trajectory, turn, preamble: preamble.into(), lead: String::new(), text: None }
     }
 }
 
-/// Supplies what a pipeline needs: the training loop, or the numbers of a file.
+/// Supplies a pipeline's inputs: the training loop, or numbers from a file.
 pub trait InputProvider {
-    /// Error of a failed supply.
+    /// Error of the provider.
     type Error: From<crate::CreditError>;
 
     /// Returns the critic's value of each response token.
@@ -107,22 +106,22 @@ pub trait InputProvider {
     fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, Self::Error>;
 
     /// Returns the policy's last hidden states of each turn, averaged over at most `most_tokens`
-    /// tokens: the first of the observation and the last of the response.
+    /// tokens ([`RequiredInputs::hidden_states`]).
     ///
     /// # Errors
-    /// Fails if the policy provides no hidden states, or if its pass fails.
+    /// Fails if the policy provides no hidden states, or if its forward pass fails.
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, Self::Error>;
 
-    /// Returns the log-probs in nats of the scored tokens of each request under the policy, in the
-    /// order of the requests. The list is empty for a request that does not fit the context, or whose prompt has no place
-    /// for its preamble (an agent's own messages).
+    /// Returns the policy's log-probs of each request's tokens, in nats, in the order of the
+    /// requests. A list is empty if the request does not fit the context, or if its prompt cannot
+    /// take a preamble (an agent's own messages).
     ///
     /// # Errors
-    /// Fails if the policy provides no log-probs, or if its pass fails.
+    /// Fails if the policy provides no log-probs, or if its forward pass fails.
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, Self::Error>;
 }
 
-/// What a [`InputProvider`] supplied for one batch.
+/// Inputs that an [`InputProvider`] supplied for one batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelInputs {
     /// The critic's value of each response token.
@@ -138,16 +137,16 @@ pub struct ModelInputs {
 static NOTHING: ModelInputs =
     ModelInputs { values: None, credits: None, hidden_states: None, scores: Vec::new() };
 
-/// Inputs of a pipeline.
+/// Inputs of a pipeline stage.
 #[derive(Clone, Copy)]
 pub struct CreditInputs<'a> {
     /// The trajectories.
     pub batch: &'a Batch,
-    /// Embedder; needed if states are matched by embedding.
+    /// Embedder; required for matching states by embedding.
     pub embedder: Option<&'a dyn Embedder>,
     /// Inputs from models.
     pub model_inputs: &'a ModelInputs,
-    /// Seed and step of the run, for methods with randomness.
+    /// Seed and step of the run, for random methods.
     coordinates: (u64, u64),
     /// Index of the running stage; 0 is the estimator.
     stage: usize,
@@ -159,7 +158,7 @@ impl<'a> CreditInputs<'a> {
         Self { batch, embedder: None, model_inputs: &NOTHING, coordinates: (0, 0), stage: 0 }
     }
 
-    /// Sets the seed and step from which [`CreditInputs::rng`] draws.
+    /// Sets the run's seed and step for [`CreditInputs::rng`].
     pub fn at(self, seed: u64, step: u64) -> Self {
         Self { coordinates: (seed, step), ..self }
     }
@@ -169,18 +168,17 @@ impl<'a> CreditInputs<'a> {
         Self { embedder: Some(embedder), ..self }
     }
 
-    /// Sets what a provider supplied.
+    /// Sets the inputs of a provider.
     pub fn with_model_inputs(self, model_inputs: &'a ModelInputs) -> Self {
         Self { model_inputs, ..self }
     }
 
-    /// Returns the log-probs of the tokens that the running stage requested, in the order of its requests.
+    /// Returns the log-probs that the running stage requested, in the order of its requests.
     pub fn scores(&self) -> &'a [Vec<f32>] {
         self.model_inputs.scores.get(self.stage).map_or(&[], Vec::as_slice)
     }
 
-    /// Creates a generator for the running stage, derived from run seed, step, stage and
-    /// `coordinate`.
+    /// Creates a generator from run seed, step, stage and `coordinate`.
     pub fn rng(&self, coordinate: u64) -> Rng {
         let (seed, step) = self.coordinates;
         Seed::derive(seed, Purpose::Credit, &[step, self.stage as u64, coordinate]).rng()

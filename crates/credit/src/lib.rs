@@ -1,6 +1,6 @@
 //! Credit assignment: estimators compute one advantage per turn, refinements change them.
 //!
-//! Everything is numbers: no tensors and no I/O. Statistics are computed in f64.
+//! This crate has no tensors and no I/O. Statistics are computed in f64.
 //!
 //! ```
 //! use turnwise_core::{Batch, Group, Trajectory};
@@ -29,12 +29,12 @@
 //! | [`grpo`], [`rloo`], [`gae`], [`turn_ppo`], [`gigpo`], [`hgpo`], [`rtmc`], [`monte_carlo`] | estimators |
 //! | [`salt`], [`aem`], [`empg`], [`has`], [`turn_credit`], [`igpo`], [`privileged_gap`] | refinements |
 //! | [`outlier`] | turns of unusual entropy, for loss terms that act on them |
-//! | [`selection`], [`compact`], [`overlong`] | which groups and trajectories are trained on, and the shaping of long responses |
-//! | [`anchor`], [`similarity`], [`embedding`] | which turns are in the same state |
-//! | [`scores`], [`statistics`], [`entropies`] | what several methods count with |
-//! | `registry` | the methods by name, open for those of other crates |
-//! | `inputs`, `pipeline`, `explanation` | inputs, the run of a configuration, why every number is what it is |
-//! | `meanings` | the same in words |
+//! | [`selection`], [`compact`], [`overlong`] | filters of groups and trajectories, penalty of long responses |
+//! | [`anchor`], [`similarity`], [`embedding`] | matching of turns in the same state |
+//! | [`scores`], [`statistics`], [`entropies`] | shared computations |
+//! | `registry` | methods by name, also those of other crates |
+//! | `inputs`, `pipeline`, `explanation` | inputs, the configured pipeline, explanations of its results |
+//! | `meanings` | descriptions of explanations |
 
 pub mod aem;
 pub mod anchor;
@@ -86,11 +86,10 @@ use turnwise_core::{Batch, PerToken, PerTurn};
 
 /// Maps a text to a vector; similar texts have similar directions.
 pub trait Embedder: Send + Sync {
-    /// Returns the vector. All vectors of an embedder have the same length.
+    /// Returns the text's vector; its length is constant.
     fn embed(&self, text: &str) -> Vec<f32>;
 }
 
-/// Reason why a refinement of whole turns is refused where there are advantages of tokens.
 const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` and `turn-ppo` give one per token; use a \
                            group-relative estimator, or `aem`";
 
@@ -104,19 +103,19 @@ pub trait Estimator: Send + Sync {
         RequiredInputs::default()
     }
 
-    /// Returns the fields that each turn must have besides rewards.
+    /// Returns the required turn fields besides rewards.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
-    /// Returns the texts or responses to score with the policy, if [`RequiredInputs::scores`] is set. The
-    /// results are in [`CreditInputs::scores`].
+    /// Returns what the policy must score, if [`RequiredInputs::scores`] is set. The results are in
+    /// [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// Returns true if trajectories of a group are compared, so that a group of one gives no
+    /// Returns true if a group's trajectories are compared, so that a group of one carries no
     /// signal.
     fn compares_groups(&self) -> bool {
         true
@@ -137,7 +136,7 @@ pub trait Estimator: Send + Sync {
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError>;
 
-    /// Computes advantages and value targets of each response token, if the estimator has them.
+    /// Computes advantages and value targets of each response token, if supported.
     ///
     /// # Errors
     /// Fails like [`Estimator::advantages`].
@@ -157,13 +156,13 @@ pub trait Refinement: Send + Sync {
         RequiredInputs::default()
     }
 
-    /// Returns the fields that each turn must have.
+    /// Returns the required turn fields.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
-    /// Returns the texts or responses to score with the policy, if [`RequiredInputs::scores`] is set. The
-    /// results are in [`CreditInputs::scores`].
+    /// Returns what the policy must score, if [`RequiredInputs::scores`] is set. The results are in
+    /// [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
@@ -191,8 +190,8 @@ pub trait Refinement: Send + Sync {
     /// estimator with token-level advantages.
     ///
     /// # Errors
-    /// Returns [`CreditError::Setting`] if the method does not support tokens (the default);
-    /// otherwise fails like [`Refinement::refine`].
+    /// Returns [`CreditError::Setting`] if the method does not support tokens (the default).
+    /// Otherwise fails like [`Refinement::refine`].
     fn refine_tokens(
         &self,
         inputs: &CreditInputs<'_>,

@@ -1,9 +1,7 @@
-//! Descriptions of the stages and facts in explanations.
-//!
-//! Pages and tables that show a [`StageRecord`](crate::StageRecord) use them. Stages of other
-//! crates have no description; their facts are shown by name.
+//! Descriptions of the stages and facts in a [`StageRecord`](crate::StageRecord), for viewers.
+//! Stages of other crates have none.
 
-/// Returns the rule of a stage of this crate, by its config name.
+/// Returns the rule of a stage of this crate.
 pub fn stage_rule(stage: &str) -> Option<&'static str> {
     Some(match stage {
         "grpo" => {

@@ -1,30 +1,26 @@
-//! VinePPO's advantages: `A_t = r_t + gamma V(s_{t+1}) - V(s_t)`, with `V` of a state as the mean return of
-//! `K` fresh continuations that the current policy samples from it (Kazemnejad et al. 2024, arXiv 2410.01679,
-//! section 4).
+//! VinePPO's advantages: `A_t = r_t + gamma V(s_{t+1}) - V(s_t)`, with `V` estimated from fresh
+//! continuations (Kazemnejad et al. 2024, arXiv 2410.01679, section 4).
 //!
-//! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuation k. The state after the last
-//! turn has the value 0, so that the last turn's `r_t` is the known outcome. The trajectory itself is not
+//! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuation k that the
+//! current policy samples from s. The value after the last turn is 0. The trajectory itself is not
 //! among the continuations.
 //!
-//! The estimate is unbiased for any `K`; a larger `K` has less noise. In the limit it is the true advantage of
-//! every turn, which is the ceiling of what credit assignment can give. It costs `K` continuations from every
-//! state of the batch.
+//! The estimate is unbiased for any `K`, and less noisy for a larger one. In the limit it is each
+//! turn's true advantage. It costs `K` continuations from each state of the batch, each state once,
+//! by the policy that played ([`turnwise_core::Turn::state_value`]).
 //!
-//! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`, its return less the
-//! value of its first state. That is GRPO with a baseline from continuations: the control that shows what
-//! better credit adds to a better baseline.
-//!
-//! The values are an input ([`turnwise_core::Turn::state_value`], [`crate::StateValues`]). The rollout measures them, each
-//! state once, with the policy that played the batch.
+//! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`: a
+//! control that only improves the baseline, not the credit of turns.
 //!
 //! Differs from the paper:
 //! * A step is a turn, not a line of reasoning. All tokens of a turn have its advantage.
-//! * The paper's program whitens over tokens. Here every turn counts once. `whiten = false` trains on the plain
-//!   difference, which has the size of the rewards.
-//! * An invalid turn loses `invalid_penalty` of its reward. The values do not have the penalties of continuations.
+//! * The paper's code whitens over tokens. Here each turn counts once. `whiten = false` trains on
+//!   the plain difference, on the scale of the rewards.
+//! * The reward of an invalid turn is lowered by `invalid_penalty`. The values do not include
+//!   penalties.
 //! * `per_turn` is ours.
-//! * The values are those of the environment's rewards (times `env.reward_scale`). A KL in the reward or a
-//!   penalty of long responses counts in `r_t` alone.
+//! * The values use the environment's rewards (times `env.reward_scale`). A KL in the reward or a
+//!   penalty of long responses counts only in `r_t`.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -39,22 +35,22 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, S
 
 const NAME: &str = "monte-carlo";
 
-/// The settings of Monte-Carlo advantages.
+/// Settings of Monte-Carlo advantages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MonteCarloConfig {
-    /// Continuations from each state.
+    /// Number of continuations from each state.
     #[schemars(range(min = 1, max = 100_000))]
     pub continuations: usize,
     /// Discount of the return, per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Give each turn its own change of value, or all turns of a trajectory its return less the value of its
-    /// first state.
+    /// Whether each turn gets its own change of value. Otherwise all turns get the return minus the
+    /// first state's value.
     pub per_turn: bool,
     /// Whiten advantages over the batch's turns.
     pub whiten: bool,
-    /// Reward that an invalid turn loses.
+    /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
@@ -75,13 +71,12 @@ impl MethodSettings for MonteCarloConfig {
     }
 }
 
-/// The estimator.
+/// The Monte-Carlo estimator.
 #[derive(Clone, Debug)]
 pub struct MonteCarlo {
     config: MonteCarloConfig,
 }
 
-/// What a turn's advantage is made of.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     reward: f64,
@@ -91,7 +86,7 @@ struct Change {
 }
 
 impl MonteCarlo {
-    /// Creates the estimator.
+    /// Creates the estimator with these settings.
     ///
     /// # Errors
     /// Fails if a setting is out of range.
@@ -105,7 +100,6 @@ impl MonteCarlo {
         Ok(Self { config })
     }
 
-    /// Returns the advantages of a trajectory's turns before whitening.
     fn credit(&self, changes: &[Change]) -> Vec<f64> {
         if self.config.per_turn {
             return changes.iter().map(|change| change.delta).collect();
@@ -115,7 +109,6 @@ impl MonteCarlo {
         vec![total; changes.len()]
     }
 
-    /// Returns the change of value at each turn of a trajectory.
     fn changes(
         &self,
         data: &Trajectory,
@@ -137,7 +130,7 @@ impl MonteCarlo {
             let reward = of_turn.credited_reward() - penalty.on_reward(of_turn.valid);
             let size = reward.abs().max(value.abs()).max(next_value.abs());
             let delta = reward + gamma * next_value - value;
-            // Rounding must not become an advantage where nothing differs, which whitening would enlarge.
+            // Whitening must not amplify rounding errors of equal values.
             let delta = if delta.abs() <= ROUNDING * size { 0.0 } else { delta };
             changes.push(Change { reward, value, next_value, delta });
             next_value = value;

@@ -5,10 +5,9 @@
 //! `H_n` over the batch, by linear interpolation. A turn is an outlier if `H_n` is outside `[Q1 -
 //! lambda IQR, Q3 + lambda IQR]`.
 //!
-//! Differs from the paper: a state that is visited once keeps its raw entropy, as the paper's
-//! Limitations section says; the switches `zero` and `exclude` are alternatives. If the IQR is
-//! below 1e-8, there are no outliers unless `literal` is set, because the interval is then a point
-//! and rounding would decide.
+//! Differs from the paper: a state visited once keeps its raw entropy, as the paper's Limitations
+//! section says; `zero` and `exclude` are alternatives. With an IQR below 1e-8 the interval is a
+//! point and rounding would decide, so there are no outliers unless `literal` is set.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn};
@@ -23,32 +22,31 @@ use crate::{CreditError, TurnField};
 
 pub(crate) const NAME: &str = "outliers";
 
-/// Below this interquartile range, the interval counts as a point.
 const MIN_IQR: f64 = 1e-8;
 
-/// By which measure outliers are found.
+/// Measure by which outliers are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Locate {
     /// Entropy relative to the anchor state.
     #[default]
     Normalized,
-    /// Raw mean response entropy.
+    /// Mean response entropy.
     Shannon,
     /// All turns are outliers.
     All,
 }
 
-/// Normalized entropy of a state that is visited once.
+/// Normalized entropy of a state visited once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SingletonState {
-    /// Its raw entropy.
+    /// The raw entropy.
     #[default]
     Raw,
     /// 0.
     Zero,
-    /// Excluded from the quartiles, and never an outlier.
+    /// None: excluded from the quartiles, and never an outlier.
     Exclude,
 }
 
@@ -56,12 +54,12 @@ pub enum SingletonState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutlierConfig {
-    /// By which measure outliers are found.
+    /// Measure by which outliers are found.
     pub locate: Locate,
     /// Width of the inlier interval beyond the quartiles, in interquartile ranges.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub lambda: f64,
-    /// Normalized entropy of a state that is visited once.
+    /// Normalized entropy of a state visited once.
     pub singleton: SingletonState,
     /// Use the interval even if it is a point.
     pub literal: bool,
@@ -71,8 +69,8 @@ pub struct OutlierConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// How anchor states are found. Absent: as in the estimator (`credit.estimator.anchor` of
-    /// `gigpo`), or exact matching if the estimator has none.
+    /// How to find anchor states. Absent: as in the estimator (`credit.estimator.anchor` of
+    /// `gigpo`), else exact matching.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<AnchorConfig>,
 }
@@ -95,7 +93,7 @@ impl OutlierConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key under `outliers`, its value and the valid range.
+    /// Returns an error that names the key under `outliers`, its value and the valid range.
     pub fn check(&self) -> Result<(), CreditError> {
         check_common(NAME, self.ddof, self.epsilon, 0.0)?;
         self.anchor.clone().unwrap_or_default().check(NAME)?;
@@ -106,7 +104,7 @@ impl OutlierConfig {
         in_range(NAME, self)
     }
 
-    /// Returns the fields that each turn must have.
+    /// Returns the required turn fields.
     pub fn fields(&self) -> Vec<TurnField> {
         match self.locate {
             Locate::All => Vec::new(),
@@ -116,7 +114,7 @@ impl OutlierConfig {
     }
 }
 
-/// Outliers of a batch, with the numbers behind them.
+/// Outliers of a batch, with their scores and bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outliers {
     /// Whether each turn is an outlier.
@@ -136,8 +134,6 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Records result, entropies, interval and anchor group of each turn, and the fractions of the
-    /// batch.
     pub(crate) fn record(&self, batch: &Batch, explanation: &mut Explanation) {
         for (group, (mask, scores)) in self.mask.groups().zip(self.scores.groups()).enumerate() {
             let trajectories = &batch.groups[group].trajectories;
@@ -164,10 +160,10 @@ impl Outliers {
     }
 }
 
-/// Locates the outliers of a batch.
+/// Finds the outliers of a batch.
 ///
 /// # Errors
-/// Fails if a turn has no token entropies (except with `locate = "all"`), or on invalid settings.
+/// Fails on invalid settings, or (except with `locate = "all"`) if a turn has no token entropies.
 pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditError> {
     config.check()?;
     let anchor = config.anchor.clone().unwrap_or_default();
@@ -198,7 +194,6 @@ pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditE
     Ok(Outliers { mask, scores, states, bounds, degenerate, low: below, high: above })
 }
 
-/// Returns the scores by which outliers are found.
 fn scores(
     batch: &Batch,
     states: &[Anchors],

@@ -1,12 +1,12 @@
 //! DAPO's overlong shaping: a soft penalty for responses near the length limit (Yu et al. 2025,
 //! "DAPO", equation 13).
 //!
-//! The term is 0 for up to `limit - buffer` tokens, falls linearly to `-penalty` at `limit`, and
-//! stays there.
+//! The penalty is 0 for up to `limit - buffer` tokens, grows linearly to `penalty` at `limit`, and
+//! stays constant beyond.
 //!
-//! Differs from the paper: each turn is a response, and the term is added to the turn's reward
-//! before credit assignment. Summaries have their own limit (`prompt.max_summary_tokens`) and are
-//! left out.
+//! Differs from the paper: each turn is a response, and the penalty is subtracted from the turn's
+//! reward before credit assignment. Summaries have their own limit (`prompt.max_summary_tokens`)
+//! and no penalty.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Batch;
@@ -19,7 +19,7 @@ use crate::CreditError;
 pub struct OverlongConfig {
     /// Maximum response length, in tokens.
     pub limit: usize,
-    /// Length of the range before the limit in which the penalty grows, in tokens.
+    /// Number of tokens before the limit over which the penalty grows.
     pub buffer: usize,
     /// Penalty at the limit.
     #[serde(default = "one")]
@@ -43,15 +43,14 @@ impl OverlongConfig {
         }
     }
 
-    /// Returns the settings for a task with a shorter limit: limit and buffer are scaled in
-    /// proportion.
+    /// Returns the settings for a task with a shorter limit, with the buffer in proportion.
     fn within(&self, own: Option<usize>) -> Self {
         let limit = own.map_or(self.limit, |own| own.min(self.limit));
         Self { limit, buffer: self.buffer * limit / self.limit.max(1), penalty: self.penalty }
     }
 
-    /// Adds the shaping to the turn rewards that credit uses, and returns the number of changed
-    /// turns. A task's own limit applies if it is shorter.
+    /// Adds the shaping to the credited rewards, and returns the number of changed turns. A task's
+    /// own limit applies if it is shorter.
     ///
     /// # Errors
     /// Fails on a buffer longer than the limit, or a negative or infinite penalty.

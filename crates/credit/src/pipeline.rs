@@ -12,7 +12,7 @@ use crate::{
     Registry, RequiredInputs, ScoreRequest, TurnField, WHOLE_TURNS,
 };
 
-/// An estimator with its refinements, ready to run on batches.
+/// An estimator with its refinements.
 pub struct Pipeline {
     estimator: Box<dyn Estimator>,
     refinements: Vec<Box<dyn Refinement>>,
@@ -34,15 +34,13 @@ pub struct CreditReport {
     pub diagnostics: BTreeMap<String, f64>,
 }
 
-/// Name of token-level advantages in errors.
 const OF_TOKENS: &str = "advantages of tokens";
 
-/// Rejects a table without exactly one advantage per turn; stages of other crates can return one.
+/// Rejects a table without exactly one advantage per turn, which stages of other crates can return.
 fn fits<U: Unit>(table: &Table<f64, U>, what: &'static str, batch: &Batch) -> Result<(), CreditError> {
     table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })
 }
 
-/// Rejects a stage's advantages if they do not fit the batch or overflowed.
 fn check_stage<U: Unit>(
     method: &'static str,
     table: &Table<f64, U>,
@@ -67,7 +65,7 @@ impl Pipeline {
         Self::with_registry(config, &Registry::builtin())
     }
 
-    /// Creates the pipeline of a config with the methods in `registry`.
+    /// Creates the pipeline of a config with the methods of `registry`.
     ///
     /// # Errors
     /// Fails on unknown methods and invalid settings, with the reason.
@@ -102,14 +100,14 @@ impl Pipeline {
         self.estimator.name()
     }
 
-    /// Returns the inputs that need a model, of all stages.
+    /// Returns the model inputs of all stages.
     pub fn required_inputs(&self) -> RequiredInputs {
         self.refinements.iter().fold(self.estimator.required_inputs(), |needs, refinement| {
             needs.and(refinement.required_inputs())
         })
     }
 
-    /// Returns the fields that each stage needs in each turn, with the stage's config name.
+    /// Returns the turn fields that each stage needs, with the stage's config name.
     pub fn fields(&self) -> Vec<(&'static str, TurnField)> {
         let refinements = self.refinements.iter().map(|stage| (stage.name(), stage.fields()));
         let outliers = self.outliers.iter().map(|config| (outlier::NAME, config.fields()));
@@ -120,7 +118,7 @@ impl Pipeline {
             .collect()
     }
 
-    /// Returns true if trajectories of a group are compared, so that a group of one gives no
+    /// Returns true if a group's trajectories are compared, so that a group of one carries no
     /// signal.
     pub fn compares_groups(&self) -> bool {
         self.estimator.compares_groups()
@@ -136,10 +134,10 @@ impl Pipeline {
         self.outliers.is_some()
     }
 
-    /// Gets what the pipeline needs from a provider, and checks the shape of each answer.
+    /// Gets the pipeline's inputs from a provider and checks their shapes.
     ///
     /// # Errors
-    /// Returns the provider's errors, [`CreditError::Shape`] if an answer does not fit the batch,
+    /// Returns the provider's errors, [`CreditError::Shape`] if an input does not fit the batch,
     /// and [`CreditError::Scores`] if the number of scores is wrong.
     pub fn supply<P: InputProvider>(&self, batch: &Batch, provider: &mut P) -> Result<ModelInputs, P::Error> {
         fn fits<T, U: Unit>(
@@ -208,7 +206,7 @@ impl Pipeline {
             if let Some(tokens) = &mut tokens {
                 refinement.refine_tokens(inputs, &mut tokens.advantages, &mut explanation)?;
                 check_stage(name, &tokens.advantages, OF_TOKENS, batch)?;
-                // What is trained on are the tokens; the turn says what became of them.
+                // Training uses the token advantages; turns show their means.
                 advantages = gae::of_turns(batch, &tokens.advantages);
             } else {
                 refinement.refine(inputs, &mut advantages, &mut explanation)?;

@@ -1,23 +1,27 @@
-//! Privileged gap: the policy as its own teacher. A turn of a success counts more, and a turn of a failure less, if
-//! hindsight would have made the policy surer of the response (Yang et al. 2026, "Self-Distilled RLVR", arXiv 2604.03128;
-//! per step of an agent: Zhang et al. 2026, "StepOPSD", arXiv 2605.27140; with a loss instead: SDAR, arXiv 2605.15155).
+//! Privileged gap: the policy as its own teacher. A turn counts more in a success, and less in a
+//! failure, if hindsight raises the policy's probability of the response (Yang et al. 2026,
+//! "Self-Distilled RLVR", arXiv 2604.03128; per step of an agent: Zhang et al. 2026, "StepOPSD",
+//! arXiv 2605.27140; with a loss instead: SDAR, arXiv 2605.15155).
 //!
-//! With the response `y` of turn t, its prompt `c`, and the same prompt after a hint `h` that the agent did not have:
-//! * gap: `g_t = mean_j [log pi(y_j | h, c, y_<j) - log pi(y_j | c, y_<j)]` over the response's tokens;
+//! With the response `y` of turn t, its prompt `c`, and a hint `h` before it that the agent did not
+//! have:
+//! * gap: `g_t = mean_j [log pi(y_j | h, c, y_<j) - log pi(y_j | c, y_<j)]` over the response's
+//!   tokens;
 //! * weight: `w_t = clip(exp(sign(A_t) g_t), 1 - epsilon, 1 + epsilon)`;
 //! * `A_t <- A_t (1 - lambda + lambda w_t)`.
 //!
-//! The outcome alone decides the sign of a turn's credit, and hindsight its size. With `lambda = 0`, and for turns without a
-//! hint, the advantages stay bit for bit the same. The first log-probs are scored by the policy that played
-//! ([`ScoreRequest`]), in one forward pass over the batch; the others are those it sampled with. No gradient flows through
-//! either.
+//! The outcome decides the sign of a turn's credit, and hindsight its size. `lambda = 0` and turns
+//! without a hint keep their advantages bit-identical. The policy that played scores the responses
+//! after the hint ([`ScoreRequest`]), in one forward pass over the batch. No gradient flows through
+//! the scores.
 //!
 //! Differs from the papers:
-//! * Each turn has one weight, from the mean over its tokens. RLSD has one for each token.
-//! * The hint is the actions of a success of the same group, as SDPO's (arXiv 2601.20802), or the reference answer. RLSD's is
-//!   a reference solution, SDAR's a retrieved skill.
+//! * Each turn has one weight, from the mean over its tokens. RLSD has one per token.
+//! * The hint is the actions of a success of the same group, like SDPO's (arXiv 2601.20802), or the
+//!   reference answer. RLSD's is a reference solution, SDAR's a retrieved skill.
 //! * `lambda` is constant. RLSD lowers it to 0 during training.
-//! * Written from abstracts and summaries, which give neither `epsilon` nor `lambda`: the defaults are ours.
+//! * Written from abstracts and summaries, which give neither `epsilon` nor `lambda`: the defaults
+//!   are ours.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Turn};
@@ -27,10 +31,9 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "privileged-gap";
 
-/// Place of the hint in the preamble.
 const HINT: &str = "{hint}";
 
-/// The extra knowledge that the teacher scores a response with.
+/// The teacher's extra knowledge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hint {
@@ -41,18 +44,18 @@ pub enum Hint {
     Answer,
 }
 
-/// The switches of the privileged gap.
+/// Settings of the privileged gap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrivilegedGapConfig {
-    /// What the hint contains.
+    /// Content of the hint.
     pub hint: Hint,
-    /// Text that the teacher reads before the prompt; `{hint}` is replaced by the hint.
+    /// Text before the teacher's prompt; `{hint}` is replaced by the hint.
     pub preamble: String,
-    /// Share of the weight in the factor: 0 leaves advantages as they are.
+    /// Weight of `w_t` in the factor; 0 leaves advantages unchanged.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Largest distance of a weight from 1.
+    /// Maximum distance of `w_t` from 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }
@@ -75,13 +78,14 @@ impl MethodSettings for PrivilegedGapConfig {
     }
 }
 
-/// The refinement.
+/// The privileged-gap refinement.
 #[derive(Clone, Debug)]
 pub struct PrivilegedGap {
     config: PrivilegedGapConfig,
 }
 
-/// Returns the actions of the group's best other trajectory, one per line, if it succeeded. Of equally good ones it is the first.
+/// Returns the actions, one per line, of the group's best other trajectory (the first of equals),
+/// if it succeeded.
 fn peer(group: &Group, member: usize) -> Option<String> {
     let others = group.trajectories.iter().enumerate().filter(|(other, _)| *other != member);
     let best = others
@@ -91,7 +95,8 @@ fn peer(group: &Group, member: usize) -> Option<String> {
     best.success.then(|| actions.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns by how much the teacher's mean log-prob of the response exceeds the agent's; `None` if the teacher did not score it.
+/// Returns the teacher's minus the agent's mean log-prob of the response; `None` if the teacher did
+/// not score it.
 fn gap(turn: &Turn, teacher: &[f32]) -> Option<f64> {
     let pairs = teacher.iter().zip(&turn.old_logprobs);
     let sum: f64 = pairs.map(|(&teacher, &own)| f64::from(teacher) - f64::from(own)).sum();
@@ -99,7 +104,7 @@ fn gap(turn: &Turn, teacher: &[f32]) -> Option<f64> {
 }
 
 impl PrivilegedGap {
-    /// Creates the refinement.
+    /// Creates the refinement with these settings.
     ///
     /// # Errors
     /// Fails if a setting is out of range, or if the preamble has no `{hint}`.
@@ -113,7 +118,6 @@ impl PrivilegedGap {
         Ok(Self { config })
     }
 
-    /// Returns the preamble of a trajectory's teacher; `None` if there is no hint.
     fn preamble(&self, group: &Group, member: usize) -> Option<String> {
         let hint = match self.config.hint {
             Hint::Peer => peer(group, member),
@@ -122,7 +126,6 @@ impl PrivilegedGap {
         hint.map(|hint| self.config.preamble.replace(HINT, &hint))
     }
 
-    /// Returns the gap of each turn; `None` for a turn without a hint, without tokens, or without room for the hint.
     fn gaps(&self, inputs: &CreditInputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
         let mut gaps = PerTurn::filled(inputs.batch, None);
         let requests = self.score_requests(inputs.batch);

@@ -1,4 +1,4 @@
-//! Registry of estimators and refinements: the `kind`s that a config can name.
+//! Registry of estimators and refinements by their config `kind`.
 //!
 //! A method of this crate is one file (settings, presets, equation) and one line here. Other crates
 //! add theirs at run time:
@@ -63,30 +63,20 @@ use crate::turn_credit::TurnCreditConfig;
 use crate::turn_ppo::TurnPpoConfig;
 use crate::{CreditConfig, CreditError, Estimator, Refinement, selection};
 
-/// Settings of a method of this crate, with its name and presets.
 pub(crate) trait MethodSettings: Clone {
-    /// Name of the method, the value of `kind`.
     const KIND: &'static str;
 
-    /// Presets of the method.
     const PRESETS: &'static [Preset];
 
-    /// The method.
     type Method;
 
-    /// Returns the settings that reproduce verl-agent's numbers, if verl-agent has the method.
     fn of_verl_agent(&self) -> Option<Self> {
         None
     }
 
-    /// Creates the method.
-    ///
-    /// # Errors
-    /// Fails on invalid settings.
     fn build(self) -> Result<Self::Method, CreditError>;
 }
 
-/// Rejects settings outside the ranges that their type declares.
 pub(crate) fn in_range<S: Serialize + schemars::JsonSchema + 'static>(
     method: &'static str,
     settings: &S,
@@ -105,7 +95,7 @@ macro_rules! builtin {
         #[serde(tag = "kind", rename_all = "kebab-case")]
         pub enum $config {
             $($(#[$doc])* $variant($settings),)*
-            /// A method of another crate that is in the [`Registry`].
+            /// A method of another crate, found in the [`Registry`].
             #[serde(untagged)]
             #[schemars(skip)]
             Other(MethodTable),
@@ -117,7 +107,7 @@ macro_rules! builtin {
 
             const PRESETS: &'static [&'static [Preset]] = &[$(<$settings as MethodSettings>::PRESETS),*];
 
-            /// Returns the method's name, the value of `kind`.
+            /// Returns the method's config name, the value of `kind`.
             pub fn kind(&self) -> &str {
                 match self {
                     $(Self::$variant(_) => <$settings as MethodSettings>::KIND,)*
@@ -162,17 +152,17 @@ macro_rules! builtin {
 builtin! {
     /// Estimator of the advantages: `{ kind = "grpo", ... }`.
     EstimatorConfig builds Estimator {
-        /// Group-relative, standardized.
+        /// Compares returns within the group, standardized.
         Grpo(GrpoConfig),
-        /// Group-relative, leave-one-out.
+        /// Compares returns within the group, leave-one-out.
         Rloo(RlooConfig),
-        /// Group-relative, at the episode level and within anchor states.
+        /// Compares returns within the group and within anchor states.
         Gigpo(GigpoConfig),
-        /// Within clusters of increasingly long shared histories.
+        /// Compares returns within clusters of increasingly long shared histories.
         Hgpo(HgpoConfig),
-        /// By the returns of the group's rollouts through the same state.
+        /// Compares returns of the group's rollouts through the same state and action.
         Rtmc(RtmcConfig),
-        /// By the returns of fresh continuations from every state.
+        /// Uses returns of fresh continuations from each state.
         MonteCarlo(MonteCarloConfig),
         /// Token-level, with a critic.
         Ppo(PpoConfig),
@@ -184,25 +174,25 @@ builtin! {
 builtin! {
     /// Refinement of the advantages: `{ kind = "aem", ... }`.
     RefinementConfig builds Refinement {
-        /// Turns on the same edge share their advantages.
+        /// Averages advantages over turns on the same edge.
         Salt(SaltConfig),
-        /// Scaled by relative response entropy.
+        /// Scales advantages by relative response entropy.
         Aem(AemConfig),
-        /// Scaled by confidence, with a bonus for a clear next state.
+        /// Scales advantages by confidence, with a bonus for a confident next turn.
         Empg(EmpgConfig),
-        /// Blended with per-turn credits.
+        /// Blends advantages with per-turn credits.
         Has(HasConfig),
-        /// Shifted by progress that is given back to the turns before.
+        /// Shifts advantages by progress, credited to the turns that led to it.
         TurnCredit(TurnCreditConfig),
-        /// By the gain in probability of the reference answer.
+        /// Replaces advantages by gains in the reference answer's probability.
         Igpo(IgpoConfig),
-        /// Scaled by how much surer of the response hindsight makes the policy.
+        /// Scales advantages by how much hindsight raises the response's probability.
         PrivilegedGap(PrivilegedGapConfig),
     }
 }
 
 impl EstimatorConfig {
-    /// Returns how the estimator finds anchor states, if it does.
+    /// Returns the estimator's anchor settings, if any.
     pub fn anchor(&self) -> Option<&AnchorConfig> {
         match self {
             Self::Gigpo(config) => Some(&config.anchor),
@@ -221,7 +211,6 @@ impl Default for EstimatorConfig {
 /// Parses a table into typed settings; returns the table with all defaults, and the method.
 type Factory<T> = Arc<dyn Fn(&MethodTable) -> Result<(MethodTable, Box<T>), CreditError> + Send + Sync>;
 
-/// Returns the factory of a table's `kind`.
 fn factory<'a, T: ?Sized>(
     known: &'a BTreeMap<&'static str, Factory<T>>,
     table: &MethodTable,
@@ -234,7 +223,6 @@ fn factory<'a, T: ?Sized>(
     })
 }
 
-/// Creates the factory of another crate's method.
 fn read<C, M, T>(
     method: &'static str,
     build: impl Fn(C) -> Result<M, CreditError> + Send + Sync + 'static,
@@ -286,9 +274,8 @@ impl Registry {
         Self { estimators: BTreeMap::new(), refinements: BTreeMap::new(), presets }
     }
 
-    /// Adds a refinement. `build` gets the settings of `{ kind = "...", ... }` in their own type,
-    /// which should reject unknown keys (`#[serde(deny_unknown_fields)]`). Names of built-in
-    /// methods cannot be replaced.
+    /// Adds a refinement. `build` gets the parsed settings of `{ kind = "...", ... }`; reject
+    /// unknown keys with `#[serde(deny_unknown_fields)]`. Built-in methods cannot be replaced.
     pub fn with_refinement<C, R>(
         mut self,
         kind: &'static str,
@@ -302,7 +289,7 @@ impl Registry {
         self
     }
 
-    /// Adds an estimator (see [`Registry::with_refinement`]).
+    /// Adds an estimator, like [`Registry::with_refinement`].
     pub fn with_estimator<C, E>(
         mut self,
         kind: &'static str,
@@ -316,8 +303,8 @@ impl Registry {
         self
     }
 
-    /// Adds a refinement whose settings are known only at run time. `build` gets the table of
-    /// settings and returns it with all defaults, and the method. It should reject unknown keys.
+    /// Adds a refinement with settings known only at run time. `build` gets the table and returns
+    /// the method and the table with all defaults. It should reject unknown keys.
     pub fn with_refinement_table(
         mut self,
         kind: &'static str,
@@ -330,8 +317,8 @@ impl Registry {
         self
     }
 
-    /// Adds an estimator whose settings are known only at run time (see
-    /// [`Registry::with_refinement_table`]).
+    /// Adds an estimator with settings known only at run time, like
+    /// [`Registry::with_refinement_table`].
     pub fn with_estimator_table(
         mut self,
         kind: &'static str,

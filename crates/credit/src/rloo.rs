@@ -2,8 +2,8 @@
 //! et al. 2024, "Back to Basics", section 3.3).
 //!
 //! Differs from the paper: the penalty lowers the score of an invalid turn. With `population =
-//! "trajectory"` the others are trajectories, and the penalty is subtracted afterwards. With
-//! `population = "turn"` each turn of the group is compared with all other turns.
+//! "trajectory"`, trajectories are compared and the penalty is subtracted afterwards. With
+//! `population = "turn"`, each turn of the group is compared with all other turns.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -20,14 +20,14 @@ const NAME: &str = "rloo";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RlooConfig {
-    /// What "the others" are.
+    /// Whether trajectories or turns are compared.
     pub population: Population,
-    /// Advantage in a population of one.
+    /// Advantage if the population has one member.
     pub singleton: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// What the penalty for an invalid turn is subtracted from.
+    /// What the penalty of an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
 }
 
@@ -97,7 +97,7 @@ impl Estimator for Rloo {
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             let scores = GroupScores::new(NAME, index, group, penalty)?;
             let moments = Moments::of(&scores.population(population), 0);
-            // What leaving oneself out multiplies the distance from the mean with.
+            // Leaving one out of n scales the distance from the mean by n / (n - 1).
             let n = moments.count as f64;
             let leave_out = |score: f64| match (moments.count, singleton) {
                 (0, _) | (1, Singleton::Zero) => 0.0,
@@ -106,7 +106,8 @@ impl Estimator for Rloo {
             };
             let advantage = |outcome: f64, score: f64| match (population, moments.count, singleton) {
                 (Population::Trajectory, 1, Singleton::Zero) => 0.0,
-                // Not a member once penalised: the member's advantage, then the penalty.
+                // A penalized score is not in the population: subtract the penalty from the
+                // member's advantage.
                 (Population::Trajectory, ..) => leave_out(outcome) + (score - outcome),
                 (Population::Turn, ..) => leave_out(score),
             };

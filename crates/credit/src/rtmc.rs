@@ -1,18 +1,23 @@
-//! RTMC, rollout-tree Monte Carlo: `A(s, a) = Q(s, a) - V(s)`, both from the returns of the group's own rollouts (Wang et al. 2026, "RTMC:
-//! Step-Level Credit Assignment via Rollout Trees", arXiv 2604.11037).
+//! RTMC, rollout-tree Monte Carlo: `A(s, a) = Q(s, a) - V(s)`, both from the returns of the group's
+//! rollouts (Wang et al. 2026, "RTMC: Step-Level Credit Assignment via Rollout Trees", arXiv
+//! 2604.11037).
 //!
-//! Rollouts of one task meet in states, and so make a tree (or graph) whose branches are actions. With `R_{i,t} = sum_{k>=t} gamma^(k-t)
-//! r_k`, `n(s)` rollouts that visit s, `n(s, a)` that take a in it, and `m` the mean of the group's returns from their first turns:
+//! Rollouts of one task share states and so form a tree (or graph) with actions as branches. Let
+//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`. `n(s)` rollouts visit s, `n(s, a)` rollouts take a in
+//! it, and `m` is the group's mean return:
 //! * `V(s) = (sum of the returns from the first visits of s + k m) / (n(s) + k)`;
-//! * `Q(s, a) = (sum of the returns from the first time that a is taken in s + k V(s)) / (n(s, a) + k)`.
+//! * `Q(s, a) = (sum of the returns from the first time that a is taken in s + k V(s)) / (n(s, a) +
+//!   k)`.
 //!
-//! `k` is the strength of the prior (`prior`): a state that one rollout alone visits has the advantage `k / (1 + k)^2 (R - m)`, a share of the
-//! trajectory's own, and 0 without a prior. States are distinguished by the environment's state keys, actions by their parsed text. On exact
-//! keys this is the cheapest Monte-Carlo estimate of an advantage: no model, no rollout besides the group's.
+//! `k` is the strength of the prior (`prior`). A state visited by one rollout has the advantage `k
+//! / (1 + k)^2 (R - m)`, a fraction of the trajectory's, and 0 without a prior. States are matched
+//! by the environment's state keys, actions by their parsed text. This Monte-Carlo estimate needs
+//! neither a model nor additional rollouts.
 //!
-//! Differs from the paper: written from its abstract and summaries, which name first-visit estimates, `Q - V` and a smoothing prior, and
-//! not the prior's form and strength: both are ours. Its signatures compress the history of interaction; ours are the state keys. An
-//! invalid turn's return is lowered by the penalty. Values that differ by rounding alone give exactly 0.
+//! Differs from the paper: written from its abstract and summaries, which name first-visit
+//! estimates, `Q - V` and a smoothing prior. The prior's form and strength are ours. Its signatures
+//! compress the history of interaction; ours are the state keys. The penalty lowers an invalid
+//! turn's return. Values equal up to rounding give exactly 0.
 
 use std::collections::HashMap;
 
@@ -29,22 +34,23 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
 
 const NAME: &str = "rtmc";
 
-/// The switches of RTMC.
+/// Settings of RTMC.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RtmcConfig {
     /// Discount of the returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Strength of the prior, in rollouts: of the group's mean on a state's value, and of that on an action's.
+    /// Weight of the prior, in rollouts. A state's prior is the group's mean return, an action's is
+    /// the value of its state.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub prior: f64,
-    /// Score that an invalid turn loses.
+    /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Scores that the invalid turn's cost is subtracted from.
+    /// What the penalty of an invalid turn is subtracted from.
     pub penalty_scope: PenaltyScope,
-    /// Search for states that are the same.
+    /// How to find anchor states.
     pub anchor: AnchorConfig,
 }
 
@@ -70,36 +76,33 @@ impl MethodSettings for RtmcConfig {
     }
 }
 
-/// The estimator.
+/// The RTMC estimator.
 #[derive(Clone, Debug)]
 pub struct Rtmc {
     config: RtmcConfig,
 }
 
-/// Sum and number of returns from first visits, one a rollout.
+/// Sum and number of returns from first visits, one per rollout.
 #[derive(Clone, Copy, Debug, Default)]
 struct Visits {
     sum: f64,
     count: usize,
-    /// The last rollout that was counted.
     last: Option<usize>,
 }
 
 impl Visits {
-    /// Counts a rollout's return unless it is counted already.
     fn add(&mut self, rollout: usize, value: f64) {
         if self.last != Some(rollout) {
             *self = Self { sum: self.sum + value, count: self.count + 1, last: Some(rollout) };
         }
     }
 
-    /// The mean with `strength` more returns of the size `prior`.
+    /// Returns the mean including `strength` more returns of value `prior`.
     fn mean(&self, prior: f64, strength: f64) -> f64 {
         (self.sum + strength * prior) / (self.count as f64 + strength)
     }
 }
 
-/// Value of a state and of an action in it, and the rollouts behind each.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     value: f64,
@@ -109,7 +112,7 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// `Q - V`; 0 where they differ by rounding alone.
+    /// Returns `Q - V`; 0 if they are equal up to rounding.
     fn advantage(&self) -> f64 {
         let away = self.action_value - self.value;
         let size = self.action_value.abs().max(self.value.abs());
@@ -118,10 +121,10 @@ impl Estimate {
 }
 
 impl Rtmc {
-    /// RTMC with these switches.
+    /// Creates RTMC with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: RtmcConfig) -> Result<Self, CreditError> {
         check_common(NAME, 0, 0.0, config.invalid_penalty)?;
         check_gamma(NAME, config.gamma)?;
@@ -133,7 +136,6 @@ impl Rtmc {
         Ok(Self { config })
     }
 
-    /// The estimates of every turn of a group.
     fn estimates(&self, group: &Group, anchors: &Anchors, returns: &[Vec<f64>]) -> Vec<Vec<Estimate>> {
         let prior = self.config.prior;
         let firsts: Vec<f64> = returns.iter().filter_map(|row| row.first().copied()).collect();

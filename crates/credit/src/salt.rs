@@ -3,13 +3,13 @@
 //! Trajectory Graph", 2025).
 //!
 //! The state before turn t is the last `h` (action, observation) pairs up to the current
-//! observation; there are fewer at the start. An edge is (state_t, action_t, state_{t+1}), with the
-//! parsed action. The state after the last turn has a terminal mark.
+//! observation, fewer at the start. An edge is (state_t, action_t, state_{t+1}), with the parsed
+//! action. The state after the last turn is marked as terminal.
 //!
-//! Differs from the paper: an edge that one trajectory walks twice counts twice unless
-//! `count = "trajectories"`; free-text states are matched by clustering the embeddings of single
-//! observations, and free-text actions (code, paraphrases) by those of single actions where `actions = "embedding"`. A text joins the
-//! nearest cluster above the threshold by the distance from its first member.
+//! Differs from the paper: an edge that one trajectory takes twice counts twice unless `count =
+//! "trajectories"`. Free-text states are matched by clustering embeddings of single observations.
+//! `actions = "embedding"` does the same for free-text actions (code, paraphrases). A text joins
+//! the nearest cluster above the threshold, by similarity to its first member.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
@@ -21,26 +21,25 @@ use crate::{CreditError, CreditInputs, Embedder, Explanation, Refinement, Requir
 
 const NAME: &str = "salt";
 
-/// Settings that SALT adds to each base method.
 const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
-/// Rule by which two observations, or two actions, are equal.
+/// When two observations, or two actions, are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
     /// Their texts are equal.
     #[default]
     Exact,
-    /// The cosine of their embeddings is above the threshold. Embeddings are those of
-    /// `credit.encoder`, or hashed character n-grams without it.
+    /// The cosine of their embeddings is above the threshold. Embeddings come from
+    /// `credit.encoder`, or are hashed character n-grams.
     Embedding,
 }
 
-/// What an edge's mean is over.
+/// Population of an edge's mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltCount {
-    /// All turns on the edge.
+    /// All turns on the edge, each counted once.
     #[default]
     Occurrences,
     /// All trajectories on the edge, each with the mean of its turns there.
@@ -54,14 +53,14 @@ pub struct SaltConfig {
     /// h: number of (action, observation) pairs in a state.
     #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
-    /// When two observations are equal.
+    /// How to decide whether two observations are equal.
     pub matching: SaltMatching,
-    /// Rule by which two actions are equal. `embedding` goes with `matching = "embedding"`.
+    /// How to decide whether two actions are equal. `embedding` needs `matching = "embedding"`.
     pub actions: SaltMatching,
-    /// The cosine above which two observations match, and two actions.
+    /// Cosine above which two observations, or two actions, match.
     #[schemars(range(min = -1.0, max = 1.0))]
     pub threshold: f64,
-    /// What an edge's mean is over.
+    /// Population of an edge's mean.
     pub count: SaltCount,
 }
 
@@ -98,14 +97,15 @@ pub struct Salt {
     config: SaltConfig,
 }
 
-/// One edge: the (trajectory, turn) pairs on it.
+/// The (trajectory, turn) pairs on one edge.
 type Edge = Vec<(usize, usize)>;
 
 impl Salt {
     /// Creates SALT with these settings.
     ///
     /// # Errors
-    /// Fails on an empty history, a threshold that is not a cosine, or actions matched by embedding if observations are not.
+    /// Fails on an empty history, a threshold that is not a cosine, or embedding-matched actions
+    /// with exactly matched observations.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
         if config.history == 0 {
@@ -122,7 +122,6 @@ impl Salt {
         Ok(Self { config })
     }
 
-    /// The numbering of one group's texts by a rule.
     fn texts<'e, 'a>(
         &self,
         rule: SaltMatching,
@@ -144,7 +143,7 @@ impl Salt {
         }
     }
 
-    /// The edges of one group in order of first appearance.
+    /// Returns the edges of one group in order of first appearance.
     ///
     /// # Errors
     /// Fails for `matching = "embedding"` without an embedder.
@@ -164,7 +163,7 @@ impl Salt {
                 key.extend(
                     symbols[start..end].iter().flat_map(|&(action, observation)| [action, observation]),
                 );
-                // The state after the last turn carries the terminal mark.
+                // Marks the state after the last turn as terminal.
                 key.push(u32::from(end > last));
                 let next = states.len() as u32;
                 if let Some(&number) = states.get(key.as_slice()) {
@@ -187,7 +186,6 @@ impl Salt {
         Ok(edges)
     }
 
-    /// Returns the mean of an edge's advantages.
     fn mean(&self, edge: &Edge, advantages: &[Vec<f64>]) -> f64 {
         let values = |edge: &[(usize, usize)]| -> Vec<f64> {
             edge.iter().map(|&(trajectory, turn)| advantages[trajectory][turn]).collect()
@@ -195,7 +193,7 @@ impl Salt {
         match self.config.count {
             SaltCount::Occurrences => Moments::of(&values(edge), 0).mean,
             SaltCount::Trajectories => {
-                // Indices are ascending by trajectory.
+                // Pairs are sorted by trajectory.
                 let means: Vec<f64> = edge
                     .chunk_by(|a, b| a.0 == b.0)
                     .map(|indices| Moments::of(&values(indices), 0).mean)
@@ -206,14 +204,14 @@ impl Salt {
     }
 }
 
-/// Numbers texts, observations or actions: equal ones get equal numbers.
+/// Numbers texts so that equal ones get equal numbers.
 enum Texts<'e, 'a> {
     Exact(FastMap<&'a str, u32>),
     Embedded {
         embedder: &'e dyn Embedder,
         threshold: f64,
         ids: FastMap<&'a str, u32>,
-        /// Unit vector of the first text of every cluster.
+        /// Unit vector of each cluster's first text.
         centres: Vec<Vec<f64>>,
     },
 }
@@ -244,8 +242,8 @@ impl<'a> Texts<'_, 'a> {
     }
 }
 
-/// Returns (previous action, observation) of each state of a trajectory, with the final one. Action
-/// 0 means none.
+/// Returns (previous action, observation) of each state of a trajectory, the final one included.
+/// Action 0 means none.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Texts<'_, 'a>,
@@ -261,7 +259,7 @@ fn symbols<'a>(
     symbols
 }
 
-/// Divides a vector by its length; a zero vector stays zero and matches nothing above 0.
+/// Divides a vector by its length; a zero vector stays zero and has cosine 0 with all others.
 fn unit(vector: Vec<f32>) -> Vec<f64> {
     let vector: Vec<f64> = vector.into_iter().map(f64::from).collect();
     let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();

@@ -1,4 +1,4 @@
-//! Returns, penalties, and what scores are compared with.
+//! Returns, penalties, and the populations that scores are compared with.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, Trajectory, Turn};
@@ -6,11 +6,11 @@ use turnwise_core::{Group, Trajectory, Turn};
 use crate::CreditError;
 use crate::statistics::ROUNDING;
 
-/// What the episode level's statistics are over.
+/// Population of the episode level's statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Population {
-    /// Trajectories: each counts once, with its return.
+    /// Trajectories: each counts once.
     #[default]
     Trajectory,
     /// Turns: long trajectories count more, as in verl-agent.
@@ -24,7 +24,7 @@ pub enum PenaltyScope {
     /// The score and the step return of the invalid turn, after discounting.
     #[default]
     Turn,
-    /// The reward of the invalid turn: it is part of the return and discounts back.
+    /// The reward of the invalid turn, so that returns include the penalty.
     Return,
 }
 
@@ -38,24 +38,25 @@ pub struct InvalidActionPenalty {
 }
 
 impl InvalidActionPenalty {
-    /// Returns the part that is subtracted from a turn's reward.
+    /// Returns the penalty on a turn's reward.
     pub fn on_reward(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Turn { 0.0 } else { self.cost }
     }
 
-    /// Returns the part that is subtracted from a turn's score and step return.
+    /// Returns the penalty on a turn's score and step return.
     pub fn on_score(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Return { 0.0 } else { self.cost }
     }
 
-    /// Returns `R_i`: the sum of rewards, with penalties if the scope is the return.
+    /// Returns `R_i`: the sum of rewards, with penalties if the scope is `return`.
     pub fn outcome_return(&self, trajectory: &Trajectory) -> f64 {
         trajectory.turns.iter().map(|turn| turn.credited_reward() - self.on_reward(turn.valid)).sum()
     }
 
-    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, one per turn, with penalties by their scope.
+    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, one per turn, with penalties by scope.
     pub fn step_returns(&self, trajectory: &Trajectory, gamma: f64) -> Vec<f64> {
-        // Where rewards cancel out, what is left is rounding, which would be amplified among returns that are all 0.
+        // If rewards cancel out, only rounding remains, which standardization would amplify; it
+        // becomes 0.
         let (mut following, mut size) = (0.0_f64, 0.0_f64);
         let mut returns: Vec<f64> = trajectory
             .turns
@@ -79,15 +80,15 @@ impl InvalidActionPenalty {
 /// Scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` of each trajectory; identical if they differ only by rounding (`1e-12` of the largest
-    /// sum of absolute rewards).
+    /// `R_i` of each trajectory; made identical if they differ only by rounding (`1e-12` of the
+    /// largest sum of absolute rewards).
     pub returns: Vec<f64>,
     /// `R_i` minus the turn's penalty, `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,
 }
 
 impl GroupScores {
-    /// Computes the scores of `group`, number `index` of its batch.
+    /// Computes the scores of `group`; `index` is its number in the batch.
     ///
     /// # Errors
     /// Fails if a reward or a sum of rewards is NaN or infinite.
@@ -115,7 +116,7 @@ impl GroupScores {
         Ok(Self { turns: turns.collect(), returns })
     }
 
-    /// Returns the values that a score is compared with.
+    /// Returns the population that a score is compared with.
     pub fn population(&self, population: Population) -> Vec<f64> {
         match population {
             Population::Trajectory => self.returns.clone(),
@@ -124,7 +125,6 @@ impl GroupScores {
     }
 }
 
-/// Rejects NaN and infinite rewards and sums; returns the sum of absolute rewards.
 fn check_rewards(
     method: &'static str,
     group: usize,

@@ -1,9 +1,9 @@
 //! Selection of sampled groups for training: DAPO's dynamic sampling and DeepSWE's rejection.
 //!
-//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2): groups of equal returns carry no signal
-//! and are dropped. New groups are sampled until the batch is full or `max_rounds` is reached;
-//! surplus groups are cut. Rejection (DeepSWE): sample `oversample` times as many groups in one
-//! round and drop those that are solved entirely or not at all.
+//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2): groups with equal returns carry no
+//! signal and are dropped. More groups are sampled until the batch is full or `max_rounds` is
+//! reached; surplus groups are cut. Rejection (DeepSWE): sample `oversample` times as many groups
+//! in one round and drop those without both successes and failures.
 //!
 //! Differs from the papers: if the rounds run out, the smaller batch is used without padding.
 //! Diagnostics count the dropped groups.
@@ -13,11 +13,11 @@ use turnwise_core::{Batch, Group, Preset};
 
 use crate::CreditError;
 
-/// DAPO: dynamic sampling, the higher upper clip bound and the shaping of long responses.
+/// DAPO: dynamic sampling, the higher upper clip bound and the length penalty.
 ///
-/// DeepSWE's recipe: the leave-one-out baseline, the higher upper clip bound, no KL, sums over tokens divided by a constant (the number of
-/// sequences; the recipe's further constant, the longest length, is a factor on the gradient, which AdamW divides out), rejection of
-/// groups of one outcome, and compact filtering.
+/// DeepSWE's recipe: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by
+/// the number of sequences, rejection of one-outcome groups, compact filtering. It also divides by
+/// the maximum length, which AdamW normalizes away.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",
@@ -50,7 +50,7 @@ pub enum SelectionConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DynamicConfig {
-    /// Maximum rounds of sampling; the batch is then used as it is.
+    /// Maximum rounds of sampling; the batch may then be smaller.
     #[schemars(range(min = 1, max = 1000))]
     pub max_rounds: usize,
 }
@@ -120,7 +120,7 @@ impl Selection {
         }
     }
 
-    /// Adds a sampled round.
+    /// Adds the groups of a sampled round.
     pub fn add(&mut self, round: Vec<Group>) {
         self.rounds += 1;
         for group in round {
@@ -169,7 +169,7 @@ impl Selection {
         self.kept.len()
     }
 
-    /// Returns the groups chosen so far, numbered as they were sampled.
+    /// Returns the groups chosen so far, numbered in sampling order.
     pub fn groups_mut(&mut self) -> &mut [Group] {
         &mut self.kept
     }

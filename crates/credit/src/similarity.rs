@@ -1,18 +1,18 @@
-//! Python difflib's `SequenceMatcher(None, text, other).ratio()`, exact to the last bit and fast.
+//! Python difflib's `SequenceMatcher(None, text, other).ratio()`, bit-exact and fast.
 //!
 //! Ratcliff-Obershelp: find the longest matching block (ties: the first in `text`, then the first
 //! in `other`), repeat to its left and right, and return twice the matched characters divided by
-//! all characters. With `autojunk`, in an `other` of at least 200 characters, characters that make
-//! up more than 1 % start no match and only extend one.
+//! all characters. With `autojunk` and an `other` of at least 200 characters, characters of more
+//! than 1 % only extend matches.
 //!
-//! Three exact optimizations make it fast. Runs are found by positions of equal 8-grams, with
+//! Three optimizations keep results exact. Runs are found by positions of equal 8-grams, with
 //! 4-grams and single characters as fallbacks. Texts are interned, so per-text work is done once. A
-//! comparison with a threshold stops when an upper bound (lengths, bags of characters, unmatched
+//! comparison with a threshold stops once an upper bound (lengths, bags of characters, unmatched
 //! characters) falls below it.
 
 use crate::hashing::FastMap;
 
-/// Runs of at least this length are found by n-gram index, the longest n first.
+/// Lengths n of the indexed n-grams, tried from longest to shortest.
 const GRAMS: [usize; 3] = [8, 4, 1];
 
 /// Id of a text in a [`Similarity`].
@@ -20,7 +20,7 @@ const GRAMS: [usize; 3] = [8, 4, 1];
 pub struct TextId(u32);
 
 impl TextId {
-    /// Returns its number; texts are numbered in order of interning.
+    /// Returns the index of the text in order of interning.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -38,10 +38,9 @@ pub struct Similarity {
 
 #[derive(Debug)]
 struct Text {
-    /// Hash of the n-gram that ends at each position, for each n of [`GRAMS`]. For n = 1 it is the symbol
-    /// itself. Equal hashes are candidates, and each run is compared symbol by symbol.
+    /// Hash of the n-gram that ends at each position, for each n of [`GRAMS`]; for n = 1 the symbol
+    /// itself. Equal hashes are only candidates: runs are compared symbol by symbol.
     keys: [Vec<u32>; 3],
-    /// Count of each symbol, ascending by symbol.
     counts: Vec<(u32, u32)>,
     sketches: Sketches,
 }
@@ -52,7 +51,6 @@ impl Text {
     }
 }
 
-/// Positions of a text's n-grams without popular symbols. Built on first use.
 #[derive(Debug, Default)]
 struct Index {
     parts: [Option<Positions>; 3],
@@ -74,7 +72,6 @@ impl Similarity {
         let [long, short, _] = GRAMS;
         let mix = |a: u32, b: u32| (a.rotate_left(15) ^ b).wrapping_mul(0x9E37_79B1);
         let behind = |at: usize, by: usize| at.saturating_sub(by);
-        // Entries before the first whole n-gram are never looked at.
         let pairs: Vec<u32> = (0..symbols.len()).map(|at| mix(symbols[behind(at, 1)], symbols[at])).collect();
         let grams: Vec<u32> =
             (0..symbols.len()).map(|at| mix(pairs[behind(at, short / 2)], pairs[at])).collect();
@@ -88,7 +85,7 @@ impl Similarity {
         id
     }
 
-    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`, which is not symmetric.
+    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`; the order of texts matters.
     pub fn ratio(&mut self, text: TextId, other: TextId) -> f64 {
         self.ratio_where(text, other, |_| true).unwrap_or(0.0)
     }
@@ -103,8 +100,7 @@ impl Similarity {
         self.ratio_where(text, other, |ratio| ratio > bar)
     }
 
-    /// Returns the ratio if `wanted` accepts it. `wanted` must be monotonic: if it accepts a ratio,
-    /// it accepts all higher ones.
+    /// Returns the ratio if `wanted` accepts it. `wanted` must be monotonic in the ratio.
     fn ratio_where(&mut self, text: TextId, other: TextId, wanted: impl Fn(f64) -> bool) -> Option<f64> {
         let (a, b) = (&self.texts[text.index()], &self.texts[other.index()]);
         let length = a.symbols().len() + b.symbols().len();
@@ -116,7 +112,7 @@ impl Similarity {
         if !wanted(ratio(a.symbols().len().min(b.symbols().len()))) || !wanted(ratio(shared(a, b))) {
             return None;
         }
-        // The ratio grows with the matches, so the bar is a number of matches.
+        // The ratio grows with the matches, so the threshold is a number of matches.
         let most = a.symbols().len().min(b.symbols().len());
         let (mut low, mut high) = (0, most);
         while low < high {
@@ -139,7 +135,6 @@ pub fn ratio(text: &str, other: &str, autojunk: bool) -> f64 {
     similarity.ratio(text, other)
 }
 
-/// Returns the count of each symbol, ascending by symbol.
 fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
     let mut frequent = [0_u32; 256];
     let mut others = Vec::new();
@@ -154,7 +149,7 @@ fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
     frequent.chain(others.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32))).collect()
 }
 
-/// Returns the number of common characters as bags: an upper bound of matches.
+/// Returns the number of common characters, an upper bound of the matches.
 fn shared(a: &Text, b: &Text) -> usize {
     let (mut i, mut j, mut sum) = (0, 0, 0);
     while let (Some(&(x, n)), Some(&(y, m))) = (a.counts.get(i), b.counts.get(j)) {
@@ -167,10 +162,8 @@ fn shared(a: &Text, b: &Text) -> usize {
     sum as usize
 }
 
-/// Number of bins of an n-gram sketch.
 const BINS: usize = 4096;
 
-/// Counts of 2-, 3- and 4-grams by bin.
 #[derive(Debug)]
 struct Sketches {
     /// One sketch per length; `None` if a bin overflowed.
@@ -193,11 +186,11 @@ impl Sketches {
         Self { counts: [sketch(2), sketch(3), sketch(4)] }
     }
 
-    /// Returns true if `needed` characters can match, of `length` in both texts together.
+    /// Returns true if `needed` characters can match, given the `length` of both texts together.
     ///
     /// Consecutive blocks are separated in at least one text, so there is at most one more block
-    /// than unmatched characters. A block of k characters shares k - n + 1 n-grams. Bins can only
-    /// overestimate.
+    /// than unmatched characters. A block of k characters shares k - n + 1 n-grams. Collisions in
+    /// bins can only overestimate.
     fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
         let blocks = length - 2 * needed + 1;
         self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {
@@ -210,7 +203,6 @@ impl Sketches {
 }
 
 impl Index {
-    /// Returns the positions of the n-grams of one level.
     fn part(&mut self, level: usize, text: &Text, autojunk: bool) -> &Positions {
         self.parts[level].get_or_insert_with(|| {
             let (gram, keys) = (GRAMS[level], &text.keys[level]);
@@ -220,14 +212,13 @@ impl Index {
                     keys.iter().enumerate().skip(first).map(|(at, &key)| (key, at as u32)),
                 );
             };
-            // An n-gram counts only if it has no popular symbol.
+            // An n-gram counts only without popular symbols.
             let plain = |&at: &usize| before[at + 1] == before[at + 1 - gram];
             Positions::new((first..keys.len()).filter(plain).map(|at| (keys[at], at as u32)))
         })
     }
 }
 
-/// Returns the number of popular symbols before each position, if there are any.
 fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
     let length = text.symbols().len();
     if !autojunk || length < 200 {
@@ -246,7 +237,6 @@ fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
     Some(before)
 }
 
-/// The ascending positions of each key, in one table of linear size.
 #[derive(Debug)]
 struct Positions {
     /// Open addressing: (key, start, end); free if start == end.
@@ -256,13 +246,11 @@ struct Positions {
 }
 
 impl Positions {
-    /// Creates the table from (key, position) pairs, ascending by position.
     fn new(entries: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let count = entries.clone().count();
         let bits = (count * 2).next_power_of_two().trailing_zeros().max(1);
         let mut table =
             Self { slots: vec![(0, 0, 0); 1 << bits], shift: 64 - bits, positions: vec![0; count] };
-        // Count each key, give it its range, then fill the ranges in order.
         for (key, _) in entries.clone() {
             let slot = table.slot(key);
             let entry = &mut table.slots[slot];
@@ -285,7 +273,6 @@ impl Positions {
         table
     }
 
-    /// Returns the slot of a key, or the free slot for it.
     fn slot(&self, key: u32) -> usize {
         let mut slot =
             (u64::from(key).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
@@ -298,14 +285,12 @@ impl Positions {
         }
     }
 
-    /// Returns the range of a key's positions.
     fn range(&self, key: u32) -> (u32, u32) {
         let (found, start, end) = self.slots[self.slot(key)];
         if found == key { (start, end) } else { (0, 0) }
     }
 }
 
-/// A half-open range in each of the two texts.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     alo: usize,
@@ -315,27 +300,25 @@ struct Block {
 }
 
 impl Block {
-    /// Returns an upper bound of the characters that can match inside.
+    /// Returns an upper bound of the characters that can match in the block.
     fn most(self) -> usize {
         (self.ahi - self.alo).min(self.bhi - self.blo)
     }
 }
 
-/// Buffers of a comparison.
 #[derive(Debug, Default)]
 struct Scratch {
-    /// Length of the run that ends at each position of `other`, valid where `row` is the previous
-    /// row.
+    /// Length of the run that ends at each position of `other`; valid if `row` is the previous row.
     length: Vec<u32>,
     row: Vec<u32>,
     current: u32,
-    /// Ranges of positions in `other` of the n-gram that ends at each position of the text, per
+    /// Range of positions in `other` of the n-gram that ends at each position of the text, per
     /// level; empty if not needed.
     ranges: [Vec<(u32, u32)>; 3],
 }
 
 impl Scratch {
-    /// Returns the number of matched characters, or `None` if fewer than `needed` are certain.
+    /// Returns the number of matched characters, or `None` if it is below `needed`.
     fn matches(
         &mut self,
         (a, b): (&Text, &Text),
@@ -374,7 +357,7 @@ impl Scratch {
         (matched >= needed).then_some(matched)
     }
 
-    /// Returns what difflib's `find_longest_match` does without junk.
+    /// Returns the result of difflib's `find_longest_match` without junk.
     fn longest(
         &mut self,
         (a, b): (&Text, &Text),
@@ -417,7 +400,8 @@ impl Scratch {
             self.ranges[level] = ranges;
         }
         let (a, b) = (a.symbols(), b.symbols());
-        // Popular symbols start no run but extend one, even an empty one at the start of the block.
+        // Popular symbols cannot start a run but extend one, even an empty one at the block's
+        // start.
         let Best { mut i, mut j, mut size, .. } = best;
         while i > alo && j > blo && a[i - 1] == b[j - 1] {
             (i, j, size) = (i - 1, j - 1, size + 1);
@@ -428,8 +412,8 @@ impl Scratch {
         (i, j, size)
     }
 
-    /// Extends the runs of the previous row by the positions of this row, from last to first, so
-    /// that one buffer serves both. Of equally long runs, the first wins.
+    /// Extends the previous row's runs by this row's positions, from last to first, so that one
+    /// buffer serves both. Of equally long runs, the first wins.
     fn row(
         &mut self,
         (a, b): (&[u32], &[u32]),
@@ -465,7 +449,6 @@ impl Scratch {
     }
 }
 
-/// The longest run so far and the row it ended in.
 struct Best {
     i: usize,
     j: usize,

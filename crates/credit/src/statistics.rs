@@ -1,4 +1,4 @@
-//! Means and standardization of small populations, in f64, with explicit edge cases.
+//! Means and standardization of small populations, with explicit edge cases.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,7 @@ pub enum Singleton {
     Raw,
 }
 
-/// Values count as equal if they differ by at most this fraction: sums of floats in another order
-/// differ in their last digits.
+/// Relative tolerance for equal values, because float sums depend on the order of their terms.
 pub(crate) const ROUNDING: f64 = 1e-12;
 
 /// Count, mean and standard deviation of a population.
@@ -35,23 +34,24 @@ pub struct Moments {
     pub count: usize,
     /// Mean; exactly the first value if all are equal up to rounding.
     pub mean: f64,
-    /// Standard deviation with `count - ddof` in the denominator; exactly 0 if all values are equal
-    /// up to rounding.
+    /// Standard deviation with denominator `count - ddof`; exactly 0 if all values are equal up to
+    /// rounding.
     pub std: f64,
 }
 
 impl Moments {
-    /// Returns the moments of `values`; all 0 for an empty population. The standard deviation is 0
-    /// if its denominator is 0, or if values differ by at most `1e-12` of the largest (rounding).
+    /// Returns the moments of `values`; all 0 without values. The standard deviation is 0 if its
+    /// denominator is 0, or if all values are equal up to rounding.
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();
         let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };
-        // Floats make noise of equal values; the peers amplify it to advantages of 0.6 and more.
+        // Float noise between equal values would be amplified; other implementations get advantages
+        // of 0.6 and more.
         let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
         if values.iter().all(|&value| (value - first).abs() <= ROUNDING * largest) {
             return Self { count, mean: first, std: 0.0 };
         }
-        // Large values are scaled down, so that squares and sums stay finite.
+        // Scale large values down, so that squares and sums stay finite.
         let scale = if largest > 1e100 { largest } else { 1.0 };
         let mean = values.iter().map(|value| value / scale).sum::<f64>() / count as f64;
         let squares = values.iter().map(|value| (value / scale - mean).powi(2)).sum::<f64>();
@@ -108,15 +108,14 @@ impl Correlation {
         self.products += before[0] * after[1];
     }
 
-    /// Returns the coefficient, in [-1, 1]; `None` if one side does not vary.
+    /// Returns the coefficient, in [-1, 1]; `None` if one variable is constant.
     pub fn coefficient(&self) -> Option<f64> {
         let scale = (self.squares[0] * self.squares[1]).sqrt();
         (scale > 0.0).then(|| (self.products / scale).clamp(-1.0, 1.0))
     }
 }
 
-/// Returns quantile `q` in [0, 1] of the ascending `sorted`, by linear interpolation (NumPy's
-/// default).
+/// Returns quantile `q` in [0, 1] of ascending values, by linear interpolation (NumPy's default).
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let index = q * last as f64;
@@ -124,7 +123,7 @@ pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let above = (below + 1).min(last);
     let fraction = index - below as f64;
     let step = sorted[above] - sorted[below];
-    // NumPy's lerp: from the nearer end, so that both ends are exact.
+    // NumPy's lerp: interpolate from the nearer end, so that both ends are exact.
     Some(if fraction < 0.5 {
         sorted[below] + step * fraction
     } else {
@@ -138,7 +137,7 @@ mod tests {
 
     #[test]
     fn equal_values_have_no_spread_at_all() {
-        // 0.1 three times: the float mean is 0.10000000000000002, and its noise must not show.
+        // The float mean of three 0.1 is 0.10000000000000002; this noise must not matter.
         let moments = Moments::of(&[0.1; 3], 1);
         assert_eq!((moments.mean, moments.std), (0.1, 0.0));
         assert_eq!(moments.standardise(0.1, Normalize::MeanStd, 1e-6, Singleton::Raw), 0.0);
@@ -164,7 +163,7 @@ mod tests {
             }
             correlation.coefficient()
         };
-        // By hand: means 2 and 3; products 3, squares 2 and 6.
+        // Means 2 and 3; products 3, squares 2 and 6.
         let expected = 3.0 / 12.0f64.sqrt();
         assert!((of(&[(1.0, 2.0), (2.0, 2.0), (3.0, 5.0)]).unwrap() - expected).abs() < 1e-12);
         assert_eq!(of(&[(1.0, -1.0), (2.0, -2.0)]), Some(-1.0));

@@ -1,19 +1,21 @@
-//! Turn credit: the progress of a trajectory, given back to the turns that led to it (prime-rl, algorithm `turn_credit`).
+//! Turn credit: redistributes a trajectory's progress to the turns that led to it (prime-rl,
+//! algorithm `turn_credit`).
 //!
 //! With `phi_t` the environment's progress after turn t (t = 0, 1, ..):
-//! * progress of a turn: `v_t = phi_t - phi_{t-1}`, and 0 for the first turn, whose state counts as the start. A turn without a signal has 0,
-//!   and what it gained belongs to the next turn that has one;
-//! * smear: `c_t = sum_{s >= t} gamma^(s-t) v_s / Z_s` with `Z_s = 1 + gamma + .. + gamma^s`, so that each turn's progress is divided among
-//!   it and the turns before it, once: `sum_t c_t = sum_t v_t = P`;
-//! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, where the mean is over the group and `c` is the trajectory's mean credit, each
-//!   turn as heavy as its response has tokens. The last term moves credit between the turns of a trajectory and adds none: its sum over
-//!   tokens is 0.
+//! * progress of a turn: `v_t = phi_t - phi_{t-1}`, and 0 for the first turn, whose state counts as
+//!   the start. A turn without a signal has 0; its progress counts in the next turn with a signal;
+//! * smear: `c_t = sum_{s >= t} gamma^(s-t) v_s / Z_s` with `Z_s = 1 + gamma + .. + gamma^s`
+//!   divides each turn's progress among it and the turns before it, so `sum_t c_t = sum_t v_t = P`;
+//! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, with the mean over the group and `c` the
+//!   trajectory's token-weighted mean credit. The last term only moves credit between turns: its
+//!   sum over tokens is 0.
 //!
-//! `P - mean P` makes the trajectory's level that of reward and net progress together, as there, so that it belongs on a base without a
-//! division by the deviation: the preset has GRPO with `normalize = "mean"`. Defaults: prime-rl's, gamma 0.9 and beta 1.
+//! `P - mean P` adds net progress to the return, so the base should not divide by the deviation:
+//! the preset uses GRPO with `normalize = "mean"`. Defaults are prime-rl's, gamma 0.9 and beta 1.
 //!
-//! Differs from prime-rl: the scores of states are the environment's progress in `[0, 1]`; a trajectory without any signal is an error and
-//! not plain GRPO; `first_turn` lets the first turn's progress from 0 count.
+//! Differs from prime-rl: scores of states are the environment's progress in `[0, 1]`. A trajectory
+//! without any signal is an error, not plain GRPO. `first_turn` counts the first turn's progress
+//! from 0.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -23,17 +25,18 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "turn-credit";
 
-/// The switches of turn credit.
+/// Settings of turn credit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnCreditConfig {
-    /// Decay of the smear by turn of distance: 0 credits the turn alone whose progress it is, 1 all turns up to it alike.
+    /// Decay of the smear per turn of distance: 0 credits only the turn that made progress, 1 all
+    /// turns up to it equally.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Strength of the shift between turns.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub beta: f64,
-    /// Add the trajectory's net progress, less its group's mean, to the level of all its turns.
+    /// Add the trajectory's net progress, minus its group's mean, to all its turns.
     pub net_progress: bool,
     /// Count the first turn's progress from 0; otherwise the state after it is the start.
     pub first_turn: bool,
@@ -60,13 +63,13 @@ impl MethodSettings for TurnCreditConfig {
     }
 }
 
-/// The refinement.
+/// The turn-credit refinement.
 #[derive(Clone, Debug)]
 pub struct TurnCredit {
     config: TurnCreditConfig,
 }
 
-/// Returns the progress of every turn from the levels after them. With `first_turn` the first level changed from 0.
+/// Returns the progress of each turn from the levels after turns; `first_turn` starts at 0.
 pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     let mut before = first_turn.then_some(0.0);
     let change = |level: &Option<f64>| {
@@ -76,7 +79,8 @@ pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     levels.iter().map(change).collect()
 }
 
-/// Divides the progress of every turn among it and the turns before it, by `gamma` to the power of the distance; the sum stays.
+/// Divides each turn's progress among it and the turns before it, weighted by `gamma` to the power
+/// of the distance; the sum is unchanged.
 pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     let mut weight = 0.0;
     let shares: Vec<f64> = progress
@@ -99,7 +103,7 @@ pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     credits
 }
 
-/// The mean of the credits, each as heavy as its response has tokens; without any token all alike.
+/// Returns the token-weighted mean of the credits; the plain mean if there are no tokens.
 fn centre(trajectory: &Trajectory, credits: &[f64]) -> f64 {
     let has_tokens = trajectory.response_tokens() > 0;
     let weight = |tokens: usize| if has_tokens { tokens as f64 } else { 1.0 };
@@ -111,10 +115,10 @@ fn centre(trajectory: &Trajectory, credits: &[f64]) -> f64 {
 }
 
 impl TurnCredit {
-    /// Turn credit with these switches.
+    /// Creates turn credit with these settings.
     ///
     /// # Errors
-    /// A gamma outside [0, 1], or a beta that is negative or not finite.
+    /// Fails on a gamma outside [0, 1], or a negative or infinite beta.
     pub fn new(config: TurnCreditConfig) -> Result<Self, CreditError> {
         let TurnCreditConfig { gamma, beta, .. } = config;
         if !((0.0..=1.0).contains(&gamma) && beta >= 0.0 && beta.is_finite()) {
@@ -124,7 +128,6 @@ impl TurnCredit {
         Ok(Self { config })
     }
 
-    /// The progress of every turn of a trajectory.
     fn progress(&self, data: &Trajectory, group: usize, trajectory: usize) -> Result<Vec<f64>, CreditError> {
         let (method, field) = (NAME, "progress");
         let levels: Vec<Option<f64>> = data.turns.iter().map(|turn| turn.progress).collect();
@@ -169,7 +172,7 @@ impl Refinement for TurnCredit {
             let mean = net.iter().sum::<f64>() / net.len().max(1) as f64;
             gained += net.iter().sum::<f64>();
             trajectories += net.len() as f64;
-            // (credit, level, shift) of every turn.
+            // (credit, level, shift) of each turn.
             let mut facts: Vec<Vec<(f64, f64, f64)>> = Vec::with_capacity(net.len());
             for (member, trajectory) in group.trajectories.iter().enumerate() {
                 let credits = smear(&progress[member], gamma);

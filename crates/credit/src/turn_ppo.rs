@@ -1,17 +1,20 @@
-//! Turn-PPO: generalised advantage estimation over turns instead of tokens, with the values of a critic given (Li et al. 2025, "Turn-PPO:
-//! Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs", arXiv 2512.17008).
+//! Turn-PPO: generalized advantage estimation over turns instead of tokens, from a critic's values
+//! (Li et al. 2025, "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL
+//! in Agentic LLMs", arXiv 2512.17008).
 //!
-//! A turn is one step of the decision process: its state is all that stands before its first token, its action the response. With `V_k` the
-//! critic's value at the first token of turn k and `r_k` the turn's reward, less the penalty if it is invalid:
-//! `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k = delta_k + gamma lambda A_{k+1}`, and the value after the last turn is 0. Every token of a
-//! turn has the turn's advantage. Advantages are whitened over the turns of the batch: `(A - mean) / sqrt(var + 1e-8)`, exactly 0 without
-//! variance. Defaults: gamma 0.99 and lambda 0.9, with which the paper's turn-level estimates work best.
+//! A turn is one step of the decision process: its state is everything before its first token, its
+//! action the response. With `V_k` the critic's value at turn k's first token and `r_k` the turn's
+//! reward, minus the penalty if it is invalid: `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k =
+//! delta_k + gamma lambda A_{k+1}`. The value after the last turn is 0. All tokens of a turn have
+//! its advantage. Advantages are whitened over the batch's turns: `(A - mean) / sqrt(var + 1e-8)`,
+//! exactly 0 without variance. The defaults, gamma 0.99 and lambda 0.9, work best in the paper.
 //!
-//! The preset has the ratio of a turn too (SORL's, the geometric mean over its tokens), because the paper
-//! clips whole turns.
+//! The preset also uses turn ratios (SORL's, the geometric mean over a turn's tokens), because the
+//! paper clips whole turns.
 //!
-//! Differs from the paper: the critic is trained to `A_k + V_k` at every token of the turn, of which the first alone is read; a turn
-//! without tokens is not a step; its reward goes to the turn with tokens before it, or else to the first one.
+//! Differs from the paper: the critic is trained to `A_k + V_k` at each token of the turn, but only
+//! the first is used. A turn without tokens is not a step. Its reward goes to the previous turn
+//! with tokens, or else to the first one.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -25,7 +28,7 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, T
 
 const NAME: &str = "turn-ppo";
 
-/// The switches of Turn-PPO's advantages.
+/// Settings of Turn-PPO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnPpoConfig {
@@ -37,7 +40,7 @@ pub struct TurnPpoConfig {
     pub lambda: f64,
     /// Whiten advantages over the batch's turns.
     pub whiten: bool,
-    /// Reward that an invalid turn loses.
+    /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
@@ -59,24 +62,20 @@ impl MethodSettings for TurnPpoConfig {
     }
 }
 
-/// The estimator.
+/// The Turn-PPO estimator.
 #[derive(Clone, Debug)]
 pub struct TurnPpo {
     config: TurnPpoConfig,
 }
 
-/// One step of a trajectory: a turn that has tokens.
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    /// Its number of tokens.
     tokens: usize,
-    /// Its reward, with those of turns without tokens that belong to it.
+    /// Reward of the turn and of adjacent turns without tokens.
     reward: f64,
-    /// The critic's value before its first token.
     value: f64,
 }
 
-/// The steps of a trajectory, from the values of its tokens.
 fn steps(trajectory: &Trajectory, values: &[f64], penalty: InvalidActionPenalty) -> Vec<Step> {
     let mut found: Vec<Step> = Vec::new();
     let (mut start, mut early) = (0, 0.0);
@@ -95,16 +94,15 @@ fn steps(trajectory: &Trajectory, values: &[f64], penalty: InvalidActionPenalty)
     found
 }
 
-/// A number of every step as one of every token.
 fn spread(steps: &[Step], of_steps: impl Iterator<Item = f64>) -> Vec<f64> {
     steps.iter().zip(of_steps).flat_map(|(step, value)| std::iter::repeat_n(value, step.tokens)).collect()
 }
 
 impl TurnPpo {
-    /// Turn-PPO with these switches.
+    /// Creates Turn-PPO with these settings.
     ///
     /// # Errors
-    /// A switch that cannot work.
+    /// Fails on invalid settings.
     pub fn new(config: TurnPpoConfig) -> Result<Self, CreditError> {
         check_common(NAME, 0, 0.0, config.invalid_penalty)?;
         check_gamma(NAME, config.gamma)?;
@@ -115,15 +113,15 @@ impl TurnPpo {
         Ok(Self { config })
     }
 
-    /// Advantages and value targets of every response token: those of its turn.
+    /// Computes advantages and value targets of each response token, equal within a turn.
     ///
     /// # Errors
-    /// [`crate::ModelInputs::values`] missing, of another length or not finite, or a reward that is not finite.
+    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or on NaN or
+    /// infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
         let mut result = TokenAdvantages::default();
-        // Of every turn of the batch that has tokens.
         let mut all: Vec<f64> = Vec::new();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             GroupScores::new(NAME, index, group, penalty)?;

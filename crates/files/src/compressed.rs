@@ -1,4 +1,5 @@
-//! Files that may be compressed by zstd or, with the feature `gzip`, by gzip, and what they may become in memory.
+//! Files that may be compressed with zstd or (feature `gzip`) gzip, with a limit on their
+//! expansion.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Chain, Cursor, ErrorKind, Read};
@@ -6,48 +7,46 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// First bytes of a zstd frame.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// First bytes of a gzip member.
 #[cfg(feature = "gzip")]
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Binary logarithm of the largest window: archives made with `--long=31` ask for more than the default.
+/// Base-2 logarithm of the maximum window: archives made with `--long=31` exceed the default.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Bytes that any compressed file may expand to, however small it is.
+/// Expanded size that is always allowed, in bytes.
 const FREE_EXPANSION: u64 = 64 << 20;
 
-/// Times its size that a compressed file may expand to beyond that. Recorded episodes expand 5 to 30 times, a bomb 30,000
-/// times.
+/// Maximum expansion factor beyond that. Recorded episodes expand 5 to 30 times, a decompression
+/// bomb 30,000 times.
 const MOST_TIMES: u64 = 256;
 
-/// The byte order mark of UTF-8, which some editors and programs write before a text.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// Most bytes that a compressed file of `stored` bytes is read to; beyond that it is refused as a decompression bomb.
+/// Returns the maximum expanded size, in bytes, of a compressed file of `stored` bytes; larger ones
+/// are rejected as decompression bombs.
 pub fn most_expanded(stored: u64) -> u64 {
     FREE_EXPANSION.saturating_add(stored.saturating_mul(MOST_TIMES))
 }
 
-/// Opens a file or a pipe for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is. A byte
-/// order mark before the text is left out.
+/// Opens a file or a pipe for reading. Detects zstd and gzip by their first bytes and decompresses
+/// them. Skips a leading byte order mark.
 ///
 /// # Errors
-/// The operating system's; a damaged frame is an error of the reads, and so are contents that expand to more than
-/// [`most_expanded`] (of kind [`ErrorKind::FileTooLarge`]).
+/// Fails with the operating system's error. Reads fail on a damaged frame, or on contents above
+/// [`most_expanded`] ([`ErrorKind::FileTooLarge`]).
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(open_counted(path)?.reader)
 }
 
-/// A file that is read, and how far.
+/// An open file that counts the bytes read.
 pub struct Counted {
     /// The contents, decompressed.
     pub reader: Box<dyn BufRead + Send>,
-    /// Bytes of the file, as it is on disk, that have been read so far.
+    /// Number of stored bytes read so far.
     pub position: Arc<AtomicU64>,
-    /// Bytes of the file as it is on disk; 0 for a pipe, which does not say.
+    /// Stored size in bytes; 0 for a pipe.
     pub length: u64,
 }
 
@@ -57,7 +56,6 @@ impl std::fmt::Debug for Counted {
     }
 }
 
-/// Counts what is read from a file, of which the first bytes have been looked at.
 struct Counting {
     file: Chain<Cursor<Vec<u8>>, File>,
     position: Arc<AtomicU64>,
@@ -71,7 +69,6 @@ impl Read for Counting {
     }
 }
 
-/// Decompressed contents, which are refused where they are too many for the bytes read so far.
 struct Bounded<R> {
     reader: R,
     position: Arc<AtomicU64>,
@@ -96,10 +93,9 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// Contents without the byte order mark before them.
 struct Unmarked<R> {
     reader: R,
-    /// The first bytes, once they were looked at, as far as they are still to be returned.
+    /// First bytes after inspection, not yet returned.
     start: Option<Cursor<Vec<u8>>>,
 }
 
@@ -118,18 +114,18 @@ impl<R: Read> Read for Unmarked<R> {
     }
 }
 
-/// The contents as text is read, in pieces of `capacity` bytes.
 fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufRead + Send> {
     Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
 }
 
-/// Size of the pieces in which text that is not compressed is read: all of a short file. The buffer is zeroed for each file.
+/// Returns the buffer size for uncompressed text: at most the size of the file, because buffers are
+/// zeroed.
 fn piece(metadata: &Metadata) -> usize {
     let most = 1 << 20;
     if metadata.is_file() { metadata.len().clamp(1 << 12, most) as usize } else { most as usize }
 }
 
-/// Opens a file as [`open`] does, and counts the bytes that are read of it.
+/// Like [`open`], but counts the bytes read.
 ///
 /// # Errors
 /// Fails like [`open`].
@@ -139,7 +135,7 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut start)?;
     let metadata = file.metadata()?;
     let (length, position) = (metadata.len(), Arc::new(AtomicU64::new(0)));
-    // Read again from memory: a pipe cannot be turned back.
+    // A pipe cannot seek back, so the first bytes are read again from memory.
     let file = Counting { file: Cursor::new(start.clone()).chain(file), position: Arc::clone(&position) };
     let reader = if start == MAGIC {
         let mut decoder = zstd::Decoder::new(file)?;
@@ -240,7 +236,6 @@ mod tests {
         let error = read(&path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge);
         assert!(error.to_string().contains("decompress it with zstd"), "{error}");
-        // As much as any file may expand to.
         fs::write(&path, pack(FREE_EXPANSION)).unwrap();
         assert_eq!(read(&path).unwrap(), FREE_EXPANSION);
         #[cfg(feature = "gzip")]

@@ -1,13 +1,15 @@
-//! Flushing to disk, so that a power cut loses nothing that was reported as written.
+//! Flushing to disk, so that written files survive a power failure.
 //!
-//! A file's name belongs to its folder: a file that is flushed can be gone after a power cut if its folder is not.
+//! A file's name belongs to its folder: a flushed file can be lost if its folder is not flushed,
+//! too.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Flushes the names in a folder to disk, so that a new or renamed file is found there after a power cut. Does nothing for a
-/// folder that cannot be flushed: on Windows, on file systems without this operation, and without the right to read it.
+/// Flushes a folder's names to disk, so that a new or renamed file survives a power failure. Does
+/// nothing if the folder cannot be flushed: on Windows, on file systems without this operation, and
+/// without permission to read it.
 ///
 /// # Errors
 /// Fails if the folder does not exist or the disk fails.
@@ -29,7 +31,7 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Flushes a folder and every file and folder below it to disk. Links are not followed.
+/// Flushes a folder and everything below it to disk. Links are not followed.
 ///
 /// # Errors
 /// Fails if the folder cannot be read or the disk fails.
@@ -58,7 +60,7 @@ pub fn create_folders(folder: &Path) -> io::Result<()> {
     let parent = folder.parent().unwrap_or(Path::new(""));
     create_folders(parent)?;
     match fs::create_dir(folder) {
-        // Another process created it in the meantime.
+        // Another process created it concurrently.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         Err(error) => Err(error),
         Ok(()) => sync_folder(parent),

@@ -1,5 +1,5 @@
-//! Files that appear whole or not at all, files that may be compressed, and locks of files. One helper each for all crates, whose
-//! errors add the path.
+//! Atomic and shared writes, compressed files, and file locks for all crates. Callers add paths to
+//! errors.
 //!
 //! ```
 //! let folder = tempfile::tempdir()?;
@@ -31,21 +31,22 @@ pub use lock::{Lock, try_lock};
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, most_expanded, open, open_counted};
 
-/// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk, renames the file and flushes the folder. `path` is
-/// the old file, the new one or absent, and after success the new one even if the power fails.
+/// Writes a file atomically, flushed to disk: through `NAME.part` beside it, which replaces `path`.
+/// After a power failure, `path` is the old file, the new one or absent.
 ///
-/// Only one process may write the file at a time. A `NAME.part` that a kill left behind is replaced by the next write. The
-/// target of a link is replaced and the link kept. Devices and pipes ([`is_special`]) are written to and not replaced.
+/// Only one process may write the file at a time. If `path` is a link, its target is replaced.
+/// Devices and pipes ([`is_special`]) are written to directly.
 ///
 /// # Errors
-/// Fails with the operating system's error: of a folder that does not exist, is full or not writable.
+/// Fails with the operating system's error, for example if the folder is missing, full or
+/// read-only.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match target::of(path)? {
         Target::Special(path) => return target::open_special(&path)?.write_all(bytes),
         Target::File(path) => path,
     };
     let aside = beside(&path);
-    // It is removed rather than written over, because it may be a link to something else.
+    // Remove it instead of overwriting, because it may be a link to another file.
     match fs::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -62,14 +63,13 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Returns true of what can be written to and not replaced: a device or a pipe, and what is reached by a
-/// name of a file that a process holds open (`/dev/stdout`, `/dev/fd/3`), even where that is an ordinary
-/// file.
+/// Returns true for paths that can be written to but not replaced: devices, pipes, and names of a
+/// process's open files (`/dev/stdout`, `/dev/fd/3`), even of ordinary files.
 pub fn is_special(path: &Path) -> bool {
     matches!(target::of(path), Ok(Target::Special(_)))
 }
 
-/// Returns the name beside a file, links followed, under which [`write_atomically`] writes it.
+/// Returns the temporary name that [`write_atomically`] uses for a file, links followed.
 pub fn part_of(path: &Path) -> PathBuf {
     match target::of(path) {
         Ok(Target::File(path)) => beside(&path),
@@ -83,14 +83,14 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(aside)
 }
 
-/// The same for files that several processes or threads may write at a time: each writes under a name of its own,
-/// `.NAME.*.part`, and the last one to finish wins. `write` may produce the content piece by piece; where it fails, `path`
-/// stays as it was. A kill can leave a file behind, which nothing reads.
+/// Like [`write_atomically`], but safe with several concurrent writers: each has its own
+/// `.NAME.*.part`, and the last to finish wins. If `write` fails, `path` is unchanged. A killed
+/// process may leave its temporary file behind.
 ///
-/// The new file has the permissions of any file that is created (`0o666` less the umask).
+/// The new file has default permissions (`0o666` without the umask).
 ///
 /// # Errors
-/// Fails like `write`, and those of [`write_atomically`].
+/// Fails like `write` and [`write_atomically`].
 pub fn write_shared(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let path = match target::of(path)? {
         Target::Special(path) => return write(&mut target::open_special(&path)?),
@@ -105,16 +105,15 @@ pub fn write_shared(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>
     sync_folder(folder)
 }
 
-/// Returns the folder that a file is in.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a temporary file `PREFIX*.part` in a folder, to be written and then put in its place. It has the permissions
-/// of any new file (`0o666` less the umask); those of the `tempfile` crate are `0o600`.
+/// Creates a temporary file `PREFIX*.part` in a folder, with default permissions (`0o666` without
+/// the umask) instead of the `tempfile` crate's `0o600`.
 ///
 /// # Errors
-/// The operating system's, of a folder that does not exist or is not writable.
+/// Fails with the operating system's error, for example if the folder is missing or read-only.
 pub fn temporary(folder: &Path, prefix: &str) -> io::Result<NamedTempFile> {
     let mut builder = Builder::new();
     builder.prefix(prefix).suffix(".part");
@@ -123,16 +122,17 @@ pub fn temporary(folder: &Path, prefix: &str) -> io::Result<NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-/// Lets a library write the file at `path` and gives it the permissions of any new file, whatever the library set.
+/// Lets a library write the file at `path`, then gives it default permissions, whatever the library
+/// set.
 ///
 /// # Errors
-/// Those of `write`, and the operating system's, of a folder that does not exist or is not writable.
+/// Fails like `write`, or with the operating system's error if the folder is missing or read-only.
 pub fn with_new_permissions<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
-    // Asked of the system by a new file: a process cannot read its umask without changing it, and folders may have rules
-    // of their own.
+    // Create a file to get the default permissions: a process cannot read its umask without
+    // changing it, and folders may have their own rules.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
@@ -161,10 +161,8 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         write_shared(&path, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        // A folder in the way.
         fs::create_dir(folder.path().join("b")).unwrap();
         assert!(write_atomically(&folder.path().join("b"), b"").is_err());
-        // Nothing is left beside them.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         assert!(write_atomically(&folder.path().join("none/a.txt"), b"").is_err());
     }
@@ -172,7 +170,6 @@ mod tests {
     #[cfg(unix)]
     type Write = fn(&Path, &[u8]) -> io::Result<()>;
 
-    /// Both ways of writing.
     #[cfg(unix)]
     const WAYS: [Write; 2] =
         [write_atomically, |path, bytes| write_shared(path, |file| file.write_all(bytes))];
@@ -192,15 +189,12 @@ mod tests {
             write(&at("second"), b"new").unwrap();
             assert!(at("first").is_symlink() && at("second").is_symlink());
             assert_eq!(fs::read(at("inside/a.txt")).unwrap(), b"new");
-            // It was replaced and not written over.
             assert_eq!(io::read_to_string(kept).unwrap(), "old");
-            // Nothing behind it yet.
             symlink("inside/b.txt", at("third")).unwrap();
             write(&at("third"), b"first").unwrap();
             assert_eq!(fs::read(at("inside/b.txt")).unwrap(), b"first");
             assert_eq!(part_of(&at("third")), at("inside").canonicalize().unwrap().join("b.txt.part"));
             assert_eq!(fs::read_dir(at("inside")).unwrap().count(), 2);
-            // In circles.
             symlink("round", at("round")).unwrap();
             assert!(write(&at("round"), b"").unwrap_err().to_string().contains("links"));
         }
@@ -250,14 +244,14 @@ mod tests {
             }
             assert!(link.is_symlink());
         }
-        // Files in memory have a folder in `/dev`, and are files.
+        // Files in `/dev/shm` are ordinary files.
         if Path::new("/dev/shm").is_dir() {
             assert!(!is_special(Path::new("/dev/shm/a.txt")));
         }
         assert!(write_atomically(Path::new("/dev/nul"), b"").is_err(), "a name that is mistyped");
     }
 
-    /// The part of the next test that runs in a process of its own, whose output goes to a file.
+    /// Runs in its own process, with output to a file, for the next test.
     #[cfg(unix)]
     #[test]
     fn writes_to_the_output() {
@@ -280,7 +274,6 @@ mod tests {
             .status();
         assert!(status.unwrap().success());
         let text = fs::read_to_string(&path).unwrap();
-        // In the order in which it was written, what the test's own program said before and after included.
         let places: Vec<Option<usize>> =
             ["running 1 test", "written 0\n", "written 1\n", "1 passed"].map(|part| text.find(part)).into();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");

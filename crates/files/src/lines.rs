@@ -2,10 +2,10 @@
 
 use std::io::{self, BufRead, ErrorKind, Read as _};
 
-/// Most bytes of a line. The longest lines of real files are trajectories, of some 50 MB.
+/// Maximum length of a line in bytes. The longest real lines are trajectories of about 50 MB.
 pub const LONGEST_LINE: u64 = 256 << 20;
 
-/// The lines of a reader, as [`lines`] returns them.
+/// Iterator of [`lines`].
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: R,
@@ -13,9 +13,9 @@ pub struct Lines<R> {
     ended: bool,
 }
 
-/// Returns the lines of a reader without their line breaks, as [`BufRead::lines`] does. A line of more than
-/// [`LONGEST_LINE`] bytes is an error of kind [`ErrorKind::FileTooLarge`] instead of a text that fills the memory, and
-/// ends the iteration.
+/// Iterates over lines without their line breaks, like [`BufRead::lines`]. A line of more than
+/// [`LONGEST_LINE`] bytes is an error ([`ErrorKind::FileTooLarge`]) and ends the iteration, so it
+/// cannot exhaust memory.
 pub fn lines<R: BufRead>(reader: R) -> Lines<R> {
     Lines { reader, longest: LONGEST_LINE, ended: false }
 }
@@ -28,7 +28,6 @@ impl<R: BufRead> Iterator for Lines<R> {
             return None;
         }
         let mut line = Vec::new();
-        // With room for the line break.
         if let Err(error) = self.reader.by_ref().take(self.longest + 2).read_until(b'\n', &mut line) {
             return Some(Err(error));
         }
@@ -76,7 +75,6 @@ mod tests {
             assert!(found.len() == 2 && found[0].is_ok(), "{found:?}");
             assert!(found[1].as_ref().unwrap_err().contains("more than 4 bytes"), "{found:?}");
         }
-        // Without an end, as a device or a bomb is, only the bound is read.
         let mut endless = lines(io::BufReader::new(io::repeat(b'x')));
         endless.longest = 1 << 20;
         assert_eq!(endless.next().unwrap().unwrap_err().kind(), ErrorKind::FileTooLarge);

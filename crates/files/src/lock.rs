@@ -1,4 +1,4 @@
-//! Exclusive locks of files, which the system returns when a process ends, however it ends.
+//! Exclusive file locks, which the system releases when a process ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -8,17 +8,16 @@ use std::io;
 pub enum Lock {
     /// This process has the lock until it closes the file.
     Taken,
-    /// Another process, or another open file of this one, has it.
+    /// Another process, or another open file of this process, has it.
     Busy,
-    /// The file system knows no locks, as some network file systems do: nobody is kept out, and callers
-    /// continue.
+    /// The file system has no locks, like some network file systems; callers continue without.
     Unsupported,
 }
 
 /// Takes the exclusive lock of an open file if it is free.
 ///
 /// # Errors
-/// Fails with the operating system's error: other than that there are no locks.
+/// Fails with the operating system's error, except for missing support.
 pub fn try_lock(file: &File) -> io::Result<Lock> {
     match file.try_lock() {
         Ok(()) => Ok(Lock::Taken),

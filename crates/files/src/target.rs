@@ -1,22 +1,20 @@
-//! Target of an output's path: a file to replace, or something to write to.
+//! Resolves an output path to a file to replace, or something to write to.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of links one behind the other, as on Linux.
 const MOST_LINKS: usize = 40;
 
-/// Target of a path, links followed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A file, or a place for one: it can be replaced.
+    /// A file that can be replaced, or created.
     File(PathBuf),
-    /// A device, a pipe, or a name of what a process holds open: it can be written to.
+    /// A device, a pipe, or the name of a process's open file: it can only be written to.
     Special(PathBuf),
 }
 
-/// Returns the target of a path. The last part of it, and of what links name, need not be there.
+/// Returns the target of a path. The last component, and that of links, may be missing.
 pub(crate) fn of(path: &Path) -> io::Result<Target> {
     let mut path = path.to_path_buf();
     let mut device = false;
@@ -24,15 +22,15 @@ pub(crate) fn of(path: &Path) -> io::Result<Target> {
         let Some(name) = path.file_name() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"));
         };
-        // The folder is real from here on, so that `/dev/fd` is seen for what it is.
+        // With the folder resolved, `/dev/fd` is recognized.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")))?;
         let full = folder.join(name);
-        // What stands there as a link is an open file, and the link's text need not be a path.
+        // Links in `/proc` are open files, and their text need not be a path.
         if full.starts_with("/proc") {
             return Ok(Target::Special(full));
         }
-        // Memory that is shared has its files there.
+        // `/dev/shm` has ordinary files in shared memory.
         device |= full.starts_with("/dev") && !full.starts_with("/dev/shm");
         match fs::symlink_metadata(&full) {
             Ok(found) if found.is_symlink() => path = folder.join(fs::read_link(&full)?),
@@ -45,7 +43,7 @@ pub(crate) fn of(path: &Path) -> io::Result<Target> {
     Err(io::Error::other("too many links, one behind the other"))
 }
 
-/// Opens what can be written to. An ordinary file behind it continues at its end.
+/// Opens a special target. An ordinary file is appended to.
 pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     if let Some(own) = own_output(path)? {
@@ -54,8 +52,8 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
 
-/// Returns the program's own output or its errors, where a path names them. Opened again, a file would
-/// have a place of its own in it, and what the program says next would overwrite what was written.
+/// Returns the program's own stdout or stderr if the path names it. Opening the file again would
+/// give a second position in it, and later output would overwrite this one.
 #[cfg(unix)]
 fn own_output(path: &Path) -> io::Result<Option<File>> {
     use std::io::Write as _;

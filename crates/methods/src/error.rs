@@ -1,8 +1,8 @@
-//! Errors of presets and switches.
+//! Errors of presets and switches (settings changed by path).
 
 use thiserror::Error;
 
-/// Why a preset with these switches is not a valid configuration.
+/// Why a preset with these switches is invalid.
 #[derive(Debug, Error)]
 pub enum MethodError {
     /// No preset has this name.
@@ -16,7 +16,7 @@ pub enum MethodError {
     /// The settings of a preset are invalid.
     #[error("{0}")]
     Preset(String),
-    /// The configuration has no such switch.
+    /// A path names an unknown setting.
     #[error("there is no `{key}`; there are {known}.{nearest}")]
     UnknownSwitch {
         /// The unknown part of the path.
@@ -42,7 +42,7 @@ pub enum MethodError {
         /// Length of the list.
         count: usize,
     },
-    /// A value that the configuration rejects.
+    /// The configuration rejects a value.
     #[error("{0}")]
     Refused(#[from] serde_json::Error),
 }

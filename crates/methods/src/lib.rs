@@ -1,4 +1,4 @@
-//! Methods by name: what a config can name, presets, and single switches on top of them.
+//! Methods by name: registries, presets, and changes of single settings.
 //!
 //! ```
 //! use turnwise_methods::{Methods, credit_with};
@@ -16,8 +16,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `methods` | the registries of credit and loss, and their presets |
-//! | `switches` | one value of a configuration replaced by its path |
-//! | `tables` | one TOML table laid over another |
+//! | `switches` | replacing one setting by its path |
+//! | `tables` | merging TOML tables |
 
 mod error;
 mod methods;

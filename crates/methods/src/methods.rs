@@ -11,8 +11,8 @@ use crate::{MethodError, merge};
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
-/// A config of `turnwise-train` carries the methods with which it was read. A run is resumed with
-/// its `RunParts::methods`.
+/// A config of `turnwise-train` keeps the methods it was read with; resuming a run uses its
+/// `RunParts::methods`.
 ///
 /// ```
 /// use turnwise_methods::Methods;
@@ -26,7 +26,7 @@ use crate::{MethodError, merge};
 /// assert!(methods.presets().any(|preset| preset.name == "gigpo"));
 /// ```
 ///
-/// `examples/custom_refinement.rs` and `examples/custom_objective.rs` add one each.
+/// See `examples/custom_refinement.rs` and `examples/custom_objective.rs`.
 #[derive(Clone, Debug, Default)]
 pub struct Methods {
     /// Estimators and refinements.
@@ -35,7 +35,6 @@ pub struct Methods {
     pub objective: turnwise_objective::Registry,
 }
 
-/// Two registries are equal if they have the same names.
 impl PartialEq for Methods {
     fn eq(&self, other: &Self) -> bool {
         let kinds = |methods: &Self| {
@@ -46,22 +45,20 @@ impl PartialEq for Methods {
     }
 }
 
-/// Maximum length of a chain of presets.
 const MOST_BASES: usize = 8;
 
 impl Methods {
-    /// Returns the methods of this project.
+    /// Returns the built-in methods.
     pub fn builtin() -> Self {
         Self::default()
     }
 
-    /// Returns the presets of methods.
+    /// Returns the presets of all methods.
     pub fn presets(&self) -> impl Iterator<Item = &Preset> {
         self.credit.presets().iter().chain(self.objective.presets())
     }
 
-    /// Returns the settings of a preset, merged over those of the presets that it extends; `None`
-    /// if there is no such preset.
+    /// Returns the settings of a preset merged over its bases; `None` if the preset does not exist.
     ///
     /// # Errors
     /// Fails if a preset extends a missing preset or itself, or if its settings are not TOML.
@@ -118,8 +115,8 @@ impl Methods {
         }
     }
 
-    /// Adds the kinds of other crates' methods to a config's schema. Their settings are checked
-    /// with their own types ([`Methods::spell_out`]).
+    /// Adds other crates' methods to a config's schema. [`Methods::spell_out`] checks their
+    /// settings.
     pub fn extend_schema(&self, schema: &mut serde_json::Value) {
         let kinds = |kinds: &[&'static str]| -> Vec<serde_json::Value> {
             let choice = |kind: &&str| {
@@ -145,7 +142,7 @@ impl Methods {
         }
     }
 
-    /// Parses the settings of other crates' methods with their own types and writes all defaults.
+    /// Parses the settings of other crates' methods into their own types and writes all defaults.
     ///
     /// # Errors
     /// Fails on unknown methods and rejected settings.

@@ -1,4 +1,4 @@
-//! Replacing one value of a configuration by its path, such as `estimator.omega`.
+//! Replaces one setting by its path, such as `estimator.omega`.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,7 +32,6 @@ pub fn credit_with(config: &CreditConfig, path: &str, value: Value) -> Result<Cr
     }
     if keys.len() > 1 && keys[0] == "outliers" && keys[1] == "anchor" && whole["outliers"]["anchor"].is_null()
     {
-        // Absent, it is the estimator's.
         let anchor = config.estimator.anchor().cloned().unwrap_or_default();
         whole["outliers"]["anchor"] = serde_json::to_value(anchor)?;
     }
@@ -70,8 +69,8 @@ fn split(path: &str) -> Vec<String> {
     path.trim().split('.').map(str::to_owned).collect()
 }
 
-/// Returns the configuration with the entry at a path replaced. `more` are keys of its table that
-/// are absent while they are off.
+/// Returns the configuration with the value at a path replaced. `more` lists keys that are absent
+/// while off.
 fn replaced<C: Serialize + DeserializeOwned>(
     mut whole: Value,
     keys: &[String],

@@ -2,8 +2,8 @@
 
 use toml::{Table, Value};
 
-/// Merges a table over another, key by key. Values, lists and tables with another `kind` are
-/// replaced as a whole.
+/// Merges `over` into `base` key by key. Values, lists and tables with another `kind` are replaced
+/// as a whole.
 pub fn merge(base: &mut Table, over: Table) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
@@ -17,7 +17,6 @@ pub fn merge(base: &mut Table, over: Table) {
     }
 }
 
-/// Returns true if the new table names another `kind`, so that nothing of the old one is kept.
 fn replaces(old: &Table, new: &Table) -> bool {
     matches!((old.get("kind"), new.get("kind")), (Some(old), Some(new)) if old != new)
 }

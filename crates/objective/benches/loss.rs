@@ -7,12 +7,10 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use turnwise_core::{MinibatchObjective as _, Purpose, Seed, TokenStatistics, TurnSpan};
 use turnwise_objective::{Loss, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, Registry};
 
-/// Sequences of a minibatch, turns of each, and response tokens of a turn.
 const SEQUENCES: usize = 128;
 const TURNS: usize = 16;
 const TOKENS: usize = 32;
 
-/// Surrogate with a KL term; each token's gradient by the sequence's ratio; a turn's ratio with the normalization's bias.
 const LOSSES: [(&str, &str); 3] = [
     ("token ratio, KL", r#"{"kl": {"coef": 0.01}}"#),
     ("sequence ratio", r#"{"ratio": "sequence-token"}"#),

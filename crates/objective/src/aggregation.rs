@@ -1,12 +1,12 @@
-//! How per-token losses are averaged: a weight per token, fixed for the whole optimizer batch.
+//! How per-token losses are averaged: one weight per token, fixed for the whole optimizer batch.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ObjectiveBatch;
 
-/// Which mean over response tokens the loss is. Counts are over the whole optimizer batch, with
-/// sequences that are left out because they have no gradient ([`crate::LeftOut`]). Masked tokens do
-/// not count, nor do turns and sequences without other tokens.
+/// Which mean over response tokens the loss is. Counts are over the whole optimizer batch,
+/// including sequences left out because they have no gradient ([`crate::LeftOut`]). Masked tokens
+/// do not count, nor do turns and sequences with only masked tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
@@ -26,7 +26,6 @@ pub fn token_weights(aggregation: Aggregation, batch: &ObjectiveBatch) -> Vec<Ve
     let counted = |sequence: usize, range: std::ops::Range<usize>| {
         range.filter(|&token| batch.sequences[sequence].counts(token)).count()
     };
-    // Counted tokens of every span of every sequence.
     let spans: Vec<Vec<usize>> = (0..batch.sequences.len())
         .map(|index| batch.sequences[index].ranges().map(|range| counted(index, range)).collect())
         .collect();

@@ -1,4 +1,4 @@
-//! The numbers of one optimizer batch.
+//! Inputs of the objective for one optimizer batch.
 
 use turnwise_core::{ObjectiveError, TurnSpan};
 
@@ -20,14 +20,14 @@ pub struct ObjectiveSequence {
     pub spans: Vec<TurnSpan>,
     /// Log-probs under the policy that sampled the tokens, in nats.
     pub old_logprobs: Vec<f32>,
-    /// Log-probs under the reference policy, in nats; needed if
-    /// [`ObjectiveConfig::needs_reference_logprobs`].
+    /// Log-probs under the reference policy, in nats
+    /// ([`ObjectiveConfig::needs_reference_logprobs`]).
     pub ref_logprobs: Option<Vec<f32>>,
     /// Advantages of the tokens.
     pub advantages: Advantages,
     /// Whether the trajectory solved its task.
     pub success: bool,
-    /// Which response tokens count; absent: all. Masked tokens affect nothing, not even means and
+    /// Which response tokens count; absent: all. Masked tokens affect neither loss, nor means, nor
     /// ratios.
     pub mask: Option<Vec<bool>>,
 }
@@ -50,12 +50,11 @@ impl ObjectiveSequence {
         self.spans.iter().map(TurnSpan::len).sum()
     }
 
-    /// Returns true if response token `token` counts.
+    /// Returns true if the response token is unmasked.
     pub(crate) fn counts(&self, token: usize) -> bool {
         self.mask.as_ref().is_none_or(|mask| mask[token])
     }
 
-    /// Returns the index ranges of the spans into the response tokens.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
         self.spans.iter().scan(0, |start, span| {
             let range = *start..*start + span.len();
@@ -64,7 +63,6 @@ impl ObjectiveSequence {
         })
     }
 
-    /// Returns one advantage per response token.
     pub(crate) fn token_advantages(&self) -> Vec<f64> {
         match &self.advantages {
             Advantages::PerToken(values) => values.clone(),
@@ -117,15 +115,15 @@ impl ObjectiveSequence {
     }
 }
 
-/// Size of sequences that the learner does not get, because they have no gradient. The loss is also
-/// a mean over them.
+/// Size of sequences that the learner skips because they have no gradient. Means of the loss
+/// include them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Response tokens that count.
+    /// Unmasked response tokens.
     pub tokens: usize,
-    /// Sequences with such tokens.
+    /// Sequences with unmasked tokens.
     pub sequences: usize,
-    /// Turns with such tokens.
+    /// Turns with unmasked tokens.
     pub turns: usize,
 }
 
@@ -140,12 +138,12 @@ impl LeftOut {
     }
 }
 
-/// The sequences of one optimizer batch, in the order the learner gets them.
+/// The sequences of one optimizer batch, in the learner's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectiveBatch {
     /// The sequences.
     pub sequences: Vec<ObjectiveSequence>,
-    /// Sequences that the learner does not get.
+    /// Size of sequences that the learner skips.
     pub left_out: LeftOut,
 }
 
@@ -158,7 +156,7 @@ impl ObjectiveBatch {
     /// Rejects arrays of wrong length, NaN and infinity.
     ///
     /// # Errors
-    /// The error names the sequence, the array and the token.
+    /// Returns an error that names the sequence, the array and the token.
     pub fn check(&self, config: &ObjectiveConfig) -> Result<(), ObjectiveError> {
         self.sequences.iter().enumerate().try_for_each(|(index, sequence)| sequence.check(index, config))
     }

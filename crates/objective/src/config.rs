@@ -9,21 +9,21 @@ use crate::{AdaptiveKl, Aggregation, KlEstimator, KlPlace, NormalizationConfig, 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RatioKind {
-    /// Each token has its own: `exp(lp - old)` (PPO, GRPO).
+    /// One ratio per token: `exp(lp - old)` (PPO, GRPO).
     #[default]
     Token,
-    /// One per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
+    /// One ratio per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
     Turn,
-    /// One per sequence, over all its response tokens (GSPO). Its gradient averages the advantages
-    /// of the sequence, so differences between turns are lost.
+    /// One ratio per sequence, over all its response tokens (GSPO). Its gradient averages the
+    /// sequence's advantages, so differences between turns are lost.
     Sequence,
-    /// Ratio and clip of `sequence`, with a gradient per token, so that turns keep their advantages
+    /// Ratio and clip of `sequence`, with a gradient per token that keeps each turn's advantage
     /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`). Equal to `sequence` if all
     /// advantages of a sequence are equal.
     SequenceToken,
 }
 
-/// Clip range of the ratio around 1. Written `{ low = 0.2, high = 0.2 }` or `[0.2, 0.2]`.
+/// Clip range of the ratio around 1: `{ low = 0.2, high = 0.2 }` or `[0.2, 0.2]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = or_pair)]
@@ -31,12 +31,11 @@ pub struct Clip {
     /// The lower bound is `1 - low`; 0.2 without a preset.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub low: f64,
-    /// The upper bound is `1 + high`; 0.2 without a preset. A large value never clips.
+    /// The upper bound is `1 + high`; 0.2 without a preset. Use a large value to turn it off.
     #[schemars(range(min = 0.0, max = 1e12))]
     pub high: f64,
 }
 
-/// Allows a clip range to be a list of two numbers in the schema.
 fn or_pair(schema: &mut schemars::Schema) {
     let table = schema.clone();
     let low = table.get("properties").map(|known| known["low"].clone());
@@ -46,7 +45,6 @@ fn or_pair(schema: &mut schemars::Schema) {
     });
 }
 
-/// Returns the schema of tables that a registry parses by their `kind`.
 fn method_tables(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "array",
@@ -74,12 +72,12 @@ pub struct KlConfig {
     /// Coefficient beta; 0 turns the penalty off.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub coef: f64,
-    /// Estimator of the KL from the log-probs of the sampled tokens.
+    /// Estimator of the KL from log-probs of the sampled tokens.
     pub estimator: KlEstimator,
-    /// Whether the penalty is in the loss, or in the reward before credit assignment.
+    /// Whether the penalty is added to the loss or subtracted from the reward.
     #[serde(rename = "where")]
     pub place: KlPlace,
-    /// Adapt the coefficient to a target KL. Absent: it is constant.
+    /// Adapts the coefficient to a target KL. Absent: constant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<AdaptiveKl>,
 }
@@ -98,7 +96,7 @@ pub struct ObjectiveConfig {
     pub ratio: RatioKind,
     /// The clip range.
     pub clip: Clip,
-    /// Dual clip: bound of the loss for negative advantages (usually 3). Absent: off.
+    /// Dual clip: bounds the loss for negative advantages (usually 3). Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 1.0))]
     pub dual_clip: Option<f64>,
@@ -115,14 +113,14 @@ pub struct ObjectiveConfig {
     /// SORL's clipping-triggered normalization of the gradient. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalization: Option<NormalizationConfig>,
-    /// Further loss terms, `{ kind = "...", ... }`, by registered name.
+    /// Additional loss terms, `{ kind = "...", ... }`, by registered name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "method_tables")]
     pub terms: Vec<MethodTable>,
 }
 
 impl ObjectiveConfig {
-    /// Returns true if the loss has a KL to the reference policy.
+    /// Returns true if the loss has a KL penalty.
     pub fn needs_reference(&self) -> bool {
         self.kl.coef != 0.0 && self.kl.place == KlPlace::Loss
     }
@@ -137,7 +135,7 @@ impl ObjectiveConfig {
         self.needs_reference() && self.kl.estimator == KlEstimator::Full
     }
 
-    /// Returns true if the KL to the reference policy is subtracted from the rewards.
+    /// Returns true if the KL penalty is subtracted from the rewards.
     pub fn kl_in_reward(&self) -> bool {
         self.kl.coef != 0.0 && self.kl.place == KlPlace::Reward
     }
@@ -145,7 +143,7 @@ impl ObjectiveConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// The error names the key, its value and the valid range.
+    /// Returns an error that names the key, its value and the valid range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
         turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(error.to_string()))?;

@@ -1,37 +1,35 @@
 //! Rollout correction: importance weights for tokens that another policy sampled.
 //!
-//! Servers compute in 16 bits, and with staleness they sample older weights, so the policy `mu`
-//! that sampled is not the policy `pi_old` at which the updates of a step begin. Each token's part of
-//! the surrogate is multiplied by a constant weight
+//! Inference servers compute in 16 bits, and asynchronous rollouts use older weights. So the
+//! sampling policy `mu` differs from `pi_old`, the policy before the step's updates. Each token's
+//! surrogate is multiplied by a constant weight
 //!
 //! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
 //!
-//! truncated, `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked, `c` within `[floor,
-//! cap]` and else 0 (MIS, IcePop). The ratio of the clipped surrogate is then `pi / pi_old`, so that
-//! clipping measures the update alone (decoupled PPO, Hilton et al. 2022). TRL's
-//! `vllm_importance_sampling_mode` and verl's `rollout_correction` are the same weights.
+//! either truncated, `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked, 0 unless `c`
+//! is within `[floor, cap]` (MIS, IcePop). The surrogate's ratio is then `pi / pi_old`, so clipping
+//! measures the update alone (decoupled PPO, Hilton et al. 2022). TRL's
+//! `vllm_importance_sampling_mode` and verl's `rollout_correction` use the same weights.
 //!
-//! The surrogate is linear in the advantage and its branches depend on the advantage's sign, so the
-//! weight is a factor of the advantage. KL penalty and entropy bonus keep weight 1, as in TRL and verl.
+//! The surrogate is linear in the advantage for a given sign, so the weights multiply the
+//! advantages. KL penalty and entropy bonus keep weight 1, as in TRL and verl.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
 
 use crate::{Advantages, ObjectiveSequence};
 
-/// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// Which tokens share a weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorrectionLevel {
-    /// Each token has its own. Biased by the states that the other policy visits, with little
-    /// variance.
+    /// One weight per token. Low variance, but biased because the other policy visits other states.
     #[default]
     Token,
-    /// The product over all response tokens of a sequence. Unbiased before it is cut, and soon
-    /// very large or small for long responses.
+    /// One weight per sequence, the product over its tokens. Unbiased before truncation, but
+    /// extreme for long responses.
     Sequence,
 }
 
@@ -68,22 +66,22 @@ impl Default for RolloutCorrection {
     }
 }
 
-/// Sums over the tokens that count, for the metrics of a step.
+/// Sums over the unmasked tokens, for the metrics of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CorrectionSums {
     /// Number of tokens.
     pub tokens: f64,
-    /// Of `log mu - log pi_old`: the k1 estimate of `KL[mu || pi_old]`.
+    /// Sum of `log mu - log pi_old`: the k1 estimate of `KL[mu || pi_old]`.
     pub kl: f64,
-    /// Of the k3 estimate.
+    /// Sum of the k3 estimates.
     pub k3: f64,
-    /// Of the weights.
+    /// Sum of the weights.
     pub weight: f64,
-    /// Of the squared weights.
+    /// Sum of the squared weights.
     pub square: f64,
     /// Largest weight before truncation or mask.
     pub largest: f64,
-    /// Tokens whose weight was truncated or masked.
+    /// Number of tokens whose weight was truncated or masked.
     pub cut: f64,
 }
 
@@ -99,24 +97,24 @@ impl CorrectionSums {
         self.cut += other.cut;
     }
 
-    /// Returns the mean of a sum over the tokens; 0 without tokens.
+    /// Returns the mean over the tokens of a sum; 0 without tokens.
     pub fn mean(&self, sum: f64) -> f64 {
         if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
     }
 
-    /// Returns the effective sample size as a share of the tokens, `(sum c)^2 / (n sum c^2)`: 1 for
-    /// equal weights.
+    /// Returns the effective sample size per token, `(sum c)^2 / (n sum c^2)`; 1 if all weights are
+    /// equal.
     pub fn effective_share(&self) -> f64 {
         if self.square > 0.0 { self.weight * self.weight / (self.tokens * self.square) } else { 0.0 }
     }
 }
 
 impl RolloutCorrection {
-    /// Returns the weight of each response token from its log-probs under the policy that sampled it
-    /// and under `pi_old` (`sequence.old_logprobs`), and the sums of the tokens that count.
+    /// Returns each response token's weight, from log-probs under the sampling policy (`sampled`)
+    /// and under `pi_old` (`sequence.old_logprobs`), and sums over the unmasked tokens.
     ///
     /// # Errors
-    /// Fails on a wrong number of log-probs, and on NaN or infinity at a token that counts.
+    /// Fails on a wrong number of log-probs, and on NaN or infinity at an unmasked token.
     pub fn weights(
         &self,
         index: usize,
@@ -162,7 +160,7 @@ impl RolloutCorrection {
         Ok((weights, sums))
     }
 
-    /// Multiplies the advantages of a sequence by its weights, and returns the sums.
+    /// Multiplies the advantages of a sequence by the weights of its tokens, and returns the sums.
     ///
     /// # Errors
     /// Fails like [`RolloutCorrection::weights`].

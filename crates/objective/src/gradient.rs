@@ -1,8 +1,8 @@
-//! Loss and derivatives in f64.
+//! The objective's f64 results.
 
 use turnwise_core::{LossMetrics, TokenGradients};
 
-/// Loss of one sequence and its derivatives in f64, before rounding to [`TokenGradients`].
+/// Loss of one sequence and its derivatives, before rounding to [`TokenGradients`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gradient {
     /// The sequence's part of the batch loss.

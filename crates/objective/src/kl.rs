@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
 
-/// Bound on `|ln ref - ln pi|` in k3.
+/// In k3, log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// Estimator of `KL[pi || ref]` at a token, with `d = ln pi - ln ref` (J. Schulman, "Approximating KL Divergence",
@@ -14,13 +14,12 @@ pub enum KlEstimator {
     /// `exp(-d) - 1 + d`: unbiased and never negative.
     #[default]
     K3,
-    /// `d`: unbiased, may be negative. Use it in the reward. In the loss its derivative is 1 at
-    /// every token, for any reference, and its expected gradient under the sampling policy is 0
-    /// (use `k2` or `full` there).
+    /// `d`: unbiased, may be negative. Use it in the reward. In the loss its expected gradient
+    /// under the sampling policy is 0 for any reference; use `k2` or `full` there.
     K1,
     /// `d^2 / 2`: biased, never negative.
     K2,
-    /// The exact KL over the full vocabulary, computed by the learner. Only in the loss.
+    /// The exact KL over the full vocabulary, computed by the learner; available only in the loss.
     Full,
 }
 
@@ -35,11 +34,10 @@ pub enum KlPlace {
     Reward,
 }
 
-/// Returns the estimate and its derivative with respect to the policy's log-prob. For
-/// [`KlEstimator::Full`] it returns k3.
+/// Returns the estimate and its derivative with respect to the policy's log-prob;
+/// [`KlEstimator::Full`] returns k3.
 ///
-/// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside, the estimate is constant with
-/// derivative 0.
+/// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside, the derivative is 0.
 pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f64, f64) {
     let d = logprob - ref_logprob;
     match estimator {
@@ -48,14 +46,14 @@ pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f
         KlEstimator::K3 | KlEstimator::Full => {
             let clamped = d.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
             let slope = if d.abs() <= LOG_RATIO_LIMIT { 1.0 - (-clamped).exp() } else { 0.0 };
-            // exp_m1 keeps the digits that 1 + d would lose for small d.
+            // exp_m1 keeps the digits that 1 + d loses for small d.
             ((-clamped).exp_m1() + clamped, slope)
         }
     }
 }
 
-/// Returns the KL term to subtract from a turn's reward (`objective.kl.where = "reward"`): `coef`
-/// times the sum of the estimates over its tokens, between sampling policy and reference.
+/// Returns the KL penalty of a turn's reward (`objective.kl.where = "reward"`): `coef` times the
+/// sum of its tokens' estimates between sampling policy and reference.
 pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
     coef * old_logprobs
         .iter()
@@ -64,20 +62,20 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
         .sum::<f64>()
 }
 
-/// How the KL coefficient follows a target. HAS (tables 5 and 6) gives only the target; the rule is
-/// ours, after Ziegler et al. 2019. After each step the coefficient is multiplied by `raise` if the
-/// measured KL is above `raise` times the target, and by `lower` if it is below `lower` times the
-/// target, within bounds. It starts at [`crate::KlConfig::coef`].
+/// Adapts the KL coefficient to a target. HAS (tables 5 and 6) gives only the target; the rule
+/// follows Ziegler et al. 2019. After each step the coefficient is multiplied by `raise` if the
+/// measured KL is above `raise` times the target. It is multiplied by `lower` if the KL is below
+/// `lower` times the target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {
     /// Target KL, in nats per token.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub target: f64,
-    /// Factor, and threshold above the target.
+    /// Factor of the coefficient, and of the upper threshold.
     #[schemars(range(min = 1.0, max = 1000.0))]
     pub raise: f64,
-    /// Factor, and threshold below the target.
+    /// Factor of the coefficient, and of the lower threshold.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub lower: f64,
     /// Smallest coefficient.
@@ -95,7 +93,7 @@ impl Default for AdaptiveKl {
 }
 
 impl AdaptiveKl {
-    /// Returns the coefficient after a measured KL. NaN leaves it unchanged.
+    /// Returns the coefficient after measuring a KL. NaN leaves it unchanged.
     pub fn next(&self, coef: f64, kl: f64) -> f64 {
         let factor = if kl > self.raise * self.target {
             self.raise
@@ -110,7 +108,7 @@ impl AdaptiveKl {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// The error names the key, its value and the valid range.
+    /// Returns an error that names the key, its value and the valid range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
         if let Err(error) = turnwise_settings::check(self) {

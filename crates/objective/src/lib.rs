@@ -1,9 +1,8 @@
 //! Policy objectives: a loss and its closed-form derivative from log-probs and advantages.
 //!
 //! An objective is built for a whole optimizer batch and evaluated one sequence at a time, in any
-//! order. All means are over the batch, so loss and gradient do not depend on micro-batches,
-//! padding or packing. Computations are in f64; the [`turnwise_core::Objective`] implementation
-//! converts from and to the learner's f32.
+//! order. All means are over the batch, so results do not depend on micro-batches, padding or
+//! packing. Computations are in f64.
 //!
 //! ```
 //! use turnwise_objective::{Clip, Surrogate, surrogate};
@@ -17,11 +16,11 @@
 //! |---|---|
 //! | `loss` | a configured loss: the passes it needs, the objective of each minibatch |
 //! | `ppo`, `aggregation`, `kl`, `entropy` | clipped surrogate and ratios, means over tokens, KL penalty, entropy bonus |
-//! | `selective`, `normalization` | terms with keys of their own in the configuration |
-//! | `term`, `registry` | what a term is, and terms by name, open for those of other crates |
-//! | `correction` | weights of tokens that another policy sampled |
-//! | `value`, `supervised` | the critic's loss, the warm start's loss |
-//! | `batch`, `gradient`, `config` | numbers in, numbers out, settings |
+//! | `selective`, `normalization` | terms with their own config keys |
+//! | `term`, `registry` | the trait of further terms, and terms by name |
+//! | `correction` | importance weights of tokens that another policy sampled |
+//! | `value`, `supervised` | the losses of the critic and of the SFT warm start |
+//! | `batch`, `gradient`, `config` | inputs, results, settings |
 
 mod aggregation;
 mod batch;

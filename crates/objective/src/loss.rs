@@ -1,4 +1,4 @@
-//! The loss of a run: the model passes that it needs, and the objective of each minibatch.
+//! The loss of a run: its extra model passes, and the objective of each minibatch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,16 +30,16 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// Settings, with the KL coefficient changed by the terms.
+    /// Settings, with the effective KL coefficient.
     config: ObjectiveConfig,
-    /// KL coefficient before the terms.
+    /// KL coefficient before the terms change it.
     kl_coef: f64,
     terms: Vec<Arc<dyn LossTerm>>,
     passes: RequiredPasses,
 }
 
 impl Loss {
-    /// Creates the loss of a config with the terms in `registry`.
+    /// Creates the loss of a config with the terms of `registry`.
     ///
     /// # Errors
     /// Fails on invalid settings, unknown terms and terms that exclude each other.
@@ -54,7 +54,7 @@ impl Loss {
             .with_kl_coef(config.kl.coef)
     }
 
-    /// Returns the same loss with another KL coefficient (see [`crate::AdaptiveKl`]).
+    /// Returns the same loss with another KL coefficient ([`crate::AdaptiveKl`]).
     ///
     /// # Errors
     /// Fails on a negative or infinite coefficient.
@@ -62,7 +62,7 @@ impl Loss {
         let mut loss = self.clone();
         loss.kl_coef = coef;
         loss.config.kl.coef = self.terms.iter().fold(coef, |coef, term| term.kl_coef(coef));
-        // It may lie outside of what a config allows: a controller moves it, and a term adds to it.
+        // Not checked against the config's bounds: a controller or a term may move it beyond them.
         let acting = loss.config.kl.coef;
         if !(acting.is_finite() && acting >= 0.0) {
             return Err(ObjectiveError::Setting(format!(
@@ -88,7 +88,7 @@ impl Loss {
         self.passes
     }
 
-    /// Returns the settings, with the effective KL coefficient.
+    /// Returns the settings with the effective KL coefficient.
     pub fn config(&self) -> &ObjectiveConfig {
         &self.config
     }
@@ -98,16 +98,15 @@ impl Loss {
         self.terms.iter().map(AsRef::as_ref)
     }
 
-    /// Returns true if tokens with advantage 0 have a gradient. If not, their trajectories can be
-    /// left out of a minibatch.
+    /// Returns true if tokens with advantage 0 have a gradient; if not, they need no forward pass.
     pub fn acts_without_advantage(&self) -> bool {
         self.config.needs_reference()
             || self.config.entropy_coef != 0.0
             || self.terms.iter().any(|term| term.acts_without_advantage())
     }
 
-    /// Returns the KL term to subtract from a turn's reward (`objective.kl.where = "reward"`), from
-    /// the log-probs of its tokens under sampling policy and reference.
+    /// Returns the KL penalty of a turn's reward (`objective.kl.where = "reward"`), from its
+    /// tokens' log-probs under sampling policy and reference.
     pub fn reward_kl(&self, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
         if self.config.kl.place == KlPlace::Loss {
             return 0.0;
@@ -115,8 +114,7 @@ impl Loss {
         reward_kl(self.config.kl.estimator, self.config.kl.coef, old_logprobs, ref_logprobs)
     }
 
-    /// Returns the KL coefficient of the next step, given this step's mean KL. Without an adaptive
-    /// controller it is constant.
+    /// Returns the next step's KL coefficient, given this step's mean KL; constant unless adaptive.
     pub fn next_kl_coef(&self, measured: f64) -> f64 {
         self.config
             .kl
@@ -125,12 +123,11 @@ impl Loss {
             .map_or(self.kl_coef, |adaptive| adaptive.next(self.kl_coef, measured))
     }
 
-    /// Returns the loss of one optimizer batch. `masked` are the responses of selected turns that
-    /// are also run after a masked prompt, in the learner's order; empty if [`Loss::passes`] needs
-    /// none.
+    /// Returns the loss of one optimizer batch. `masked` has the spans of the masked contexts, in
+    /// the learner's order.
     ///
     /// # Errors
-    /// Fails on arrays that do not fit together, and missing, NaN or infinite numbers.
+    /// Fails on arrays of mismatched length, and missing, NaN or infinite numbers.
     pub fn for_minibatch(
         &self,
         batch: ObjectiveBatch,
@@ -157,19 +154,17 @@ pub struct MinibatchLoss {
 }
 
 impl MinibatchLoss {
-    /// Returns the sequences with clipped tokens that were evaluated since the last call, each with the branch of
-    /// its tokens. They are in no particular order.
+    /// Returns the sequences with clipped tokens evaluated since the last call, unordered, each
+    /// with its tokens' branches.
     pub fn take_clipped(&self) -> Vec<(usize, Vec<Surrogate>)> {
         std::mem::take(&mut self.tokens.clipped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The policy objective and the terms over response tokens.
 struct TokenLoss {
     policy: Arc<PolicyObjective>,
     terms: Vec<Box<dyn Objective + Send>>,
     scaling: Option<Box<dyn ObservedScaling>>,
-    /// Branches of the sequences with clipped tokens.
     clipped: Mutex<Vec<(usize, Vec<Surrogate>)>>,
 }
 
@@ -224,7 +219,6 @@ impl Objective for TokenLoss {
     }
 }
 
-/// Rejects derivatives of a term that are neither empty nor one per token.
 fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Result<(), ObjectiveError> {
     for (what, found) in [
         ("d_logprobs of a term", share.d_logprobs.len()),
@@ -238,7 +232,7 @@ fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Re
     Ok(())
 }
 
-/// Adds the loss and derivatives of a term. Its tokens are the policy's and are not counted twice.
+/// Adds the loss and derivatives of a term. Its token counts are ignored: the policy counted them.
 fn add(gradients: &mut TokenGradients, mut term: TokenGradients) {
     fn sum<T: Copy + std::ops::AddAssign>(to: &mut Vec<T>, from: Vec<T>) {
         if to.is_empty() {

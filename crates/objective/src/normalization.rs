@@ -1,21 +1,21 @@
-//! SORL's clipping-triggered normalization: the gradient is divided by `max(||C||_2, delta)` (SORL,
+//! SORL's clipping-triggered normalization: divides the gradient by `max(||C||_2, delta)` (SORL,
 //! equations 8, 9 and 12).
 //!
-//! C is computed from the clipped tokens of the minibatch. Its entries are `1 / (B |y|) 1[clipped]
-//! w_t A_t`. The norm is a switch:
-//! * `parameter`: C is the gradient of the clipped tokens' unclipped surrogate with respect to the
-//!   weights (the paper's proof A.3 and figure 4). It takes one extra backward pass over the
-//!   sequences with clipped tokens, from [`ClippingBias::d_logprobs`];
+//! The clipping bias C has the entries `1 / (B |y|) 1[clipped] w_t A_t` over the minibatch's
+//! tokens. Its norm is a setting:
+//! * `parameter`: the norm of the gradient with respect to the weights of the clipped tokens'
+//!   unclipped surrogate (the paper's proof A.3 and figure 4). It costs one more backward pass over
+//!   the sequences with clipped tokens, from [`ClippingBias::d_logprobs`];
 //! * `token`: the L2 norm over the entries;
 //! * `scalar`: the absolute value of their sum.
 //!
-//! Differs from the paper: its equation 8 has no gradient and is a number, while its proof and
-//! figure use the gradient; hence the switch. With turn or sequence ratios the gradient flows
-//! through the ratio, as in the objective. The factor scales the whole gradient of the minibatch,
-//! with KL term, entropy bonus and selective term; equations 12 and 15 have only the surrogate.
-//! `objective.kl.where = "reward"` makes the KL part of the advantages, which may be what appendix
-//! A.4 means by the conventions of PPO. Both presets have the KL in the loss, like GRPO, so that
-//! `so-ppo` and `so-grpo` differ only in credit and ratio.
+//! Differs from the paper: equation 8 is a number without a gradient, but proof and figure use the
+//! gradient; hence the setting. With turn or sequence ratios the gradient flows through the ratio,
+//! as in the objective. The factor scales the minibatch's whole gradient, with KL term, entropy
+//! bonus and selective term; equations 12 and 15 have only the surrogate. `objective.kl.where =
+//! "reward"` makes the KL part of the advantages, a possible reading of PPO's conventions in
+//! appendix A.4. Both presets have the KL in the loss, like GRPO, so that `so-ppo` and `so-grpo`
+//! differ only in credit and ratio.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,12 +31,12 @@ use crate::{LossTerm, Minibatch, ObservedScaling, PolicyObjective, TermParts};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BiasNorm {
-    /// The norm of its gradient with respect to the weights.
+    /// Norm of its gradient with respect to the weights.
     #[default]
     Parameter,
-    /// The norm of its per-token entries.
+    /// L2 norm of its per-token entries.
     Token,
-    /// The absolute value of its sum.
+    /// Absolute value of the sum of its entries.
     Scalar,
 }
 
@@ -49,8 +49,8 @@ pub struct NormalizationConfig {
     /// Lower bound of the divisor.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub delta: f64,
-    /// Measure the norm (`normalization/bias_norm`) and leave the gradient as it is: the curve of SORL's figure 4 for a method that
-    /// does not divide. It costs the same passes.
+    /// Measures the norm (`normalization/bias_norm`) without scaling the gradient, at the same
+    /// cost. It gives the curve of SORL's figure 4 for other methods.
     pub measure_only: bool,
 }
 
@@ -61,7 +61,7 @@ impl Default for NormalizationConfig {
 }
 
 impl NormalizationConfig {
-    /// Factor on the gradient: `1 / max(norm, delta)`, and 1 where the norm is only measured.
+    /// Returns the factor on the gradient: `1 / max(norm, delta)`, or 1 if `measure_only`.
     ///
     /// # Errors
     /// Fails if delta is not positive, or if the norm is NaN.
@@ -77,10 +77,13 @@ impl NormalizationConfig {
     }
 }
 
-/// SORL's two methods: the turn ratio on PPO, the token ratio on GRPO, both with this normalization. A batch is cut into two
-/// mini-batches (appendix A.4: 512 and 256), so that the second is off-policy, and used once: appendix A.5 counts one on-policy and three
-/// off-policy updates a batch in quarters. Its "150th optimization step (2 epochs)" fits updates by mini-batches of 256 on `AlphaMed19K`
-/// (150 x 256 trajectories are two for each of its 19,000 questions), so that its "4 epochs" are passes over the questions.
+/// SORL's two methods: the turn ratio on PPO and the token ratio on GRPO, both with this
+/// normalization.
+///
+/// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once: appendix A.5
+/// counts one on-policy and three off-policy updates per batch in quarters. Its "150th optimization
+/// step (2 epochs)" fits updates by minibatches of 256 on `AlphaMed19K`, so its "4 epochs" are
+/// passes over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",
@@ -116,8 +119,8 @@ impl LossTerm for NormalizationConfig {
     }
 }
 
-/// The normalization of one optimizer batch. It records the clipping bias of each sequence during
-/// the backward pass.
+/// The normalization of one optimizer batch. It records each sequence's clipping bias in the
+/// backward pass.
 #[derive(Debug)]
 struct ClippingScale {
     config: NormalizationConfig,
@@ -126,7 +129,6 @@ struct ClippingScale {
 }
 
 impl ClippingScale {
-    /// Returns the sum over sequences in order, and which sequences have clipped tokens.
     fn found(&self) -> (BiasSum, Vec<usize>) {
         ClippingRecorder::sum_up(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -164,7 +166,7 @@ impl GradientScaling for ClippingScale {
     }
 }
 
-/// The clipping bias of some sequences of a batch.
+/// Objective whose gradient is the clipping bias of some sequences.
 struct BiasOf<'a> {
     policy: &'a PolicyObjective,
     sequences: Vec<usize>,
@@ -184,16 +186,16 @@ impl Objective for BiasOf<'_> {
 /// The clipping bias of one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClippingBias {
-    /// Entry at each response token; 0 if the token is not clipped.
+    /// Entry per response token; 0 if the token is not clipped.
     pub entries: Vec<f64>,
-    /// Derivative of the sum of entries with respect to each log-prob, with the set of clipped
-    /// tokens fixed.
+    /// Derivative of the entries' sum with respect to each log-prob, for a fixed set of clipped
+    /// tokens.
     pub d_logprobs: Vec<f64>,
     /// Number of clipped tokens.
     pub clipped: usize,
 }
 
-/// Sum of clipping biases for the norms that need no model pass.
+/// Sum of clipping biases, for the norms that need no model pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BiasSum {
     squares: f64,
@@ -235,8 +237,7 @@ impl BiasSum {
     }
 }
 
-/// Wraps a policy objective and records the clipping bias of each evaluated sequence, so that the
-/// norm is known after the backward pass.
+/// Wraps a policy objective and records each evaluated sequence's clipping bias for the norm.
 #[derive(Debug)]
 pub struct ClippingRecorder<'a> {
     policy: &'a PolicyObjective,
@@ -249,7 +250,7 @@ impl<'a> ClippingRecorder<'a> {
         Self { policy, found: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the sum over sequences in order, and which sequences have clipped tokens.
+    /// Returns the sum over sequences in order, and the indices of sequences with clipped tokens.
     pub fn finish(self) -> (BiasSum, Vec<usize>) {
         Self::sum_up(self.into_parts())
     }
@@ -259,7 +260,7 @@ impl<'a> ClippingRecorder<'a> {
         self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what [`ClippingRecorder::finish`] does, from recorded sums by sequence.
+    /// Like [`ClippingRecorder::finish`], from sums recorded by sequence.
     pub fn sum_up(mut parts: Vec<(usize, BiasSum)>) -> (BiasSum, Vec<usize>) {
         parts.sort_by_key(|(sequence, _)| *sequence);
         let mut sum = BiasSum::default();
@@ -322,7 +323,7 @@ impl<O: Objective + ?Sized> Objective for Subset<'_, O> {
     }
 }
 
-/// Objective whose gradient is that of the clipping bias; its norm is the parameter norm.
+/// Objective with the gradient of the clipping bias; that gradient's norm is the `parameter` norm.
 #[derive(Clone, Copy, Debug)]
 pub struct BiasObjective<'a>(pub &'a PolicyObjective);
 

@@ -4,17 +4,17 @@
 //!
 //! where `w = exp(clamp(mean over the unit's tokens of (lp - old), -20, 20))`. The unit is the
 //! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
-//! al. 2025, arXiv 2507.18071). The gradient flows through `w`. With `S_u` the sum of `weight_t
-//! A_t` over the unit's unclipped tokens, each token of the unit gets `-w S_u / |u|` (SORL, Lemma
-//! 4.1).
+//! al. 2025, arXiv 2507.18071). The gradient flows through `w`: each token of a unit gets `-w S_u /
+//! |u|`, with `S_u` the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1).
 //!
-//! Such a gradient uses only the mean of the unit's advantages, so turns with different advantages
-//! in one sequence get the same gradient. Once `w` is clipped on the side of the mean, only
-//! advantages of the other sign remain, and they act on the whole sequence. `ratio =
-//! "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper), for advantages of tokens or
-//! turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clip are
-//! those of the sequence, and token t gets `-w weight_t A_t` unless it is clipped. If all
-//! advantages of a sequence are equal, both forms are equal.
+//! This gradient uses only the mean of the unit's advantages, so all turns of a sequence get the
+//! same gradient. If `w` is clipped, only advantages of the other sign remain and act on the whole
+//! sequence.
+//!
+//! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper), for advantages of tokens
+//! or turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clip are
+//! those of `sequence`, and token t gets `-w weight_t A_t` unless it is clipped. Both are equal if
+//! all advantages of a sequence are equal.
 //!
 //! Differs from the papers: the loss is weighted by [`crate::Aggregation`]; `seq-mean-token-mean`
 //! is the papers' `1/|y|`.
@@ -29,15 +29,13 @@ use crate::{
     entropy_bonus, kl_estimate, token_weights,
 };
 
-/// GSPO's sequence ratio with its narrow clip range, in the form for advantages that differ within
-/// a sequence.
+/// GSPO with its sequence ratio, narrow clip range and a gradient per token.
 pub(crate) const PRESETS: &[Preset] = &[Preset::on(
     "grpo",
     "gspo",
     "[objective]\nratio = \"sequence-token\"\nclip = { low = 3e-4, high = 4e-4 }\naggregation = \"seq-mean-token-mean\"",
 )];
 
-/// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// The active branch of the surrogate at a token.
@@ -45,9 +43,9 @@ const LOG_RATIO_LIMIT: f64 = 20.0;
 pub enum Surrogate {
     /// `w A`: the gradient flows.
     Unclipped,
-    /// A < 0 and `w < 1 - low`.
+    /// A < 0 and `w < 1 - low`: no gradient.
     ClippedLow,
-    /// A > 0 and `w > 1 + high`, or A < 0 and `w` above the dual clip.
+    /// A > 0 and `w > 1 + high`, or A < 0 and `w` above the dual clip: no gradient.
     ClippedHigh,
 }
 
@@ -75,7 +73,7 @@ pub struct PolicyObjective {
     config: ObjectiveConfig,
     batch: ObjectiveBatch,
     weights: Vec<Vec<f64>>,
-    /// `1 / (B |y|)`: weights of the clipping bias.
+    /// Weights `1 / (B |y|)` of the clipping bias.
     sequence_weights: Vec<Vec<f64>>,
 }
 
@@ -83,14 +81,14 @@ impl PolicyObjective {
     /// Creates the objective over `batch`.
     ///
     /// # Errors
-    /// Fails on invalid settings, arrays that do not fit together, NaN and infinity.
+    /// Fails on invalid settings, arrays of mismatched length, NaN and infinity.
     pub fn new(config: &ObjectiveConfig, batch: ObjectiveBatch) -> Result<Self, ObjectiveError> {
         config.check()?;
         Self::new_unchecked(config, batch)
     }
 
-    /// Creates the objective from checked settings, whose KL coefficient may since have left the
-    /// user's range.
+    /// Creates the objective without checking the settings: the KL coefficient may be beyond the
+    /// config's bounds.
     pub(crate) fn new_unchecked(
         config: &ObjectiveConfig,
         batch: ObjectiveBatch,
@@ -106,17 +104,17 @@ impl PolicyObjective {
         &self.batch
     }
 
-    /// Returns the weight of each response token in the loss, `[sequence][token]` (see
-    /// [`Aggregation`]).
+    /// Returns the weight of each response token in the loss, `[sequence][token]`
+    /// ([`Aggregation`]).
     pub fn weights(&self) -> &[Vec<f64>] {
         &self.weights
     }
 
-    /// Returns the loss part and derivatives of one sequence in f64. `entropies` may be empty
-    /// unless the objective [needs them](Objective::needs_entropies).
+    /// Returns one sequence's part of the loss and its derivatives. `entropies` may be empty unless
+    /// [needed](Objective::needs_entropies).
     ///
     /// # Errors
-    /// Fails on wrong lengths, and on NaN or infinity at a token that counts.
+    /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
     pub fn gradient(
         &self,
         sequence: usize,
@@ -126,11 +124,11 @@ impl PolicyObjective {
         self.gradient_with(sequence, logprobs, entropies, &[])
     }
 
-    /// Like [`PolicyObjective::gradient`], with full-vocabulary KLs to the reference policy. They
-    /// may be empty unless the objective [needs them](Objective::needs_reference_kls).
+    /// Like [`PolicyObjective::gradient`], with full-vocabulary KLs to the reference policy; they
+    /// may be empty unless [needed](Objective::needs_reference_kls).
     ///
     /// # Errors
-    /// Fails on wrong lengths, and on NaN or infinity at a token that counts.
+    /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
     pub fn gradient_with(
         &self,
         sequence: usize,
@@ -145,7 +143,7 @@ impl PolicyObjective {
         for unit in units(self.config.ratio, data) {
             self.unit(data, weights, &advantages, logprobs, &unit, &mut gradient);
         }
-        // The KL over the whole vocabulary takes the place of its estimate, also where a term asked for the log-probabilities.
+        // The full-vocabulary KL replaces the estimate, even if a term requested the log-probs.
         if let Some(reference) = data.ref_logprobs.as_ref().filter(|_| !self.needs_reference_kls()) {
             self.reference(weights, logprobs, reference, &mut gradient);
         }
@@ -171,8 +169,8 @@ impl PolicyObjective {
         Ok(gradient)
     }
 
-    /// Returns SORL's clipping bias of one sequence: `1 / (B |y|) 1[clipped] w_t A_t` at each
-    /// token, for any aggregation of the loss, and its derivative through the ratio.
+    /// Returns one sequence's clipping bias (SORL): `1 / (B |y|) 1[clipped] w_t A_t` per token, for
+    /// any aggregation, and its derivative through the ratio.
     ///
     /// # Errors
     /// Fails like [`PolicyObjective::gradient`].
@@ -203,7 +201,7 @@ impl PolicyObjective {
         Ok(bias)
     }
 
-    /// Returns the branch of the surrogate at each response token. Tokens that do not count are unclipped.
+    /// Returns the surrogate branch of each response token; masked tokens are unclipped.
     ///
     /// # Errors
     /// Fails like [`PolicyObjective::gradient`].
@@ -221,13 +219,12 @@ impl PolicyObjective {
         Ok(branches)
     }
 
-    /// Returns true if the unit's ratio is constant in the gradient, and each token has its own
+    /// Returns true if the gradient treats the ratio as constant, so each token has its own
     /// gradient.
     fn is_detached(&self) -> bool {
         self.config.ratio == RatioKind::SequenceToken
     }
 
-    /// Adds the surrogate of tokens that share one ratio.
     fn unit(
         &self,
         data: &ObjectiveSequence,
@@ -240,9 +237,9 @@ impl PolicyObjective {
         let size = unit.len() as f64;
         let (mean, ratio) = unit_ratio(data, logprobs, unit);
         let log_ratio = mean.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
-        // Outside the clamp the ratio is a constant.
+        // Outside the clamp the ratio is constant.
         let has_gradient = mean.abs() <= LOG_RATIO_LIMIT;
-        // Sum over the unclipped tokens of weight * A: what d ratio is multiplied by.
+        // Sum of weight * A over the unclipped tokens: the factor of d ratio.
         let mut unclipped = 0.0;
         let metrics = &mut gradient.metrics;
         for &token in unit {
@@ -272,7 +269,7 @@ impl PolicyObjective {
         }
     }
 
-    /// Adds the KL penalty to the reference policy, or only its metric if it is in the reward.
+    /// Adds the KL penalty, or only its metric if the penalty is in the reward.
     fn reference(&self, weights: &[f64], logprobs: &[f64], reference: &[f32], gradient: &mut Gradient) {
         let coef = if self.config.needs_reference_logprobs() { self.config.kl.coef } else { 0.0 };
         for (token, (&weight, &logprob)) in weights.iter().zip(logprobs).enumerate() {
@@ -315,7 +312,6 @@ impl PolicyObjective {
     }
 }
 
-/// Rejects a wrong number of entries, and NaN or infinity at tokens that count.
 fn check_numbers(
     sequence: usize,
     data: &ObjectiveSequence,
@@ -340,7 +336,7 @@ fn unit_ratio(data: &ObjectiveSequence, logprobs: &[f64], unit: &[usize]) -> (f6
     (mean, mean.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
 }
 
-/// Returns the sets of counting tokens that share one ratio; no set is empty.
+/// Returns the non-empty sets of unmasked tokens that share one ratio.
 fn units(kind: RatioKind, data: &ObjectiveSequence) -> Vec<Vec<usize>> {
     let counting = |range: std::ops::Range<usize>| range.filter(|&token| data.counts(token));
     let mut units: Vec<Vec<usize>> = match kind {
@@ -371,8 +367,8 @@ impl Objective for PolicyObjective {
         self.gradient_with(sequence, &logprobs, &entropies, tokens.reference_kls).map(Into::into)
     }
 
-    /// Returns the clipped surrogate if the ratios are token ratios. Ratios beyond `exp(±20)`,
-    /// constant here, keep their gradient there.
+    /// Returns the clipped surrogate for token ratios. Training services keep the gradient for
+    /// log-ratios beyond ±20, which this objective clamps.
     fn direct(&self, sequence: usize) -> Option<DirectLoss> {
         let config = &self.config;
         let added = config.dual_clip.is_some() || config.entropy_coef != 0.0 || config.needs_reference();
@@ -380,7 +376,7 @@ impl Objective for PolicyObjective {
             return None;
         }
         let (data, weights) = (self.batch.sequences.get(sequence)?, self.weights.get(sequence)?);
-        // What does not count may be no number.
+        // Masked tokens may have NaN.
         let weighted =
             |(advantage, &weight): (f64, &f64)| if weight == 0.0 { 0.0 } else { advantage * weight };
         let counted = |(token, &old)| if data.counts(token) { old } else { 0.0 };

@@ -1,7 +1,7 @@
-//! Registry of loss terms: the `kind`s that `objective.terms` can name.
+//! Registry of loss terms: the `kind`s of `objective.terms`.
 //!
 //! A term of this crate is one file (settings, equation, [`LossTerm`]) and one line in
-//! [`Registry::builtin`]. Other crates add theirs with [`Registry::with_term`]:
+//! [`Registry::builtin`]. Other crates register terms with [`Registry::with_term`]:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -96,8 +96,8 @@ impl Registry {
         Self { terms: BTreeMap::new(), presets }
     }
 
-    /// Adds a term. `build` gets the settings of `{ kind = "...", ... }` in their own type, which
-    /// should reject unknown keys (`#[serde(deny_unknown_fields)]`).
+    /// Adds a term. `build` gets the parsed settings of `{ kind = "...", ... }`; reject unknown
+    /// keys with `#[serde(deny_unknown_fields)]`.
     pub fn with_term<C, T>(
         mut self,
         kind: &'static str,
@@ -124,7 +124,7 @@ impl Registry {
         self
     }
 
-    /// Returns the names that `objective.terms` can use.
+    /// Returns the registered names for `objective.terms`.
     pub fn kinds(&self) -> Vec<&'static str> {
         self.terms.keys().copied().collect()
     }
@@ -145,7 +145,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the terms of a config: those with their own keys, then `terms` in order.
+    /// Returns the terms of a config: first those with their own keys, then `terms` in order.
     ///
     /// # Errors
     /// Fails on unknown terms and rejected settings.

@@ -1,17 +1,17 @@
-//! STAPO's selective term, only on outlier turns (STAPO, section 4.2, equations 4, 5, 8 and 10).
+//! STAPO's selective term, applied only to outlier turns (STAPO, section 4.2, equations 4, 5, 8 and
+//! 10).
 //!
 //! `J_sel = 1 / turns * sum over outlier turns of (alpha R_TA - gamma P_TI)`, with `R_TA =
-//! KL[pi(.|c) || pi(.|c masked)]` and `P_TI = KL[pi(.|c masked) || pi_ref(.|c masked)]`. Each is a
-//! mean over the response tokens, teacher-forced on the same response. `turns` counts all turns of
-//! the optimizer batch. The loss is `-J_sel`.
+//! KL[pi(.|c) || pi(.|c masked)]` and `P_TI = KL[pi(.|c masked) || pi_ref(.|c masked)]`. Each KL is
+//! a mean over the tokens of the same teacher-forced response. `turns` counts all turns of the
+//! optimizer batch. The loss is `-J_sel`.
 //!
-//! The KLs are inputs: either full-vocabulary KLs per token, whose derivative the learner continues
-//! through its distributions, or log-probs of the sampled tokens, from which k3 estimates them.
+//! The inputs are full-vocabulary KLs per token, which the learner differentiates, or log-probs of
+//! the sampled tokens, from which k3 estimates the KLs.
 //!
-//! Differs from the paper: the tokens are those of the response, sampled with the full context.
-//! Therefore k3 estimates `R_TA` without bias, but `P_TI` with bias, because its tokens should be
-//! sampled with the masked context. `estimator = "full"` computes both over the full distribution
-//! at each token.
+//! Differs from the paper: the tokens come from the response sampled with the full context. So k3
+//! estimates `R_TA` without bias, but `P_TI` with bias, because its tokens should be sampled with
+//! the masked context. `estimator = "full"` computes both KLs exactly at each token.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
@@ -25,10 +25,10 @@ use crate::{KlEstimator, LossTerm, Minibatch, TermParts, kl_estimate};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectiveEstimator {
-    /// Exact, over the full vocabulary, by the learner.
+    /// Exact KLs over the full vocabulary, computed by the learner.
     #[default]
     Full,
-    /// From log-probs of the sampled tokens.
+    /// k3 from log-probs of the sampled tokens.
     K3,
 }
 
@@ -57,7 +57,7 @@ pub struct SelectiveConfig {
     pub gamma: f64,
     /// Estimator of the two KLs.
     pub estimator: SelectiveEstimator,
-    /// Treat the masked prompt's distribution as constant in `R_TA`.
+    /// Treats the masked prompt's distribution as constant in `R_TA`.
     pub detach_masked: bool,
     /// Part of the prompt to hide in the masked-context pass.
     pub mask: ContextMask,
@@ -78,7 +78,7 @@ impl Default for SelectiveConfig {
     }
 }
 
-/// STAPO, and STAPO with dynamic sampling and a higher upper clip bound.
+/// STAPO, with and without dynamic sampling and a higher upper clip bound.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "gigpo",
@@ -155,22 +155,22 @@ pub struct FullKls<'a> {
 /// Log-probs of the sampled tokens of one sequence, in nats.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedLogprobs<'a> {
-    /// Under the policy with the whole prompt.
+    /// Log-probs under the policy with the whole prompt.
     pub full: &'a [f64],
-    /// Under the policy with the masked prompt.
+    /// Log-probs under the policy with the masked prompt.
     pub masked: &'a [f64],
-    /// Under the reference policy with the masked prompt.
+    /// Log-probs under the reference policy with the masked prompt.
     pub reference: &'a [f64],
 }
 
-/// Loss part of one sequence and its derivatives with respect to the two inputs with a gradient.
+/// One sequence's loss and its derivatives with respect to the two inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SelectiveGradient {
     /// The sequence's part of `-J_sel`.
     pub loss: f64,
-    /// With respect to `kl` (full KLs) or `full` (log-probs).
+    /// Derivative with respect to `kl` (full KLs) or `full` (log-probs).
     pub d_first: Vec<f64>,
-    /// With respect to `reference_kl` (full KLs) or `masked` (log-probs).
+    /// Derivative with respect to `reference_kl` (full KLs) or `masked` (log-probs).
     pub d_second: Vec<f64>,
     /// Sum over outlier turns of the mean `R_TA`.
     pub kl: f64,
@@ -184,14 +184,14 @@ pub struct SelectiveGradient {
 #[derive(Clone, Debug)]
 pub struct SelectiveObjective {
     config: SelectiveConfig,
-    /// Spans of each sequence, and whether each is an outlier.
+    /// Spans of each sequence, with true for outlier turns.
     sequences: Vec<Vec<(TurnSpan, bool)>>,
     turns: f64,
 }
 
 impl SelectiveObjective {
-    /// Creates the term over a batch, from the spans of each sequence and whether each is an
-    /// outlier turn.
+    /// Creates the term over a batch, from each sequence's spans and whether they are outlier
+    /// turns.
     ///
     /// # Errors
     /// Fails on a coefficient out of range.
@@ -204,8 +204,8 @@ impl SelectiveObjective {
         Ok(Self { config: config.clone(), sequences, turns })
     }
 
-    /// Creates the term over outlier turns only, each as a sequence with one span. `turns` counts
-    /// all turns of the optimizer batch. The learner evaluates it one masked context at a time.
+    /// Creates the term over outlier turns, each a sequence with one span. `turns` counts all turns
+    /// of the optimizer batch.
     ///
     /// # Errors
     /// Fails on a coefficient out of range.
@@ -218,14 +218,14 @@ impl SelectiveObjective {
         Ok(Self { turns: turns as f64, ..Self::new(config, sequences)? })
     }
 
-    /// Returns true if a sequence has an outlier turn and thus needs the extra passes.
+    /// Returns true if a sequence has an outlier turn, which needs the extra passes.
     pub fn needs(&self, sequence: usize) -> bool {
         self.sequences
             .get(sequence)
             .is_some_and(|spans| spans.iter().any(|(span, outlier)| *outlier && !span.is_empty()))
     }
 
-    /// Evaluates one sequence from full-vocabulary KLs. Entries outside outlier turns are ignored.
+    /// Evaluates one sequence from full-vocabulary KLs; entries outside outlier turns are ignored.
     ///
     /// # Errors
     /// Fails on a wrong number of entries, and on NaN or infinity in an outlier turn.
@@ -237,7 +237,7 @@ impl SelectiveObjective {
         })
     }
 
-    /// Evaluates one sequence from log-probs, by k3. Entries outside outlier turns are ignored.
+    /// Evaluates one sequence from log-probs with k3; entries outside outlier turns are ignored.
     ///
     /// # Errors
     /// Fails on a wrong number of entries, and on NaN or infinity in an outlier turn.
@@ -249,7 +249,7 @@ impl SelectiveObjective {
         let MaskedLogprobs { full, masked, reference } = logprobs;
         let arrays = [("full", full), ("masked", masked), ("reference", reference)];
         self.sum_up(sequence, &arrays, |token| {
-            // The estimate depends on the difference alone, so the slopes are opposite.
+            // The estimate depends only on the difference, so the slopes are opposite.
             let (kl, slope) = kl_estimate(KlEstimator::K3, full[token], masked[token]);
             let back = if self.config.detach_masked { 0.0 } else { -slope };
             Term {
@@ -311,7 +311,6 @@ impl SelectiveObjective {
     }
 }
 
-/// The two KLs at one token and their derivatives.
 struct Term {
     /// `R_TA` and its derivatives with respect to the first and the second input.
     kl: (f64, f64, f64),
@@ -345,7 +344,7 @@ impl MaskedContextObjective for SelectiveObjective {
             self.from_kls(masked_context, FullKls { kl: statistics.kl, reference_kl })?
         } else {
             let (full, masked) = (widen(statistics.full), widen(statistics.masked));
-            // Without a penalty the reference has no weight.
+            // Without a penalty the reference has weight 0.
             let reference = if self.needs_reference() { widen(statistics.reference) } else { masked.clone() };
             self.from_logprobs(
                 masked_context,

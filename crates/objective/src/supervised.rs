@@ -11,7 +11,7 @@ pub struct SupervisedSequence {
     pub weights: Vec<f64>,
 }
 
-/// `loss = -sum w_t ln pi(t) / sum w`, both sums over the whole optimizer batch.
+/// Objective `loss = -sum w_t ln pi(t) / sum w`, both sums over the whole optimizer batch.
 #[derive(Clone, Debug)]
 pub struct SupervisedObjective {
     sequences: Vec<SupervisedSequence>,
@@ -45,8 +45,8 @@ impl SupervisedObjective {
         Ok(Self { sequences, total })
     }
 
-    /// Creates the objective with weight 1 for each response token; `lengths` are the numbers of
-    /// response tokens.
+    /// Creates the objective with weight 1 per token, from the numbers of response tokens per
+    /// sequence.
     ///
     /// # Errors
     /// Fails on a batch without response tokens.
@@ -54,7 +54,7 @@ impl SupervisedObjective {
         Self::new(lengths.iter().map(|&length| SupervisedSequence { weights: vec![1.0; length] }).collect())
     }
 
-    /// Returns the loss part and derivatives of one sequence in f64.
+    /// Returns one sequence's part of the loss and its derivatives.
     ///
     /// # Errors
     /// Fails on wrong lengths, or NaN or infinite log-probs of weighted tokens.

@@ -1,7 +1,7 @@
 //! Loss terms besides the clipped surrogate, the KL penalty and the entropy bonus.
 //!
-//! A term is one file with its settings, its equation and its [`LossTerm`]. One line in
-//! [`crate::registry`] registers it for configs; other crates use [`crate::Registry::with_term`].
+//! A term is one file with its settings, equation and [`LossTerm`]. [`crate::registry`] registers
+//! it for configs; other crates use [`crate::Registry::with_term`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ pub trait LossTerm: Debug + Send + Sync {
         RequiredPasses::default()
     }
 
-    /// Returns true if the term needs the turns that credit selects (`credit.outliers`).
+    /// Returns true if the term needs the outlier turns that credit selects (`credit.outliers`).
     fn needs_selected_turns(&self) -> bool {
         self.passes().masked_context.is_some()
     }
 
-    /// Returns true if tokens with advantage 0 have a gradient from this term.
+    /// Returns true if the term has a gradient at tokens with advantage 0.
     fn acts_without_advantage(&self) -> bool {
         false
     }
@@ -38,7 +38,7 @@ pub trait LossTerm: Debug + Send + Sync {
         false
     }
 
-    /// Returns the KL coefficient that is used with this term.
+    /// Returns the effective KL coefficient with this term.
     fn kl_coef(&self, coef: f64) -> f64 {
         coef
     }
@@ -46,17 +46,16 @@ pub trait LossTerm: Debug + Send + Sync {
     /// Builds the parts of the term over one optimizer batch.
     ///
     /// # Errors
-    /// Fails on arrays that do not fit together, NaN and infinity.
+    /// Fails on arrays of mismatched length, NaN and infinity.
     fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError>;
 }
 
 /// The optimizer batch that a term is built for.
 #[derive(Clone, Copy, Debug)]
 pub struct Minibatch<'a> {
-    /// The policy objective over it, with the numbers of each sequence
-    /// ([`PolicyObjective::batch`]).
+    /// The policy objective over the batch ([`PolicyObjective::batch`]).
     pub policy: &'a Arc<PolicyObjective>,
-    /// Responses of selected turns that are also run after a masked prompt, in the learner's order.
+    /// Spans of the responses to run after masked prompts, in the learner's order.
     pub masked: &'a [TurnSpan],
 }
 
@@ -65,7 +64,7 @@ pub struct Minibatch<'a> {
 pub struct TermParts {
     /// A loss over response tokens, added to the policy's.
     pub tokens: Option<Box<dyn Objective + Send>>,
-    /// A loss over turns after masked prompts.
+    /// A loss over masked contexts.
     pub masked_context: Option<Box<dyn MaskedContextObjective + Send>>,
     /// A factor on the gradient.
     pub scaling: Option<Box<dyn ObservedScaling>>,
@@ -73,9 +72,9 @@ pub struct TermParts {
 
 /// Gradient scaling that observes the backward pass.
 pub trait ObservedScaling: GradientScaling + Send + Sync {
-    /// Observes the numbers of one sequence, in any order and on any thread.
+    /// Observes one sequence's numbers, in any order and on any thread.
     ///
     /// # Errors
-    /// Fails on wrong lengths, and on NaN or infinity at a token that counts.
+    /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
     fn observe(&self, sequence: usize, tokens: TokenStatistics<'_>) -> Result<(), ObjectiveError>;
 }

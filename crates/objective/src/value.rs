@@ -10,7 +10,7 @@ use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, Toke
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueConfig {
-    /// How far a value may move from its old value before the loss stops decreasing.
+    /// How far a value may move from its old value before the loss is clipped.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub clip: f64,
 }
@@ -24,7 +24,7 @@ impl Default for ValueConfig {
 /// The numbers of one sequence, one entry per response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueSequence {
-    /// The critic's values when the advantages were computed.
+    /// The critic's values at the time of computing advantages.
     pub old_values: Vec<f64>,
     /// Value targets.
     pub returns: Vec<f64>,
@@ -41,7 +41,7 @@ pub struct ValueGradient {
     pub d_values: Vec<f64>,
     /// Number of tokens on the clipped branch, where the derivative is 0.
     pub clipped: f64,
-    /// Number of tokens that count.
+    /// Number of unmasked tokens.
     pub tokens: f64,
 }
 
@@ -88,10 +88,10 @@ impl ValueObjective {
         Ok(Self { clip: config.clip, sequences, tokens })
     }
 
-    /// Returns the loss part and derivative of one sequence.
+    /// Returns one sequence's part of the loss and its derivative.
     ///
     /// # Errors
-    /// Fails on a wrong number of values, and on NaN or infinity at a token that counts.
+    /// Fails on a wrong number of values, and on NaN or infinity at an unmasked token.
     pub fn gradient(&self, sequence: usize, values: &[f64]) -> Result<ValueGradient, ObjectiveError> {
         let Some(data) = self.sequences.get(sequence) else {
             let count = self.sequences.len();
@@ -108,7 +108,7 @@ impl ValueObjective {
             if !value.is_finite() {
                 return Err(ObjectiveError::NotFinite { sequence, token, what: "values", value });
             }
-            // Inside of the range the value itself: `old + (value - old)` is another number by rounding.
+            // Inside the range use the value itself: `old + (value - old)` rounds differently.
             let moved = value - old;
             let clipped =
                 if moved.abs() <= self.clip { value } else { old + moved.clamp(-self.clip, self.clip) };
@@ -116,7 +116,7 @@ impl ValueObjective {
             gradient.tokens += 1.0;
             gradient.loss += 0.5 * free.max(bound) / self.tokens;
             if bound > free {
-                // Further than the clip range from where it was, and closer to the target than allowed.
+                // Moved by more than the clip range, and closer to the target than clipping allows.
                 gradient.clipped += 1.0;
             } else {
                 gradient.d_values[token] = (value - target) / self.tokens;

@@ -1,38 +1,37 @@
-//! Addresses of servers and services, as settings give them.
+//! Server addresses in settings.
 
 use std::net::Ipv6Addr;
 
 use thiserror::Error;
 
-/// Reason why an address cannot be used, worded to stand after the setting that gives it. No text repeats the address, which
-/// may have a password in it.
+/// Why an address is invalid, worded to follow the setting's name. No message repeats the address,
+/// which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
-    /// Another protocol, or none.
+    /// The scheme is missing or not HTTP.
     #[error("must start with http:// or https://")]
     Scheme,
-    /// A user name or a password, which logs and errors of libraries would show.
+    /// The address contains a user name or password, which logs would show.
     #[error("must hold no user name or password; `api_key_env` names the environment variable of a key")]
     Credentials,
-    /// No host, or what no host and port can be.
+    /// Host or port is missing or invalid.
     #[error("must name a server, such as http://127.0.0.1:8000")]
     Server,
 }
 
-/// Rejects an address of an HTTP server that cannot be used: its scheme, what is in it besides host and
-/// port, and these.
+/// Rejects an address that is not a valid `http` or `https` address of a server without
+/// credentials.
 ///
 /// # Errors
 /// Returns the first problem.
 pub fn check_address(address: &str) -> Result<(), AddressError> {
     let rest = address.strip_prefix("http://").or_else(|| address.strip_prefix("https://"));
     let rest = rest.ok_or(AddressError::Scheme)?;
-    // Only before the path an `@` ends a password: paths have it, too. Clients take a backslash for a slash.
+    // An `@` marks credentials only before the path. Clients treat a backslash as a slash.
     let server = &rest[..rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len())];
     if server.contains('@') {
         return Err(AddressError::Credentials);
     }
-    // The colons of an IPv6 address are in brackets.
     let (host, port) = match server.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (server, None),
@@ -41,7 +40,6 @@ pub fn check_address(address: &str) -> Result<(), AddressError> {
         Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
         None => !host.is_empty() && !host.contains(|letter: char| letter == ':' || letter.is_whitespace()),
     };
-    // An empty one is the protocol's own.
     let is_number =
         |port: &str| port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok();
     let is_port = port.is_none_or(|port| port.is_empty() || is_number(port));
@@ -84,7 +82,6 @@ mod tests {
             ("http://host:+80", AddressError::Server),
             ("http://::1:8000", AddressError::Server),
             ("http://[secret]:8000", AddressError::Server),
-            // A password with a slash in it, which is no longer one.
             ("http://me:sec/ret@host", AddressError::Server),
         ] {
             let error = check_address(address).unwrap_err();

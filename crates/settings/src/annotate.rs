@@ -1,4 +1,4 @@
-//! TOML with every key's meaning above it.
+//! TOML with a description above each key.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,10 @@ use crate::check::{join, type_name};
 use crate::problem::{Problem, SettingsError};
 use crate::schema::{alternatives, choices, description, plain, range, shared_schema, tagged};
 
-/// Columns that a comment may take.
 const WIDTH: usize = 100;
 
-/// Settings as TOML that reads back as themselves: above every key its meaning, its range and its default; keys that
-/// are not set are there as comments.
+/// Formats settings as TOML, with each key's description, range and default above it. Unset keys
+/// are comments. The text parses back to the same settings.
 ///
 /// # Errors
 /// Fails on settings that TOML cannot hold.
@@ -43,8 +42,7 @@ pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<Str
     Ok(out)
 }
 
-/// Comments by the line that they belong to: what follows the line (keys that are not set, for a table's header), and
-/// what stands above it.
+/// Comments by line: text after the line (unset keys, after a table's header), and text above it.
 struct Notes<'a> {
     text: &'a str,
     above: BTreeMap<usize, (String, String)>,
@@ -111,7 +109,6 @@ impl Notes<'_> {
     }
 }
 
-/// Returns the schema of the table that a value is, where the schema is a union.
 fn variant<'a>(schema: &'a Schema, table: &DeTable<'_>) -> &'a Schema {
     if let Some((tag, variants)) = tagged(schema) {
         let name = table.get(tag).and_then(|value| value.get_ref().as_str());
@@ -121,7 +118,6 @@ fn variant<'a>(schema: &'a Schema, table: &DeTable<'_>) -> &'a Schema {
     alternatives(schema).and_then(|all| all.iter().find(table)).unwrap_or(schema)
 }
 
-/// Returns the keys of a schema that a table does not have.
 fn missing<'a>(schema: &'a Schema, table: &DeTable<'_>) -> Vec<&'a str> {
     let properties = schema.get("properties").and_then(Schema::as_object);
     properties
@@ -137,7 +133,6 @@ fn unset(schema: &Schema, key: &str) -> String {
     format!("{}# {key} = (not set)\n", note(of))
 }
 
-/// Meaning, range and default of one key, as comment lines.
 fn note(schema: &Schema) -> String {
     let mut text = description(schema).unwrap_or_default().trim().to_owned();
     let mut facts = Vec::new();
@@ -165,7 +160,6 @@ fn note(schema: &Schema) -> String {
     comment(&text)
 }
 
-/// Returns a text as comment lines of the width.
 fn comment(text: &str) -> String {
     let mut lines = String::new();
     for paragraph in text.split("\n\n") {

@@ -1,31 +1,30 @@
-//! API keys, which a setting names and never holds.
+//! API keys: settings name environment variables and never contain keys.
 
 use std::env::VarError;
 
 use thiserror::Error;
 
-/// Reason why an environment variable gives no API key. The message follows the name of the setting, and never contains
-/// the variable's value.
+/// Why an environment variable has no valid API key, worded to follow the setting's name. The
+/// message never contains the variable's value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ApiKeyError {
-    /// There is no such variable.
+    /// The variable does not exist.
     #[error("the environment variable {0} is not set; it is to hold the API key")]
     Missing(String),
-    /// There is nothing in it, as where a script exports a key that it does not have.
+    /// The variable is empty, for example because a script exports a missing key.
     #[error("the environment variable {0} is empty; it is to hold the API key")]
     Empty(String),
-    /// It holds something else: a key is of visible ASCII characters, without spaces and line breaks.
+    /// The variable has other characters than visible ASCII, such as spaces or line breaks.
     #[error("the environment variable {0} has characters that no API key has")]
     Characters(String),
 }
 
-/// Returns the API key in the environment variable that a setting names; none if the setting is empty.
-///
-/// A variable that is missing or empty is rejected before any work: a service that is sent no key answers
-/// later, and names neither the setting nor the variable.
+/// Returns the API key in the environment variable that a setting names; `None` if the setting is
+/// empty. Missing and empty variables are rejected early, because a service's error would name
+/// neither.
 ///
 /// # Errors
-/// Fails if the variable does not hold a key.
+/// Fails if the variable does not contain a key.
 pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     if variable.is_empty() {
         return Ok(None);
@@ -33,7 +32,6 @@ pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     key_in(variable, std::env::var(variable)).map(Some)
 }
 
-/// Returns the key in what a variable holds.
 fn key_in(variable: &str, value: Result<String, VarError>) -> Result<String, ApiKeyError> {
     let variable = variable.to_owned();
     match value {
@@ -51,7 +49,6 @@ mod tests {
     #[test]
     fn a_key_is_read_from_the_variable_that_is_named() {
         assert_eq!(api_key(""), Ok(None));
-        // A variable that every test has.
         assert_eq!(api_key("CARGO_PKG_NAME"), Ok(Some("turnwise-settings".into())));
         assert_eq!(key_in("KEY", Ok("sk-123_/+=".into())), Ok("sk-123_/+=".into()));
     }

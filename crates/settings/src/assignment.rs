@@ -1,4 +1,4 @@
-//! Settings as arguments of a command line.
+//! Settings as command-line arguments.
 
 use thiserror::Error;
 use toml::{Table, Value};
@@ -6,16 +6,17 @@ use toml::{Table, Value};
 /// Reason why an argument is not a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AssignmentError {
-    /// It has no `=`.
+    /// The argument has no `=`.
     #[error("a setting is written key.sub=value")]
     Form,
-    /// Nothing before the `=`, or beside a dot.
+    /// The key, or a part of it between dots, is empty.
     #[error("a setting is written key.sub=value; the key is incomplete")]
     Key,
 }
 
-/// Key and value of an argument written `key.sub=value`, without white space around them. The value is TOML; tables and lists may be JSON.
-/// Any other value is a bare string: paths and names need no quotes.
+/// Splits an argument `key.sub=value` into key and value, without white space around them. The
+/// value is TOML, or JSON for tables and lists. Any other text is a string, so paths and names need
+/// no quotes.
 ///
 /// ```
 /// use toml::Value;

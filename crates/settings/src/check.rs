@@ -1,4 +1,4 @@
-//! A value compared with a schema: types, ranges, choices, unknown and missing keys.
+//! Checks a value against a schema: types, ranges, choices, unknown and missing keys.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,24 +9,22 @@ use crate::problem::{Problem, SettingsError};
 use crate::schema::{alternatives, choices, plain, range, shared_schema, tagged};
 use crate::suggest;
 
-/// Maximum number of characters of a value that an error repeats.
 const SHOWN: usize = 80;
 
-/// Rejects settings outside of the ranges that their type declares.
+/// Rejects settings outside the ranges declared by their type.
 ///
 /// # Errors
-/// Every setting that is wrong, with its key, its value and what is allowed.
+/// Returns all invalid settings, each with key, value and valid range.
 pub fn check<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<(), SettingsError> {
     match Value::try_from(settings) {
         Ok(value) => SettingsError::of(problems(&shared_schema::<T>(), &value)),
-        // TOML has no integers beyond 64 bits with a sign.
+        // TOML integers are signed and have 64 bits.
         Err(error) => Err(SettingsError(vec![Problem::new("settings", error.to_string())])),
     }
 }
 
-/// Everything in a value that its schema (of [`crate::schema_of`]) does not allow.
-///
-/// NaN and the infinities are never allowed.
+/// Returns everything in a value that its schema ([`crate::schema_of`]) rejects. NaN and infinities
+/// are always rejected.
 pub fn problems(schema: &Schema, value: &Value) -> Vec<Problem> {
     let mut found = Vec::new();
     walk(schema, value, "", &mut found);
@@ -76,7 +74,6 @@ fn walk(schema: &Schema, value: &Value, key: &str, found: &mut Vec<Problem>) {
     }
 }
 
-/// One of several tables, distinguished by a tag.
 fn union(
     tag: &str,
     variants: &[(&str, &Schema)],
@@ -100,7 +97,6 @@ fn union(
     }
 }
 
-/// The keys of a table: unknown ones, missing ones, and what is wrong inside the others.
 fn keys(schema: &Schema, table: &toml::Table, key: &str, found: &mut Vec<Problem>) {
     let empty = serde_json::Map::new();
     let properties = schema.get("properties").and_then(Schema::as_object).unwrap_or(&empty);
@@ -170,12 +166,10 @@ fn length(schema: &Schema, of: &str, length: usize, value: &Value, key: &str, fo
     }
 }
 
-/// Returns true if a value is of one of a schema's types.
 fn has_type(schema: &Schema, value: &Value) -> bool {
     let is = |name: &Schema| match name.as_str() {
         Some("string") => value.is_str(),
         Some("integer") => value.is_integer(),
-        // Whole numbers need no decimal point.
         Some("number") => value.is_float() || value.is_integer(),
         Some("boolean") => value.is_bool(),
         Some("array") => value.is_array(),
@@ -189,7 +183,6 @@ fn has_type(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-/// Returns a schema's type in words.
 pub(crate) fn type_name(schema: &Schema) -> String {
     let one = |name: &Schema| match name.as_str() {
         Some("string") => "a string",
@@ -207,7 +200,6 @@ pub(crate) fn type_name(schema: &Schema) -> String {
     }
 }
 
-/// Returns a problem of a value, with the default that would do.
 fn problem(key: &str, value: &Value, reason: &str, schema: &Schema) -> Problem {
     let mut shown = value.to_string().replace('\n', " ");
     if shown.chars().count() > SHOWN {

@@ -1,7 +1,7 @@
-//! Characters that a terminal obeys instead of showing them.
+//! Control characters that a terminal executes instead of showing.
 
-/// True for control characters (C0 besides newline and tab, DEL, C1) and bidirectional marks: text with one of them may not be what
-/// it looks like in a terminal.
+/// Returns true for control characters (C0 except newline and tab, DEL, C1) and bidirectional
+/// marks, which can make text look different in a terminal.
 pub fn is_hidden(character: char) -> bool {
     let is_bidirectional = matches!(
         character,

@@ -1,8 +1,8 @@
-//! Settings that describe themselves: one declaration of a setting's range, meaning and default serves the check of a
-//! value, the JSON Schema that editors read, and the reference page.
+//! Self-describing settings: one declaration of a setting's range, description and default serves
+//! validation, the JSON Schema for editors, and the reference page.
 //!
-//! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. Its doc comments are the
-//! descriptions, its `Default` the defaults, and its ranges are attributes of the fields:
+//! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. Its
+//! doc comments are descriptions, its `Default` the defaults, and field attributes declare ranges:
 //!
 //! ```
 //! use schemars::JsonSchema;
@@ -29,16 +29,16 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `schema.rs` | the schema of a type, as the check wants it |
-//! | `check.rs` | a value held against a schema: types, ranges, choices, unknown keys |
-//! | `problem.rs` | what is wrong with a setting, and the error that lists it |
-//! | `annotate.rs` | TOML with every key's meaning above it |
+//! | `schema.rs` | the strict schema of a type |
+//! | `check.rs` | validation: types, ranges, choices, unknown keys |
+//! | `problem.rs` | a problem of a setting, and the error that lists problems |
+//! | `annotate.rs` | TOML with a description above each key |
 //! | `reference.rs` | a Markdown page of all keys |
-//! | `assignment.rs` | settings as arguments, `key.sub=value` |
-//! | `suggest.rs` | the nearest name to a misspelt one |
-//! | `hidden.rs` | characters that a terminal obeys instead of showing them |
-//! | `address.rs` | addresses of servers and services |
-//! | `api_key.rs` | API keys in environment variables that settings name |
+//! | `assignment.rs` | command-line arguments `key.sub=value` |
+//! | `suggest.rs` | suggestions for misspelled names |
+//! | `hidden.rs` | control characters |
+//! | `address.rs` | server addresses |
+//! | `api_key.rs` | API keys in environment variables |
 
 mod address;
 mod annotate;

@@ -4,22 +4,21 @@ use std::fmt::{self, Display};
 
 use thiserror::Error;
 
-/// One setting that cannot be used.
+/// One invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file with its line, or the argument of the command line, that the setting comes from; absent
-    /// if it was made in code.
+    /// File and line, or command-line argument, of the setting; `None` if it was made in code.
     pub origin: Option<String>,
-    /// The setting, as `table.key`; empty if the source as a whole is wrong.
+    /// The setting, as `table.key`; empty if the source as a whole is invalid.
     pub key: String,
-    /// Its value in TOML; absent if the key itself is wrong or missing.
+    /// Its value as TOML; `None` if the key itself is wrong or missing.
     pub value: Option<String>,
-    /// The problem, and a value that would do.
+    /// The problem and a valid value.
     pub reason: String,
 }
 
 impl Problem {
-    /// Creates a problem of a key, whose value the reason speaks of.
+    /// Creates a problem without origin and value.
     pub fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { origin: None, key: key.into(), value: None, reason: reason.into() }
     }
@@ -40,15 +39,14 @@ impl Display for Problem {
     }
 }
 
-/// Problems that an error lists; a file that is no config may have as many as lines.
 const LISTED: usize = 50;
 
-/// Settings that cannot be used; at least one.
+/// Invalid settings; at least one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct SettingsError(pub Vec<Problem>);
 
 impl SettingsError {
-    /// The error of a list of problems, if there are any.
+    /// Returns an error if there are problems.
     ///
     /// # Errors
     /// Returns the problems.

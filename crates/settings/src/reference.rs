@@ -6,18 +6,16 @@ use serde_json::Value as Schema;
 use crate::check::{join, type_name};
 use crate::schema::{alternatives, choices, description, plain, range, shared_schema, tagged};
 
-/// Deepest heading of the page.
 const DEEPEST: usize = 5;
 
-/// Returns the keys of a settings type as Markdown: a heading for each table, and under it a row for each
-/// key with what it allows, its default and its meaning.
+/// Returns the keys of a settings type as Markdown: a heading per table, and a row per key with
+/// range, default and description.
 pub fn reference<T: JsonSchema + 'static>() -> String {
     let mut page = String::new();
     table(&shared_schema::<T>(), "", 2, &mut page);
     page
 }
 
-/// The rows of one table, then its tables.
 fn table(schema: &Schema, key: &str, level: usize, page: &mut String) {
     let Some(properties) = schema.get("properties").and_then(Schema::as_object) else { return };
     let rows: Vec<_> = properties.iter().filter(|(_, inner)| shape(inner) == Shape::Value).collect();
@@ -37,7 +35,6 @@ fn table(schema: &Schema, key: &str, level: usize, page: &mut String) {
     }
 }
 
-/// A heading with what is under it: a table, one of several tables, or a list of them.
 fn section(schema: &Schema, key: &str, level: usize, page: &mut String) {
     let marks = "#".repeat(level.min(DEEPEST));
     if shape(schema) == Shape::List {
@@ -90,7 +87,6 @@ fn row(name: &str, schema: &Schema, page: &mut String) {
     page.push_str(&format!("| `{name}` | {} | {} | {} |\n", cell(&allowed), cell(&default), cell(&meaning)));
 }
 
-/// Type and range of a value.
 fn allowed(schema: &Schema) -> String {
     if let Some(all) = alternatives(schema) {
         return all.iter().map(allowed).collect::<Vec<_>>().join(" or ");
@@ -120,16 +116,15 @@ fn code(value: &Schema) -> String {
     format!("`{}`", plain(value))
 }
 
-/// Returns a text as it may stand in a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
 #[derive(PartialEq)]
 enum Shape {
-    /// One value, or a list of them.
+    /// A single value or a list of values.
     Value,
-    /// A table, or one of several.
+    /// A table or a union of tables.
     Table,
     /// A list of tables.
     List,

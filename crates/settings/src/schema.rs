@@ -8,25 +8,24 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// The schemas that were asked for so far: making one takes milliseconds, and settings are checked often.
+/// Cached schemas: making one takes milliseconds, and settings are checked often.
 static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 
 /// Returns the JSON Schema (draft 2020-12) of a settings type, without references.
 ///
-/// Differs from what `schemars` derives: every object with named properties rejects others, the unit
-/// variants of tagged enums among them (`serde` lets any key pass there); TOML has no null, so an
-/// optional key may be absent but not null.
+/// Differs from the schema of `schemars`: objects with named properties reject other keys, also in
+/// unit variants of tagged enums (where `serde` accepts any). Optional keys may be absent but not
+/// null, because TOML has no null.
 pub fn schema_of<T: JsonSchema + 'static>() -> Value {
     Value::clone(&shared_schema::<T>())
 }
 
-/// Returns the schema of a type, made once.
 pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(schema) = known().as_ref().and_then(|known| known.get(&TypeId::of::<T>())) {
         return Arc::clone(schema);
     }
-    // Made without the lock: a type may ask for the schemas of others while its own is made.
+    // Made without the lock, because a type may request other types' schemas.
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
@@ -36,7 +35,6 @@ pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
     schema
 }
 
-/// Closes objects and drops nulls, all the way down.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -75,7 +73,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Returns the field that distinguishes the variants of a union of tables, with the value it has in each.
+/// Returns the tag of a union of tables, with its value in each variant.
 pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
     let choices = alternatives(schema)?;
     let tag_of = |choice: &'_ Value| {
@@ -92,7 +90,6 @@ pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
     Some((tag.as_str(), variants))
 }
 
-/// Returns the texts that a schema allows, with the description of each, where it is a choice of texts.
 pub(crate) fn choices(schema: &Value) -> Option<Vec<(&str, Option<&str>)>> {
     if let Some(names) = schema.get("enum").and_then(Value::as_array) {
         return names.iter().map(|name| Some((name.as_str()?, None))).collect();
@@ -104,21 +101,18 @@ pub(crate) fn choices(schema: &Value) -> Option<Vec<(&str, Option<&str>)>> {
     Some(lists.into_iter().flatten().collect())
 }
 
-/// Returns the description of a schema.
 pub(crate) fn description(schema: &Value) -> Option<&str> {
     schema.get("description").and_then(Value::as_str)
 }
 
-/// Returns the alternatives of a union that is not a tagged one.
 pub(crate) fn alternatives(schema: &Value) -> Option<&Vec<Value>> {
     ["anyOf", "oneOf"].iter().find_map(|name| schema.get(*name)).and_then(Value::as_array)
 }
 
-/// Range that a schema allows beyond its type, in words: `at least 0 and below 1`. Empty if it allows
-/// everything.
+/// Returns the range of a schema in words, such as `at least 0 and below 1`; empty if unbounded.
 pub(crate) fn range(schema: &Value) -> String {
     let number = |name: &str| schema.get(name).filter(|bound| !bound.is_null()).map(plain);
-    // An unsigned integer says that it is 0 or more, which is worth saying only together with the other bound.
+    // The minimum 0 of unsigned integers is stated only with an upper bound.
     let low = match (number("exclusiveMinimum"), number("minimum")) {
         (Some(bound), _) => Some(format!("above {bound}")),
         (None, Some(bound)) => Some(format!("at least {bound}")),
@@ -145,7 +139,7 @@ pub(crate) fn range(schema: &Value) -> String {
     parts.join(" and ")
 }
 
-/// Returns a value of a schema in TOML's notation; single-precision numbers in their own shortest form.
+/// Returns a value of a schema as TOML; f32 numbers in their shortest form.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {
@@ -166,8 +160,7 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// Returns the shortest of the texts that read back as the number in double precision, or as the same
-/// number in single.
+/// Returns the shortest text that parses back to the same number, in double or single precision.
 fn shortest(number: f64) -> String {
     let double = format!("{number:?}");
     let single = format!("{:?}", number as f32);

@@ -1,9 +1,8 @@
-//! The nearest name to a misspelt one.
+//! Suggestions for misspelled names.
 
-/// The least Jaro-Winkler similarity of two names that counts as near.
 const NEAR: f64 = 0.75;
 
-/// Returns the known name nearest to a misspelt one, if any is near.
+/// Returns the most similar known name, if any is similar enough.
 pub fn suggest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()

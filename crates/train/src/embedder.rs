@@ -1,4 +1,4 @@
-//! Vectors of observations, for methods that match states by meaning.
+//! Text embedder for methods that match states by meaning.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,13 +10,13 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 
 use crate::TrainError;
 
-/// Number of cached vectors; the cache is cleared when full.
+/// Maximum number of cached vectors; a full cache is cleared.
 const KEPT: usize = 1 << 16;
 
-/// Returns the embedder that a config names: a model folder, or hashed n-grams where it names none.
+/// Returns the configured embedder: a model folder, or hashed n-grams by default.
 ///
 /// # Errors
-/// Returns [`TrainError::Model`] for a folder that holds no encoder, with the file and what is wrong with it.
+/// Returns [`TrainError::Model`] if the folder has no valid encoder, with the file and the problem.
 pub fn embedder(config: &CreditConfig) -> Result<Box<dyn Embedder>, TrainError> {
     if config.encoder.as_os_str().is_empty() {
         return Ok(Box::new(HashedNgrams::default()));
@@ -24,7 +24,6 @@ pub fn embedder(config: &CreditConfig) -> Result<Box<dyn Embedder>, TrainError> 
     Ok(Box::new(ModelEmbedder::load(&config.encoder)?))
 }
 
-/// A sentence encoder that keeps the vectors of texts that come again.
 struct ModelEmbedder {
     encoder: SentenceEncoder,
     kept: Mutex<HashMap<String, Vec<f32>>>,
@@ -33,7 +32,7 @@ struct ModelEmbedder {
 impl ModelEmbedder {
     fn load(folder: &Path) -> Result<Self, TrainError> {
         let encoder = SentenceEncoder::load(folder, SentenceOptions::default())?;
-        // A tokenizer that does not fit its model shows at the first text.
+        // Detects a tokenizer that does not fit its model.
         encoder.encode(&["You open the fridge 1. In it, you see nothing."])?;
         Ok(Self { encoder, kept: Mutex::default() })
     }
@@ -44,7 +43,7 @@ impl Embedder for ModelEmbedder {
         if let Some(vector) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(text) {
             return vector.clone();
         }
-        // A text that can't be encoded is like no other, not even itself.
+        // A text that cannot be encoded matches nothing, not even itself.
         let vector = self.encoder.encode(&[text]).unwrap_or_else(|_| vec![0.0; self.encoder.dimensions()]);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= KEPT {
@@ -87,7 +86,6 @@ mod tests {
                     > cosine(embedder, "the fridge is open", "you see apple")
             );
         }
-        // What is kept is what was computed.
         assert_eq!(model.embed("you see"), model.embed("you see"));
     }
 
@@ -100,7 +98,6 @@ mod tests {
         };
         assert!(refused().contains("config.json"), "{}", refused());
         write_bert(folder.path(), &WORDS, 0.0).unwrap();
-        // More words than the model knows.
         std::fs::write(folder.path().join("vocab.txt"), format!("{}\nin\nit", WORDS.join("\n"))).unwrap();
         assert!(refused().contains("belong together"), "{}", refused());
     }

@@ -4,18 +4,18 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Error that stops a run. Every message names what to change.
+/// Error that stops a run. Messages name the fix.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// A config file or override is wrong.
+    /// A config file or override is invalid.
     #[error("{origin}: {reason}")]
     Config {
-        /// The file, or the override as it was written.
+        /// The file, or the override as written.
         origin: String,
-        /// The problem, with the key and how to fix it.
+        /// The problem with its key and fix.
         reason: String,
     },
-    /// Settings that cannot be used.
+    /// Invalid settings.
     #[error(transparent)]
     Settings(#[from] turnwise_settings::SettingsError),
     /// A file or folder could not be read or written.
@@ -31,7 +31,7 @@ pub enum TrainError {
     File {
         /// Path of the file.
         path: String,
-        /// The problem and how to fix it.
+        /// The problem and its fix.
         reason: String,
     },
     /// The environment could not be set up.
@@ -43,16 +43,16 @@ pub enum TrainError {
     /// The policy could not be trained.
     #[error(transparent)]
     Learn(#[from] turnwise_core::LearnError),
-    /// The objective rejected.
+    /// The objective is invalid.
     #[error(transparent)]
     Objective(#[from] turnwise_core::ObjectiveError),
     /// Credit could not be assigned.
     #[error(transparent)]
     Credit(#[from] turnwise_credit::CreditError),
-    /// The model could not be made, read or written.
+    /// The model could not be created, read or written.
     #[error(transparent)]
     Model(#[from] turnwise_model::ModelError),
-    /// The tokenizer or the chat template could not be made, read or used.
+    /// The tokenizer or chat template could not be created, read or used.
     #[error(transparent)]
     Text(#[from] turnwise_text::TextError),
     /// The policy could not be found or loaded.
@@ -61,13 +61,13 @@ pub enum TrainError {
     /// The judge could not be set up.
     #[error(transparent)]
     Judge(#[from] turnwise_decompose::JudgeError),
-    /// The observer (evaluation, for example) failed.
+    /// An observer (such as the evaluation) failed.
     #[error("{0}")]
     Observer(String),
-    /// The run needs more memory than there is.
+    /// The run needs more memory than available.
     #[error("{0}; change the config, or pass --ignore-memory to start it anyway")]
     Memory(String),
-    /// The numbers of a run are not finite any more.
+    /// The run produced NaN or infinity.
     #[error(
         "{position}: {source}. The weights were not kept and the batch is in {batch}; go on from a checkpoint with \
          other settings, for example `turnwise train --resume {run} train.learning_rate=...`, or with \
@@ -76,40 +76,40 @@ pub enum TrainError {
     Diverged {
         /// Position in the run.
         position: String,
-        /// The quantity that was not finite.
+        /// The number that was NaN or infinite.
         source: Box<TrainError>,
-        /// The trajectories of the step.
+        /// File with the step's trajectories.
         batch: String,
         /// The run directory.
         run: String,
     },
-    /// Every trajectory of a step ended through no fault of the policy.
+    /// All trajectories of a step failed for reasons other than the policy.
     #[error(
         "{failed} of {sampled} trajectories of this step failed and none is left to train on; the first reason: {reason}"
     )]
     Rollout {
-        /// Trajectories that failed.
+        /// Number of failed trajectories.
         failed: usize,
-        /// All that were sampled.
+        /// Number of sampled trajectories.
         sampled: usize,
-        /// Reason why the first of them failed.
+        /// Why the first of them failed.
         reason: String,
     },
     /// A worker thread ended unexpectedly.
     #[error("a rollout thread ended unexpectedly; the log above says why")]
     Thread,
-    /// The system has no thread left for a rollout.
+    /// The system could not start a rollout thread.
     #[error("cannot start a thread for a rollout: {0}; lower rollout.lanes or rollout.env_threads")]
     ThreadStart(std::io::Error),
 }
 
 impl TrainError {
-    /// Returns an I/O error with the path it happened at.
+    /// Creates an I/O error with its path.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
     }
 
-    /// Returns a file with wrong content.
+    /// Creates an error about a file's content.
     pub fn file(path: &Path, reason: impl Into<String>) -> Self {
         Self::File { path: path.display().to_string(), reason: reason.into() }
     }

@@ -1,21 +1,21 @@
 //! Training: rollouts, credit, updates, checkpoints and the run directory.
 //!
-//! [`Run`] is the complete loop. It writes everything to its [`RunDirectory`], from which it can be
-//! resumed bit for bit. Messages go to an [`Observer`].
+//! [`Run`] is the complete loop. It writes everything to its [`RunDirectory`], and resumes from
+//! there bit-identically. An [`Observer`] receives its messages.
 //!
 //! | folder | subject |
 //! |---|---|
-//! | [`config`] | the typed configuration, and the methods that it may name |
-//! | [`setup`] | parts that a config describes: the world, the prompts |
-//! | [`record`] | what a run writes: directory, checkpoints, panels, metrics, events |
-//! | [`rollout`] | trajectories: environments and samplers, prompts as tokens, which tasks |
-//! | [`learners`] | what is trained: policy, critic, decomposer |
-//! | [`plan`] | checks before a run starts, and the memory that it takes |
-//! | [`sft`] | the warm start: demonstrations as sequences, supervised updates |
-//! | [`step`] | one step of reinforcement learning: rewards, credit, training set, updates, metrics |
-//! | [`run`] | the phases of a run: from a config or a directory to its end |
+//! | [`config`] | the typed configuration, and its methods |
+//! | [`setup`] | environment and prompts of a config |
+//! | [`record`] | output of a run: directory, checkpoints, panels, metrics, events |
+//! | [`rollout`] | trajectories: environments, samplers, prompts, tasks |
+//! | [`learners`] | trained models: policy, critic, decomposer |
+//! | [`plan`] | checks before a run, and its memory |
+//! | [`sft`] | SFT: demonstrations as sequences, supervised updates |
+//! | [`step`] | one RL step: rewards, credit, training set, updates, metrics |
+//! | [`run`] | the phases of a run, from a config or a directory to its end |
 //!
-//! A folder uses only folders above it in this table (`tests/it/imports.rs`).
+//! A folder only uses folders above it in this table (`tests/it/imports.rs`).
 //!
 //! ```
 //! use turnwise_train::config::{ConfigSource, load};

@@ -3,7 +3,6 @@ use serde::Deserialize;
 use super::*;
 use crate::turns::tests::line;
 
-/// Made by `tests/golden/golden_benchmark.py`.
 #[derive(Deserialize)]
 struct Golden {
     turns: Vec<GoldenTurn>,
@@ -91,7 +90,6 @@ fn numbers_are_those_of_their_definitions() {
     let error = |part: &str| found.errors.iter().find(|error| error.part == part).unwrap().error.unwrap();
     assert!((error("solved") - golden.error_solved).abs() < 1e-9);
     assert!((error("turn 1") - golden.error_first).abs() < 1e-9);
-    // The comparison can fail: each number is another one than its neighbour.
     assert!(!close(found.pearson, golden.spearman) && !close(found.within, golden.pearson));
     assert!((error("solved") - error("not solved")).abs() > 1e-3);
 
@@ -115,18 +113,15 @@ fn intervals_are_over_tasks_and_not_over_turns() {
     let value = found.pearson.unwrap().value;
     assert!(interval.low < value && value < interval.high, "{interval:?} {value}");
     assert_eq!(of(&turns), found, "the seed decides");
-    // Each turn four times over, in the same tasks: nothing is known better.
     let mut repeated = turns.clone();
     repeated.turns = turns.turns.iter().flat_map(|turn| vec![turn.clone(); 4]).collect();
     let four: Vec<f64> = advantages.iter().flat_map(|value| vec![*value; 4]).collect();
     let again = score("m", &repeated, &four, Against::All, &settings).pearson.unwrap().interval.unwrap();
     assert!((again.low - interval.low).abs() < 1e-9 && (again.high - interval.high).abs() < 1e-9);
-    // Trajectories as tasks are more of them, as if they were independent.
     let mut apart = turns.clone();
     apart.turns.iter_mut().for_each(|turn| turn.task = turn.trajectory);
     apart.tasks = 15;
     assert_ne!(of(&apart).pearson.unwrap().interval, found.pearson.unwrap().interval);
-    // One task alone has none.
     let mut one = turns;
     one.turns.iter_mut().for_each(|turn| turn.task = 0);
     one.tasks = 1;
@@ -159,7 +154,7 @@ fn perfect_credit_is_perfect_and_the_outcome_has_nothing_within_trajectories() {
     let outcome = of(&outcome);
     assert_eq!((outcome.within, outcome.within_spearman), (None, None), "{outcome:?}");
     assert!(outcome.pearson.is_some_and(|r| r.value > 0.1));
-    // Nothing at all: signs by chance, and an error as large as the truth.
+    // Zero advantages: signs at chance level, and an error as large as the truth.
     let nothing = of(&vec![0.0; truth.len()]);
     assert_eq!((nothing.pearson, nothing.slope), (None, None));
     assert!(close(nothing.signs, 0.5));

@@ -1,13 +1,14 @@
-//! AEM's theorem 3.2.2 (equation 8) on a tabular policy: along the natural gradient of a sampled response's surrogate the entropy of
-//! responses changes by `A (S - H)`, the advantage times the response's relative surprisal.
+//! AEM's theorem 3.2.2 (equation 8) on a tabular policy. Along the natural gradient of a sampled
+//! response's surrogate, the response entropy changes by `A (S - H)`: the advantage times the
+//! response's relative surprisal.
 
 use crate::common;
 use turnwise_core::{Batch, Group, Purpose, Seed, Turn};
 use turnwise_credit::CreditInputs;
 use turnwise_credit::aem::{Aem, AemConfig};
 
-/// Logits of a policy over responses of one or two tokens out of three, where token 2 ends the response: of the first token, and of the
-/// second after each first one that goes on.
+/// Logits of a policy over responses of one or two tokens out of three; token 2 ends the response.
+/// The second token's logits depend on the first token.
 #[derive(Clone)]
 struct Policy {
     first: [f64; 3],
@@ -31,7 +32,6 @@ impl Policy {
         Self { first: logits(), second: [logits(), logits()] }
     }
 
-    /// The responses: log-probability of each, and the entropies of its tokens' distributions.
     fn responses(&self) -> Vec<(f64, Vec<f64>)> {
         let first = log_softmax(&self.first);
         let mut found = vec![(first[2], vec![entropy(&first)])];
@@ -43,7 +43,7 @@ impl Policy {
         found
     }
 
-    /// Equation 6: the expectation over responses of the sum of their tokens' entropies.
+    /// Equation 6: the expected sum over a response's token entropies.
     fn response_entropy(&self) -> f64 {
         self.responses()
             .iter()
@@ -52,7 +52,7 @@ impl Policy {
     }
 }
 
-/// The policy with these probabilities of its seven responses, in the order of [`Policy::responses`].
+/// Creates the policy with these probabilities, in the order of [`Policy::responses`].
 fn with_probabilities(probabilities: &[f64]) -> Policy {
     let second =
         |index: usize| -> [f64; 3] { std::array::from_fn(|token| probabilities[1 + 3 * index + token].ln()) };
@@ -60,8 +60,8 @@ fn with_probabilities(probabilities: &[f64]) -> Policy {
     Policy { first: [sum(0).ln(), sum(1).ln(), probabilities[0].ln()], second: [second(0), second(1)] }
 }
 
-/// The derivative of the response entropy along the natural gradient of `A log pi(a)` on the simplex, `A (e_a - pi)`, by fourth-order
-/// central differences.
+/// Returns the derivative of the response entropy along the natural gradient of `A log pi(a)` on
+/// the simplex, `A (e_a - pi)`, by fourth-order central differences.
 fn measured_drift(policy: &Policy, response: usize, advantage: f64) -> f64 {
     let probabilities: Vec<f64> = policy.responses().iter().map(|(logprob, _)| logprob.exp()).collect();
     let along = |step: f64| {
@@ -71,7 +71,7 @@ fn measured_drift(policy: &Policy, response: usize, advantage: f64) -> f64 {
         });
         with_probabilities(&moved.collect::<Vec<_>>()).response_entropy()
     };
-    // A thousandth of what the response's own probability can lose.
+    // A thousandth of the response's probability.
     let step = 1e-3 * probabilities[response];
     (8.0 * (along(step) - along(-step)) - (along(2.0 * step) - along(-2.0 * step))) / (12.0 * step)
 }
@@ -82,7 +82,6 @@ fn the_drift_of_entropy_is_advantage_times_relative_surprisal() {
     for seed in 0..8 {
         let policy = Policy::random(seed);
         let entropy = policy.response_entropy();
-        // The chain rule: the expected sum of token entropies is the entropy of whole responses.
         let of_responses: f64 = policy.responses().iter().map(|(logprob, _)| -logprob.exp() * logprob).sum();
         assert!((entropy - of_responses).abs() < 1e-12, "{entropy} {of_responses}");
         for (response, (logprob, entropies)) in policy.responses().iter().enumerate() {
@@ -90,10 +89,9 @@ fn the_drift_of_entropy_is_advantage_times_relative_surprisal() {
                 let expected = advantage * (-logprob - entropy);
                 let measured = measured_drift(&policy, response, advantage);
                 assert!((measured - expected).abs() < 1e-7 * (1.0 + expected.abs()), "{measured} {expected}");
-                // Equation 10: the sign says whether entropy rises or falls.
                 rising += usize::from(measured > 0.0);
                 falling += usize::from(measured < 0.0);
-                // The sum of a response's own token entropies in the place of its surprisal is another number.
+                // The sum of a response's token entropies differs from its surprisal.
                 let proxy = advantage * (entropies.iter().sum::<f64>() - entropy);
                 apart += usize::from((measured - proxy).abs() > 0.1);
             }
@@ -104,7 +102,7 @@ fn the_drift_of_entropy_is_advantage_times_relative_surprisal() {
 
 #[test]
 fn the_coefficient_moves_the_drift_as_the_method_says() {
-    // Two turns of one group, one certain and one uncertain, each with an advantage of either sign.
+    // Two turns, one certain and one uncertain, with advantages of either sign.
     let turn =
         |entropy: f32| Turn { response_ids: vec![0], entropies: vec![entropy], ..common::turn("s", 0.0) };
     let trajectory = common::trajectory(0, 0, vec![turn(0.2), turn(1.4)]);
@@ -112,8 +110,8 @@ fn the_coefficient_moves_the_drift_as_the_method_says() {
     let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&CreditInputs::new(&batch)).unwrap();
     let (certain, uncertain) = (alpha[(0, 0, 0)], alpha[(0, 0, 1)]);
     assert!(certain > 1.0 && uncertain < 1.0, "{certain} {uncertain}");
-    // A response that is less surprising than the mean (S < H) lowers entropy where it is good and raises it where it is bad; a larger
-    // coefficient does more of either, and equation 8 is linear in the advantage.
+    // A response with little surprisal (S < H) lowers entropy if it is good, and raises it if it is
+    // bad. A larger coefficient strengthens both, as equation 8 is linear in the advantage.
     let policy = Policy::random(3);
     let entropy = policy.response_entropy();
     let usual = policy.responses().iter().position(|(logprob, _)| -logprob < entropy - 0.2).unwrap();

@@ -31,7 +31,6 @@ fn the_peers_gigpo() {
             EstimatorConfig::Gigpo(GigpoConfig { normalize, ..GigpoConfig::default().verl_agent() });
         let got = run(estimator.clone(), &batch);
         assert!(close(&got, &expected), "{normalize:?}: {got:?}");
-        // One observation that is another state must be noticed.
         let mut other = batch.clone();
         other.groups[0].trajectories[0].turns[0].observation = "s9".into();
         assert!(!close(&run(estimator, &other), &expected));
@@ -54,7 +53,6 @@ fn exact_anchors_are_numbered_by_first_appearance() {
 
 #[test]
 fn assignment_decides_between_two_similar_groups() {
-    // Ten characters each: the third text shares 8 with the first (0.8) and 9 with the second (0.9).
     let texts = ["aaaaaaaaaa", "aaaaaaabbb", "aaaaaaaabb"];
     let group = group(vec![texts.iter().map(|text| turn(text, 0.0)).collect()]);
     let anchors = |assignment, threshold| {
@@ -63,7 +61,7 @@ fn assignment_decides_between_two_similar_groups() {
     };
     assert_eq!(anchors(Assignment::GreedyMax, 0.8), [0, 1, 1]);
     assert_eq!(anchors(Assignment::FirstMatch, 0.8), [0, 1, 0]);
-    // A tie at the threshold counts, the next float above does not.
+    // A similarity equal to the threshold matches; a threshold one float higher does not.
     assert_eq!(anchors(Assignment::GreedyMax, 0.9), [0, 1, 1]);
     assert_eq!(anchors(Assignment::GreedyMax, 0.9_f64.next_up()), [0, 1, 2]);
 }
@@ -113,7 +111,7 @@ fn threads_do_not_show() {
     let groups = (0..23).map(|number| {
         let mut text =
             || (0..6 + rng.below(30)).map(|_| *rng.choose(&['a', 'b', ' ']).unwrap()).collect::<String>();
-        // Groups of very different sizes, so that threads overtake each other.
+        // Groups of very different sizes, so that threads finish out of order.
         group(vec![(0..=number % 7 * 9).map(|_| turn(&text(), 0.0)).collect()])
     });
     let batch = Batch { groups: groups.collect() };
@@ -129,7 +127,6 @@ fn threads_do_not_show() {
 
 #[test]
 fn hgpo_by_hand() {
-    // Three trajectories x -> y; the first observation of the third differs.
     let batch = Batch {
         groups: vec![group(vec![
             vec![turn("x", 0.0), turn("y", 4.0)],
@@ -139,8 +136,8 @@ fn hgpo_by_hand() {
     };
     let config = HgpoConfig { gamma: 1.0, levels: 2, normalize: Normalize::Mean, ..HgpoConfig::default() };
     let got = run(EstimatorConfig::Hgpo(config.clone()), &batch);
-    // x: mean 2 at both levels; z: nobody else; y: level 1 mean 2 of three (weight 2), level 2 (after
-    // x) mean 2 of two (weight 3), the third alone there.
+    // x: mean 2 at both levels. z: no other turn. y: mean 2 of three at level 1 (weight 2), mean 2
+    // of two at level 2 (after x, weight 3); the third is alone there.
     assert!(close(&got, &[2.0, 2.0, -2.0, -2.0, 0.0, 0.0]), "{got:?}");
     let mut other = batch;
     other.groups[0].trajectories[2].turns[1].reward = 5.0;
@@ -161,12 +158,13 @@ fn the_authors_hgpo_leaves_levels_of_advantage_zero_out() {
     let config = HgpoConfig { gamma: 1.0, levels: 2, normalize: Normalize::Mean, ..HgpoConfig::default() };
     let papers = run(EstimatorConfig::Hgpo(config.clone()), &batch);
     let authors = run(EstimatorConfig::Hgpo(HgpoConfig { skip_zero_levels: true, ..config }), &batch);
-    // Step returns of y: 3, 1, 4, 3 (mean 2.75); after x: 3, 1 (mean 2). No level is 0, so nothing changes.
+    // Step returns of y: 3, 1, 4, 3 (mean 2.75); after x: 3, 1 (mean 2). No level has advantage 0.
     assert_eq!(papers, authors);
     let mut even = batch;
     even.groups[0].trajectories[2].turns.pop();
     even.groups[0].trajectories[2].turns[1].reward = 5.0;
-    // y: 3, 1, 5 (mean 3), so that the first is 0 at level 1 (weight 2); after x: 3, 1 (mean 2), where it is 1 (weight 3).
+    // y: 3, 1, 5 (mean 3), so the first is 0 at level 1 (weight 2); after x: 3, 1 (mean 2), so it
+    // is 1 (weight 3).
     let config = HgpoConfig { gamma: 1.0, levels: 2, normalize: Normalize::Mean, ..HgpoConfig::default() };
     let papers = run(EstimatorConfig::Hgpo(config.clone()), &even);
     let authors = run(EstimatorConfig::Hgpo(HgpoConfig { skip_zero_levels: true, ..config }), &even);
@@ -174,8 +172,9 @@ fn the_authors_hgpo_leaves_levels_of_advantage_zero_out() {
     assert!(close(&authors[1..2], &[1.0]), "{authors:?}");
 }
 
-/// HGPO as its authors' recipe defines it, turn by turn: every other turn of the group with the same `k` observations up to
-/// its own, for `k` up to the observations that it has; weights (k + 1)^alpha over the advantages that are not 0.
+/// HGPO by the authors' recipe, turn by turn: compares each turn with the group's other turns with
+/// the same last `k` observations, for each available `k`. Weights are (k + 1)^alpha over nonzero
+/// advantages.
 fn authors_hgpo(batch: &Batch, levels: usize, alpha: f64, gamma: f64, base: bool) -> Vec<f64> {
     let standardised = |value: f64, values: &[f64], ddof: f64| {
         let n = values.len() as f64;
@@ -185,7 +184,7 @@ fn authors_hgpo(batch: &Batch, levels: usize, alpha: f64, gamma: f64, base: bool
     };
     let mut advantages = Vec::new();
     for group in &batch.groups {
-        // (observations up to the turn, step return, outcome) of every turn.
+        // (observations up to the turn, step return, outcome) of each turn.
         let mut turns: Vec<(Vec<&str>, f64, f64)> = Vec::new();
         for trajectory in &group.trajectories {
             let rewards: Vec<f64> = trajectory.turns.iter().map(|turn| turn.reward).collect();
@@ -238,7 +237,6 @@ fn the_authors_hgpo() {
         let got = run(EstimatorConfig::Hgpo(config.clone()), &batch);
         let expected = authors_hgpo(&batch, 3, 1.5, 0.95, base_group != BaseGroup::None);
         assert!(close(&got, &expected), "{case}: {got:?} {expected:?}");
-        // Every switch shows somewhere.
         let others = [
             HgpoConfig { skip_zero_levels: false, ..config.clone() },
             HgpoConfig { skip_short_histories: false, ..config.clone() },
@@ -267,7 +265,6 @@ fn verl_agents_switches_keep_the_users_matching() {
 
 #[test]
 fn outliers_are_compared_in_the_estimators_anchor_states() {
-    // Two texts that are alike and not equal.
     let with_entropy = |text: &str| Turn { entropies: vec![0.5], response_ids: vec![1], ..turn(text, 0.0) };
     let members =
         ["the red door is open now", "the red door is open now!"].map(|text| vec![with_entropy(text)]);
@@ -300,7 +297,7 @@ fn the_explanation_names_the_anchor_group() {
 
 #[test]
 fn states_are_compared_by_their_keys() {
-    // A clock in the words makes every observation another one; the keys say which states are the same.
+    // A clock makes each observation's text unique; keys identify equal states.
     let keyed = |time: &str, key: &str, reward| Turn {
         state_key: Some(key.into()),
         ..turn(&format!("{time}: you are here"), reward)

@@ -1,4 +1,4 @@
-//! Selection of the groups that are trained on, and the shaping of long responses.
+//! Selection of training groups, filters, and the penalty of long responses.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{group, peer_batch, turn};
@@ -7,7 +7,6 @@ use turnwise_credit::compact::{CompactFilterConfig, Filtered};
 use turnwise_credit::overlong::OverlongConfig;
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
-/// A group of two one-turn trajectories with these rewards; a reward is a success.
 fn pair(first: f64, second: f64) -> Group {
     let mut group = group(vec![vec![turn("s", first)], vec![turn("s", second)]]);
     for trajectory in &mut group.trajectories {
@@ -68,7 +67,7 @@ fn compact_filtering_tells_cut_off_failed_and_looping_trajectories() {
         action.clone_into(&mut turn.action);
         turn
     };
-    // The same action in another state, and another action in the same one, are no loop.
+    // The same action in another state, or another action in the same state, is not a loop.
     let wandering = vec![act("a", "go"), act("b", "go"), act("a", "look"), act("a", "go"), act("b", "look")];
     let looping = vec![act("a", "go"), act("b", "go"), act("a", "go"), act("a", "go")];
     let reason = |turns: &Vec<turnwise_core::Turn>, stop: StopReason, config: &CompactFilterConfig| {
@@ -107,7 +106,6 @@ fn overlong_shaping_by_hand() {
     assert_eq!(config.apply(&mut batch).unwrap(), 1);
     let turn = &batch.groups[0].trajectories[0].turns[2];
     assert_eq!((turn.reward, turn.credited_reward()), (10.0, 9.5));
-    // A task whose responses end after 50 tokens: the penalty begins at 40.
     batch.groups[0].trajectories[0].task.limits.response_tokens = Some(50);
     batch.groups[0].trajectories[0].turns[1].response_ids = vec![0; 45];
     let before = batch.groups[0].trajectories[0].turns[1].credited_reward();

@@ -1,4 +1,4 @@
-//! SALT on free text: observations that are alike are one, and actions where they are matched so too.
+//! SALT on free text: similar observations and actions are merged.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,6 @@ fn edges_by(batch: &Batch, config: &SaltConfig, embedder: &dyn Embedder) -> Vec<
     salt.edges(&inputs, &batch.groups[0]).unwrap()
 }
 
-/// Two trajectories over the same three pages; the second has counters that differ.
 fn shop() -> Batch {
     let pages = |count: u32| {
         vec![
@@ -35,14 +34,12 @@ fn shop() -> Batch {
 fn alike_observations_share_an_edge() {
     let batch = shop();
     let embedder = HashedNgrams::default();
-    // The texts differ, so that only the edge between equal pages could be shared, and it ends in
-    // unequal ones.
+    // No texts are equal, so the exact rule merges no edges.
     assert_eq!(edges(&batch, SaltMatching::Exact, &embedder).len(), 6);
     let alike = edges(&batch, SaltMatching::Embedding, &embedder);
     assert_eq!(alike, [vec![(0, 0), (1, 0)], vec![(0, 1), (1, 1)], vec![(0, 2), (1, 2)]]);
 }
 
-/// Counts how often it is asked.
 struct Counted(HashedNgrams, AtomicUsize);
 
 impl Embedder for Counted {
@@ -59,13 +56,10 @@ fn each_text_of_a_group_is_embedded_once() {
     let batch = Batch { groups: vec![group(vec![walk; 5])] };
     let counted = Counted(HashedNgrams::default(), AtomicUsize::new(0));
     let embedded = edges(&batch, SaltMatching::Embedding, &counted);
-    // Three pages and the empty text after the last turn.
     assert_eq!(counted.1.load(Ordering::Relaxed), 4);
-    // Texts that are not alike: the same edges as by equality.
     assert_eq!(embedded, edges(&batch, SaltMatching::Exact, &counted));
 }
 
-/// Words for one meaning, with a place for a room and a thing in it.
 const OBSERVATIONS: [&str; 3] = [
     "You are standing in the {room}, and in front of you is a {thing}.",
     "In front of you is a {thing}; you are standing in the {room}.",
@@ -76,10 +70,10 @@ const ACTIONS: [[&str; 3]; 2] = [
     ["walk away from the {thing}", "walk away from the {thing} again", "now walk away from the {thing}"],
 ];
 
-/// Meaning of a turn: the action before it and its room (8: none), the room, the action and the next room.
+/// Meaning of a turn: the previous action and its room (8: none), the room, the action, the next
+/// room.
 type Meaning = [usize; 4];
 
-/// Random walks through four rooms, told in random words of the same meaning, and what each turn means.
 fn told(rooms: [(&str, &str); 4]) -> (Batch, Vec<Vec<Meaning>>) {
     let mut rng = Seed::derive(5, Purpose::Credit, &[]).rng();
     let mut below = |count: usize| rng.below(count);
@@ -100,14 +94,13 @@ fn told(rooms: [(&str, &str); 4]) -> (Batch, Vec<Vec<Meaning>>) {
         });
         let turns: Vec<_> = turns.collect();
         walks.push(turns);
-        // The last observation is not told: its turn has no equal but by chance, and is not judged.
+        // The last observation is not paraphrased, so its turn is not judged.
         meaning.pop();
         meanings.push(meaning);
     }
     (Batch { groups: vec![group(walks)] }, meanings)
 }
 
-/// Shares of the merged pairs of turns that mean the same, and of the pairs that mean the same that are merged.
 fn precision_and_recall(rooms: [(&str, &str); 4], config: &SaltConfig) -> (f64, f64) {
     let (batch, meanings) = told(rooms);
     let judged = |place: &(usize, usize)| place.1 < meanings[place.0].len();
@@ -142,7 +135,7 @@ fn paraphrases_of_observations_and_actions_are_merged_by_what_they_mean() {
     ];
     let by = |matching, actions| SaltConfig { matching, actions, ..SaltConfig::default() };
     let (exact, embedded) = (SaltMatching::Exact, SaltMatching::Embedding);
-    // By their texts hardly two turns are the same; with observations alone actions keep them apart.
+    // Exact texts hardly match; with embedded observations, exact actions keep turns apart.
     let (precision, recall) = precision_and_recall(rooms, &by(exact, exact));
     assert!(precision == 1.0 && recall < 0.1, "{precision} {recall}");
     let (precision, recall) = precision_and_recall(rooms, &by(embedded, exact));
@@ -152,14 +145,14 @@ fn paraphrases_of_observations_and_actions_are_merged_by_what_they_mean() {
 
 #[test]
 fn things_that_differ_by_a_number_need_a_higher_threshold() {
-    // Spelling alone tells `shelf 1` from `shelf 2`, and hardly: their turns are merged at 0.8, whatever they mean.
+    // `shelf 1` and `shelf 2` differ little in spelling, so a threshold of 0.8 merges their turns.
     let rooms = [("hall", "shelf 1"), ("hall", "shelf 2"), ("hall", "shelf 3"), ("hall", "shelf 4")];
     let at = |threshold| {
         let (matching, actions) = (SaltMatching::Embedding, SaltMatching::Embedding);
         precision_and_recall(rooms, &SaltConfig { matching, actions, threshold, ..SaltConfig::default() })
     };
     let (precision, recall) = at(0.8);
-    // A pair of one meaning can even come apart, each half with a thing of another number.
+    // Pairs of one meaning can even be split between clusters of another number.
     assert!(precision < 0.05 && recall < 1.0, "{precision} {recall}");
     let (precision, recall) = at(0.995);
     assert!(precision == 1.0 && recall < 0.5, "{precision} {recall}");

@@ -1,4 +1,4 @@
-//! Estimators against the peer's numbers and by hand.
+//! Estimators: verl-agent's numbers and hand-computed numbers.
 #![allow(
     clippy::approx_constant,
     clippy::needless_update,
@@ -40,7 +40,6 @@ fn the_peers_numbers() {
     for (estimator, expected) in cases {
         let got = run(estimator.clone(), &batch);
         assert!(close(&got, &expected), "{estimator:?}: {got:?}");
-        // One more invalid turn must be noticed.
         let mut other = batch.clone();
         other.groups[0].trajectories[1].turns[0].valid = false;
         assert!(!close(&run(estimator, &other), &expected));
@@ -58,7 +57,7 @@ fn penalties_by_scope() {
     let discounted = InvalidActionPenalty { cost: 0.1, scope: PenaltyScope::Return };
     assert_eq!(discounted.step_returns(failed, 0.95), [0.95 * -0.1, -0.1]);
     assert_eq!(discounted.outcome_return(failed), -0.1);
-    // In the return it lowers the whole trajectory: both turns are worth the same.
+    // With scope `return` the penalty lowers the whole trajectory, both turns equally.
     let config = GrpoConfig { penalty_scope: PenaltyScope::Return, ..GrpoConfig::default() };
     let got = run(EstimatorConfig::Grpo(config), &batch);
     assert_eq!(got[3], got[4]);
@@ -82,7 +81,8 @@ fn no_variance_is_exactly_nothing() {
         }
     }
     assert!(run(EstimatorConfig::Rloo(RlooConfig::default()), &batch).iter().all(|&value| value == 0.0));
-    // A penalised turn in such a group: no scale to divide by, so still 0; without division, the penalty.
+    // A penalized turn in such a group: 0 without a scale to divide by; the penalty without
+    // division.
     let mut penalised = batch.clone();
     penalised.groups[0].trajectories[0].turns[0].valid = false;
     let grpo = |normalize| EstimatorConfig::Grpo(GrpoConfig { normalize, ..GrpoConfig::default() });
@@ -133,7 +133,7 @@ fn bad_input_is_named() {
 
 #[test]
 fn a_tokens_own_reward_stays_at_its_token() {
-    // Two turns of two tokens; the KL costs 0.5 at the first token of the second turn.
+    // Two turns of two tokens; the KL costs 0.5 at the second turn's first token.
     let tokens = |text: &str, reward| Turn { response_ids: vec![1, 2], ..turn(text, reward) };
     let mut batch = Batch { groups: vec![group(vec![vec![tokens("a", 0.0), tokens("b", 1.0)]])] };
     let config = PpoConfig { lambda: 0.0, whiten: false, ..PpoConfig::default() };
@@ -153,7 +153,6 @@ fn a_tokens_own_reward_stays_at_its_token() {
     assert_eq!(advantages(&batch), [0.0, 0.0, 0.0, 1.0]);
     batch.groups[0].trajectories[0].turns[1].shape_token_rewards(&[-0.5, 0.0]);
     assert_eq!(advantages(&batch), [0.0, 0.0, -0.5, 1.0]);
-    // Group-relative estimators see the turn's sum.
     assert_eq!(batch.groups[0].trajectories[0].outcome_return(), 0.5);
     batch.groups[0].trajectories[0].scale_rewards(2.0);
     assert_eq!(advantages(&batch), [0.0, 0.0, -1.0, 2.0]);
@@ -171,7 +170,7 @@ fn the_reward_of_a_turn_without_tokens_is_not_lost() {
         let found = ppo.tokens(&CreditInputs::new(&batch).with_model_inputs(&model_inputs)).unwrap();
         found.advantages.values().copied().collect::<Vec<_>>()
     };
-    // Before the first token it goes to the first turn that has some, else to the last token before it.
+    // Reward without tokens goes to the last token before, or else to the first turn with tokens.
     assert_eq!(advantages(vec![tokens(0, 5.0), tokens(2, 0.0)]), [4.5, 4.5]);
     assert_eq!(advantages(vec![tokens(0, 2.0), tokens(0, 3.0), tokens(1, 1.0), tokens(0, 4.0)]), [9.5]);
     assert_eq!(advantages(vec![tokens(0, 5.0)]), [0.0; 0]);
@@ -214,7 +213,7 @@ fn a_config_as_a_user_writes_it() {
 
 #[test]
 fn credits_of_a_small_spread_are_divided_by_its_floor() {
-    // At turn 0 the credits are 0.1 and 0.3 (mean 0.2, spread 0.1), at turn 1 they are equal.
+    // At turn 0 the credits are 0.1 and 0.3 (mean 0.2, deviation 0.1); at turn 1 they are equal.
     let mut batch = Batch {
         groups: vec![group(vec![vec![turn("s", 0.0), turn("t", 1.0)], vec![turn("s", 0.0), turn("t", 0.0)]])],
     };

@@ -1,4 +1,4 @@
-//! Every method against an independent NumPy implementation (`golden/credit.py`).
+//! Every method: golden numbers of an independent NumPy implementation (`golden/credit.py`).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;
@@ -76,7 +76,6 @@ struct ValueCase {
     advantages: PerTurn<f64>,
 }
 
-/// Log-probs of one list a turn.
 type Lists = PerTurn<Vec<f32>>;
 
 #[derive(Deserialize)]
@@ -88,7 +87,6 @@ struct ScoredCase {
     expected: PerTurn<f64>,
 }
 
-/// Counts letters and digits: the embedding of the script.
 struct Letters;
 
 impl Embedder for Letters {
@@ -127,7 +125,6 @@ fn batch(golden: &Golden, name: &str) -> Batch {
     Batch { groups: groups.collect() }
 }
 
-/// A batch in which something every method looks at is a little different.
 fn perturbed(batch: &Batch) -> Batch {
     let mut batch = batch.clone();
     for (index, turn) in batch.groups[0].trajectories.iter_mut().flat_map(|t| &mut t.turns).enumerate() {
@@ -143,7 +140,7 @@ fn run(config: &CreditConfig, batch: &Batch) -> PerTurn<f64> {
     Pipeline::from_config(config).unwrap().report(&inputs, false).unwrap().advantages
 }
 
-/// Largest difference relative to 1 + |expected|, of tables of the same shape.
+/// Returns the largest difference relative to 1 + |expected|; the shapes must be equal.
 fn distance<U: Unit>(got: &Table<f64, U>, expected: &Table<f64, U>) -> f64 {
     fn lengths<U: Unit>(table: &Table<f64, U>) -> Vec<usize> {
         table.rows().map(<[f64]>::len).collect()
@@ -195,7 +192,6 @@ fn outliers() {
     assert!(found > 50 && noticed >= 4, "{found} {noticed}");
 }
 
-/// The cases of an estimator with a critic; `tokens` gives its advantages and targets.
 fn check_critic_cases<C: std::fmt::Debug>(
     golden: &Golden,
     cases: &[CriticCase<C>],
@@ -283,7 +279,7 @@ fn advantages_of_scored_texts() {
         };
         let worst = distance(&of(&case.scores), &case.expected);
         assert!(worst < 1e-9, "{} {:?}: {worst}", case.batch, case.refinement);
-        // Log-probs a little lower, each turn by its own amount, since IGPO standardizes.
+        // Lower each turn's log-probs by a different amount, because IGPO standardizes.
         let mut lower = case.scores.clone();
         for (index, list) in lower.values_mut().enumerate() {
             for value in list {

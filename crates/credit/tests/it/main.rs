@@ -1,4 +1,4 @@
-//! Advantages against hand-made numbers, golden files of numpy and Python, and properties. One binary with a module per subject, because every test binary costs a link of all crates.
+//! Advantages: hand-computed and golden numbers, and properties.
 
 mod aem_drift;
 mod anchors;

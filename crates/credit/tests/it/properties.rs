@@ -1,4 +1,4 @@
-//! Properties that hold for any batch.
+//! Properties of any batch.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;
@@ -21,7 +21,6 @@ use turnwise_credit::{CreditConfig, CreditInputs, EstimatorConfig, ModelInputs, 
 
 type Table = PerTurn<f64>;
 
-/// A turn: state, action, validity, reward, progress, entropies.
 fn turns() -> impl Strategy<Value = Turn> {
     (0..5_u8, 0..3_u8, any::<bool>(), -4..5_i8, 0..=4_u8, prop::collection::vec(0.0..4.0_f32, 1..4)).prop_map(
         |(state, action, valid, reward, progress, entropies)| Turn {
@@ -103,7 +102,6 @@ fn close(a: &Table, b: &Table, tolerance: f64) -> bool {
         && a.values().zip(b.values()).all(|(x, y)| (x - y).abs() <= tolerance * (1.0 + y.abs()))
 }
 
-/// The trajectories of every group in reverse.
 fn reversed(table: &Table) -> Table {
     table.groups().map(|members| members.iter().rev().cloned().collect()).collect()
 }
@@ -127,7 +125,7 @@ proptest! {
             group.trajectories.reverse();
         }
         for estimator in estimators() {
-            // Similarity groups form in order of appearance; shuffled coefficients belong to places.
+            // Similarity groups and shuffled coefficients depend on the order.
             let ordered = matches!(&estimator, EstimatorConfig::Gigpo(config)
                 if config.anchor.matching == Matching::Similarity);
             let chain: Vec<RefinementConfig> = refinements()
@@ -143,7 +141,6 @@ proptest! {
 
     #[test]
     fn a_constant_added_to_every_return_changes_nothing(batch in batches(), shift in -8..8_i8) {
-        // Added to the last turn of every trajectory; all must have one.
         prop_assume!(batch.trajectories().all(|trajectory| !trajectory.turns.is_empty()));
         let mut other = batch.clone();
         for trajectory in other.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
@@ -165,7 +162,8 @@ proptest! {
         for turn in other.groups.iter_mut().flat_map(|g| &mut g.trajectories).flat_map(|t| &mut t.turns) {
             turn.reward *= scale;
         }
-        // Without the penalty everything before a division is linear; with the division it cancels.
+        // Without a penalty, RLOO is linear in the rewards; division by the deviation cancels the
+        // scale.
         let rloo = EstimatorConfig::Rloo(RlooConfig { invalid_penalty: 0.0, ..RlooConfig::default() });
         let scaled = run(&rloo, &[], &batch).map(|value| value * scale);
         prop_assert!(close(&scaled, &run(&rloo, &[], &other), 1e-12));
@@ -182,7 +180,7 @@ proptest! {
                 EstimatorConfig::Grpo(GrpoConfig { invalid_penalty: 0.0, ..GrpoConfig::default() }),
                 EstimatorConfig::Rloo(RlooConfig { invalid_penalty: 0.0, ..RlooConfig::default() }),
             ] {
-                // One entry a trajectory; those without turns have an advantage but no turn to show it.
+                // Trajectories without turns have an advantage but no turn to show it.
                 if group.trajectories().any(|trajectory| trajectory.turns.is_empty()) {
                     continue;
                 }
@@ -303,7 +301,7 @@ proptest! {
             let negative = advantages(AemMode::MaskNegativeShuffle);
             let rows = plain.values().zip(scaled.values()).zip(positive.values().zip(negative.values()));
             for ((&plain, &scaled), (&positive, &negative)) in rows {
-                // The sign of `A (alpha - 1)` is that of `alpha A - A`.
+                // The sign of `A (alpha - 1)` is the sign of `alpha A - A`.
                 prop_assert_eq!(positive, if scaled > plain { 0.0 } else { plain });
                 prop_assert_eq!(negative, if scaled < plain { 0.0 } else { plain });
             }
@@ -322,7 +320,8 @@ proptest! {
 
 #[test]
 fn another_seed_shuffles_otherwise_and_a_mask_by_it() {
-    // Eight responses of eight entropies: a permutation that is the identity, or the same for two seeds, has a chance of one in 40,320.
+    // With eight entropies, the chance that a permutation is the identity, or equal for two seeds,
+    // is one in 40,320.
     let turns = (0..8_u8).map(|index| Turn {
         reward: f64::from(index % 3),
         entropies: vec![f32::from(index) / 4.0],
@@ -408,13 +407,12 @@ fn aem_refines_and_masks_the_advantages_of_tokens() {
     let tokens = report.tokens.unwrap().advantages;
     let mean = f64::midpoint(tokens[0][0][4], tokens[0][0][5]);
     assert!((mean - report.advantages[(0, 0, 2)]).abs() < 1e-12);
-    // A mask decides token by token, as PPO's advantages of one response can have both signs.
+    // Masks act per token, because PPO's advantages of one response can have both signs.
     let tokens = |refinements: &str| {
         let config = format!(r#"{{"estimator":{{"kind":"ppo"}},"refinements":[{refinements}]}}"#);
         let config: CreditConfig = serde_json::from_str(&config).unwrap();
         let report = Pipeline::from_config(&config).unwrap().report(&inputs, true).unwrap();
         let tokens = report.tokens.unwrap().advantages;
-        // The turn says what became of its tokens.
         for (trajectory, turn) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)] {
             let own = &tokens[0][trajectory][2 * turn..2 * turn + 2];
             let mean = own.iter().sum::<f64>() / 2.0;
@@ -423,7 +421,8 @@ fn aem_refines_and_masks_the_advantages_of_tokens() {
         }
         tokens
     };
-    // What is recorded is what was done: a factor where all tokens of the turn have it, and the share of the tokens.
+    // The factor is recorded if all tokens of the turn share it; the fraction of masked tokens is
+    // too.
     let masked: CreditConfig = serde_json::from_str(
         r#"{"estimator":{"kind":"ppo"},"refinements":[{"kind":"aem","mode":"mask-positive"}]}"#,
     )

@@ -1,4 +1,4 @@
-//! Methods of other crates, and what a provider is asked for.
+//! Methods of other crates, and requests to providers.
 #![allow(clippy::unwrap_used)]
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,6 @@ impl Default for LikelihoodConfig {
     }
 }
 
-/// Adds the scaled log-probability of a text at every turn.
 struct Likelihood(LikelihoodConfig);
 
 impl Refinement for Likelihood {
@@ -62,7 +61,7 @@ fn registry() -> Registry {
     Registry::builtin().with_refinement("likelihood", |config| Ok(Likelihood(config)))
 }
 
-/// Answers every request with the request's turn, negated, and records what it was asked for.
+/// Answers each request with its negated turn index, and records calls.
 #[derive(Default)]
 struct Recorded(Vec<&'static str>, usize);
 
@@ -96,7 +95,6 @@ fn config(text: &str) -> CreditConfig {
 
 #[test]
 fn a_refinement_of_another_crate_reads_its_own_scores() {
-    // Two of them: each stage gets the answers to its own requests.
     let both = config(r#"{"refinements": [{"kind": "likelihood"}, {"kind": "likelihood", "scale": -1}]}"#);
     let pipeline = Pipeline::with_registry(&both, &registry()).unwrap();
     let batch = peer_batch();
@@ -123,7 +121,6 @@ fn settings_of_another_crate_are_typed_and_spelled_out() {
     };
     let error = refused(&wrong, &registry());
     assert!(error.contains("likelihood: unknown field `scal`, expected `text` or `scale`"), "{error}");
-    // A registry without it lists the known ones in its error.
     let error = refused(&spelled_out, &Registry::builtin());
     assert!(error.contains("unknown kind `likelihood`, expected one of `salt`"), "{error}");
 }
@@ -163,7 +160,6 @@ fn draws_depend_on_seed_step_stage_and_coordinate() {
     for other in [draw(2, 2, 3), draw(1, 3, 3), draw(1, 2, 4)] {
         assert_ne!(draw(1, 2, 3), other);
     }
-    // Two stages of one kind draw each for itself.
     let turn = |entropy: f32| Turn { entropies: vec![entropy], response_ids: vec![0], ..Turn::default() };
     let turns = (0..8_u8).map(|index| Turn { reward: f64::from(index), ..turn(f32::from(index)) });
     let members = turns.map(|turn| Trajectory::new(Task::new("t", "k", "g"), vec![turn]));
@@ -180,7 +176,6 @@ fn draws_depend_on_seed_step_stage_and_coordinate() {
     assert_eq!(alphas(twice, 1), alphas(vec![aem(AemMode::Shuffle)], 1));
 }
 
-/// An estimator that forgets all groups but the first.
 struct Forgetful;
 
 impl Estimator for Forgetful {
@@ -209,7 +204,7 @@ fn a_stage_that_gives_a_table_of_another_shape_is_named_and_does_not_panic() {
     assert!(matches!(error, CreditError::Shape { what: "advantages", .. }), "{error}");
 }
 
-/// An estimator that gives each token of the batch an advantage, and each trajectory `short` too few.
+/// An estimator with token-level advantages, `short` too few per trajectory.
 struct OfTokens {
     short: usize,
 }
@@ -238,7 +233,6 @@ impl Estimator for OfTokens {
     }
 }
 
-/// A refinement that makes the advantages of turns NaN.
 struct Broken;
 
 impl Refinement for Broken {

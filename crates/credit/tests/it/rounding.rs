@@ -1,4 +1,4 @@
-//! Rewards that are equal but for rounding are equal.
+//! Rewards that are equal up to rounding are treated as equal.
 
 use turnwise_core::{Batch, Group, Turn};
 use turnwise_credit::EstimatorConfig;
@@ -11,7 +11,7 @@ use turnwise_credit::statistics::Normalize;
 use crate::common;
 use crate::properties::run;
 
-/// Returns from a turn on that are 0 but for rounding are 0, also beside others of their state.
+/// Step returns that are 0 up to rounding are 0, also compared with others of their state.
 #[test]
 fn step_returns_of_rewards_that_cancel_are_no_difference() {
     let turns = |name: &str, rewards: [f64; 4]| -> Vec<Turn> {
@@ -45,7 +45,6 @@ fn the_same_rewards_in_another_order_are_no_difference() {
     for (first, second) in [
         (&[0.1, 0.2, 0.3], &[0.3, 0.2, 0.1]),
         (&[-0.1, -0.1, 0.9], &[-0.1, 0.9, -0.1]),
-        // What is left of rewards that cancel is rounding, too.
         (&[0.1, 0.2, -0.3], &[-0.3, 0.1, 0.2]),
     ] {
         let sum = |rewards: &[f64]| rewards.iter().sum::<f64>();
@@ -61,7 +60,6 @@ fn the_same_rewards_in_another_order_are_no_difference() {
             let found = run(&estimator, &[], &batch);
             assert!(found.values().all(|&advantage| advantage == 0.0), "{estimator:?}: {found:?}");
         }
-        // A real difference of that size is one.
         let mut other = batch.clone();
         other.groups[0].trajectories[1].turns[0].reward += 1e-9;
         let found = run(&EstimatorConfig::Rloo(RlooConfig::default()), &[], &other);

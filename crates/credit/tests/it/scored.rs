@@ -1,4 +1,4 @@
-//! IGPO and the privileged gap: what they ask for, and their numbers by hand.
+//! IGPO and the privileged gap: their requests, and hand-computed numbers.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use turnwise_core::{Batch, PerToken, PerTurn, Task, Turn};
@@ -13,7 +13,6 @@ fn pipeline(refinement: &str) -> Pipeline {
     Pipeline::from_config(&serde_json::from_str::<CreditConfig>(&config).unwrap()).unwrap()
 }
 
-/// Gives the log-probs of a list, and keeps the requests.
 struct Scores(Vec<Vec<f32>>, Vec<ScoreRequest>);
 
 impl InputProvider for Scores {
@@ -37,7 +36,6 @@ impl InputProvider for Scores {
     }
 }
 
-/// The advantages with these log-probs, and the requests.
 fn advantages(refinement: &str, batch: &Batch, scores: &[Vec<f32>]) -> (Vec<f64>, Vec<ScoreRequest>) {
     let pipeline = pipeline(refinement);
     let mut provider = Scores(scores.to_vec(), Vec::new());
@@ -53,7 +51,8 @@ fn close(found: &[f64], expected: &[f64]) {
 
 #[test]
 fn information_gain_by_hand() {
-    // Two trajectories of three turns and one; the answer's probability is 0.25, 0.5, 0.25 | 0.25.
+    // Two trajectories of three turns and one; the answer's probabilities are 0.25, 0.5, 0.25 |
+    // 0.25.
     let rewards = |rewards: &[f64]| rewards.iter().map(|&reward| turn("s", reward)).collect::<Vec<_>>();
     let mut batch = Batch { groups: vec![common::group(vec![rewards(&[0.0, 0.0, 1.0]), rewards(&[0.0])])] };
     let error = pipeline(r#"{"kind": "igpo"}"#).run(&batch).unwrap_err().to_string();
@@ -64,7 +63,6 @@ fn information_gain_by_hand() {
     let error = pipeline(r#"{"kind": "igpo"}"#).run(&batch).unwrap_err().to_string();
     assert!(error.contains("4 texts or responses, and 0"), "{error}");
     let half = 0.5_f32.ln();
-    // The mean over the answer's tokens, whatever their number.
     let scores = [vec![2.0 * half], vec![half, half], vec![2.0 * half, 2.0 * half], vec![2.0 * half]];
     let (found, requests) = advantages(r#"{"kind": "igpo"}"#, &batch, &scores);
     let request = ScoreRequest { lead: "<answer> ".into(), ..ScoreRequest::of_text(0, 0, 0, "Klome") };
@@ -74,13 +72,13 @@ fn information_gain_by_hand() {
     close(&found, &[a + b + c, b + c, c, d]);
     let (found, _) = advantages(r#"{"kind": "igpo", "gamma": 0.5}"#, &batch, &scores);
     close(&found, &[a + 0.5 * (b + 0.5 * c), b + 0.5 * c, c, d]);
-    // Gains 0.25, -0.25 and outcomes 1, 0 among themselves.
+    // Gains 0.25, -0.25 and outcomes 1, 0 are standardized apart.
     let [gain, outcome] = [std::f64::consts::FRAC_1_SQRT_2; 2];
     let (found, _) = advantages(r#"{"kind": "igpo", "standardize": "separate"}"#, &batch, &scores);
     close(&found, &[outcome, outcome - gain, outcome, -outcome]);
 }
 
-/// A trajectory of these actions with one token a turn, each of log-prob -1.
+/// Creates a trajectory with one token of log-prob -1 per turn.
 fn acts(actions: &[&str], reward: f64) -> Vec<Turn> {
     let last = actions.len() - 1;
     let act = |(index, action): (usize, &&str)| Turn {
@@ -104,7 +102,7 @@ fn hindsight_is_the_best_other_success_and_scales_what_the_outcome_signs() {
     let scores: Vec<Vec<f32>> = [-0.9, -1.2, -0.7, -1.3, 1.0].map(|score| vec![score]).to_vec();
     let (found, requests) = advantages(gap, &batch, &scores);
     let preambles: Vec<&str> = requests.iter().map(|request| request.preamble.as_str()).collect();
-    // The first success has the third trajectory's actions, the others have the first one's.
+    // The first success gets the third trajectory's actions, the others the first one's.
     assert_eq!(
         preambles,
         ["so: left.", "so: left.", "so: left\nopen.", "so: left\nopen.", "so: left\nopen."]
@@ -114,7 +112,7 @@ fn hindsight_is_the_best_other_success_and_scales_what_the_outcome_signs() {
     let factors = [0.1_f64.exp(), (-0.2_f64).exp(), (-0.3_f64).exp(), 0.3_f64.exp(), 1.5];
     let expected: Vec<f64> = plain.values().zip(factors).map(|(plain, factor)| plain * factor).collect();
     close(&found, &expected);
-    // Without a success there is no hint, and no bit changes. With lambda = 0 none does, either.
+    // Without a success there is no hint; then, and with lambda = 0, advantages are bit-identical.
     let off = gap.replace("\"epsilon\"", "\"lambda\": 0.0, \"epsilon\"");
     assert_eq!(advantages(&off, &batch, &scores).0, plain.values().copied().collect::<Vec<_>>());
     batch.groups[0].trajectories.iter_mut().for_each(|trajectory| trajectory.success = false);

@@ -1,4 +1,4 @@
-//! The similarity against Python itself and against its stored answers.
+//! The similarity: Python's live and recorded results.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Write as _;
@@ -14,12 +14,10 @@ for line in sys.stdin:
     print(json.dumps([difflib.SequenceMatcher(None, a, b, autojunk=j).ratio() for j in (False, True)]))
 ";
 
-/// A text over an alphabet, of up to `most` characters.
 fn text(rng: &mut Rng, alphabet: &[char], most: usize) -> String {
     (0..rng.below(most + 1)).map(|_| *rng.choose(alphabet).unwrap()).collect()
 }
 
-/// A text of words, as an environment writes it.
 fn prose(rng: &mut Rng, words: usize) -> String {
     const WORDS: [&str; 24] = [
         "you",
@@ -50,7 +48,6 @@ fn prose(rng: &mut Rng, words: usize) -> String {
     (0..words).map(|_| *rng.choose(&WORDS).unwrap()).collect::<Vec<_>>().join(" ")
 }
 
-/// Some characters replaced, removed, added and moved.
 fn edited(rng: &mut Rng, text: &str) -> String {
     let mut symbols: Vec<char> = text.chars().collect();
     for _ in 0..=rng.below(6) {
@@ -135,7 +132,6 @@ fn equals_the_stored_answers() {
         assert_eq!(ratio(&a, &b, false).to_bits(), plain.to_bits(), "{a:?} {b:?}");
         assert_eq!(ratio(&a, &b, true).to_bits(), junk.to_bits(), "{a:?} {b:?}");
         differ += usize::from(plain != junk);
-        // The comparison can fail: one more character changes the answer.
         if plain > 0.0 {
             assert_ne!(ratio(&(a + "\u{1}"), &b, false).to_bits(), plain.to_bits());
         }

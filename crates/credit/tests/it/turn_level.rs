@@ -1,4 +1,5 @@
-//! Credit of turns by progress, by states that rollouts share and by a critic's values at turns, and HAS's unbiased baseline.
+//! Turn-level credit: turn credit, RTMC, Turn-PPO, Monte-Carlo advantages, and HAS's unbiased
+//! baseline.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{self, turn};
@@ -17,7 +18,6 @@ fn run(estimator: EstimatorConfig, refinements: Vec<RefinementConfig>, batch: &B
     Pipeline::from_config(&config).unwrap().run(batch).unwrap()
 }
 
-/// Groups of trajectories with states, actions, rewards and progress; every turn has tokens.
 fn batches() -> impl Strategy<Value = Batch> {
     let turns = (0..4_u8, 0..2_u8, -4..5_i8, 0..=8_u8, 1..4_usize).prop_map(
         |(state, action, reward, level, tokens)| Turn {
@@ -46,7 +46,7 @@ fn progress_is_what_a_turn_changed_and_unscored_turns_pass_it_on() {
     assert_eq!(progress(&levels, false), [0.0, 0.0, 0.25, -0.375, 0.0]);
     assert_eq!(progress(&levels, true), [0.25, 0.0, 0.25, -0.375, 0.0]);
     assert_eq!(progress(&[None, Some(0.5)], true), [0.0, 0.5]);
-    // Of three turns' progress the last is shared by 1 / (1 + 1/2 + 1/4): 4/7, 2/7 and 1/7.
+    // The third turn's progress is divided by 1 + 1/2 + 1/4: 4/7, 2/7 and 1/7.
     let credits = smear(&[0.0, 0.0, 7.0], 0.5);
     assert!(
         credits.iter().zip([1.0, 2.0, 4.0]).all(|(got, expected)| (got - expected).abs() < 1e-12),
@@ -90,7 +90,6 @@ proptest! {
                 prop_assert!((sum(&plain) - sum(&shifted)).abs() < 1e-9, "{} {}", sum(&plain), sum(&shifted));
             }
         }
-        // Without the shift and the net progress nothing is left of it.
         let off = RefinementConfig::TurnCredit(TurnCreditConfig { beta: 0.0, ..shift });
         prop_assert_eq!(run(EstimatorConfig::default(), vec![off], &batch), plain);
     }
@@ -103,7 +102,8 @@ proptest! {
 
     #[test]
     fn advantages_of_a_state_sum_to_zero_over_its_first_visits(batch in batches()) {
-        // Each rollout that takes an action in a state for the first time counts once; without repeats these are all its turns.
+        // Only a rollout's first time in a (state, action) counts; without repeats, all turns
+        // count.
         let config = RtmcConfig { prior: 0.0, invalid_penalty: 0.0, ..RtmcConfig::default() };
         let mut batch = batch;
         for trajectory in batch.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
@@ -144,7 +144,7 @@ proptest! {
 #[test]
 fn rollouts_that_meet_in_a_state_are_compared_there() {
     let act = |state: &str, action: &str, reward: f64| Turn { action: action.into(), ..turn(state, reward) };
-    // Both rollouts are in `hall` once; what they do there decides. The third goes another way from the start.
+    // Two rollouts visit `hall` and take different actions. The third leaves the path at the start.
     let batch = Batch {
         groups: vec![common::group(vec![
             vec![act("start", "go", 0.0), act("hall", "left", 1.0)],
@@ -161,9 +161,9 @@ fn rollouts_that_meet_in_a_state_are_compared_there() {
     for (got, expected) in of(0.0)[0].iter().flatten().zip(expected.iter().flatten()) {
         assert!((got - expected).abs() < 1e-12, "{got} {expected}");
     }
-    // One rollout's worth of prior: V(hall) = (1 + 1/3) / 3 = 4/9, Q(left) = (1 + 4/9) / 2 = 13/18.
+    // Prior of one rollout: V(hall) = (1 + 1/3) / 3 = 4/9, Q(left) = (1 + 4/9) / 2 = 13/18.
     assert!((of(1.0)[(0, 0, 1)] - (13.0 / 18.0 - 4.0 / 9.0)).abs() < 1e-12);
-    // Equal returns give exactly 0, whatever the prior.
+    // Equal returns give exactly 0 for any prior.
     let mut equal = batch.clone();
     equal.groups[0].trajectories.iter_mut().for_each(|t| t.turns.last_mut().unwrap().reward = 0.1);
     let config = RtmcConfig { prior: 0.7, ..RtmcConfig::default() };
@@ -172,12 +172,13 @@ fn rollouts_that_meet_in_a_state_are_compared_there() {
     );
 }
 
-/// Probabilities of a policy that decides when to stop: to go on at the first turn, and of the first of two actions at the second.
+/// A policy's probabilities: to continue after the first turn, and of the first of two actions at
+/// the second.
 const GO: f64 = 0.6;
 const FIRST: f64 = 0.3;
 
-/// The three trajectories of that policy: probability, credits of its turns, and derivatives of each turn's log-probability with respect
-/// to the two logits.
+/// The policy's three trajectories: probability, credits of its turns, and derivatives of each
+/// turn's log-prob with respect to the two logits.
 fn trajectories() -> [(f64, Vec<f64>, Vec<[f64; 2]>); 3] {
     [
         (1.0 - GO, vec![0.5], vec![[-GO, 0.0]]),
@@ -186,7 +187,8 @@ fn trajectories() -> [(f64, Vec<f64>, Vec<[f64; 2]>); 3] {
     ]
 }
 
-/// The exact expectation over groups of three of the policy gradient that HAS's turn credits give, a trajectory.
+/// Returns the exact expected policy gradient of HAS's turn credits per trajectory, over groups of
+/// three.
 fn expected_gradient(baseline: Option<TurnBaseline>) -> [f64; 2] {
     let all = trajectories();
     let mut gradient = [0.0; 2];
@@ -195,7 +197,8 @@ fn expected_gradient(baseline: Option<TurnBaseline>) -> [f64; 2] {
         let probability: f64 = members.iter().map(|&member| all[member].0).product();
         let turns = |(sample, &member): (usize, &usize)| {
             let credits = all[member].1.iter().enumerate();
-            // Rewards that differ keep the group from being skipped; alpha = 0 leaves the turns' credits alone.
+            // Different rewards keep the group from being skipped; alpha = 0 leaves only the turn
+            // credits.
             let reward = |turn: usize| if turn == 0 { sample as f64 } else { 0.0 };
             credits
                 .map(|(turn, &credit)| Turn { progress: Some(credit), ..common::turn("s", reward(turn)) })
@@ -227,7 +230,7 @@ fn a_leave_one_out_baseline_keeps_the_expected_gradient_where_the_policy_stops()
         plain.iter().zip(unbiased).all(|(plain, other)| (plain - other).abs() < 1e-12),
         "{plain:?} {unbiased:?}"
     );
-    // The z-score's gradient is no multiple of it: the two logits have factors of their own.
+    // The z-score's gradient is not a multiple of it: the two logits have different factors.
     let biased = expected_gradient(Some(TurnBaseline::ZScore));
     let factors = [biased[0] / plain[0], biased[1] / plain[1]];
     assert!((factors[0] / factors[1] - 1.0).abs() > 0.1, "{factors:?}");
@@ -238,7 +241,6 @@ fn a_baseline_of_others_has_no_floor_and_nothing_for_one() {
     let text = r#"{"refinements": [{"kind": "has", "baseline": "leave-one-out", "min_std": 0.1}]}"#;
     let error = Pipeline::from_config(&serde_json::from_str(text).unwrap()).err().unwrap().to_string();
     assert!(error.contains("min_std is 0.1"), "{error}");
-    // By hand: turn 0 of three trajectories, turn 1 of one of them.
     let levels = [vec![0.5], vec![0.25, 1.0], vec![0.0]];
     let turns = |(sample, row): (usize, &Vec<f64>)| -> Vec<Turn> {
         row.iter().map(|&level| Turn { progress: Some(level), ..turn("s", sample as f64) }).collect()
@@ -260,7 +262,7 @@ fn measured_values_credit_the_turn_that_changed_them() {
         };
         values.iter().enumerate().map(of).collect()
     };
-    // The first loses at its second turn, and its third only shows it. The second wins with luck at its last.
+    // The first trajectory loses at its second turn; the second wins by luck at its last.
     let mut batch = Batch {
         groups: vec![common::group(vec![measured(&[0.5, 0.5, 0.0], 0.0), measured(&[0.5, 0.25], 1.0)])],
     };
@@ -268,13 +270,11 @@ fn measured_values_credit_the_turn_that_changed_them() {
         |whiten| EstimatorConfig::MonteCarlo(MonteCarloConfig { whiten, ..MonteCarloConfig::default() });
     let plain = run(estimator(false), Vec::new(), &batch);
     assert_eq!((&plain[(0, 0)], &plain[(0, 1)]), (&[0.0, -0.5, 0.0][..], &[-0.25, 0.75][..]));
-    // Whitening changes the scale of all, and takes the mean of all off.
     let white = run(estimator(true), Vec::new(), &batch);
     let all: Vec<f64> = white.values().copied().collect();
     assert!(all.iter().sum::<f64>().abs() < 1e-12);
     let ratio = (all[1] - all[0]) / -0.5;
     assert!(ratio > 1.0 && (all[4] - all[3] - ratio * 1.0).abs() < 1e-9, "{all:?}");
-    // The control: all turns have the return less the value of the first state, whatever changed in between.
     let shared = |gamma| {
         let config =
             MonteCarloConfig { gamma, per_turn: false, whiten: false, ..MonteCarloConfig::default() };
@@ -284,7 +284,6 @@ fn measured_values_credit_the_turn_that_changed_them() {
     assert_eq!((&found[(0, 0)], &found[(0, 1)]), (&[-0.5; 3][..], &[0.5; 2][..]));
     let found = shared(0.5);
     assert_eq!((&found[(0, 0)], &found[(0, 1)]), (&[-0.5; 3][..], &[0.0; 2][..]));
-    // An invalid turn alone pays for being so.
     batch.groups[0].trajectories[0].turns[0].valid = false;
     let paid = run(estimator(false), Vec::new(), &batch);
     let expected = [-0.1, -0.5, 0.0];

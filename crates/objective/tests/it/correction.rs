@@ -1,4 +1,4 @@
-//! Rollout correction: weights against the formulas of TRL and verl, derivatives, and what is rejected.
+//! Rollout correction: weights of TRL and verl, derivatives, and rejected inputs.
 
 use turnwise_core::TurnSpan;
 use turnwise_objective::{
@@ -24,15 +24,14 @@ fn close(found: &[f64], expected: &[f64]) -> bool {
     found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9)
 }
 
-/// Numbers of `torch.exp(old - sampled)` with `clamp(max=cap)` or `masked_fill` (TRL's modes `token_truncate`, `token_mask`,
-/// `sequence_truncate`, `sequence_mask`), written by NumPy in float64.
+/// Expected numbers: `torch.exp(old - sampled)` with `clamp(max=cap)` or `masked_fill` (TRL's modes
+/// `token_truncate`, `token_mask`, `sequence_truncate`, `sequence_mask`), from NumPy in float64.
 #[test]
 fn weights_are_those_of_trl_and_verl() {
     let of = |level, mode| correction(level, mode).weights(0, &sequence(false), &SAMPLED).unwrap();
     let [a, b, c, d] = [1.6487212707001282, 0.7788007830714049, 1.0, 0.36787944117144233];
     let (weights, sums) = of(CorrectionLevel::Token, CorrectionMode::Truncate);
     assert!(close(&weights, &[a, b, c, d, 2.0]), "{weights:?}");
-    // exp(1.5) = 4.48 is cut.
     assert_eq!((sums.tokens, sums.cut), (5.0, 1.0));
     assert!(close(&[sums.largest, sums.kl / 5.0], &[4.4816890703380645, -0.15]), "{sums:?}");
     let k3: f64 = [0.5_f64, -0.25, 0.0, -1.0, 1.5].iter().map(|log| log.exp() - 1.0 - log).sum();
@@ -51,7 +50,6 @@ fn weights_are_those_of_trl_and_verl() {
     let wide = RolloutCorrection { cap: 3.0, ..correction(CorrectionLevel::Sequence, CorrectionMode::Mask) };
     let (weights, _) = wide.weights(0, &sequence(false), &SAMPLED).unwrap();
     assert!(close(&weights, &[2.117000016612675; 5]), "{weights:?}");
-    // A token that does not count is in no product and has no weight.
     let wide = RolloutCorrection { cap: 9.0, ..wide };
     let (weights, sums) = wide.weights(0, &sequence(true), &SAMPLED).unwrap();
     let product = 1.75_f64.exp();
@@ -70,7 +68,7 @@ fn equal_policies_change_nothing() {
     }
 }
 
-/// The loss is `sum_t weight_t c_t surrogate_t`, and its derivative that of this sum, with clipping active on both sides.
+/// Checks the derivative of `sum_t weight_t c_t surrogate_t`, with clipping on both sides.
 #[test]
 fn gradients_equal_central_differences() {
     let current = [-0.1, -1.3, -2.05, -1.2, -1.55];
@@ -93,7 +91,6 @@ fn gradients_equal_central_differences() {
                 let at = |logprobs: &[f64]| objective.gradient(0, logprobs, &[]).unwrap();
                 let found = at(&current);
                 if ratio == RatioKind::Token {
-                    // Token by token it is the weight times the loss without the correction.
                     let plain = of(sequence(false)).gradient(0, &current, &[]).unwrap();
                     let scaled: Vec<f64> =
                         plain.d_logprobs.iter().zip(&weights).map(|(slope, weight)| slope * weight).collect();
@@ -101,7 +98,7 @@ fn gradients_equal_central_differences() {
                     assert!(plain.d_logprobs[0] == 0.0 && plain.d_logprobs[1] != 0.0, "one side is clipped");
                 }
                 if ratio == RatioKind::SequenceToken {
-                    // The gradient of GSPO-token is that of another sum.
+                    // GSPO-token's gradient is not the derivative of its loss.
                     continue;
                 }
                 for token in 0..current.len() {
@@ -131,6 +128,5 @@ fn what_is_no_log_probability_is_rejected() {
     let mut broken = SAMPLED;
     broken[3] = f32::NAN;
     assert!(rejected(&broken, false).contains("log-ratio of learner and sampler"));
-    // A token that does not count may be anything.
     assert!(RolloutCorrection::default().weights(0, &sequence(true), &broken).is_ok());
 }

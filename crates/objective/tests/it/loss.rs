@@ -1,4 +1,4 @@
-//! The configured loss: what it asks of the loop, and the objective of each minibatch.
+//! The configured loss: its required passes, and the objective of each minibatch.
 #![allow(clippy::unwrap_used)]
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ fn span(turn: usize, start: usize, end: usize) -> TurnSpan {
     TurnSpan { turn, start, end }
 }
 
-/// Two sequences of two turns and one, with log-probabilities far outside of the clip range.
+/// Two sequences, of two turns and one, with log-probs far outside the clip range.
 fn batch() -> (ObjectiveBatch, Vec<Vec<f32>>) {
     let mut rng = Seed::derive(5, Purpose::Credit, &[1]).rng();
     let mut logprobs = Vec::new();
@@ -73,11 +73,11 @@ fn the_kl_coefficient_follows_the_controller_and_the_terms() {
     let plain = loss(r#"{"kl": {"coef": 0.01, "adaptive": {"target": 0.04}}}"#);
     assert_eq!((plain.next_kl_coef(1.0), plain.next_kl_coef(0.04)), (0.015, 0.01));
     assert_eq!(plain.with_kl_coef(0.015).unwrap().config().kl.coef, 0.015);
-    // A term that raises the coefficient raises what acts and not what adapts.
+    // A term that raises the coefficient changes the effective one, not the adaptive one.
     let raised = loss(r#"{"kl": {"coef": 0.01}, "selective": {"penalty": "increased", "gamma": 0.25}}"#);
     assert_eq!((raised.config().kl.coef, raised.next_kl_coef(1.0)), (0.26, 0.01));
     assert!(raised.acts_without_advantage() && !loss("{}").acts_without_advantage());
-    // A controller that has raised it to its bound goes on beside such a term, and so does the objective of a minibatch.
+    // A term may raise an adaptive coefficient beyond its bound.
     let mut adaptive = loss(
         r#"{"kl": {"coef": 0.04, "adaptive": {}}, "selective": {"penalty": "increased", "gamma": 0.01}}"#,
     );
@@ -90,7 +90,7 @@ fn the_kl_coefficient_follows_the_controller_and_the_terms() {
         ..ObjectiveSequence::new(vec![span(0, 3, 5)], vec![-1.0, -2.0], vec![0.5])
     };
     adaptive.for_minibatch(ObjectiveBatch::new(vec![reference]), &[]).unwrap();
-    // From nought: without the term there would be no reference at all.
+    // Base coefficient 0: only the term needs the reference.
     let from_nought = loss(r#"{"selective": {"penalty": "increased"}}"#);
     assert!(from_nought.passes().reference_logprobs && from_nought.with_kl_coef(-0.1).is_err());
 }
@@ -105,7 +105,6 @@ fn a_minibatch_has_the_policy_objective_bit_for_bit() {
             let expected = policy.evaluate(index, statistics(logprobs)).unwrap();
             assert_eq!(minibatch.tokens().evaluate(index, statistics(logprobs)).unwrap(), expected, "{text}");
         }
-        // No turn was selected, so there is nothing to run after a masked prompt.
         assert!(minibatch.masked_context().is_none(), "{text}");
     }
 }
@@ -159,7 +158,6 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
             let config = ObjectiveConfig { normalization, ..ObjectiveConfig::default() };
             let minibatch =
                 Loss::new(&config, &Registry::builtin()).unwrap().for_minibatch(batch.clone(), &[]).unwrap();
-            // In any order.
             for index in [1, 0] {
                 minibatch.tokens().evaluate(index, statistics(&logprobs[index])).unwrap();
             }
@@ -170,10 +168,8 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
         let (divided, measured) = (scale(false), scale(true));
         assert!((divided.factor - 1.0 / expected).abs() < 1e-9 / expected, "{norm:?}");
         assert_eq!(divided.metrics[0].0, "normalization/bias_norm");
-        // Only measured, the norm is the same and the gradient stays as it is.
         assert_eq!((measured.factor, &measured.metrics[0]), (1.0, &divided.metrics[0]));
     }
-    // The norm over weights asks for a pass over the sequences that have clipped tokens.
     let minibatch = loss(r#"{"normalization": {}}"#).for_minibatch(batch, &[]).unwrap();
     let scaling = minibatch.gradient_scaling().unwrap();
     assert!(scaling.second_pass().unwrap().is_none(), "nothing was evaluated yet");
@@ -189,7 +185,6 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
     assert_eq!(scaling.scale(Some(4.0)).unwrap().factor, 0.25);
 }
 
-/// A constant slope on every token, by its weight in the loss.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Slope {
@@ -235,7 +230,6 @@ impl Objective for SlopeOver {
     }
 }
 
-/// A slope on every token but the last.
 #[derive(Clone, Debug)]
 struct Short(f64);
 
@@ -268,7 +262,6 @@ fn a_term_of_another_crate_is_added_and_its_settings_are_spelled_out() {
     for (index, logprobs) in logprobs.iter().enumerate() {
         let found = minibatch.tokens().evaluate(index, statistics(logprobs)).unwrap();
         let expected = plain.evaluate(index, statistics(logprobs)).unwrap();
-        // Nine tokens, each of weight 1/9.
         for (found, expected) in found.d_logprobs.iter().zip(&expected.d_logprobs) {
             assert!((found - expected - 2.0 / 9.0).abs() < 1e-6);
         }
@@ -276,7 +269,6 @@ fn a_term_of_another_crate_is_added_and_its_settings_are_spelled_out() {
         assert!((found.loss - expected.loss - own).abs() < 1e-12);
         assert_eq!(found.metrics.tokens, expected.metrics.tokens, "the tokens are counted once");
     }
-    // Derivatives that are not one a token would be cut to what fits.
     let short = Registry::builtin().with_term("slope", |Slope { slope }| Ok(Short(slope)));
     let short = Loss::new(&with, &short).unwrap();
     let minibatch = short.for_minibatch(self::batch().0, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Losses and their derivatives. One binary with a module per subject, because every test binary costs a link of all crates.
+//! Losses and their derivatives.
 
 mod correction;
 mod loss;

@@ -1,4 +1,4 @@
-//! The policy objective against central differences, by hand-computed numbers, and its invariances.
+//! The policy objective: central differences, hand-computed numbers and invariances.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use turnwise_core::{Objective, Purpose, Seed, TokenStatistics, TurnSpan};
@@ -15,7 +15,6 @@ const AGGREGATIONS: [Aggregation; 4] = [
     Aggregation::TurnMean,
 ];
 
-/// Spans with a gap of two prompt tokens before each.
 fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
     let mut start = 2;
     lengths
@@ -29,7 +28,7 @@ fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
         .collect()
 }
 
-/// A random batch and log-probabilities that leave the clip range on both sides in every unit kind.
+/// A random batch and log-probs that leave the clip range on both sides for every ratio.
 fn random(seed: u64, per_token: bool, masked: bool) -> (ObjectiveBatch, Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let mut rng = Seed::derive(seed, Purpose::Credit, &[]).rng();
     let layouts: [&[usize]; 5] = [&[3, 1, 4], &[5], &[2, 2], &[6, 3, 1, 2], &[4]];
@@ -75,7 +74,7 @@ fn total(objective: &PolicyObjective, logprobs: &[Vec<f64>], entropies: &[Vec<f6
         .sum()
 }
 
-/// Largest relative error of the closed-form derivative against central differences.
+/// Returns the largest relative error of the closed-form derivative from central differences.
 fn worst_error(
     objective: &PolicyObjective,
     logprobs: &[Vec<f64>],
@@ -103,7 +102,6 @@ fn worst_error(
                     }
                     loss(&l, &h)
                 };
-                // Fourth-order central difference.
                 let difference =
                     (8.0 * (at(step) - at(-step)) - (at(2.0 * step) - at(-2.0 * step))) / (12.0 * step);
                 worst = worst.max((closed - difference).abs() / difference.abs().max(1e-3));
@@ -133,7 +131,6 @@ fn gradients_equal_central_differences() {
                     let objective = PolicyObjective::new(&config, batch).unwrap();
                     let worst = worst_error(&objective, &logprobs, &entropies, 1.0);
                     assert!(worst < 1e-6, "{ratio:?} {aggregation:?} {estimator:?}: {worst}");
-                    // The comparison can fail: a derivative one percent off is caught.
                     assert!(worst_error(&objective, &logprobs, &entropies, 1.01) > 1e-3);
                     for index in 0..logprobs.len() {
                         let metrics =
@@ -150,8 +147,8 @@ fn gradients_equal_central_differences() {
 
 #[test]
 fn the_turn_ratio_carries_the_gradient_of_every_unclipped_advantage() {
-    // One turn of three tokens with advantages 1, 2, -1; the ratio is exp(0.3) = 1.3499, above 1.2:
-    // only the negative advantage is unclipped, and all three tokens carry it.
+    // One turn of three tokens with advantages 1, 2, -1. Its ratio exp(0.3) = 1.3499 is above 1.2,
+    // so only the negative advantage is unclipped, and all three tokens get its gradient.
     let batch = ObjectiveBatch::new(vec![ObjectiveSequence {
         advantages: Advantages::PerToken(vec![1.0, 2.0, -1.0]),
         ..ObjectiveSequence::new(spans(&[3]), vec![-1.0; 3], vec![0.0])
@@ -166,12 +163,11 @@ fn the_turn_ratio_carries_the_gradient_of_every_unclipped_advantage() {
     }
     assert!((gradient.loss - (-(1.2 + 2.4) + ratio) / 3.0).abs() < 1e-12);
     assert_eq!(gradient.metrics.clipped_high, 2.0);
-    // The mean log-ratio of the turn, 0.3 but for rounding, is the ratio of all three tokens.
     assert_eq!(gradient.metrics.log_ratio_above[..3], [3.0; 3]);
     assert_eq!(gradient.metrics.log_ratio_above[4..], [0.0; 3]);
 }
 
-/// Slopes of the surrogate alone under this ratio, and its value.
+/// Returns slopes and value of the surrogate alone under this ratio.
 fn slopes(ratio: RatioKind, batch: &ObjectiveBatch, index: usize, logprobs: &[f64]) -> (Vec<f64>, f64) {
     let config = ObjectiveConfig { ratio, ..ObjectiveConfig::default() };
     let gradient =
@@ -181,8 +177,9 @@ fn slopes(ratio: RatioKind, batch: &ObjectiveBatch, index: usize, logprobs: &[f6
 
 #[test]
 fn a_detached_sequence_ratio_leaves_every_turn_its_own_advantage() {
-    // Two turns of one and two tokens with advantages 2 and -1; the ratio of the sequence is exp(0.3), above 1.2: the first
-    // turn is clipped. With a gradient through the ratio the second turn's -1 lowers the first one too; without, it does not.
+    // Two turns of one and two tokens with advantages 2 and -1. The sequence's ratio exp(0.3) is
+    // above 1.2, so the first turn is clipped. Only a gradient through the ratio passes the second
+    // turn's -1 on to the first.
     let sequence = ObjectiveSequence::new(spans(&[1, 2]), vec![-1.0; 3], vec![2.0, -1.0]);
     let batch = ObjectiveBatch::new(vec![sequence]);
     let logprobs = [-1.0 + 0.9, -1.0, -1.0];
@@ -222,7 +219,7 @@ fn a_detached_sequence_ratio_is_the_sequences_where_all_advantages_are_equal() {
 fn log_ratios_are_counted_by_their_size() {
     let batch = ObjectiveBatch::new(vec![ObjectiveSequence::new(spans(&[5]), vec![-20.0; 5], vec![1.0])]);
     let objective = PolicyObjective::new(&ObjectiveConfig::default(), batch).unwrap();
-    // Both signs count, each token by itself; bounds are 0.01, 0.03, 0.1, 0.3, 1, 3 and 10.
+    // Log-ratios of both signs count per token; bounds are 0.01, 0.03, 0.1, 0.3, 1, 3 and 10.
     let gradient = objective.gradient(0, &[-20.0, -19.98, -20.2, -18.0, -32.0], &[]).unwrap();
     let mut metrics = gradient.metrics.clone();
     assert_eq!(metrics.log_ratio_above, [4.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0]);
@@ -233,7 +230,7 @@ fn log_ratios_are_counted_by_their_size() {
 
 #[test]
 fn aggregations_by_hand() {
-    // Ratio 1, so the loss is -sum weight * A. Two sequences: turns of 1 and 3 tokens, a turn of 2.
+    // At ratio 1 the loss is -sum weight * A. Two sequences: turns of 1 and 3 tokens, a turn of 2.
     let batch = ObjectiveBatch::new(vec![
         ObjectiveSequence::new(spans(&[1, 3]), vec![-1.0; 4], vec![1.0, 2.0]),
         ObjectiveSequence::new(spans(&[2]), vec![-1.0; 2], vec![-3.0]),
@@ -275,7 +272,6 @@ fn sequences_without_a_gradient_count_in_the_mean_though_they_are_left_out() {
         assert_eq!(left_out, LeftOut { tokens: 3, sequences: 1, turns: 2 });
         let cut = ObjectiveBatch { left_out, ..ObjectiveBatch::new(vec![acting.clone()]) };
         assert_eq!(gradient(cut), whole, "{aggregation:?}");
-        // Without the count the step is larger than that of the whole batch.
         let alone = gradient(ObjectiveBatch::new(vec![acting.clone()]));
         assert!(alone.iter().zip(&whole).all(|(one, all)| one.abs() > 1.5 * all.abs()), "{aggregation:?}");
     }
@@ -292,7 +288,7 @@ fn kl_estimators_by_hand() {
         let (got, derivative) = turnwise_objective::kl_estimate(estimator, -1.0, -1.5);
         assert!((got - value).abs() < 1e-15 && (derivative - slope).abs() < 1e-15, "{estimator:?}");
     }
-    // Beyond its bound k3 is constant, on both sides: no gradient that would drive the policy further away.
+    // Beyond its bound k3 is constant on both sides, so its gradient is 0.
     for d in [20.5, 25.0, -20.5, -25.0] {
         let bound = turnwise_objective::kl_estimate(KlEstimator::K3, f64::copysign(20.0, d), 0.0).0;
         assert_eq!(turnwise_objective::kl_estimate(KlEstimator::K3, d, 0.0), (bound, 0.0), "{d}");
@@ -304,8 +300,8 @@ fn kl_estimators_by_hand() {
 
 #[test]
 fn the_loss_does_not_depend_on_the_order_of_evaluation() {
-    // The objective is built once for the batch; a cut into micro-batches only changes the order in
-    // which sequences are evaluated. Reordering the batch itself must permute the results bit for bit.
+    // Micro-batches only change the order of evaluation. Reordering the batch must permute the
+    // results bit for bit.
     for ratio in RATIOS {
         for aggregation in AGGREGATIONS {
             let (batch, logprobs, entropies) = random(11, true, true);
@@ -477,7 +473,6 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     };
     let spans = vec![TurnSpan { turn: 0, start: 1, end: 3 }];
     let mut sequence = ObjectiveSequence::new(spans, vec![-1.0, -1.0], vec![0.0]);
-    // No log-probabilities of the reference are needed: the learner has the distributions.
     let batch = ObjectiveBatch::new(vec![sequence.clone()]);
     let objective = PolicyObjective::new(&config, batch).unwrap();
     assert!(objective.needs_reference_kls());
@@ -485,12 +480,10 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     assert!((found.loss - 0.3 * 0.4).abs() < 1e-12);
     assert_eq!(found.d_reference_kls, [0.15, 0.15]);
     assert!(objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2]).is_err());
-    // Log-probabilities of the reference that a term asked for count no second time.
     let given = ObjectiveSequence { ref_logprobs: Some(vec![-3.0, -3.0]), ..sequence.clone() };
     let objective = PolicyObjective::new(&config, ObjectiveBatch::new(vec![given])).unwrap();
     let both = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
     assert_eq!((both.loss, both.metrics.reference_kl), (found.loss, found.metrics.reference_kl));
-    // A token that does not count has no weight.
     sequence.mask = Some(vec![true, false]);
     let objective = PolicyObjective::new(&config, ObjectiveBatch::new(vec![sequence])).unwrap();
     let found = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();

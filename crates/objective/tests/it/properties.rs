@@ -1,4 +1,4 @@
-//! Properties that hold for any batch of any finite numbers.
+//! Properties of any batch of finite numbers.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
@@ -8,7 +8,6 @@ use turnwise_objective::{
     PolicyObjective, RatioKind,
 };
 
-/// Spans, old log-probabilities, advantages per span, reference, and the policy's log-probabilities.
 type Numbers = (ObjectiveSequence, Vec<f64>);
 
 fn sequences(range: f64) -> impl Strategy<Value = Numbers> {
@@ -74,7 +73,7 @@ proptest! {
 
     #[test]
     fn on_policy_every_ratio_has_the_same_loss(numbers in prop::collection::vec(sequences(2.0), 1..4)) {
-        // At ratio 1 nothing is clipped and all three ratios are policy gradients of the same loss.
+        // At ratio 1 nothing is clipped, so all ratios have the same policy gradient.
         let numbers: Vec<Numbers> = numbers
             .into_iter()
             .map(|(sequence, _)| {

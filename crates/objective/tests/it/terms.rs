@@ -23,7 +23,7 @@ fn span(turn: usize, start: usize, end: usize) -> TurnSpan {
     TurnSpan { turn, start, end }
 }
 
-/// Largest relative difference between a derivative and the fourth-order central difference.
+/// Returns the largest relative error of a derivative from fourth-order central differences.
 fn worst(x: &[f64], derivative: &[f64], loss: impl Fn(&[f64]) -> f64) -> f64 {
     let step = 1e-5;
     (0..x.len())
@@ -45,7 +45,7 @@ fn a_value_inside_of_the_clip_range_is_not_clipped_by_rounding() {
     let mut rng = Seed::derive(3, Purpose::Credit, &[9]).rng();
     let mut draw = |scale: f64| (0..1000).map(|_| scale * rng.normal()).collect::<Vec<f64>>();
     let (mut values, mut old) = (draw(0.1), draw(0.1));
-    // `-0.3 + (0.1 - -0.3)` is above 0.1, and further from 0 than it.
+    // In floats `-0.3 + (0.1 - -0.3)` is above 0.1, hence further from 0.
     (values[0], old[0]) = (0.1, -0.3);
     let sequence = ValueSequence { old_values: old, returns: vec![0.0; 1000], mask: None };
     let objective = ValueObjective::new(&ValueConfig { clip: 2.0 }, vec![sequence]).unwrap();
@@ -76,13 +76,12 @@ fn the_value_loss_and_its_derivative() {
         assert!(worst(&values, &gradient.d_values, loss) < 1e-6);
         let wrong: Vec<f64> = gradient.d_values.iter().map(|slope| slope * 1.01).collect();
         assert!(worst(&values, &wrong, loss) > 1e-3);
-        // The masked token never matters.
         let mut other = values;
         other[3] = f64::NAN;
         assert_eq!(objective.gradient(index, &other).unwrap(), gradient);
     }
     assert!(clipped >= 2.0, "{clipped}");
-    // By hand: old 0, target 1, value 0.5, clip 0.2: max(0.25, 0.64) / 2.
+    // Old 0, target 1, value 0.5, clip 0.2: max(0.25, 0.64) / 2.
     let one = ValueSequence { old_values: vec![0.0], returns: vec![1.0], mask: None };
     let objective = ValueObjective::new(&ValueConfig { clip: 0.2 }, vec![one]).unwrap();
     let gradient = objective.gradient(0, &[0.5]).unwrap();
@@ -129,7 +128,7 @@ fn the_selective_gradient_flows_through_both_prompts() {
     assert!(worst(&masked, &gradient.d_second, |x| at(&full, x).loss) < 1e-6);
     let wrong: Vec<f64> = gradient.d_second.iter().map(|slope| slope * 1.01).collect();
     assert!(worst(&masked, &wrong, |x| at(&full, x).loss) > 1e-3);
-    // Detached, the masked side keeps only the penalty's pull: alpha has no part in it.
+    // With `detach_masked`, only the penalty acts on the masked prompt; alpha does not.
     let detach = |alpha: f64| {
         let config = SelectiveConfig { alpha, detach_masked: true, ..config.clone() };
         let objective = SelectiveObjective::new(&config, sequences.clone()).unwrap();
@@ -140,7 +139,6 @@ fn the_selective_gradient_flows_through_both_prompts() {
     assert_ne!(detach(0.3), gradient.d_second);
 }
 
-/// Two sequences with ratios far outside the clip range on both sides.
 fn policy(ratio: RatioKind) -> (PolicyObjective, Vec<Vec<f64>>) {
     let mut rng = rng(3);
     let spans = [vec![span(0, 1, 4), span(1, 6, 8)], vec![span(0, 2, 6)]];
@@ -170,7 +168,7 @@ fn the_clipping_bias_and_its_gradient() {
         let mut entries = Vec::new();
         for (index, logprobs) in logprobs.iter().enumerate() {
             let bias = objective.clipping_bias(index, logprobs).unwrap();
-            // Differences are taken inside the branch: nothing crosses a bound within the step.
+            // The step is too small to cross a clip bound.
             let loss = |x: &[f64]| objective.clipping_bias(index, x).unwrap().entries.iter().sum::<f64>();
             assert!(worst(logprobs, &bias.d_logprobs, loss) < 1e-6, "{ratio:?}");
             let metrics = objective.gradient(index, logprobs, &[]).unwrap().metrics;
@@ -205,8 +203,8 @@ fn the_clipping_bias_of_a_detached_ratio_stays_with_its_token() {
 
 #[test]
 fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
-    // A linear "model": logprob = X theta. The norm of what a learner accumulates from the bias
-    // objective must be the norm of the derivative of the bias with respect to theta.
+    // For a linear model, logprob = X theta, the norm of the gradient accumulated from the bias
+    // objective must be the norm of the bias's derivative with respect to theta.
     let (objective, logprobs) = policy(RatioKind::Turn);
     let mut rng = rng(4);
     let features: Vec<Vec<Vec<f64>>> =
@@ -249,7 +247,6 @@ fn the_watch_sees_what_was_clipped_and_changes_nothing() {
     let recorder = ClippingRecorder::new(&objective);
     let mut expected = BiasSum::default();
     let mut clipped = Vec::new();
-    // Whatever the order in which a learner asks.
     for index in (0..narrow.len()).rev() {
         let seen = recorder.evaluate(index, statistics(index)).unwrap();
         assert_eq!(seen, objective.evaluate(index, statistics(index)).unwrap());
@@ -295,7 +292,6 @@ fn a_contrast_is_an_outlier_turn_of_its_own() {
     let one = masked_contexts.evaluate(1, statistics).unwrap();
     let same = whole.from_kls(1, FullKls { kl: &kl, reference_kl: &reference_kl }).unwrap();
     assert_eq!((one.loss, one.d_kl, one.d_reference_kl), (same.loss, same.d_first, same.d_second));
-    // Without a penalty the reference is not looked at.
     let single = SelectiveConfig { penalty: SelectivePenalty::Single, ..config };
     let alone = SelectiveObjective::for_masked_contexts(&single, &spans, 3).unwrap();
     assert!(masked_contexts.needs_reference() && !alone.needs_reference());
@@ -303,7 +299,6 @@ fn a_contrast_is_an_outlier_turn_of_its_own() {
         .evaluate(1, MaskedContextStatistics { reference: &[], reference_kl: &[], ..statistics })
         .unwrap();
     assert!((found.loss + 0.01 * (0.8 / 3.0) / 3.0).abs() < 1e-12);
-    // By sampled tokens the two prompts' log-probabilities carry the gradient.
     let k3 =
         SelectiveConfig { estimator: SelectiveEstimator::K3, penalty: SelectivePenalty::Single, ..single };
     let k3 = SelectiveObjective::for_masked_contexts(&k3, &spans, 3).unwrap();
@@ -328,7 +323,7 @@ fn the_adaptive_coefficient_follows_its_target() {
     assert_eq!((0..50).fold(0.1, |coef, _| kl.next(coef, 1.0)), 1.0);
     assert_eq!((0..50).fold(0.1, |coef, _| kl.next(coef, 0.0)), 1e-4);
     assert!(AdaptiveKl { target: 0.0, ..kl.clone() }.check().is_err() && kl.check().is_ok());
-    // A start outside of the bounds would jump at the first step.
+    // A start outside the bounds would jump in the first step.
     let start = |coef: f64| {
         let text = format!(r#"{{"kl": {{"coef": {coef}, "adaptive": {{}}}}}}"#);
         serde_json::from_str::<ObjectiveConfig>(&text).unwrap().check()

@@ -8,7 +8,7 @@ use super::layers::Layer;
 use super::load::{has_critic, resolve};
 use crate::TrainError;
 
-/// Keys that cannot change, because they define the run: its tasks, its model, the tokens of its
+/// Keys that cannot change, because they define the run: its tasks, its model and its token
 /// sequences.
 const FIXED: [&str; 14] = [
     "name",
@@ -21,10 +21,10 @@ const FIXED: [&str; 14] = [
     "sft.data.path",
     "sft.data.held_out",
     "critic.lora",
-    // The network's checkpoint has its settings, and its records are numbered by rounds.
+    // The network's checkpoint includes its settings, and its records are numbered by rounds.
     "decomposer.network",
     "decomposer.round_steps",
-    // The panels are pinned when a run starts; `turnwise eval` takes others.
+    // A run's panels are fixed at its start; `turnwise eval` can use others.
     "eval.tasks",
     "eval.splits",
 ];
@@ -42,7 +42,7 @@ pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError
         let argument = Layer::argument(text)?;
         let before = settings.table.clone();
         settings.put(argument);
-        // A network that the run goes on without has no settings that could change.
+        // Without the network, its settings may go.
         let without = at(&settings.table, "decomposer.kind") != at(&before, "decomposer.kind")
             && at(&settings.table, "decomposer.kind").and_then(Value::as_str) != Some("turnrd");
         let is_fixed = |key: &&str| !(without && key.starts_with("decomposer."));
@@ -53,7 +53,7 @@ pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError
         }
     }
     SettingsError::of(found)?;
-    // A method without a critic goes on without the one that the run had, and without its settings.
+    // A method without a critic drops the run's critic and its settings.
     let is_named = overrides.iter().any(|text| text.trim_start().starts_with("critic"));
     if !is_named && !has_critic(&settings, &config.methods) {
         settings.remove("critic");
@@ -122,7 +122,6 @@ mod tests {
         let ppo = begun(&["preset=ppo", "policy.lora.rank=4", "critic.lora.rank=8"]);
         let left = to(&ppo, &["credit.estimator={kind=\"grpo\"}"]).unwrap();
         assert_eq!((left.critic, left.policy.lora.is_some()), (Config::default().critic, true));
-        // What is wrong besides, or has no effect, is still said.
         assert!(to(&ppo, &["credit.estimator={kind=\"grpo\"}", "critic.lora.rank=4"]).is_err());
         let error = to(&ppo, &["credit.estimator={kind=\"grpo\"}", "train.learning_rate=-1"]).unwrap_err();
         assert!(error.to_string().contains("train.learning_rate"), "{error}");

@@ -7,16 +7,14 @@ use super::load::schema_with;
 use super::{Config, Methods};
 use crate::TrainError;
 
-/// The command that writes the reference page.
 const COMMAND: &str = "turnwise config reference > docs/reference/config.md";
 
-/// Returns the JSON Schema of configs with these environments and methods: types, ranges, defaults
-/// and descriptions.
+/// Returns the JSON Schema of configs with these environments and methods.
 pub fn schema(worlds: &Registry, methods: &Methods) -> String {
     format!("{:#}", schema_with(worlds, methods))
 }
 
-/// Returns the reference page in Markdown: each table and key with range, default and meaning.
+/// Returns the reference page in Markdown: tables and keys with ranges, defaults and descriptions.
 pub fn reference_page() -> String {
     format!(
         "# Config reference\n\n<!-- Made by `{COMMAND}` from the types; a test compares the two. -->\n\n\
@@ -28,11 +26,10 @@ pub fn reference_page() -> String {
 }
 
 impl Config {
-    /// Returns the config as TOML, each key with its meaning, range and default. Unset keys are
-    /// comments.
+    /// Returns the config as TOML with a description above each key. Unset keys are comments.
     ///
     /// # Errors
-    /// Fails on a config that TOML cannot hold.
+    /// Fails if TOML cannot represent a value.
     pub fn to_annotated_toml(&self) -> Result<String, TrainError> {
         Ok(annotate(self)?)
     }

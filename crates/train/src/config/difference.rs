@@ -1,17 +1,16 @@
-//! The differences of two configs.
+//! Differences between two configs.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use toml::{Table, Value};
 
-/// Longest value that a message shows in full.
 const SHOWN: usize = 40;
 
 /// A key whose values differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The whole key: `optimizer.beta1`.
+    /// Full key, such as `optimizer.beta1`.
     pub key: String,
     /// Value in the first config; `None` if unset.
     pub first: Option<Value>,

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Program of the inference servers.
+/// Software of the inference servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerKind {
-    /// vLLM, by the configured `route`.
+    /// vLLM, with the configured `route`.
     #[default]
     Vllm,
-    /// SGLang, by `/generate`.
+    /// SGLang, with the route `/generate`.
     Sglang,
 }
 
@@ -19,11 +19,11 @@ pub enum ServerKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerRoute {
-    /// `/inference/v1/generate` (vLLM 0.32 with `--enable-scale-out`): tokens in, tokens out, no
-    /// text.
+    /// `/inference/v1/generate` (vLLM 0.32 with `--enable-scale-out`): token ids in and out,
+    /// without text.
     #[default]
     Generate,
-    /// `/v1/completions` with token ids for prompts and answers (vLLM 0.10.2 or newer, no flag).
+    /// `/v1/completions` with token ids for prompts and responses (vLLM 0.10.2 or newer, no flag).
     Completions,
 }
 
@@ -31,69 +31,65 @@ pub enum ServerRoute {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServedWeights {
-    /// The adapter of `policy.lora`, with a new name for each version. Servers hold several
-    /// versions at once.
+    /// The adapter of `policy.lora`, under a new name for each version; servers hold several
+    /// versions.
     #[default]
     Adapter,
-    /// All weights as a model folder, with an adapter merged. They replace the server's weights, so
-    /// a server has one version at a time and belongs to this run.
+    /// All weights as a model folder, with an adapter merged. A server has one version at a time,
+    /// and belongs to this run.
     Full,
 }
 
-/// Source of entropies for credit methods that read them (AEM, EMPG, STAPO). Servers report none
-/// over the whole vocabulary.
+/// Source of entropies for credit methods that need them (AEM, EMPG, STAPO). Servers do not report
+/// full-vocabulary entropies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntropyKind {
     /// One scoring pass of the learner: exact over the full vocabulary.
     #[default]
     Exact,
-    /// The negative log-prob of the sampled token: unbiased and free, but noisy in short turns.
+    /// Negative log-prob of the sampled token: unbiased and free, but noisy for short turns.
     Sampled,
 }
 
-/// Inference servers that sample instead of this process. The learner sends them each new version
-/// of its adapter (`policy.lora`), or of all weights.
+/// Inference servers that sample instead of this process, with each new version of the weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServersConfig {
-    /// Program of the servers: `vllm` or `sglang`.
+    /// Software of the servers: `vllm` or `sglang`.
     pub kind: ServerKind,
     /// vLLM route: `generate` (`/inference/v1/generate`, with `--enable-scale-out`), or
     /// `completions` (`/v1/completions`) for servers without that flag.
     pub route: ServerRoute,
-    /// Weights that servers get: `adapter` (of `policy.lora`), or `full`, all weights, which
-    /// replace the server's (vLLM with `VLLM_SERVER_DEV_MODE=1`, or SGLang).
+    /// Weights that servers get: `adapter` (of `policy.lora`), or `full`, which replaces all of the
+    /// server's weights (vLLM with `VLLM_SERVER_DEV_MODE=1`, or SGLang).
     pub weights: ServedWeights,
-    /// Base addresses of the servers, such as `http://127.0.0.1:8000`. All serve the model of
-    /// `policy.model`. A trajectory stays with one server.
+    /// Base URLs of the servers, such as `http://127.0.0.1:8000`. All serve the model of
+    /// `policy.model`. A trajectory stays on one server.
     #[schemars(length(min = 1, max = 1024))]
     pub urls: Vec<String>,
-    /// Folder shared with the servers. Each version of adapter or model is written there under a
-    /// new name.
+    /// Folder shared with the servers. Each version of the adapter or model is written there under
+    /// a new name.
     pub adapter_dir: PathBuf,
-    /// Path of that folder on the servers, if it differs; empty if it is the same.
+    /// Path of that folder on the servers; empty if it is the same.
     pub server_adapter_dir: PathBuf,
-    /// Environment variable with the servers' API key; empty if they need none.
+    /// Environment variable with the servers' API key; empty if none is needed.
     pub api_key_env: String,
-    /// Maximum requests at a time per server. A server that reports being busy, or a queue, gets
-    /// fewer.
+    /// Maximum concurrent requests per server. Busy servers, or servers with a queue, get fewer.
     #[schemars(range(min = 1, max = 65536))]
     pub max_requests_per_server: usize,
-    /// Seconds until a request without an answer counts as failed. It is then retried, on another
-    /// server if there is one.
+    /// Timeout of a request in seconds. It is then retried, on another server if possible.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Seconds to retry a request, or the loading of an adapter, before giving up.
+    /// Maximum seconds of retries of a request or of loading an adapter.
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
-    /// Seconds between readings of a server's load (`/metrics`) while requests are running; 0: off.
-    /// New trajectories start on the least loaded server. A server with a queue or a full cache
-    /// gets less.
+    /// Seconds between readings of a server's load (`/metrics`) during requests; 0: off. New
+    /// trajectories start on the least loaded server.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub load_every_s: f64,
-    /// Entropies for credit methods that read them: `exact` by a scoring pass of the learner, or
-    /// `sampled`, estimated by the negative log-probs of the sampled tokens.
+    /// Source of entropies for credit methods: `exact` by a scoring pass of the learner, or
+    /// `sampled`, the negative log-probs of the sampled tokens.
     pub entropies: EntropyKind,
 }
 

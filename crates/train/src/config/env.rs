@@ -1,10 +1,10 @@
-//! The `[env]` table: keys of every environment, and the environment's own.
+//! The `[env]` table: keys of every environment, and the environment's own keys.
 
 use serde::{Deserialize, Serialize};
 use turnwise_env::registry::Registry;
 use turnwise_settings::schema_of;
 
-/// The environment and how episodes end. Other keys of the table belong to the environment.
+/// The environment and its limits. Other keys of the table belong to the environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EnvConfig {
@@ -16,11 +16,11 @@ pub struct EnvConfig {
     pub max_turns: usize,
     /// Factor on the environment's rewards.
     pub reward_scale: f64,
-    /// Keys of the environment: see its settings type, such as
+    /// Keys of the environment, defined by its settings type, such as
     /// [`turnwise_env::alfworld::AlfworldSettings`].
     #[serde(flatten)]
     pub settings: toml::Table,
-    /// Environments that `kind` can name, with their templates.
+    /// Environments for `kind`, with their templates.
     #[serde(skip)]
     pub worlds: Registry,
 }
@@ -39,7 +39,7 @@ impl Default for EnvConfig {
     }
 }
 
-/// Keys of the `[env]` table that all environments have, with their ranges.
+/// Keys of all environments, with their ranges.
 #[derive(Serialize, schemars::JsonSchema)]
 #[serde(default)]
 struct CommonKeys {
@@ -59,7 +59,6 @@ impl Default for CommonKeys {
     }
 }
 
-/// Returns the JSON Schema of the `[env]` table with these environments.
 pub(crate) fn env_schema(worlds: &Registry) -> serde_json::Value {
     let common = schema_of::<CommonKeys>();
     let none = serde_json::Map::new();
@@ -74,7 +73,6 @@ impl schemars::JsonSchema for EnvConfig {
         "EnvConfig".into()
     }
 
-    /// Uses the built-in environments.
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         env_schema(&Registry::builtin()).try_into().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Sources of settings, merged over one another. Each setting remembers its source.
+//! Merging of sources of settings, with the origin of each setting.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,14 @@ use toml::{Table, Value};
 use turnwise_methods::merge;
 use turnwise_settings::{Problem, SettingsError, assignment};
 
-/// A source: its settings and their locations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
-    /// The settings.
     pub(super) table: Table,
-    /// Their origins.
     pub(super) origins: Origins,
 }
 
-/// Where settings come from: file and line, or argument, by `table.key`. All values of this type
-/// are equal, because configs are compared by their settings.
+/// Origins of settings by `table.key`: file and line, or argument. All values are equal, because
+/// configs are compared only by their settings.
 #[derive(Clone, Debug, Default)]
 pub struct Origins(BTreeMap<String, String>);
 
@@ -28,8 +25,7 @@ impl PartialEq for Origins {
 }
 
 impl Origins {
-    /// Returns the origin of a setting: its own, that of its table, or that of the first setting in
-    /// it.
+    /// Returns the origin of a setting, else of its table, else of the first setting in it.
     pub fn of(&self, key: &str) -> Option<String> {
         let key = key.split('[').next().unwrap_or(key);
         let mut outer = key;
@@ -49,12 +45,8 @@ impl Origins {
 }
 
 impl Layer {
-    /// Parses a file.
-    ///
-    /// # Errors
-    /// Fails on invalid TOML, with the line.
     pub(super) fn file(text: &str, name: &str) -> Result<Self, SettingsError> {
-        // Found once: a search from the start of the text for every key takes minutes for a file of many keys.
+        // Found once: searching from the start for each key would take minutes for large files.
         let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         let line = |at: usize| 1 + ends.partition_point(|end| *end < at);
         let fail = |error: &toml::de::Error| {
@@ -71,7 +63,6 @@ impl Layer {
         Ok(Self { table, origins: Origins(origins) })
     }
 
-    /// Creates a source from settings made in code.
     pub(super) fn code(table: Table, name: &str) -> Self {
         let mut origins = BTreeMap::new();
         note_keys(&table, "", &mut |key| {
@@ -80,11 +71,6 @@ impl Layer {
         Self { table, origins: Origins(origins) }
     }
 
-    /// Parses an argument written `key.sub=value`. A value that is not TOML is a string, so paths
-    /// and names need no quotes.
-    ///
-    /// # Errors
-    /// Fails on an argument without key or value.
     pub(super) fn argument(text: &str) -> Result<Self, SettingsError> {
         let (key, value) = assignment(text).map_err(|error| {
             SettingsError(vec![Problem::new(format!("argument `{text}`"), error.to_string())])
@@ -97,26 +83,23 @@ impl Layer {
         Ok(Self::code(table, &format!("argument `{text}`")))
     }
 
-    /// Returns the value of a top-level string.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         self.table.get(key).and_then(Value::as_str)
     }
 
-    /// Merges another source over this one. Tables are merged; lists, values and tables with
-    /// another `kind` are replaced.
+    /// Merges another source over this one. Lists, values and tables with another `kind` are
+    /// replaced as a whole.
     pub(super) fn put(&mut self, over: Self) {
         merge(&mut self.table, over.table);
         self.origins.0.extend(over.origins.0);
     }
 
-    /// Merges other sources over this one, in order.
     pub(super) fn put_all(&mut self, over: Vec<Self>) {
         for layer in over {
             self.put(layer);
         }
     }
 
-    /// Removes a setting or a table.
     pub(super) fn remove(&mut self, key: &str) {
         let mut parts = key.split('.').collect::<Vec<_>>();
         let last = parts.pop().unwrap_or(key);
@@ -127,7 +110,6 @@ impl Layer {
         }
     }
 
-    /// Returns true if the source is only `table.kind = NAME`.
     pub(super) fn names_a_kind(&self) -> bool {
         fn leads_to_a_kind(table: &Table) -> bool {
             table.len() == 1
@@ -139,7 +121,6 @@ impl Layer {
         leads_to_a_kind(&self.table)
     }
 
-    /// Returns the origin of a setting ([`Origins::of`]).
     pub(super) fn origin(&self, key: &str) -> Option<String> {
         self.origins.of(key)
     }
@@ -149,7 +130,7 @@ fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Calls `note` with each key and its byte position. Tables count only if they have their own line.
+/// Calls `note` with each key and its byte position. Tables without their own line are skipped.
 fn note_lines(table: &DeTable<'_>, key: &str, note: &mut dyn FnMut(String, usize)) {
     for (name, value) in table {
         let inner = join(key, name.get_ref());

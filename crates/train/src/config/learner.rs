@@ -1,42 +1,42 @@
-//! Who trains the policy: this process or a service.
+//! Settings of the policy's learner: this process or a training service.
 
 use serde::{Deserialize, Serialize};
 
-/// Who trains the policy: `{ kind = "tinker", ... }`.
+/// Learner of the policy: `{ kind = "tinker", ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PolicyLearnerConfig {
     /// This process trains and samples.
     #[default]
     Native,
-    /// A Tinker-compatible service (SkyRL, Tinker) trains a LoRA adapter and samples from it. Needs
-    /// the feature `remote`.
+    /// A Tinker-compatible service (SkyRL, Tinker) trains and samples a LoRA adapter. Needs the
+    /// feature `remote`.
     Tinker(TinkerConfig),
 }
 
-/// A Tinker-compatible training service. `policy.model` names the same model locally; only its
-/// tokenizer and `config.json` are read.
+/// A Tinker-compatible training service. Only the tokenizer and `config.json` of `policy.model`,
+/// which names the same model locally, are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinkerConfig {
-    /// Address of the service, for example `http://127.0.0.1:8000`; `https://` works, too.
+    /// URL of the service, such as `http://127.0.0.1:8000` or `https://...`.
     pub url: String,
-    /// Environment variable with the API key. Empty: no key is sent; SkyRL ignores it.
+    /// Environment variable with the API key. Empty: no key (SkyRL ignores it).
     pub api_key_env: String,
-    /// Name of the model at the service. Absent: the service's only model.
+    /// Name of the model in the service. Absent: the service's only model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub base_model: Option<String>,
-    /// Rank of the adapter. Its scale is the service's (SkyRL and Tinker: alpha = 32).
+    /// Rank of the adapter. The service sets its scale (SkyRL and Tinker: alpha = 32).
     #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
-    /// How the service averages a loss over tokens and sequences. It is measured when a run starts;
-    /// a value that contradicts the measurement is rejected.
+    /// How the service averages a loss over tokens and sequences. A run measures it at its start
+    /// and rejects a different setting.
     pub reduction: ReductionSetting,
-    /// `direct`: send a loss by name if the service has exactly the configured one. `linearised`:
-    /// send every loss by its derivatives.
+    /// `direct`: send a loss by name if the service has exactly this one. `linearised`: send
+    /// derivatives of all losses.
     pub losses: LossForm,
-    /// Maximum seconds of a request, with queueing, compilation and retries.
+    /// Maximum seconds of a request, including queueing, compilation and retries.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
 }
@@ -59,12 +59,12 @@ impl Default for TinkerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReductionSetting {
-    /// Measure it.
+    /// Measured at the start.
     #[default]
     Auto,
     /// Sum over tokens and sequences (SkyRL on FSDP and Megatron, Tinker).
     Sum,
-    /// Mean over the weighted tokens of each sequence and over the sequences of an update (SkyRL on
+    /// Mean over the weighted tokens of each sequence, then over an update's sequences (SkyRL on
     /// JAX).
     SeqMeanBatchMean,
 }
@@ -73,15 +73,14 @@ pub enum ReductionSetting {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossForm {
-    /// By name, if the service has the loss.
+    /// Sends the loss by name if the service has it.
     #[default]
     Direct,
-    /// By derivatives, with one extra forward pass.
+    /// Sends derivatives, at the cost of an extra forward pass.
     Linearised,
 }
 
 impl TinkerConfig {
-    /// Rejects invalid settings; returns the key and the problem.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         if self.url.is_empty() {
             return Err((

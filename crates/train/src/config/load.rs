@@ -1,4 +1,4 @@
-//! Loading a config: merge the sources, check, resolve.
+//! Loads a config: merges the sources, checks and parses the result.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,6 @@ use super::{Config, EnvConfig, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
 
-/// Settings that training alone reads.
 const TRAINING_KEYS: [&str; 9] = [
     "credit",
     "objective",
@@ -29,20 +28,21 @@ const TRAINING_KEYS: [&str; 9] = [
 /// The sources of a config, from lowest to highest precedence:
 ///
 /// 1. the defaults;
-/// 2. a full config that the command line names as its preset (`quickstart`);
-/// 3. the preset that a file names with its `preset` key (the last file that names one);
+/// 2. a full config named as the preset on the command line (`quickstart`);
+/// 3. the preset that a file names with its `preset` key (the last such file);
 /// 4. the files, left to right;
-/// 5. a method that the command line names as its preset, [`ConfigSource::preset`] or an override `preset=NAME`;
+/// 5. a method named as the preset on the command line: [`ConfigSource::preset`] or an override
+///    `preset=NAME`;
 /// 6. the overrides, left to right.
 ///
 /// Tables are merged key by key. Lists, and tables with another `kind`, are replaced.
 ///
-/// A method named on the command line takes the place of the method that the files configure: their own method preset is
-/// not applied, and what they say under `credit`, `objective`, `decomposer`, `rollout.selection`, `rollout.compact_filter` and `rollout.overlong`
-/// is dropped, as is `critic` where the method has none.
+/// A method named on the command line replaces the files' method preset and their settings under
+/// `credit`, `objective`, `decomposer`, `rollout.selection`, `rollout.compact_filter` and
+/// `rollout.overlong`. It also removes `critic` if it needs none.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
-    /// Preset of the command line: a method, or a full config.
+    /// Preset named on the command line: a method or a full config.
     pub preset: Option<String>,
     /// Config files; later ones win.
     pub files: Vec<PathBuf>,
@@ -53,7 +53,7 @@ pub struct ConfigSource {
 /// Loads and checks a config.
 ///
 /// # Errors
-/// Returns all invalid settings, each with its origin, key, value and valid range.
+/// Returns all invalid settings, each with origin, key, value and valid range.
 pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     load_with(source, &Registry::builtin(), &Methods::builtin())
 }
@@ -66,9 +66,9 @@ pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) ->
     resolve(&merged(source, methods, &mut |_| Ok(()))?, worlds, methods)
 }
 
-/// Like [`load_with`], for playing a policy. Training settings of presets and files (`credit`,
-/// `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups) are ignored, so
-/// that training rules do not prevent another environment, split or limit.
+/// Like [`load_with`], for playing a policy. Training settings of presets and files are ignored
+/// (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups), and so
+/// are their rules.
 ///
 /// # Errors
 /// Fails like [`load`].
@@ -115,14 +115,14 @@ fn merged(
     }
     let mut merged = merge(files, named.as_deref(), methods)?;
     amend(&mut merged)?;
-    // An argument that names a kind replaces its table, whatever the order of the arguments.
+    // Arguments that set a `kind` replace their table, so they come first.
     arguments.sort_by_key(|argument: &Layer| !argument.names_a_kind());
     merged.put_all(arguments);
     Ok(merged)
 }
 
 /// Returns the text that overrides set for a key such as `env.kind`, in any notation; `None` if
-/// they do not set it.
+/// unset.
 ///
 /// # Errors
 /// Fails on an invalid argument.
@@ -143,14 +143,13 @@ pub fn overridden(overrides: &[String], key: &str) -> Result<Option<String>, Tra
     Ok(None)
 }
 
-/// Presets and files, laid one over the other.
 fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Result<Layer, SettingsError> {
     let command = named.map(|name| Preset::named(name, None, methods)).transpose()?;
     let has_method = command.as_ref().is_some_and(|preset| !preset.is_whole());
     let mut merged = Layer::default();
     let mut method = None;
     match command {
-        // It is a file that comes before the others, and may name a method as they do.
+        // A full config acts as a first file, and may name a method like other files.
         Some(preset) if preset.is_whole() => files.insert(0, preset.into_layer()),
         preset => method = preset.map(Preset::into_layer),
     }
@@ -158,7 +157,6 @@ fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Resul
         files.iter().rev().find_map(|file| Some((file.text("preset")?.to_owned(), file.origin("preset"))));
     if let Some((name, origin)) = &of_file {
         let preset = Preset::named(name, origin.as_deref(), methods)?;
-        // A method's preset makes room for the method of the command line.
         if preset.is_whole() || !has_method {
             merged.put(preset.into_layer());
         }
@@ -169,7 +167,6 @@ fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Resul
             merged.remove(key);
         }
         merged.put(method);
-        // The method of the files may have had a critic, whose settings would be without effect.
         if !has_critic(&merged, methods) {
             merged.remove("critic");
         }
@@ -180,7 +177,6 @@ fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Resul
     Ok(merged)
 }
 
-/// Returns true if the credit needs a critic, as far as its settings can be parsed.
 pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
     let credit = layer.table.get("credit").cloned().unwrap_or_else(|| Value::Table(Table::new()));
     let pipeline = credit
@@ -190,7 +186,7 @@ pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
     pipeline.is_some_and(|pipeline| pipeline.required_inputs().values)
 }
 
-/// Loads the resolved config of a run directory.
+/// Loads a run directory's resolved config.
 ///
 /// # Errors
 /// Fails on unreadable files and invalid settings, with line, key and valid range.
@@ -222,12 +218,11 @@ fn read(path: &Path) -> Result<Layer, TrainError> {
     Ok(Layer::file(&text, &path.display().to_string())?)
 }
 
-/// Validates settings against the schema, parses them, and checks the rules between settings.
-/// Settings of environments and of other crates' methods are parsed into their own types, with all
-/// defaults.
+/// Validates settings against the schema, parses them into their own types with all defaults, and
+/// checks rules between settings.
 pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
     let mut table = layer.table.clone();
-    // The default kind is spelled out, since the kind decides which keys the table may have.
+    // Write the default kind, because it decides which keys the table may have.
     let env = table.entry("env").or_insert_with(|| Value::Table(Table::new()));
     if let Value::Table(env) = env {
         env.entry("kind").or_insert_with(|| Value::String(EnvConfig::default().kind));
@@ -235,7 +230,7 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
     let value = Value::Table(table);
     let mut found = problems(&schema_with(worlds, methods), &value);
     let kind = value.get("env").and_then(|env| env.get("kind")).and_then(Value::as_str);
-    // The registry knows which worlds need another build, and which one is meant.
+    // The registry suggests names, and knows which environments need another build.
     if let Some(Err(SettingsError(unknown))) = kind.map(|kind| worlds.kind(kind))
         && let Some(problem) = found.iter_mut().find(|problem| problem.key == "env.kind")
     {
@@ -244,7 +239,7 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
     located(layer, found)?;
     let mut config: Config = match value.try_into() {
         Ok(config) => config,
-        // The schema lets nothing pass that cannot be read, but for texts that a type reads by a rule of its own.
+        // After the schema, only texts with their own syntax can fail to parse.
         Err(error) => {
             let reason = error.to_string().trim().replace('\n', " ");
             return Err(SettingsError(vec![Problem::new("config", reason)]).into());
@@ -273,7 +268,6 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
     Ok(config)
 }
 
-/// Returns the schema of configs with these environments and methods.
 pub(super) fn schema_with(worlds: &Registry, methods: &Methods) -> serde_json::Value {
     let mut schema = schema_of::<Config>();
     schema["properties"]["env"] = env_schema(worlds);
@@ -281,7 +275,6 @@ pub(super) fn schema_with(worlds: &Registry, methods: &Methods) -> serde_json::V
     schema
 }
 
-/// Adds origins to problems.
 fn located(layer: &Layer, mut problems: Vec<Problem>) -> Result<(), SettingsError> {
     for problem in &mut problems {
         problem.origin = layer.origin(&problem.key);

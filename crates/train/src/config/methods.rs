@@ -1,4 +1,4 @@
-//! Settings that only some methods need: critic, decomposer, overlong shaping.
+//! Settings of some methods: critic, decomposer, overlong shaping.
 
 use serde::{Deserialize, Serialize};
 use turnwise_credit::overlong::OverlongConfig;
@@ -7,16 +7,16 @@ use turnwise_decompose::turnrd::TurnRdConfig;
 use turnwise_model::LoraConfig;
 use turnwise_objective::ValueConfig;
 
-/// A decomposer outside the credit pipeline: `{ kind = "turnrd", ... }`.
+/// An external decomposer for credit: `{ kind = "turnrd", ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum DecomposerConfig {
     /// No decomposer.
     #[default]
     None,
-    /// A language model behind an OpenAI-compatible endpoint scores each turn.
+    /// A language model with an OpenAI-compatible API scores each turn.
     Judge(JudgeConfig),
-    /// A network that learns from earlier rounds which turns earn returns.
+    /// A network learns from earlier rounds which turns earn returns.
     Turnrd(TurnRdSettings),
 }
 
@@ -25,14 +25,14 @@ pub enum DecomposerConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdSettings {
     /// Training steps per round. The network is frozen within a round and trained at its end. The
-    /// paper's round, 80 tasks with 8 trajectories each, is one step of 80 groups of 8.
+    /// paper's round of 80 tasks with 8 trajectories each is one step of 80 groups of 8.
     #[schemars(range(min = 1, max = 1000000000))]
     pub round_steps: u64,
     /// Hold out one of every N records to measure the fit; 0: none.
     #[schemars(range(max = 1000000000))]
     pub hold_out: u64,
-    /// Maximum tokens of a turn, and of the goal, whose hidden states are averaged. A turn's
-    /// observation and response get half each if both are longer.
+    /// Maximum tokens of a turn, and of the goal, whose hidden states are averaged. Long
+    /// observations and responses of a turn get half each.
     #[schemars(range(min = 1, max = 1000000))]
     pub pool_tokens: usize,
     /// Network and training settings.
@@ -52,25 +52,25 @@ impl Default for TurnRdSettings {
     }
 }
 
-/// PPO's critic: a copy of the policy's layers with a value head, or an adapter with a value head
-/// on the policy's base.
+/// PPO's critic: a copy of the policy's layers with a value head, or an adapter and a value head on
+/// the policy's base model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CriticConfig {
-    /// Learning rate; constant after warm-up.
+    /// Learning rate, constant after warm-up.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub learning_rate: f64,
-    /// Updates of linear warm-up.
+    /// Linear warm-up, in updates.
     #[schemars(range(max = 1000000000))]
     pub warmup: u64,
-    /// How far a value may move from its old value before its loss stops decreasing.
+    /// How far a value may move from its old value before the loss is clipped.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub clip: f64,
-    /// Number of first steps that train only the critic.
+    /// Number of initial steps that train only the critic.
     #[schemars(range(max = 1000000000))]
     pub warmup_steps: u64,
-    /// Train an adapter and the value head instead of all weights. Absent: like `policy.lora`, so
-    /// that one base is in memory.
+    /// Trains an adapter and the value head instead of all weights. Absent: like `policy.lora`, so
+    /// that both share one base in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
 }
@@ -87,12 +87,12 @@ impl Default for CriticConfig {
     }
 }
 
-/// DAPO's overlong shaping; the limit is `rollout.max_response_tokens`.
+/// DAPO's overlong shaping, with the limit `rollout.max_response_tokens`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverlongSettings {
-    /// Length of the range before the limit in which the penalty grows, in tokens. Absent: a fifth
-    /// of the limit, as in the paper (4,096 of 20,480).
+    /// Number of tokens before the limit over which the penalty grows. Absent: a fifth of the
+    /// limit, as in the paper (4,096 of 20,480).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1_000_000))]
     pub buffer: Option<usize>,
@@ -108,7 +108,7 @@ impl Default for OverlongSettings {
 }
 
 impl OverlongSettings {
-    /// Returns the shaping for a limit.
+    /// Returns the shaping for a response limit.
     pub fn shaping(&self, limit: usize) -> OverlongConfig {
         OverlongConfig { limit, buffer: self.buffer.unwrap_or(limit / 5), penalty: self.penalty }
     }

@@ -2,21 +2,21 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod.rs` | the tables and their defaults; the range of every setting stands at its field |
-//! | `env.rs`, `rollout.rs`, `engine.rs` | the tables of the world, of rollouts and of the servers that sample |
-//! | `learner.rs` | the learner of the policy: this process or a service |
+//! | `mod.rs` | the tables and their defaults, with ranges at the fields |
+//! | `env.rs`, `rollout.rs`, `engine.rs` | the tables of the environment, rollouts and inference servers |
+//! | `learner.rs` | the policy's learner: this process or a service |
 //! | `methods.rs` | tables of some methods: critic, decomposer, overlong shaping |
-//! | `load.rs` | from sources to a checked config; which source wins |
-//! | `layers.rs` | sources laid one over the other, with the origin of every setting |
-//! | `presets.rs` | presets: methods by name, and whole configs |
-//! | `amend.rs` | settings that change when a run is resumed |
+//! | `load.rs` | loading and precedence of sources |
+//! | `layers.rs` | merging of sources, with the origin of each setting |
+//! | `presets.rs` | presets: methods and full configs |
+//! | `amend.rs` | changes of settings when a run is resumed |
 //! | `train.rs` | the table of the training loop |
-//! | `difference.rs` | the settings in which two configs differ |
-//! | `sft_data.rs` | the table of own conversations for SFT |
+//! | `difference.rs` | differences between two configs |
+//! | `sft_data.rs` | the table of your own SFT conversations |
 //! | `scratch.rs` | the table of a model from scratch |
-//! | `rules.rs`, `prompt_rules.rs`, `vision_rules.rs`, `service_rules.rs` | rules between settings, those of prompts, those of pictures, and those of a policy that a service trains |
-//! | `switches.rs` | settings that are read only where another one is set |
-//! | `warnings.rs` | what is said of settings that run |
+//! | `rules.rs`, `prompt_rules.rs`, `vision_rules.rs`, `service_rules.rs` | rules between settings: general, prompts, pictures, training services |
+//! | `switches.rs` | settings that need another setting |
+//! | `warnings.rs` | warnings about valid settings |
 //! | `describe.rs` | JSON Schema, annotated TOML, reference page |
 
 mod amend;
@@ -75,12 +75,12 @@ use crate::TrainError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The preset that this config extends.
+    /// Preset that this config extends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     /// Name of the run; its directory is `runs/<name>`.
     pub name: String,
-    /// Seed of every random draw.
+    /// Seed of all random draws.
     pub seed: u64,
     /// The environment. Builds with the feature `remote` also have `openenv`, `mcp` and `appworld`
     /// (docs/worlds/external.md).
@@ -99,7 +99,7 @@ pub struct Config {
     pub objective: ObjectiveConfig,
     /// The optimizer.
     pub optimizer: AdamWConfig,
-    /// Decomposer for `has` with `decomposer = "external"`.
+    /// External decomposer, for `has` with `decomposer = "external"`.
     pub decomposer: DecomposerConfig,
     /// The critic, if the estimator needs one.
     pub critic: CriticConfig,
@@ -107,11 +107,11 @@ pub struct Config {
     pub train: TrainConfig,
     /// The evaluation.
     pub eval: EvalConfig,
-    /// Methods that `credit` and `objective` can name; not part of the text.
+    /// Methods for `credit` and `objective`; not serialized.
     #[serde(skip)]
     #[schemars(skip)]
     pub methods: Methods,
-    /// Origins of settings, for later errors; not part of the text.
+    /// Origins of settings, for error messages; not serialized.
     #[serde(skip)]
     #[schemars(skip)]
     pub origins: Origins,
@@ -166,9 +166,9 @@ pub enum Validity {
     /// Responses in the required format.
     #[default]
     Format,
-    /// Also, the action must be admissible, if the environment lists actions.
+    /// The action must also be admissible, if the environment lists actions.
     Admissible,
-    /// Also, the environment must understand the action (Sokoban: it contains one of its words,
+    /// The environment must also understand the action (Sokoban: it contains one of its words,
     /// verl-agent's rule).
     Understood,
 }
@@ -177,10 +177,10 @@ pub enum Validity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoOnOff {
-    /// Follow the model's files.
+    /// Depends on the model's files.
     #[default]
     Auto,
-    /// On; an error if not supported.
+    /// On, or an error if unsupported.
     On,
     /// Off.
     Off,
@@ -195,28 +195,30 @@ pub struct PromptConfig {
     pub template: String,
     /// How turns become token sequences.
     pub layout: Layout,
-    /// Show the observation as a picture, in the texts of the template's section `[pictures]`, without history. Needs `env.pictures`,
-    /// `layout = "windowed"` and a policy with a vision tower (docs/vision.md).
+    /// Show observations as pictures, with the texts of the template's section `[pictures]` and
+    /// without history. Needs `env.pictures`, `layout = "windowed"` and a policy with a vision
+    /// tower (docs/vision.md).
     pub pictures: bool,
     /// Number of earlier turns in a windowed prompt.
     #[schemars(range(max = 100000))]
     pub history: usize,
-    /// With `layout = "concatenated"`: if the prompt of the next action would have more tokens than this, the policy first writes a
-    /// summary, which replaces the turns so far. Absent: the sequence grows to the end (docs/compaction.md).
+    /// With `layout = "concatenated"`: maximum tokens of the next prompt before the policy writes a
+    /// summary that replaces the turns so far. Absent: the sequence grows to the end
+    /// (docs/compaction.md).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000000))]
     pub compact_after: Option<usize>,
-    /// Maximum tokens of such a summary.
+    /// Maximum tokens of a summary.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_summary_tokens: usize,
-    /// Wrap prompts in the model's chat template: prompts are user messages, responses are replies.
-    /// `auto`: if the model has a template.
+    /// Use the model's chat template, with prompts as user messages and responses as replies.
+    /// `auto`: if the model has one.
     pub chat: AutoOnOff,
-    /// System message of the chat. Absent: the chat template may insert its own.
+    /// System message. Absent: the chat template may insert its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// `enable_thinking` of chat templates that support it (Qwen3); `auto` leaves it to the
-    /// template.
+    /// `enable_thinking` for chat templates that support it (Qwen3); `auto` uses the template's
+    /// default.
     pub thinking: AutoOnOff,
     /// Which responses count as valid actions.
     pub valid: Validity,
@@ -239,7 +241,7 @@ impl Default for PromptConfig {
     }
 }
 
-/// The policy: the model that is trained.
+/// The trained model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
@@ -248,21 +250,21 @@ pub struct PolicyConfig {
     /// scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Who trains the policy: this process (`native`), or a Tinker-compatible service (`tinker`).
+    /// Learner of the policy: this process (`native`), or a Tinker-compatible service (`tinker`).
     pub learner: PolicyLearnerConfig,
     /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and an NVIDIA
-    /// GPU of compute capability 8.0 or newer).
+    /// GPU with compute capability 8.0 or newer).
     pub device: Device,
-    /// Device memory in GiB for the memory plan. Absent: read from the device. Set it to plan
-    /// (`--dry-run`) on a machine without a device.
+    /// Device memory in GiB for the memory plan. Absent: read from the device. Set it for
+    /// `--dry-run` on a machine without the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
-    /// Number format of matrix products on the CPU: `f32`, or `bf16` with weights and sums in
-    /// `f32`. GPUs always use `bf16` in this way.
+    /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`.
+    /// GPUs always use `bf16` like this.
     pub compute: Compute,
-    /// Compute prefixes that sequences of a micro-batch share (a group's prompt, a template's head)
-    /// once. Results differ by rounding. Off with adapter dropout and on `cuda`.
+    /// Compute prefixes shared by sequences of a micro-batch (a group's prompt, a template's head)
+    /// only once. Results differ by rounding. Off with adapter dropout and on `cuda`.
     pub share_prefixes: bool,
     /// Train a LoRA adapter and freeze the model's weights. Absent: train all weights.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -290,36 +292,37 @@ impl Default for PolicyConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
-    /// Updates; 0 turns SFT off, or with `sft.data` does its epochs.
+    /// Number of updates; 0 turns SFT off, or trains the epochs of `sft.data`.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
-    /// Own conversations to train on. Absent: demonstrations of the environment.
+    /// Your own conversations to train on. Absent: demonstrations of the environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SftDataConfig>,
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Before a step, an action that the world does not understand is inserted with this probability,
-    /// without loss on it, so that the policy has seen failures. Worlds over JSON lines or behind servers insert none.
-    // Above that hardly any demonstration reaches its goal.
+    /// Probability of inserting an action that the environment does not understand before a step,
+    /// without loss, so that the policy sees failures. Environments over JSON lines or servers
+    /// insert none.
+    // With higher values hardly any demonstration reaches its goal.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,
-    /// Tokens in one update.
+    /// Tokens per update.
     #[schemars(range(min = 1, max = 100000000))]
     pub batch_tokens: usize,
     /// Weight of the mean loss on all other tokens of demonstrations, added to the mean loss on
-    /// actions. Conversations (`sft.data`) have a loss on assistant messages alone.
+    /// actions. Conversations (`sft.data`) only have a loss on assistant messages.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub observation_weight: f64,
     /// Peak learning rate.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub learning_rate: f64,
-    /// Steps of linear warm-up.
+    /// Linear warm-up, in steps.
     #[schemars(range(max = 1000000000))]
     pub warmup: u64,
-    /// Form of the schedule after the warm-up.
+    /// Shape of the schedule after the warm-up.
     pub schedule: ScheduleKind,
-    /// Updates between checkpoints; there is always one at the end.
+    /// Updates between checkpoints; the last update always writes one.
     #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
 }
@@ -347,14 +350,14 @@ impl Default for SftConfig {
 pub struct EvalConfig {
     /// Splits to evaluate.
     pub splits: Vec<String>,
-    /// Tasks per split, the first in content-hash order; 0 for all.
+    /// Number of tasks per split, the first in content-hash order; 0: all.
     #[schemars(range(max = 1000000000))]
     pub tasks: usize,
     /// Sampling temperature; 0 is greedy.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f32,
-    /// Training steps between evaluations. Evaluations before the first and after the last step
-    /// always run; 0: only these.
+    /// Training steps between evaluations; 0: none in between. Evaluations before the first and
+    /// after the last step always run.
     #[schemars(range(max = 1000000000))]
     pub every: u64,
 }
@@ -376,17 +379,17 @@ impl Config {
         self.sft.steps > 0 || self.sft.data.is_some()
     }
 
-    /// Returns true if the run plays episodes. Supervised training on own conversations alone needs no environment.
+    /// Returns true if the run plays episodes. SFT on conversations without RL needs no
+    /// environment.
     pub fn needs_world(&self) -> bool {
         self.train.steps > 0 || self.sft.data.is_none()
     }
 
-    /// Returns true if the environment's observations are requests of agents.
     pub(crate) fn has_conversations(&self) -> bool {
         self.env.worlds.kind(&self.env.kind).is_ok_and(turnwise_env::registry::Kind::has_conversations)
     }
 
-    /// Returns all splits that the run uses, each once.
+    /// Returns the splits that the run uses, without duplicates.
     pub fn splits(&self) -> Vec<&str> {
         let mut splits = vec![self.env.split.as_str()];
         for split in &self.eval.splits {
@@ -397,8 +400,8 @@ impl Config {
         splits
     }
 
-    /// Returns the critic's adapter settings, its own or the policy's; `None` if all its weights
-    /// are trained.
+    /// Returns the critic's adapter settings, its own or the policy's; `None` if all weights are
+    /// trained.
     pub fn critic_lora(&self) -> Option<&LoraConfig> {
         self.critic.lora.as_ref().or(self.policy.lora.as_ref())
     }
@@ -406,7 +409,7 @@ impl Config {
     /// Returns the config as TOML, with all defaults.
     ///
     /// # Errors
-    /// Fails on values that TOML cannot hold: null, or a path that is not UTF-8.
+    /// Fails if TOML cannot represent a value: null, or a path that is not UTF-8.
     pub fn to_toml(&self) -> Result<String, TrainError> {
         toml::to_string_pretty(self)
             .map_err(|error| TrainError::Config { origin: "config".into(), reason: error.to_string() })

@@ -1,8 +1,8 @@
-//! Invalid settings, and the key that the error must name.
+//! Invalid settings, with the expected error messages.
 
 use super::*;
 
-/// Arguments, separated by two spaces, and part of the error message.
+/// Arguments, separated by two spaces, and a part of the expected error message.
 const NONSENSE: &[(&str, &str)] = &[
     ("optimizer.beta1=1.5", "optimizer.beta1 = 1.5: must be at least 0 and below 1"),
     ("optimizer.beta1=-0.1", "optimizer.beta1"),
@@ -212,7 +212,6 @@ const NONSENSE: &[(&str, &str)] = &[
     ("polisy.device=cpu", "Did you mean `policy`?"),
 ];
 
-/// Invalid settings of single environments.
 const WORLDS: &[(&str, &str)] = &[
     ("env.kind=webship", "env.kind"),
     ("env.generator.floor_plans=0", "env.generator.floor_plans"),
@@ -263,7 +262,6 @@ fn names_of_runs_fit_every_file_system() {
     for name in ["grpo-seed-0", "läuft 漢字", "a".repeat(200).as_str()] {
         assert_eq!(named(name).unwrap().name, name);
     }
-    // 300 bytes of letters, and of fewer letters of several bytes.
     for name in ["a".repeat(300), "漢".repeat(100)] {
         assert!(named(&name).unwrap_err().to_string().contains("at most 200 bytes"), "{name}");
     }

@@ -5,14 +5,12 @@ use turnwise_settings::{Problem, SettingsError, suggest};
 use super::layers::Layer;
 use crate::config::Methods;
 
-/// A file of `configs/` by its name there.
 macro_rules! embedded {
     ($name:literal) => {
         ($name, include_str!(concat!("../../../../configs/", $name, ".toml")))
     };
 }
 
-/// The whole configs that come with the program: the name of their file in `configs/`, and its text.
 const CONFIGS: [(&str, &str); 23] = [
     embedded!("quickstart"),
     embedded!("alfworld/small"),
@@ -39,43 +37,37 @@ const CONFIGS: [(&str, &str); 23] = [
     embedded!("webshop/stapo"),
 ];
 
-/// The settings that make a method: how turns are credited, what the loss is and which data it wants.
 pub(super) const METHOD_KEYS: [&str; 6] =
     ["credit", "objective", "decomposer", "rollout.selection", "rollout.compact_filter", "rollout.overlong"];
 
-/// The names of the presets that turn any config into one of a method, after `quickstart`, which is a whole config.
+/// Returns `quickstart`, a full config, and the names of method presets, which change the method of
+/// any config.
 pub fn presets() -> impl Iterator<Item = &'static str> {
     let methods = Methods::builtin().presets().map(|preset| preset.name).collect::<Vec<_>>();
     std::iter::once(CONFIGS[0].0).chain(methods)
 }
 
-/// The names of the whole configs that come as presets: those of their files in `configs/`.
+/// Returns the names of full configs: their paths in `configs/`.
 pub fn whole_configs() -> impl Iterator<Item = &'static str> {
     CONFIGS.iter().map(|(name, _)| *name)
 }
 
-/// Returns the name of the whole config that is embedded from the file at this path of the repository.
 pub(super) fn embedded_name(path: &std::path::Path) -> Option<&'static str> {
     CONFIGS.iter().map(|(name, _)| *name).find(|name| path.ends_with(format!("configs/{name}.toml")))
 }
 
-/// Returns the names of full configs and of these methods' presets.
 fn names(methods: &Methods) -> Vec<&'static str> {
     CONFIGS.iter().map(|(name, _)| *name).chain(methods.presets().map(|preset| preset.name)).collect()
 }
 
-/// The settings of a preset.
 pub(super) enum Preset {
-    /// A full config.
     Whole(Layer),
-    /// A method: its settings under [`METHOD_KEYS`], and the number of updates per step if it sets
-    /// one.
+    /// A method: its settings under [`METHOD_KEYS`], and its number of updates per step, if set.
     Method(Layer),
 }
 
 impl Preset {
-    /// Finds a preset by name among full configs and these methods; `origin` is where the name is
-    /// set.
+    /// Finds a preset among full configs and these methods. `origin` is where it is named.
     pub(super) fn named(name: &str, origin: Option<&str>, methods: &Methods) -> Result<Self, SettingsError> {
         if let Some((_, text)) = CONFIGS.iter().find(|(known, _)| *known == name) {
             return Ok(Self::Whole(Layer::file(text, &format!("preset {name}"))?));
@@ -99,7 +91,6 @@ impl Preset {
         Err(fail(format!("unknown preset. {rest}")))
     }
 
-    /// Returns true for a full config.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self, Self::Whole(_))
     }

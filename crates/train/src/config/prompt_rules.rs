@@ -8,7 +8,6 @@ use super::rules::Rules;
 use super::{AutoOnOff, Config, Layout, PromptConfig};
 
 impl Rules<'_> {
-    /// Checks that the template is one of the environment's, or a file.
     pub(super) fn prompt(&mut self) {
         let Config { env, prompt, .. } = self.config;
         let name = prompt.template.as_str();
@@ -50,7 +49,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that prompts grow, that the policy does not play agents, and that a summary has room.
+    /// Checks that prompts grow, that the environment is not an agent, and that a summary fits.
     fn compaction(&mut self) {
         let Config { env, prompt, rollout, .. } = self.config;
         let Some(after) = prompt.compact_after else {

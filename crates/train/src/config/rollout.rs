@@ -16,14 +16,14 @@ pub enum Layout {
     Concatenated,
 }
 
-/// What happens to a trajectory that failed for a reason other than the policy.
+/// What to do with a trajectory whose environment or sampler failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
     /// Leave it out of its group before credit assignment.
     #[default]
     Mask,
-    /// Sample it again with other draws; leave it out after too many failures.
+    /// Sample it again with other seeds; leave it out after too many failures.
     Resample,
 }
 
@@ -40,10 +40,10 @@ pub struct RolloutConfig {
     /// Sampling temperature.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f32,
-    /// Nucleus sampling: smallest probability mass to sample from.
+    /// Nucleus sampling: minimum probability mass to sample from.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f32,
-    /// Number of most probable tokens to sample from; 0 for all.
+    /// Number of most probable tokens to sample from; 0: all.
     #[schemars(range(max = 1000000000))]
     pub top_k: usize,
     /// Maximum tokens of a response.
@@ -52,47 +52,47 @@ pub struct RolloutConfig {
     /// Maximum tokens of a sequence.
     #[schemars(range(min = 2, max = 10000000))]
     pub max_context: usize,
-    /// Number of samplers, each on its own thread. It affects the results, so it does not follow
-    /// the machine.
+    /// Number of samplers, each on its own thread. It affects the results, so the default does not
+    /// depend on the machine.
     #[schemars(range(min = 1, max = 256))]
     pub lanes: usize,
     /// Concurrent trajectories per lane.
     #[schemars(range(min = 1, max = 65536))]
     pub max_num_seqs: usize,
-    /// Which sampled groups are trained on: all, DAPO's dynamic sampling, or rejection.
+    /// Which sampled groups to train on: all, DAPO's dynamic sampling, or rejection.
     pub selection: SelectionConfig,
-    /// DeepSWE's compact filtering: trajectories that a limit cut off, or that repeat themselves, have no gradient. They count in their group's
-    /// baseline and in the means of the loss. Absent: off.
+    /// DeepSWE's compact filtering: truncated or looping trajectories have no gradient. They still
+    /// count in their group's baseline and in the means of the loss. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_filter: Option<CompactFilterConfig>,
-    /// DAPO's soft penalty on responses near the length limit. Absent: off.
+    /// DAPO's penalty on responses near the length limit. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Option<OverlongSettings>,
-    /// Threads for environments that must be waited for; instantaneous ones need none.
+    /// Number of threads for environments that block; instantaneous ones need none.
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
-    /// Maximum seconds of a reset or step of such an environment, with retries; a batch of steps
-    /// has the sum. JSON-lines environments use `env.timeout_s` instead, which counts from the
-    /// start of the call.
+    /// Maximum seconds of a reset or step of a blocking environment, including retries; a batch of
+    /// steps has the sum. JSON-lines environments use `env.timeout_s` instead, from the start of
+    /// the call.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub env_timeout_s: f64,
-    /// Retries of a reset or step after a transient failure, with increasing waits.
+    /// Maximum retries of a reset or step after a transient failure, with increasing waits.
     #[schemars(range(max = 100))]
     pub env_retries: u32,
-    /// What happens to a trajectory that failed for a reason other than the policy: `mask` leaves
-    /// it out of its group, `resample` samples it again first.
+    /// What to do with a trajectory whose environment or sampler failed: `mask` leaves it out of
+    /// its group, `resample` samples it again first.
     pub on_error: OnError,
-    /// Maximum times that such a trajectory is sampled again, with `on_error = "resample"` and in
+    /// Maximum attempts to sample a failed trajectory again, with `on_error = "resample"` and in
     /// evaluations.
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
     /// Async off-policy steps: how many steps older than the trained weights a rollout may be. 0: a
-    /// rollout starts after the previous step's updates. N: the rollouts of the next N steps run
-    /// during updates, each sampled entirely by the weights of N steps earlier.
+    /// rollout starts after the previous step's updates. N: the next N steps' rollouts run during
+    /// updates, each sampled by the weights of N steps earlier.
     #[schemars(range(max = 64))]
     pub max_staleness: u64,
     /// Inference servers (vLLM, SGLang) that sample instead of this process. Needs the feature
-    /// `remote`. Absent: this process samples.
+    /// `remote`. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<ServersConfig>,
 }

@@ -12,13 +12,14 @@ use super::load::schema_with;
 use super::{Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, RolloutConfig, ServedWeights};
 use crate::TrainError;
 
-/// Longest name of a run in bytes: file systems have 255, and files beside the run have its name with an ending.
+/// Maximum length of a run's name in bytes: file systems allow 255, and files beside the run add an
+/// ending.
 const LONGEST_NAME: usize = 200;
 
-/// Refuses a name that some file system cannot hold, or that a shell or a person may read as something else.
+/// Rejects names that file systems cannot store, or that shells or people could misread.
 ///
 /// # Errors
-/// What a name must be.
+/// Returns the requirement.
 pub fn check_run_name(name: &str) -> Result<(), &'static str> {
     let is_foreign = |character| matches!(character, '/' | '\\' | '\n' | '\t') || is_hidden(character);
     let length = 1..=LONGEST_NAME;
@@ -31,15 +32,13 @@ pub fn check_run_name(name: &str) -> Result<(), &'static str> {
     )
 }
 
-/// Most trajectories of a step.
 const MOST_TRAJECTORIES: usize = 1 << 20;
 
-/// Maximum weights of a model from scratch, which is meant to be small.
 const MOST_SCRATCH_WEIGHTS: usize = 2_000_000_000;
 
 impl Config {
-    /// Rejects configs that cannot run, before any long work: settings out of range, and settings
-    /// that do not go together.
+    /// Rejects configs that cannot run: settings out of range, and settings that contradict each
+    /// other.
     ///
     /// # Errors
     /// Returns all invalid settings, each with key, value and valid range.
@@ -52,7 +51,6 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the settings that do not go together.
     pub(super) fn rule_problems(&self) -> Vec<Problem> {
         let mut rules = Rules { config: self, found: Vec::new() };
         rules.run();
@@ -62,8 +60,8 @@ impl Config {
         rules.policy();
         rules.warm_start();
         rules.rollout();
-        // What is asked of them below they say themselves; one that cannot be made says why, and nothing else of it is
-        // known.
+        // Rules below need the pipeline and the loss; if creating one fails, its error is reported
+        // and its rules are skipped.
         let pipeline = match Pipeline::with_registry(&self.credit, &self.methods.credit) {
             Ok(pipeline) => Some(pipeline),
             Err(error) => {
@@ -96,7 +94,6 @@ impl Rules<'_> {
         self.found.push(Problem::new(key, reason));
     }
 
-    /// Adds the error of a part's own check, under the part's key.
     fn part<E: std::fmt::Display>(&mut self, key: &str, result: Result<(), E>) {
         if let Err(error) = result {
             self.fail(key, error.to_string());
@@ -110,7 +107,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that the environment has the splits and features that the config needs.
     fn world(&mut self) {
         let Config { env, eval, train, sft, .. } = self.config;
         if let Err(error) = env.worlds.kind(&env.kind).and_then(|kind| kind.resolve(&env.settings)) {
@@ -142,7 +138,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks the shape of a model from scratch, and the adapters.
     fn policy(&mut self) {
         let Config { policy, critic, .. } = self.config;
         for (table, lora) in [("policy.lora", &policy.lora), ("critic.lora", &critic.lora)] {
@@ -174,7 +169,6 @@ impl Rules<'_> {
                 format!("is {shared}, which does not divide policy.scratch.heads = {heads}"),
             );
         }
-        // Embedding, then attention and MLP of every layer.
         let layer = 4 * width * width + 3 * width * scratch.intermediate_size;
         let tower = scratch.vision.as_ref().map_or(0, |vision| vision.weights(width));
         let weights = width * (scratch.max_pieces + 256) + scratch.layers * layer + tower;
@@ -183,7 +177,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that demonstrations are available if SFT is on.
     fn warm_start(&mut self) {
         let sft = &self.config.sft;
         if let Some(data) = &sft.data
@@ -199,7 +192,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks groups and the use of their responses.
     fn rollout(&mut self) {
         let Config { rollout, train, .. } = self.config;
         let trajectories = rollout.tasks_per_step * rollout.group_size;
@@ -244,7 +236,7 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// Checks that rollouts during updates have weights that the updates do not change.
+    /// Checks that rollouts during updates do not share weights with them.
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;
@@ -280,7 +272,6 @@ impl Rules<'_> {
         self.fail("rollout.max_staleness", format!("is {max_staleness}, {reason}, or set it to 0"));
     }
 
-    /// Checks what inference servers can receive and return.
     fn servers(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let Some(servers) = &rollout.engine else { return };
@@ -307,7 +298,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that turns are selected exactly if a loss term uses them.
     fn selected_turns(&mut self, pipeline: Option<&Pipeline>, loss: &Loss) {
         let Some(pipeline) = pipeline else { return };
         let acts =
@@ -332,7 +322,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that estimator, groups, critic and loss fit together.
     fn method(&mut self, pipeline: &Pipeline) {
         let Config { credit, objective, rollout, critic, .. } = self.config;
         let (estimator, has_critic) = (pipeline.estimator(), pipeline.required_inputs().values);
@@ -349,7 +338,7 @@ impl Rules<'_> {
             && critic.warmup_steps > 0
             && critic.warmup_steps >= self.config.train.steps
         {
-            // A warm start alone (no steps) has no critic to train.
+            // SFT alone (no steps) trains no critic.
             self.fail(
                 "critic.warmup_steps",
                 format!(
@@ -392,7 +381,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that there is a decomposer exactly if credit needs one.
     fn decomposer(&mut self, pipeline: &Pipeline) {
         let Config { decomposer, env, .. } = self.config;
         let wanted = pipeline.required_inputs().credits;

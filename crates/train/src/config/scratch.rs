@@ -11,13 +11,13 @@ pub struct ScratchConfig {
     /// Width of the residual stream.
     #[schemars(range(min = 2, max = 16384))]
     pub hidden_size: usize,
-    /// Decoder layers.
+    /// Number of decoder layers.
     #[schemars(range(min = 1, max = 256))]
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
-    /// Key/value heads.
+    /// Number of key/value heads.
     #[schemars(range(min = 1, max = 256))]
     pub key_value_heads: usize,
     /// Width inside the gated MLP.
@@ -32,34 +32,35 @@ pub struct ScratchConfig {
     /// Maximum number of vocabulary entries besides the 256 bytes.
     #[schemars(range(max = 1000000))]
     pub max_pieces: usize,
-    /// A vision tower that reads the pictures of prompts, of Qwen2.5-VL's architecture. Absent: the model reads text alone.
+    /// A vision tower with Qwen2.5-VL's architecture, for pictures in prompts. Absent: text only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vision: Option<ScratchVisionConfig>,
 }
 
-/// A small vision tower from scratch. Every block attends over the whole picture.
+/// A small vision tower from scratch. All blocks use full attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScratchVisionConfig {
     /// Width of the residual stream.
     #[schemars(range(min = 4, max = 16384))]
     pub hidden_size: usize,
-    /// Blocks.
+    /// Number of blocks.
     #[schemars(range(min = 1, max = 256))]
     pub layers: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
     /// Width inside the gated MLP.
     #[schemars(range(min = 1, max = 131072))]
     pub intermediate_size: usize,
-    /// Pixels of a side of a patch.
+    /// Width and height of a patch in pixels.
     #[schemars(range(min = 1, max = 256))]
     pub patch_size: usize,
-    /// Patches of a side of a token of the decoder.
+    /// Width and height, in patches, that are merged into one decoder token.
     #[schemars(range(min = 1, max = 16))]
     pub merge_size: usize,
-    /// Most pixels of a picture; one with more is made smaller. Sides are rounded to multiples of `patch_size * merge_size`.
+    /// Maximum pixels of a picture; larger ones are scaled down. Sides are rounded to multiples of
+    /// `patch_size * merge_size`.
     #[schemars(range(min = 1, max = 16777216))]
     pub max_pixels: usize,
 }
@@ -113,8 +114,6 @@ impl ScratchConfig {
         }
     }
 
-    /// Returns a model of [`ScratchConfig::model_config`] with the vision tower, if there is one. `tokens` mark pictures in
-    /// text.
     pub(crate) fn with_tower(&self, model: ModelConfig, tokens: VisionTokens) -> ModelConfig {
         let Some(vision) = &self.vision else { return model };
         let tower = vision.tower(model.head_dim, self.initializer_range, tokens);
@@ -123,9 +122,8 @@ impl ScratchConfig {
 }
 
 impl ScratchVisionConfig {
-    /// Returns the shape of the tower beside a decoder with heads of this width.
     fn tower(&self, head_dim: usize, initializer_range: f64, tokens: VisionTokens) -> VisionConfig {
-        // A quarter of a head turns by time, as in Qwen2.5-VL, and the rest by row and column.
+        // A quarter of a head rotates by time, as in Qwen2.5-VL, the rest by row and column.
         let (half, time) = (head_dim / 2, head_dim / 8);
         let row = (half - time) / 2;
         VisionConfig {
@@ -135,7 +133,6 @@ impl ScratchVisionConfig {
             intermediate_size: self.intermediate_size,
             num_heads: self.heads,
             patch_size: self.patch_size,
-            // The second frame of a still image has nothing new.
             temporal_patch_size: 1,
             spatial_merge_size: self.merge_size,
             window_size: self.patch_size * self.merge_size,
@@ -148,7 +145,6 @@ impl ScratchVisionConfig {
         }
     }
 
-    /// Returns the number of weights beside a decoder of this width.
     pub(super) fn weights(&self, width: usize) -> usize {
         let Self { hidden_size: hidden, patch_size, merge_size, .. } = *self;
         let merged = hidden * merge_size * merge_size;

@@ -1,5 +1,4 @@
-//! Rules for policies that a service trains: what the service cannot provide is rejected at the
-//! start.
+//! Rules for policies trained by a service, which reject unsupported methods at the start.
 
 use turnwise_credit::{Pipeline, TurnField};
 use turnwise_objective::{Loss, LossTerm};
@@ -7,12 +6,10 @@ use turnwise_objective::{Loss, LossTerm};
 use super::rules::Rules;
 use super::{Config, DecomposerConfig, PolicyLearnerConfig};
 
-/// Passes that a service with only log-probs cannot run.
 const LOGPROBS_ONLY: &str =
     "a Tinker-compatible service gives log-probabilities of given tokens and nothing else";
 
 impl Rules<'_> {
-    /// Checks that the service can provide what the method needs.
     pub(super) fn service(&mut self, pipeline: Option<&Pipeline>, loss: &Loss) {
         let Config { policy, rollout, decomposer, .. } = self.config;
         let PolicyLearnerConfig::Tinker(tinker) = &policy.learner else { return };

@@ -1,42 +1,42 @@
-//! Your own conversations for supervised training.
+//! Your own conversations for SFT.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Assistant messages that supervised training takes.
+/// Which assistant messages to train on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainOn {
-    /// All of them.
+    /// All assistant messages.
     #[default]
     All,
-    /// The last one of each conversation.
+    /// The last assistant message of each conversation.
     Last,
 }
 
-/// Own conversations, instead of an environment's demonstrations. The loss is on the tokens of
-/// assistant messages alone, the token that ends them included.
+/// Your own conversations instead of demonstrations. Only tokens of assistant messages have a loss,
+/// including the token that ends them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftDataConfig {
-    /// The file: OpenAI messages, ShareGPT, ATIF, or trajectories of another format that `turnwise credit`
-    /// reads; JSON lines, JSON or Parquet.
+    /// Path of the file: OpenAI messages, ShareGPT, ATIF, or another trajectory format of `turnwise
+    /// credit`, as JSON lines, JSON or Parquet.
     pub path: PathBuf,
-    /// Format of the file; `auto` finds it from the file.
+    /// Format of the file; `auto` detects it.
     #[schemars(length(min = 1))]
     pub format: String,
-    /// Passes over the conversations. They count if `sft.steps` is 0, which is then set to their updates.
+    /// Passes over the conversations. Used if `sft.steps` is 0, to set the number of updates.
     #[schemars(range(min = 1, max = 100000))]
     pub epochs: u64,
-    /// Fraction of conversations that are held out and not trained on; 0 holds none out.
+    /// Fraction of conversations to hold out; 0: none.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub held_out: f64,
-    /// Updates between measurements of the held-out loss; 0 measures once an epoch. It is always measured before the first
-    /// and after the last update.
+    /// Updates between measurements of the held-out loss; 0: once per epoch. It is always measured
+    /// before the first and after the last update.
     #[schemars(range(max = 1000000000))]
     pub held_out_every: u64,
-    /// Assistant messages that are trained on.
+    /// Which assistant messages to train on.
     pub train_on: TrainOn,
 }
 

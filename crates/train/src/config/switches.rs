@@ -1,22 +1,20 @@
-//! Settings that have an effect only if another setting, their switch, is set. Without it they are
-//! rejected.
+//! Settings that are rejected unless another setting, their switch, is set, because they would have
+//! no effect.
 //!
-//! The rule concerns sources, not values. A source that sets the switch, even to off, has decided.
-//! A sweep can therefore turn off a part of its base and keep the part's settings, and a resolved
-//! config with all defaults is always accepted.
+//! A source that sets the switch, even to off, satisfies the rule. So a sweep can turn off a part
+//! of its base and keep the part's settings, and a resolved config with all defaults is valid.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;
 
-/// Settings of a table whose switch, in the same table, is off by default.
+/// Settings that depend on a switch in the same table, which is off by default.
 struct Switched {
-    /// The table; `[]` means every table of a list.
+    /// The table; `[]` means each table of a list.
     table: &'static str,
     /// The settings; empty: all others of the table.
     keys: &'static [&'static str],
-    /// The switch.
     switch: &'static str,
-    /// Default state of the switch, and how to set it.
+    /// The switch's default, and how to set it.
     hint: &'static str,
 }
 
@@ -53,12 +51,11 @@ const SWITCHED: &[Switched] = &[
     },
 ];
 
-/// Returns the settings whose switch no source sets.
 pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
     let mut found = Vec::new();
     for rule in SWITCHED {
         for (place, table) in tables(sources, rule.table) {
-            // Conversations turn SFT on, too.
+            // `sft.data` also turns SFT on.
             if table.contains_key(rule.switch) || (rule.table == "sft" && table.contains_key("data")) {
                 continue;
             }
@@ -72,7 +69,7 @@ pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
     found
 }
 
-/// Returns the table at this path, or all tables of the list there, with their paths.
+/// Returns the table at this path, or all tables of a list, with their paths.
 fn tables<'a>(sources: &'a Table, path: &str) -> Vec<(String, &'a Table)> {
     let (path, is_list) = path.strip_suffix("[]").map_or((path, false), |path| (path, true));
     let mut keys = path.split('.');

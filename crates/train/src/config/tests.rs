@@ -6,7 +6,6 @@ fn with(overrides: &[&str]) -> Result<Config, TrainError> {
     from(None, &[], overrides)
 }
 
-/// Returns a config of files with these texts.
 fn from(preset: Option<&str>, texts: &[&str], overrides: &[&str]) -> Result<Config, TrainError> {
     from_with(preset, texts, overrides, load)
 }
@@ -35,7 +34,6 @@ fn preset(name: &str) -> Config {
     from(Some(name), &[], overrides).unwrap()
 }
 
-/// A file that configures a method of its own, and more.
 const STAPO_FILE: &str = "preset = \"stapo\"\nname = \"mine\"\n[credit.estimator]\nomega = 0.5\n[objective.kl]\ncoef = 0.3\n\
                           [rollout]\ngroup_size = 4\nselection = { kind = \"dynamic\" }\n[rollout.overlong]\npenalty = 0.5\n[rollout.compact_filter]\nmax_repeats = 5\n\
                           [train]\nupdate_epochs = 3\nnum_minibatches = 5\n";
@@ -53,11 +51,9 @@ fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
         assert_eq!(config.rollout.overlong, wanted.rollout.overlong, "{name}");
         assert_eq!(config.rollout.compact_filter, wanted.rollout.compact_filter, "{name}");
         assert_eq!(config.preset.as_deref(), Some(name));
-        // The rest is the file's; SORL's updates are its own.
         assert_eq!((config.name.as_str(), config.rollout.group_size), ("mine", 4), "{name}");
         let minibatches = if name.starts_with("so-") { 2 } else { 5 };
         assert_eq!((config.train.update_epochs, config.train.num_minibatches), (3, minibatches), "{name}");
-        // `preset=NAME` says the same.
         let argument = format!("preset={name}");
         assert_eq!(
             from(None, &[STAPO_FILE], &[&[argument.as_str()], overrides].concat()).unwrap(),
@@ -73,7 +69,6 @@ fn a_method_without_a_critic_drops_the_files_settings_of_one() {
     let without = from(Some("grpo"), &[ppo], &[]).unwrap();
     assert_eq!(without.critic, preset("grpo").critic);
     assert_ne!(from(Some("so-ppo"), &[ppo], &[]).unwrap().critic, preset("so-ppo").critic);
-    // Where nothing takes its place, the settings are a mistake.
     let error = from(None, &[ppo], &["credit.estimator={kind=\"grpo\"}"]).unwrap_err().to_string();
     assert!(error.contains("critic.learning_rate"), "{error}");
 }
@@ -107,7 +102,6 @@ fn without_a_preset_of_the_command_line_the_file_wins_over_its_own() {
     assert_eq!((config.objective.kl.coef, config.objective.selective), (0.3, stapo.objective.selective));
     assert_eq!(config.credit.outliers, stapo.credit.outliers);
     assert_eq!(config.preset.as_deref(), Some("stapo"));
-    // Later files win, and the last that names a preset starts from it.
     let files = [STAPO_FILE, "preset = \"gigpo\"\n[train]\nsteps = 3\n"];
     let config = from(None, &files, &["train.steps=5"]).unwrap();
     assert_eq!((config.preset.as_deref(), config.train.steps), (Some("gigpo"), 5));
@@ -122,7 +116,6 @@ fn a_whole_config_is_a_start_and_no_method() {
     assert_eq!((config.sft.steps, config.objective.kl.coef), (0, 0.5));
     assert_eq!(config.policy, preset("quickstart").policy);
     assert_eq!((&config.credit, config.preset.as_deref()), (&preset("grpo").credit, Some("grpo")));
-    // Named on the command line it is the start too, below the files and the methods that they name.
     let config = from(Some("quickstart"), &[STAPO_FILE], &[]).unwrap();
     assert_eq!((&config.policy, &config.sft), (&preset("quickstart").policy, &preset("quickstart").sft));
     assert_eq!((config.name.as_str(), config.preset.as_deref()), ("mine", Some("stapo")));
@@ -165,7 +158,6 @@ fn a_misspelt_key_names_the_nearest() {
     );
     let error = with(&["train.steps=many"]).unwrap_err().to_string();
     assert!(error.contains("train.steps = \"many\": must be a whole number"), "{error}");
-    // A judge has no name of its own.
     let error = with(&["preset=has-judge"]).unwrap_err().to_string();
     assert!(error.contains("model"), "{error}");
     assert!(with(&["preset=has-judge", "decomposer.model=m"]).is_ok());
@@ -188,7 +180,7 @@ fn every_error_has_its_file_and_line() {
     ] {
         assert!(error.contains(expected), "{expected}\n\n{error}");
     }
-    // Rules between settings speak once each is in its range.
+    // Rules between settings are checked after all ranges.
     let error = from(None, &["[rollout]\ngroup_size = 1\n"], &[]).unwrap_err().to_string();
     assert!(error.contains("0.toml line 2: rollout.group_size: is 1"), "{error}");
     let error = from(None, &["name = x\n"], &[]).unwrap_err().to_string();
@@ -222,7 +214,7 @@ fn a_config_made_in_code_is_checked_too() {
     );
 }
 
-/// Every table and every key has a meaning, and every number a range.
+/// Each table and key needs a description, and each number a range.
 #[test]
 fn every_key_says_what_it_means_and_allows() {
     fn walk(schema: &serde_json::Value, key: &str, wrong: &mut Vec<String>) {
@@ -258,8 +250,8 @@ fn every_key_says_what_it_means_and_allows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The page of the guide is what the types say. On a difference, write it again with the command that the message
-/// names, or by running this test with `TURNWISE_WRITE_REFERENCE=1`.
+/// The guide's page must match the types. Update it with the command in the message, or run this
+/// test with `TURNWISE_WRITE_REFERENCE=1`.
 #[test]
 fn the_reference_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");
@@ -275,19 +267,17 @@ fn the_reference_page_is_up_to_date() {
 
 #[test]
 fn a_switch_that_is_written_lets_its_settings_stand() {
-    // A row of a sweep turns a part of its base off and leaves the rest of it.
     let base = "[objective.kl]\ncoef = 0.1\nwhere = \"reward\"\n[credit.estimator]\nkind = \"gigpo\"\nanchor = { matching = \
                 \"similarity\", threshold = 0.8 }\n";
     let config =
         from(None, &[base], &["objective.kl.coef=0", "credit.estimator.anchor.matching=exact"]).unwrap();
-    // A resolved config spells every default out.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.toml");
     std::fs::write(&path, toml::to_string(&config).unwrap()).unwrap();
     assert_eq!(load_resolved(&path).unwrap(), config);
 }
 
-/// `turnwise sft` trains for no step, so that a critic has none to warm up in.
+/// `turnwise sft` has no RL steps, so a critic cannot warm up.
 #[test]
 fn the_warm_start_of_a_method_with_a_critic_is_no_contradiction() {
     let steps = |steps: &str| with(&["credit.estimator={kind=\"ppo\"}", "critic.warmup_steps=20", steps]);
@@ -322,7 +312,6 @@ fn every_embedded_config_is_its_file() {
     for name in whole_configs() {
         let file = root.join(format!("{name}.toml"));
         assert_eq!(load(Some(name), Vec::new()), load(None, vec![file.clone()]), "{name}");
-        // What is laid over it wins, as over the file.
         let over = |preset: Option<&str>, files: Vec<std::path::PathBuf>| {
             let overrides = vec!["train.steps=3".to_owned(), "name=other".to_owned()];
             let source = ConfigSource { preset: preset.map(str::to_owned), files, overrides };

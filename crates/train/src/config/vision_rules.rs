@@ -5,11 +5,9 @@ use turnwise_model::Device;
 use super::rules::Rules;
 use super::{Config, Layout, PolicyLearnerConfig, ServerKind, ServerRoute};
 
-/// The key of worlds that draw pictures: the folder that they are written to.
 const DRAWN: &str = "pictures";
 
 impl Rules<'_> {
-    /// Checks that the other settings allow prompts with pictures.
     pub(super) fn pictures(&mut self) {
         let Config { env, prompt, policy, rollout, .. } = self.config;
         if !prompt.pictures {
@@ -81,7 +79,6 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks the shape of a vision tower from scratch.
     fn tower(&mut self) {
         let scratch = &self.config.policy.scratch;
         let Some(vision) = &scratch.vision else { return };

@@ -1,21 +1,20 @@
-//! Warnings about settings that run, and whose numbers do not mean what their method says.
+//! Warnings about settings that run but do not measure what their method claims.
 
 use turnwise_objective::Loss;
 
 use super::{Config, Layout};
 
-/// The warning about masked prompts of a concatenated policy.
 const FOREIGN_MASKED_PROMPTS: &str = "warning: the loss compares responses with their masked prompts, and prompt.layout is \"concatenated\": \
      a masked prompt has the windowed form, which such a policy has never seen, so that the comparison measures how foreign \
      the prompt is and not what a response owes to goal and history; set prompt.layout = \"windowed\" and prompt.history for \
      the warm start and the training";
 
 impl Config {
-    /// Returns what a person should know of settings that run: combinations whose numbers do not mean what their method says.
+    /// Returns warnings about valid combinations with misleading results.
     pub fn warnings(&self) -> Vec<String> {
         let masked = Loss::new(&self.objective, &self.methods.objective)
             .is_ok_and(|loss| loss.passes().masked_context.is_some());
-        // An agent's masked prompts are messages, in both layouts.
+        // An agent's masked prompts are messages in both layouts.
         let foreign = self.train.steps > 0
             && masked
             && !self.has_conversations()
@@ -24,7 +23,6 @@ impl Config {
         foreign.into_iter().chain(self.low_rate()).chain(self.long_warmup()).collect()
     }
 
-    /// Warns of a learning rate that is right for all weights of a large model and too low here.
     fn low_rate(&self) -> Option<String> {
         let (what, usual, often) = match (&self.policy.lora, &self.policy.model) {
             // HAS trains adapters with 5e-6.
@@ -41,7 +39,6 @@ impl Config {
         })
     }
 
-    /// Warns of a warm-up that leaves little of the warm start.
     fn long_warmup(&self) -> Option<String> {
         let (warmup, steps) = (self.sft.warmup, self.sft.steps);
         (steps > 0 && 2 * warmup > steps).then(|| {
@@ -74,7 +71,6 @@ mod tests {
         let low = warnings(&[&adapter[..], &["train.learning_rate=1e-6"]].concat());
         assert!(low.len() == 1 && low[0].contains("an adapter hardly learns"), "{low:?}");
         assert!(warnings(&[&adapter[..], &["train.learning_rate=1e-5"]].concat()).is_empty());
-        // All weights of a pretrained model: the rate of the papers.
         assert!(warnings(&["policy.model=org/model", "sft.steps=0", "train.learning_rate=1e-6"]).is_empty());
         let long = warnings(&["train.learning_rate=1e-3", "sft.warmup=50", "sft.steps=60"]);
         assert!(long.len() == 1 && long[0].contains("sft.warmup is 50 of sft.steps = 60"), "{long:?}");

@@ -1,4 +1,4 @@
-//! The critic inside the loop: values for the advantages, and its own updates.
+//! The critic in the training loop: values for advantages, and its updates.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::TrainError;
 use crate::config::CriticConfig;
 use crate::record::checkpoint::Checkpoint;
 
-/// The critic of a run.
 pub(crate) struct RunCritic {
     critic: Critic,
     settings: CriticConfig,
 }
 
-/// Lets a critic of a checkpoint read the policy's pictures. Shared weights are the policy's and have them already.
+/// Lets a critic from a checkpoint read the policy's pictures, unless it shares the policy's
+/// weights.
 fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
     let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());
     if let (Some(own), Some(policy)) = (own, policy) {
@@ -28,14 +28,10 @@ fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConf
     }
 }
 
-/// Results of the critic's updates in one step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CriticReport {
-    /// Mean loss over updates.
     pub(crate) loss: f64,
-    /// Fraction of tokens on the clipped branch.
     pub(crate) clip_fraction: f64,
-    /// Mean gradient norm over updates, before clipping.
     pub(crate) gradient_norm: f64,
     updates: f64,
 }
@@ -50,8 +46,8 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// Creates a critic from the policy's layers. With `lora` it is its own adapter on the policy's
-    /// base. If the settings are equal, it starts as the policy's adapter.
+    /// Creates a critic from the policy's layers, or with `lora` an adapter on the policy's base.
+    /// It starts as the policy's adapter if their settings are equal.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,
@@ -74,8 +70,8 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// Returns the critic of a checkpoint. `base` returns the weights below a critic's adapter. `vision` has the pictures of the
-    /// policy, whose sequences the critic reads.
+    /// Loads the critic of a checkpoint. `base` returns the weights below an adapter, `vision` is
+    /// the policy's.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
         base: impl FnOnce() -> Result<Weights, TrainError>,
@@ -100,17 +96,14 @@ impl RunCritic {
         Ok(Self { critic, settings })
     }
 
-    /// Rejects weights that are not finite.
     pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
         Ok(self.critic.check_finite()?)
     }
 
-    /// Gives the memory of passes and gradients back until it is needed again.
     pub(crate) fn release(&mut self) {
         self.critic.release();
     }
 
-    /// Writes the critic into a checkpoint's folder.
     pub(crate) fn save(
         &self,
         critic: &std::path::Path,
@@ -126,7 +119,6 @@ impl RunCritic {
         Ok(self.critic.optimizer_state().save(optimizer, self.critic.trained_tensors())?)
     }
 
-    /// Returns the value of every response token.
     pub(crate) fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {
         let sequences: Vec<TokenSequence> =
             batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
@@ -140,7 +132,6 @@ impl RunCritic {
         ))
     }
 
-    /// One update towards the targets.
     pub(crate) fn update(
         &mut self,
         tokens: &[TokenSequence],
@@ -149,7 +140,7 @@ impl RunCritic {
     ) -> Result<(), TrainError> {
         let objective = ValueObjective::new(&ValueConfig { clip: self.settings.clip }, targets)?;
         let loss = self.critic.forward_backward(tokens, &objective)?;
-        // The optimiser counts its updates, and a checkpoint has them.
+        // The schedule follows the optimizer's update count, which checkpoints restore.
         let schedule = Schedule {
             peak: self.settings.learning_rate,
             warmup_steps: self.settings.warmup,
@@ -163,8 +154,8 @@ impl RunCritic {
     }
 }
 
-/// `1 - Var(R - V) / Var(R)`: 1 if the critic knows every return, 0 if it knows no more than their
-/// mean; 0 if all returns are equal.
+/// Returns `1 - Var(R - V) / Var(R)`: 1 if the critic predicts all returns, 0 if it is no better
+/// than their mean, and 0 if all returns are equal.
 pub(crate) fn explained_variance(values: &PerToken<f64>, returns: &PerToken<f64>) -> f64 {
     let pairs = || values.values().zip(returns.values()).map(|(value, target)| (*value, *target));
     let variance = |of: &dyn Fn((f64, f64)) -> f64| {

@@ -1,10 +1,9 @@
-//! The decomposer inside the loop: an LLM judge, or TurnRD with its replay and its rounds.
+//! The decomposer in the training loop: an LLM judge, or TurnRD with its replay and rounds.
 //!
-//! TurnRD's round protocol (HAS, algorithm 1). Rollouts use the frozen network of round `r`. Their
-//! records go into the replay, and the policy is updated. At the end of the round, training on the
-//! replay gives the network of round `r + 1`. Each phase can be repeated: a resume cuts off the
-//! records of repeated steps, and a network is stored under its round's number. A killed run thus
-//! resumes with the same bits, if its rollouts are the same.
+//! TurnRD's rounds (HAS, algorithm 1): the network of round `r` is frozen while rollouts add
+//! records to the replay. Training on the replay at the end of the round gives the network of round
+//! `r + 1`. A resume removes the records of repeated steps, so resumed runs are bit-identical if
+//! their rollouts are.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -21,15 +20,11 @@ use crate::learners::turn_tokens::{means_of_ranges, turn_tokens};
 use crate::record::directory::RunDirectory;
 use crate::record::metrics::Metrics;
 
-/// The decomposer of a run.
 pub(crate) enum RunDecomposer {
-    /// A language model.
     Judge(Box<Judge>),
-    /// The learned network.
     TurnRd(Box<RunTurnRd>),
 }
 
-/// TurnRD, its replay and the position within its rounds.
 pub(crate) struct RunTurnRd {
     settings: TurnRdSettings,
     network: TurnRd,
@@ -38,20 +33,17 @@ pub(crate) struct RunTurnRd {
     seed: u64,
 }
 
-/// Number of newest rounds whose held-out records are used to measure the fit.
 const MEASURED_ROUNDS: u32 = 4;
 
-/// Number of new training records on which the fit is also measured.
 const MEASURED_RECORDS: usize = 64;
 
-/// The turn vectors and the goal vector of one trajectory.
 struct Vectors {
     turns: Vec<f32>,
     goal: Vec<f32>,
 }
 
 impl RunDecomposer {
-    /// Rejects a judge that does not answer. Called before SFT, because the judge is first needed
+    /// Fails if the judge does not answer. Called before SFT, because the judge is first needed
     /// after it.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
@@ -61,7 +53,6 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// Opens the decomposer of a config in its state after `steps` steps of a run.
     pub(crate) fn open(
         config: &Config,
         directory: &RunDirectory,
@@ -94,8 +85,8 @@ impl RunDecomposer {
     }
 }
 
-/// Returns the credits of a judge. Groups of equal returns get zeros without a question, because
-/// HAS skips them.
+/// Returns the judge's credits. Groups with equal returns get zeros without a request, because HAS
+/// skips them.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -109,7 +100,7 @@ fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<
 }
 
 impl RunDecomposer {
-    /// Returns the credit of every turn of the batch of a step. `warn` is called at once for a judge that
+    /// Returns the credit of each turn of a step's batch. `warn` is called immediately if the judge
     /// does not answer.
     pub(crate) fn credits(
         &mut self,
@@ -128,7 +119,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Discards records of a step and all later ones, which will be repeated with other results.
+    /// Discards the records from `step` on, which will be repeated with other results.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -137,7 +128,6 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// Returns the counts of a judge, for a checkpoint.
     pub(crate) fn judge_counts(&self) -> Option<JudgeMetrics> {
         match self {
             Self::Judge(judge) => Some(judge.metrics()),
@@ -145,15 +135,12 @@ impl RunDecomposer {
         }
     }
 
-    /// Restores the judge's counts from a checkpoint: the budget belongs to the run, across
-    /// processes.
     pub(crate) fn resume_counts(&mut self, counts: JudgeMetrics) {
         if let Self::Judge(judge) = self {
             judge.resume_counts(counts);
         }
     }
 
-    /// Ends a step: trains a learned network if its round ends, and reads the counters.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         match self {
             Self::TurnRd(turnrd) => turnrd.end_of_step(step, metrics),
@@ -167,12 +154,13 @@ impl RunDecomposer {
     }
 }
 
-/// TurnRD's credits for trajectories that are already there, from the hidden states of a policy. Every trajectory must have its token sequences.
+/// Returns TurnRD's credits for existing trajectories with token sequences, from a policy's hidden
+/// states.
 ///
 /// # Errors
-/// Fails if the network reads vectors of another width than the policy's hidden states (0 if there are
-/// none), or a trajectory lacks the token ids of some turns or has more turns than the network takes. A
-/// sequence that the policy does not take, or hidden states that are not finite.
+/// Fails if the hidden states do not have the network's input width (0 without any), or if the
+/// policy rejects a sequence. Also fails if a trajectory lacks token ids or has too many turns, or
+/// on NaN.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -209,7 +197,6 @@ pub fn turnrd_credits(
     credits(batch, network, &vectors)
 }
 
-/// Returns the network's credits of a batch whose vectors, one entry a trajectory, are known.
 fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTurn<f64>, TrainError> {
     let mut vectors = vectors.iter();
     batch
@@ -229,13 +216,13 @@ fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTu
         .collect()
 }
 
-/// Returns the folder of the network that was trained after `round` rounds.
+/// Returns the folder of the network trained after `round` rounds.
 pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
     folder.join(format!("round-{round:04}"))
 }
 
 impl RunTurnRd {
-    /// Returns the credits of a batch from the frozen network, and adds the batch to the replay.
+    /// Returns the frozen network's credits, and adds the batch to the replay.
     fn credits(
         &mut self,
         batch: &Batch,
@@ -264,10 +251,9 @@ impl RunTurnRd {
         Ok(credits)
     }
 
-    /// Trains the network if `step` was the last of its round.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         let round = self.settings.round_of(step);
-        // A run that goes on from an old checkpoint finds later records, which it will make again.
+        // Records after this step come from before a resume and will be repeated.
         let now = (round, step % self.settings.round_steps);
         let made = (0..self.replay.len())
             .filter(|&index| (self.replay.round(index), self.replay.id(index) >> 32) <= now);
@@ -279,26 +265,28 @@ impl RunTurnRd {
             return Ok(());
         }
         self.train(round, metrics)?;
-        // Also where there was nothing to train on: the next round's network is looked for under this name.
+        // Saved even without training, because the next round looks for this name.
         Ok(self.network.save(&round_folder(&self.folder, round + 1))?)
     }
 
-    /// Trains on all records up to a round, and states how well those held out are known before and after.
+    /// Trains on all records up to a round, and measures the fit of held-out records before and
+    /// after.
     fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
         let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);
         for indices in [&mut trained, &mut held_out] {
-            // A run that goes on from an old checkpoint finds later records, which it will make again.
+            // Records after this round come from before a resume and will be repeated.
             indices.retain(|&index| self.replay.round(index) <= round);
         }
         if trained.is_empty() {
             return Ok(());
         }
         let half_life = self.settings.network.half_life;
-        // The fit is measured on a part of what is new: it would cost as much as training, and more with every round.
+        // Measure only on a part of the new records: all would cost as much as training, more each
+        // round.
         held_out.retain(|&index| self.replay.round(index) + MEASURED_ROUNDS > round);
         let newest = trained.iter().copied().filter(|&index| self.replay.round(index) == round);
         let newest = newest.take(MEASURED_RECORDS).collect();
-        // Before training: what the network that shaped this round knew of it.
+        // Fit before training: how well the network of this round predicts it.
         let mut samples = self.replay.view(held_out, round, half_life)?;
         if !samples.is_empty() {
             let before = self.network.fit(&mut samples)?;
@@ -341,9 +329,8 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Returns mean-pooled last hidden states of the policy: of each turn, over at most `most` tokens
-/// of observation and response ([`turn_tokens`]), and over the last `most` tokens of the goal. It
-/// takes one scoring pass over the sampled sequences.
+/// Returns mean-pooled last hidden states of each turn, over at most `most` tokens
+/// ([`turn_tokens`]), and of the goal's last `most` tokens.
 fn vectors(
     batch: &Batch,
     most: usize,
@@ -382,7 +369,6 @@ fn vectors(
         .collect())
 }
 
-/// Returns the policy's last hidden states of every turn, averaged over at most `most` tokens.
 pub(crate) fn hidden_states(
     batch: &Batch,
     most: usize,
@@ -392,7 +378,6 @@ pub(crate) fn hidden_states(
     Ok(PerTurn::from_rows(batch, turn_states(batch, most, policy, tokenizer)?))
 }
 
-/// Returns one vector a turn, trajectory by trajectory.
 fn turn_states(
     batch: &Batch,
     most: usize,

@@ -1,13 +1,13 @@
-//! Networks that are trained under a config: the policy, the critic, the decomposer.
+//! The trained networks: policy, critic and decomposer.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`policy`] | the policy in training: the trait that the loop knows, and the native one |
-//! | `scratch` | small policies made from scratch |
+//! | [`policy`] | the trait of policies in training, and the native implementation |
+//! | `scratch` | small policies from scratch |
 //! | `settings` | a learner's settings in each phase |
-//! | `critic` | PPO's critic: values, and its own updates |
-//! | `turn_tokens` | the tokens whose hidden states stand for a turn |
-//! | [`decomposer`] | where per-turn credits come from: TurnRD or the judge |
+//! | `critic` | PPO's critic: values, and its updates |
+//! | `turn_tokens` | the tokens whose hidden states represent a turn |
+//! | [`decomposer`] | sources of per-turn credits: TurnRD or the judge |
 
 pub(crate) mod critic;
 pub mod decomposer;
@@ -37,18 +37,13 @@ use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::prompting::Prompter;
 
-/// Everything that a run trains.
 pub(crate) struct Learners {
-    /// The policy.
     pub(crate) policy: Box<dyn PolicyLearner>,
-    /// The critic, if the estimator needs values.
     pub(crate) critic: Option<RunCritic>,
-    /// The external decomposer, if a refinement needs one.
     pub(crate) decomposer: Option<RunDecomposer>,
 }
 
 impl Learners {
-    /// Gives the memory that training works in back, before something is sampled.
     pub(crate) fn release(&mut self) {
         self.policy.release();
         if let Some(critic) = &mut self.critic {
@@ -56,7 +51,6 @@ impl Learners {
         }
     }
 
-    /// Supplies credit with what it needs from a run's models for a batch.
     pub(crate) fn supply(
         &mut self,
         pipeline: &Pipeline,
@@ -76,7 +70,6 @@ impl Learners {
         pipeline.supply(batch, &mut provider)
     }
 
-    /// Ends a step: what learns from rounds of steps does so here. Returns its numbers.
     pub(crate) fn end_of_step(&mut self, at: u64) -> Result<Metrics, TrainError> {
         let mut metrics = Metrics::default();
         if let Some(decomposer) = &mut self.decomposer {
@@ -85,7 +78,6 @@ impl Learners {
         Ok(metrics)
     }
 
-    /// Writes everything that a checkpoint continues from into its folder.
     pub(crate) fn save(&self, folder: &Path) -> Result<(), TrainError> {
         self.policy.save(folder)?;
         if let Some(critic) = &self.critic {
@@ -95,7 +87,6 @@ impl Learners {
         Ok(())
     }
 
-    /// Rejects weights that are not finite.
     pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
         self.policy.check_finite()?;
         match &self.critic {
@@ -105,8 +96,8 @@ impl Learners {
     }
 }
 
-/// Trainable weights of a new run: all weights of the policy, or a fresh adapter on them, with the path of the frozen
-/// weights. An adapter that the policy came with is merged into them.
+/// Returns the trainable weights of a new run: all weights, or a fresh adapter with the path of the
+/// frozen base. An adapter that came with the policy is merged into the base.
 pub(crate) fn begin_weights(
     config: &Config,
     policy: &Policy,
@@ -115,7 +106,7 @@ pub(crate) fn begin_weights(
     let base = policy.weights.merged()?;
     let Some(lora) = &config.policy.lora else { return Ok((base.into(), None)) };
     let outside = match &config.policy.model {
-        // A folder of its own outlives the run; the checkpoints of another run may not.
+        // A model folder outlives the run; checkpoints of another run may be deleted.
         Some(path) if policy.weights.adapter.is_none() => {
             Some(policy_folder(path, &mut |_| ())?).filter(|folder| enclosing_run(folder).is_none())
         }
@@ -132,7 +123,7 @@ pub(crate) fn begin_weights(
     };
     let crc32c = base.checksum();
     let model = if let Some(id) = named {
-        // No folder of that name: a model of the hub, which is found again by its id and commit.
+        // Without such a folder it is a hub model, identified by id and commit.
         BaseModel::of_hub(&id.to_string_lossy(), &folder, crc32c)
     } else {
         BaseModel::of_folder(&folder, crc32c)?
@@ -142,7 +133,6 @@ pub(crate) fn begin_weights(
     Ok((Weights::adapted(base, adapter)?, Some(model)))
 }
 
-/// Notes how matrix products are computed on this machine, if not in the reference precision.
 fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     if compute != Compute::F32 {
         let note = compute.fallback().unwrap_or_else(|| format!("policy.compute: {}", compute.path()));
@@ -150,7 +140,6 @@ fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     }
 }
 
-/// Reports what device the run is on, if it is not the CPU.
 pub(crate) fn open_device(config: &Config, observer: &mut dyn Observer) -> Result<(), TrainError> {
     if let Some(device) = config.policy.device.open()? {
         observer.event(Event::Note(format!("device: {device}")));

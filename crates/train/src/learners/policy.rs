@@ -1,4 +1,4 @@
-//! The policy in training: the interface for a run, and the native implementation.
+//! Policies in training: the trait that a run uses, and the native implementation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use crate::record::directory::Phase;
 use crate::record::metrics::Metrics;
 use crate::setup;
 
-/// Token ids with the ranges whose hidden states are averaged.
+/// Token ids, with ranges over which to average hidden states.
 pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
 
 /// Access to a policy's hidden states, if supported.
 pub trait HiddenStates {
-    /// Maximum tokens of a sequence that the model takes.
+    /// Maximum length of a sequence in tokens.
     fn max_context(&self) -> usize;
 
-    /// Returns the width of the last hidden state, 0 if hidden states cannot be had.
+    /// Returns the width of the last hidden state; 0 if hidden states are not supported.
     fn hidden_size(&self) -> usize {
         0
     }
 
-    /// Returns the mean of the last hidden states over ranges of tokens, one vector of
-    /// [`HiddenStates::hidden_size`] a range.
+    /// Returns the mean last hidden state over each range of tokens, [`HiddenStates::hidden_size`]
+    /// values per range.
     ///
     /// # Errors
-    /// Hidden states cannot be had.
+    /// Fails if hidden states are not supported.
     fn mean_hidden(&mut self, _batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
         Err(unsupported("hidden states"))
     }
@@ -55,16 +55,15 @@ impl HiddenStates for NativeLearner {
     }
 }
 
-/// A policy in training, native or remote: what the loop needs of a [`Learner`] besides its losses.
+/// A policy in training, native or remote: a [`Learner`] with sampling, scoring and checkpoints.
 ///
-/// The extra passes are errors by default, so a learner without one reports it when an objective
-/// needs it.
+/// Optional passes fail by default, so a missing one is reported when an objective needs it.
 pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
-    /// Creates one sampler per lane over the current weights, each with room for `max_num_seqs`
-    /// sequences of `max_context` tokens.
+    /// Creates one sampler per lane over the current weights, each for `max_num_seqs` sequences of
+    /// `max_context` tokens.
     ///
     /// # Errors
-    /// Fails if no sampler can be had.
+    /// Fails if no sampler can be created.
     fn samplers(
         &mut self,
         lanes: usize,
@@ -72,7 +71,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         max_context: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError>;
 
-    /// Returns metrics and notes about sampling since the last call, for remote samplers.
+    /// Returns metrics and notes of remote samplers since the last call.
     fn sampling_report(&mut self) -> SamplingReport {
         SamplingReport::default()
     }
@@ -81,65 +80,65 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// `temperature` (above 0).
     ///
     /// # Errors
-    /// Fails if they cannot be had.
+    /// Fails if this pass is not supported.
     fn score(&mut self, _batch: &[TokenSequence], _temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
         Err(unsupported("scoring pass with entropies"))
     }
 
-    /// Log-probs of the response tokens under the reference policy.
+    /// Returns log-probs of the response tokens under the reference policy.
     ///
     /// # Errors
-    /// Fails if there is none.
+    /// Fails if there is no reference policy.
     fn reference_logprobs(&mut self, _batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         Err(unsupported("a reference policy"))
     }
 
-    /// Makes the policy that reinforcement learning began with the reference policy: that of the checkpoint at the
-    /// start of the phase.
+    /// Sets the reference policy to the policy at the start of RL, from the checkpoint in `start`.
     ///
     /// # Errors
-    /// Fails if the learner keeps no reference policy, or the checkpoint cannot be read.
+    /// Fails if the learner does not support a reference policy, or if the checkpoint cannot be
+    /// read.
     fn set_reference(&mut self, _start: &Path) -> Result<(), TrainError> {
         Err(unsupported("a reference policy").into())
     }
 
-    /// Sets the accumulated gradient aside, so that another can be accumulated.
+    /// Stashes the accumulated gradient, so that another can be accumulated.
     ///
     /// # Errors
-    /// Separate gradients are not supported.
+    /// Fails if separate gradients are not supported.
     fn stash_gradient(&mut self) -> Result<(), LearnError> {
         Err(unsupported("a second gradient"))
     }
 
-    /// L2 norm of the accumulated gradient.
+    /// Returns the L2 norm of the accumulated gradient.
     ///
     /// # Errors
-    /// Fails if it cannot be had.
+    /// Fails if the norm is not available.
     fn gradient_norm(&self) -> Result<f64, LearnError> {
         Err(unsupported("the norm of a gradient before the update"))
     }
 
-    /// Restores the stashed gradient, multiplied by a factor; the current gradient is discarded.
+    /// Restores the stashed gradient, multiplied by a factor, and discards the current one.
     ///
     /// # Errors
-    /// None was stashed.
+    /// Fails if no gradient was stashed.
     fn restore_gradient(&mut self, _factor: f64) -> Result<(), LearnError> {
         Err(unsupported("a second gradient"))
     }
 
-    /// Starts a phase from the current weights, with a fresh optimizer and that phase's settings.
+    /// Starts a phase from the current weights, with its settings and a fresh optimizer.
     ///
     /// # Errors
-    /// Fails if the settings do not fit.
+    /// Fails if the settings do not fit the model.
     fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError>;
 
-    /// Gives the memory of passes and gradients back until it is needed again.
+    /// Frees the memory of passes and gradients until it is needed again.
     fn release(&mut self) {}
 
-    /// Rejects weights that are not finite.
+    /// Rejects NaN and infinite weights.
     ///
     /// # Errors
-    /// Names the tensor.
+    /// Returns an error that names the tensor.
     fn check_finite(&self) -> Result<(), LearnError> {
         Ok(())
     }
@@ -147,31 +146,31 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// Writes the checkpoint's `policy/` and optimizer state.
     ///
     /// # Errors
-    /// Failures of the file system or the service.
+    /// Fails if the file system or the service fails.
     fn save(&self, folder: &Path) -> Result<(), TrainError>;
 
-    /// Returns the model that an adapter stands on, if only an adapter is trained.
+    /// Returns the base model of an adapter, if only an adapter is trained.
     fn base(&self) -> Option<&BaseModel> {
         None
     }
 
-    /// Returns the vision tower's shape with the pictures of the policy, if it reads any.
+    /// Returns the shape of the vision tower, if the policy reads pictures.
     fn vision(&self) -> Option<&VisionConfig> {
         None
     }
 
-    /// Returns the weights, where they are in this process.
+    /// Returns the weights, if they are in this process.
     fn weights(&self) -> Option<Weights> {
         None
     }
 }
 
-/// Report of samplers that are elsewhere.
+/// Report of remote samplers.
 #[derive(Clone, Debug, Default)]
 pub struct SamplingReport {
-    /// Numbers for the step's metrics.
+    /// Metrics for the step.
     pub metrics: Metrics,
-    /// Notes for the run, one line each.
+    /// Messages for the run, one line each.
     pub notes: Vec<String>,
 }
 
@@ -179,23 +178,24 @@ fn unsupported(what: &str) -> LearnError {
     LearnError::Backend(format!("this learner has no {what}, and the method needs it"))
 }
 
-/// A policy whose weights are trained in this process.
+/// A policy trained in this process.
 pub struct NativePolicy {
     learner: NativeLearner,
     tokenizer: Arc<Tokenizer>,
-    /// Tags of the reasoning that its engines pass over before they look for stop strings.
+    /// Reasoning tags; engines ignore stop strings inside.
     reasoning: Option<Arc<ReasoningTags>>,
-    /// Sampling named in the folders that it writes.
+    /// Sampling settings written into model folders.
     sampling: GenerationSampling,
     base: Option<BaseModel>,
     stashed: Option<turnwise_model::TakenGradient>,
 }
 
 impl NativePolicy {
-    /// Creates a policy of these weights at the start of a phase.
+    /// Creates a policy with these weights at the start of a phase.
     ///
     /// # Errors
-    /// Fails on settings that do not fit the model; those of [`setup::template`] and [`setup::chat`].
+    /// Fails on settings that do not fit the model, and like [`setup::template`] and
+    /// [`setup::chat`].
     pub fn new(
         config: &Config,
         phase: Phase,
@@ -208,7 +208,7 @@ impl NativePolicy {
         Ok(Self { learner, tokenizer, reasoning, sampling: setup::sampling(config), base, stashed: None })
     }
 
-    /// Returns the policy of a checkpoint, its optimizer included.
+    /// Loads the policy and optimizer of a checkpoint.
     ///
     /// # Errors
     /// Fails on files that are missing or do not fit the config.
@@ -222,7 +222,7 @@ impl NativePolicy {
         Ok(loaded)
     }
 
-    /// Text to ids and back.
+    /// Returns the tokenizer.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
     }
@@ -300,8 +300,7 @@ impl PolicyLearner for NativePolicy {
         self.learner.reference_logprobs(batch)
     }
 
-    /// Of an adapter that is the base, without a copy of it: with the adapter switched off, or, after a warm
-    /// start, with the adapter as that left it.
+    /// An adapter's reference is its base without a copy: with the adapter off, or as SFT left it.
     fn set_reference(&mut self, start: &Path) -> Result<(), TrainError> {
         let weights = self.learner.weights();
         let reference = if weights.adapter.is_some() {

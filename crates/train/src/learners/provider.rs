@@ -1,4 +1,4 @@
-//! A run's models as the provider of credit inputs.
+//! Provides credit inputs from a run's models.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, Tool, TurnSpan};
 use turnwise_credit::{InputProvider, ScoreRequest};
@@ -11,23 +11,16 @@ use crate::learners::policy::PolicyLearner;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::prompting::Prompter;
 
-/// Provides credit inputs for one step from the critic, decomposer and policy of a run.
 pub(crate) struct ModelProvider<'a> {
-    /// Gives values.
     pub(crate) critic: Option<&'a mut RunCritic>,
-    /// Gives credits.
     pub(crate) decomposer: Option<&'a mut RunDecomposer>,
-    /// Gives hidden states and scores.
     pub(crate) policy: &'a mut dyn PolicyLearner,
-    /// Encodes texts, and finds the place of a preamble in a prompt.
     pub(crate) prompter: Prompter<'a>,
-    /// Called for a judge that does not answer.
+    /// Receives a warning if the judge does not answer.
     pub(crate) observer: &'a mut dyn Observer,
-    /// The step.
     pub(crate) step: u64,
 }
 
-/// Error for a part that a checked config never needs.
 fn missing(what: &str) -> TrainError {
     TrainError::Config { origin: "credit".into(), reason: format!("needs {what}, and the run has none") }
 }
@@ -63,14 +56,12 @@ impl InputProvider for ModelProvider<'_> {
     }
 }
 
-/// The beginnings of prompts, each rendered once.
 struct Openings<'a> {
     prompter: Prompter<'a>,
     known: Vec<(Vec<Tool>, Vec<u32>)>,
 }
 
 impl Openings<'_> {
-    /// Returns [`Prompter::opening`] for these tools.
     fn of(&mut self, tools: &[Tool]) -> Result<&[u32], TextError> {
         let found = self.known.iter().position(|(known, _)| known == tools);
         let index = found.unwrap_or(self.known.len());
@@ -81,8 +72,8 @@ impl Openings<'_> {
     }
 }
 
-/// Returns the prompt of a turn, exactly as it was sampled from or after a preamble, and the tokens to score. `None` if the turn
-/// or the text has no tokens, if all of it is longer than the model's context, or if the prompt has no place for a preamble.
+/// Returns the tokens to score, after the turn's exact prompt with its preamble. `None` if there
+/// are none, if they exceed the context, or if the prompt cannot take a preamble.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,
@@ -109,7 +100,7 @@ fn scored_sequence(
         }
         tokens.splice(opening.len()..opening.len(), encode(&request.preamble));
     }
-    // Spaces before a word are part of its first token.
+    // A space before a word is part of its first token.
     let lead = request.lead.trim_end();
     tokens.extend(encode(lead));
     let start = tokens.len();

@@ -1,4 +1,4 @@
-//! Small policies made from scratch: a tokenizer for the text of the world, and random weights.
+//! Small policies from scratch: a tokenizer for the environment's text, and random weights.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,10 +16,8 @@ use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 use crate::setup::World;
 
-/// Texts that a tokenizer is trained on when the policy is made from scratch.
 const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
 
-/// Makes a small policy of [`scratch_parts`]: random weights.
 pub(crate) fn policy_from_scratch(
     config: &Config,
     model: ModelConfig,
@@ -29,7 +27,6 @@ pub(crate) fn policy_from_scratch(
     Ok(Policy { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
 }
 
-/// The shape of a small policy, and a tokenizer for the world's own text.
 pub(crate) fn scratch_parts(
     config: &Config,
     world: &World,
@@ -64,14 +61,13 @@ pub(crate) fn scratch_parts(
     let scratch = &config.policy.scratch;
     let mut model = scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
     if let [Some(start), Some(image), Some(end)] = PICTURE.map(|token| tokenizer.token_id(token)) {
-        // No prompt shows a video, so the video token can share the image token's id.
+        // Prompts never show videos, so the video token can be the image token.
         model = scratch.with_tower(model, VisionTokens { start, end, image, video: image });
     }
     model.check()?;
     Ok((model, tokenizer))
 }
 
-/// Returns the text of a demonstration that a tokenizer is trained on.
 fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
     let mut text = match demonstration.tools.as_slice() {
         [] => String::new(),
@@ -96,7 +92,6 @@ fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
     text
 }
 
-/// Returns the request of a summary before the last turn, and the summary.
 fn summary_of(demonstration: &Demonstration, template: &PromptTemplate, world: &World) -> String {
     let Some((last, before)) = demonstration.turns.split_last() else { return String::new() };
     let view = PromptView {
@@ -111,7 +106,6 @@ fn summary_of(demonstration: &Demonstration, template: &PromptTemplate, world: &
     format!("{request} {}\n", world.summarize(demonstration, before.len()))
 }
 
-/// The error of a model from scratch in a run without an environment.
 pub(crate) fn without_world() -> TrainError {
     TrainError::Config {
         origin: "policy.model".into(),

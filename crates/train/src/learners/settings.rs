@@ -6,7 +6,7 @@ use turnwise_model::LearnerConfig;
 use crate::config::Config;
 use crate::record::position::Phase;
 
-/// Returns a learner's settings at a sampling temperature.
+/// Returns the learner's settings for a sampling temperature.
 pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
     LearnerConfig {
         micro_batch_tokens: config.train.micro_batch_tokens,
@@ -21,7 +21,6 @@ pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
     }
 }
 
-/// Owner of dropout draws, so that no two learners share their draws.
 enum Dropout {
     Sft,
     Rl,
@@ -32,7 +31,6 @@ fn dropout_seed(config: &Config, who: Dropout) -> u64 {
     Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
 }
 
-/// Returns the policy's learner in a phase.
 pub(crate) fn phase_learner(config: &Config, phase: Phase) -> LearnerConfig {
     let (temperature, who) = match phase {
         Phase::Sft => (1.0, Dropout::Sft),

@@ -1,9 +1,9 @@
-//! Which tokens' hidden states represent a turn (HAS, appendix B: the turn's observation and
-//! action, at most 512).
+//! Selects the tokens whose hidden states represent a turn (HAS, appendix B: the turn's observation
+//! and action, at most 512).
 //!
-//! A prompt has more than its observation: instructions, the goal, the history, the markup of a chat. The observation is
-//! looked for in the prompt's text, from its end, since a history may state the same words before. Where it is not there
-//! (it was cut, or a template changes it), the last tokens of all that came since the response before it are taken.
+//! The observation is searched from the prompt's end, because a history may contain the same text.
+//! If it is not found (cut or changed by a template), the last tokens since the previous response
+//! are used.
 
 use std::ops::Range;
 
@@ -36,9 +36,8 @@ pub(super) fn turn_tokens(
     trajectory.sequences.iter().map(of_sequence).collect()
 }
 
-/// Divides `most` tokens between observation and response: all of both if they fit, otherwise half
-/// each, plus what the other leaves. The observation is cut at its end; the response at its start,
-/// because its action is last.
+/// Divides `most` tokens between observation and response: half each, or more if the other needs
+/// less. Cuts responses at the start, because actions come last.
 fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<Range<usize>> {
     let half = most.div_ceil(2);
     let of_response = response.len().min(half.max(most.saturating_sub(observation.len())));
@@ -48,8 +47,7 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Returns the tokens of the last occurrence of `words` in a text of these tokens; those at its edges may
-/// hold other text too.
+/// Returns the tokens of the last occurrence of `words`; tokens at its ends may include other text.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {
@@ -67,7 +65,6 @@ fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usiz
     Some(first..last + 1)
 }
 
-/// Returns the mean over several ranges of the means over each, one vector for every entry of `turns`.
 pub(super) fn means_of_ranges<'a>(
     means: &[Vec<f32>],
     turns: impl IntoIterator<Item = &'a Vec<Range<usize>>>,
@@ -94,7 +91,7 @@ mod tests {
     use super::*;
 
     fn tokenizer() -> Tokenizer {
-        // No pieces: every token is a byte.
+        // Without pieces, each token is a byte.
         Tokenizer::train(std::iter::empty(), &TokenizerConfig { max_pieces: 0, ..TokenizerConfig::default() })
             .unwrap()
     }
@@ -116,13 +113,10 @@ mod tests {
             let ranges = turn_tokens(trajectory, most, &tokenizer);
             ranges[0][0].iter().map(|range| tokenizer.decode(&tokens[range.clone()])).collect()
         };
-        // The last occurrence, not the history's.
         assert_eq!(words(&trajectory, 100), ["a room", "go north"]);
         assert_eq!(turn_tokens(&trajectory, 100, &tokenizer)[0][0][0].start, text.rfind("a room").unwrap());
-        // Too few for both: a half each, the response's end.
         assert_eq!(words(&trajectory, 8), ["a ro", "orth"]);
         assert_eq!(words(&trajectory, 1), ["h"]);
-        // A text that is not there: the end of the prompt.
         trajectory.turns[0].observation = "another".into();
         assert_eq!(words(&trajectory, 12), ["wer.go north"]);
     }

@@ -1,4 +1,4 @@
-//! The memory that a run needs, and what to change if it is too much.
+//! Memory of a run, and settings that reduce it.
 
 use std::fmt::{self, Display};
 
@@ -11,26 +11,25 @@ use crate::record::observer::{Event, Observer};
 use crate::rollout::pictures::drawn_size;
 use crate::setup::World;
 
-/// Bytes of a gibibyte.
 pub(crate) const GIB: f64 = (1u64 << 30) as f64;
 
-/// A run's memory plan with the memory of the machine and, if used, of the device.
+/// A run's memory plan, and the memory of the machine and the device.
 #[derive(Clone, Debug)]
 pub struct MemoryReport {
-    /// The machine's own memory.
+    /// Plan for the machine's main memory.
     pub machine: Memory,
-    /// The memory of the NVIDIA device (`policy.device = "cuda"`).
+    /// Plan for the NVIDIA device (`policy.device = "cuda"`).
     pub device: Option<Memory>,
-    /// Settings that need less memory, with the resulting total in bytes.
+    /// Changes of settings that need less memory, with the resulting bytes.
     pub advice: Vec<(String, u64)>,
 }
 
-/// Memory of one kind: how much a run takes of it, and how much there is.
+/// Required and available memory of one kind.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// The plan of one process.
+    /// Memory plan of one process.
     pub plan: MemoryPlan,
-    /// Available bytes, or the limit of this program, if known.
+    /// Available bytes, or this program's limit, if known.
     pub size: Option<u64>,
 }
 
@@ -41,8 +40,8 @@ impl Memory {
 }
 
 impl MemoryReport {
-    /// Plans a config on a model of this shape. `drawn` is the height and width of a picture that the world draws; without it
-    /// the largest that fits `rollout.max_context` is assumed.
+    /// Plans a config for a model of this shape. `drawn` is the height and width of the
+    /// environment's pictures; if unknown, the largest that fits `rollout.max_context`.
     pub fn new(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Self {
         let settings = settings(config, model, drawn);
         let (plan, device) = match config.policy.device {
@@ -60,25 +59,24 @@ impl MemoryReport {
         report
     }
 
-    /// Returns the memory for training: the device's, if it trains on one.
+    /// Returns the memory for training: the device's if there is one.
     pub fn trained_in(&self) -> &Memory {
         self.device.as_ref().unwrap_or(&self.machine)
     }
 
-    /// Returns the peak memory where it trains, in bytes.
+    /// Returns the peak memory for training, in bytes.
     pub fn total(&self) -> u64 {
         self.trained_in().plan.peak()
     }
 
-    /// Returns true if the machine has room for sampling and training together plus a third, so
-    /// that neither must free its memory for the other: `4 sum <= 3 size` of [`MemoryPlan::sum`].
-    /// False for training on a device.
+    /// Returns true if the machine's memory is at least 4/3 of sampling and training together
+    /// ([`MemoryPlan::sum`]), so neither must free memory. False for training on a device.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)
     }
 
-    /// Returns true if it fits, where the sizes are known.
+    /// Returns true if the run fits; `None` if sizes are unknown.
     pub fn fits(&self) -> Option<bool> {
         let all = std::iter::once(&self.machine).chain(&self.device).map(Memory::fits);
         all.reduce(|one, other| match (one, other) {
@@ -87,10 +85,10 @@ impl MemoryReport {
         })?
     }
 
-    /// Refuses a run that does not fit. With `ignore` the reason comes back as a warning instead.
+    /// Rejects a run that does not fit, or returns the reason as a warning if `ignore` is set.
     ///
     /// # Errors
-    /// [`TrainError::Memory`]
+    /// Returns [`TrainError::Memory`] if the run does not fit.
     pub fn check(&self, ignore: bool) -> Result<Option<String>, TrainError> {
         match self.shortage() {
             None => Ok(None),
@@ -99,7 +97,6 @@ impl MemoryReport {
         }
     }
 
-    /// What is missing and what to change, where it does not fit.
     fn shortage(&self) -> Option<String> {
         let device = self.device.iter().map(|device| ("device", device));
         let (place, memory) =
@@ -118,7 +115,6 @@ impl MemoryReport {
         Some(text)
     }
 
-    /// Returns single changes that lower the total, best first.
     fn less(&self, config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Vec<(String, u64)> {
         let mut changes: Vec<(String, Config)> = Vec::new();
         let mut change = |text: String, with: &dyn Fn(&mut Config)| {
@@ -161,7 +157,6 @@ impl MemoryReport {
     }
 }
 
-/// [`MemoryReport::check`] of a run that starts: its observer gets the warning.
 pub(crate) fn check(
     config: &Config,
     model: &ModelConfig,
@@ -176,7 +171,6 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Bytes as people read them.
 fn size(bytes: u64) -> String {
     if bytes as f64 >= 0.1 * GIB {
         format!("{:.2} GiB", bytes as f64 / GIB)
@@ -186,7 +180,6 @@ fn size(bytes: u64) -> String {
 }
 
 impl Memory {
-    /// Returns the items by phase, and the most at a time.
     fn write_items(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (phase, title) in [
             (PlanPhase::Always, "always"),
@@ -205,7 +198,6 @@ impl Memory {
         writeln!(to, "{:<37}{:>12}", "at most at a time", size(self.plan.peak()))
     }
 
-    /// Answer whether it fits into this memory; `unknown` where its size is not known.
     fn write_verdict(&self, to: &mut fmt::Formatter<'_>, place: &str, unknown: &str) -> fmt::Result {
         match self.size {
             Some(there_is) if self.fits() == Some(true) => {
@@ -247,7 +239,7 @@ impl Display for MemoryReport {
     }
 }
 
-/// Returns the memory of this machine in bytes, or of the program's control group if that is less.
+/// Returns the machine's memory in bytes, or the control group's limit if smaller.
 pub fn machine_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let total = read("/proc/meminfo").as_deref().and_then(total_of);
@@ -260,7 +252,6 @@ pub fn machine_memory() -> Option<u64> {
     }
 }
 
-/// `MemTotal` of `/proc/meminfo`, in bytes.
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
@@ -346,7 +337,6 @@ mod tests {
         };
         let (memory, disk, model) = planned(true, "full");
         assert_eq!((memory, disk), (model, Some(model)));
-        // All weights are there already where all are trained.
         let (memory, disk, model) = planned(false, "full");
         assert_eq!((memory, disk), (0, Some(model)));
         let (memory, disk, _) = planned(true, "adapter");
@@ -390,7 +380,6 @@ mod tests {
         let own = ["weights", "master weights", "moments", "gradients"];
         assert_eq!(own.iter().map(|name| plan.item(name)).sum::<u64>(), 18 * weights);
         assert_eq!((plan.item("reference weights"), full.fits()), (0, Some(true)));
-        // A reference takes two bytes a weight, and lanes nothing.
         let (mut reference, _) = report(&["objective.kl.coef=0.1", "train.lanes=8"]);
         reference.machine.size = Some(u64::MAX / 4);
         assert!(!reference.has_room_to_keep_freed_memory());

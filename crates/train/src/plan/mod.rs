@@ -1,10 +1,10 @@
-//! Checks before a run starts, and the memory that it takes.
+//! Checks before a run starts, and its memory.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`preflight`] | everything that a run checks at its start, without the run |
-//! | [`memory`] | the memory that a config takes, and what would lower it |
-//! | `sizes.rs` | the sizes of a config that take memory |
+//! | [`preflight`] | all checks of a run's start, without the run |
+//! | [`memory`] | memory of a config, and how to reduce it |
+//! | `sizes.rs` | sizes in a config that determine its memory |
 
 pub mod memory;
 pub mod preflight;

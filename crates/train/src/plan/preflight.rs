@@ -25,42 +25,35 @@ use crate::rollout::pictures::{PicturePrompts, drawn_size};
 use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
-/// Report of a dry run.
+/// Result of a dry run.
 #[derive(Clone, Debug)]
 pub struct Preflight {
-    /// The model's shape.
+    /// Shape of the model.
     pub model: ModelConfig,
-    /// Its weights.
+    /// Number of weights.
     pub parameters: usize,
-    /// Tasks of the training split, and of every panel that is evaluated on.
+    /// Number of tasks in the training split and each evaluation panel.
     pub tasks: Vec<(String, usize)>,
-    /// Parts missing for the run itself, though the plan can be made without it.
+    /// Parts that the run needs but the plan does not.
     pub missing: Vec<String>,
-    /// Memory that the run needs.
+    /// Memory of the run.
     pub memory: MemoryReport,
-    /// True if the policy is trained in this process, and `memory` is what it takes here.
+    /// True if this process trains the policy, so `memory` applies here.
     pub trained_here: bool,
-    /// Bytes of disk that it needs in the folder that it shares with inference servers (`rollout.engine.adapter_dir`), where
-    /// it hands them all weights.
+    /// Disk space in bytes of the folder shared with inference servers
+    /// (`rollout.engine.adapter_dir`), if they get all weights.
     pub shared_folder: Option<u64>,
 }
 
-/// The part of a run's start that needs no model.
+/// The part of a run's start without a model.
 pub(crate) struct Checked {
-    /// The run directory, which does not exist yet.
     pub(crate) directory: RunDirectory,
-    /// Template of the prompts.
     pub(crate) template: PromptTemplate,
-    /// The world and its tasks, pinned; absent if the run plays no episodes.
+    /// The environment and its panels; `None` if the run plays no episodes.
     pub(crate) world: Option<(World, Panels)>,
 }
 
-/// Checks a config and builds its environment. [`crate::Run::start`] and [`preflight`] share it, so
-/// both accept the same configs; a start also contacts a judge.
-///
-/// # Errors
-/// Fails on settings that cannot run, a folder that holds a run already, a world that cannot be built, or
-/// a split without tasks.
+/// Checks a config and builds its environment, for [`crate::Run::start`] and [`preflight`].
 pub(crate) fn checked(
     config: &Config,
     root: &Path,
@@ -88,7 +81,6 @@ pub(crate) fn checked(
     Ok(Checked { directory, template, world: Some((world, panels)) })
 }
 
-/// Converts an unknown split into an error about the setting that names it, with its origin.
 fn of_split(config: &Config, error: TrainError) -> TrainError {
     match error {
         TrainError::Env(EnvError::UnknownSplit { split, known }) => no_tasks(config, &split, &known).into(),
@@ -96,7 +88,7 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
-/// Rejects a context that the model has no positions for: sampling would reject it, after the warm start.
+/// Rejects a context beyond the model's positions now; sampling would reject it only after SFT.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
     let (key, context) = ("rollout.max_context", config.rollout.max_context);
     if context <= positions {
@@ -109,7 +101,7 @@ pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), Set
     Err(SettingsError(vec![Problem { origin, value, ..Problem::new(key, reason) }]))
 }
 
-/// A world does not tell a split that is empty from one that is not there.
+/// Returns the error of a missing or empty split, which environments do not distinguish.
 fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     let key = if config.env.split == split { "env.split" } else { "eval.splits" };
     let reason = format!(
@@ -120,13 +112,13 @@ fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     SettingsError(vec![Problem { origin: config.origins.of(key), value, ..Problem::new(key, reason) }])
 }
 
-/// Checks all that [`crate::Run::start`] checks, for a run in `root`.
+/// Runs all checks of [`crate::Run::start`] for a run in `root`.
 ///
-/// A model needs its `config.json` alone: `policy.model` may be a folder that holds it, or the file. What is missing for
-/// the run itself (weights, the device) is listed.
+/// The model only needs its `config.json`: `policy.model` may be its folder or the file itself.
+/// Parts that only the run needs (weights, the device) are listed as missing.
 ///
 /// # Errors
-/// The error that the run itself would end with at its start.
+/// Fails with the error that the run would have at its start.
 pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> Result<Preflight, TrainError> {
     let Checked { template, world, .. } = checked(config, root, observer)?;
     let mut missing = Vec::new();
@@ -175,8 +167,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     })
 }
 
-/// Returns the folder with the decoder of a policy, which for an adapter is its base's, and the decoder's
-/// shape.
+/// Returns the folder and shape of a policy's decoder; for an adapter, its base's.
 pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainError> {
     let folder = if is_adapter(policy) {
         base::find(policy, AdapterFile::read(policy)?.base.as_ref())?
@@ -187,7 +178,7 @@ pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainErr
     Ok((folder, model))
 }
 
-/// Returns the shape of a model whose weights may not exist yet, and its tokenizer if it exists.
+/// Returns the shape of a model, whose weights may be missing, and its tokenizer if it exists.
 fn model_of(
     path: &Path,
     missing: &mut Vec<String>,
@@ -221,10 +212,10 @@ fn model_of(
 }
 
 impl Preflight {
-    /// Refuses what [`crate::Run::start`] refuses for its memory. With `ignore` the reason comes back as a warning instead.
+    /// Like [`MemoryReport::check`], if this process trains the policy.
     ///
     /// # Errors
-    /// [`TrainError::Memory`]
+    /// Returns [`TrainError::Memory`] if the run does not fit.
     pub fn check_memory(&self, ignore: bool) -> Result<Option<String>, TrainError> {
         if self.trained_here { self.memory.check(ignore) } else { Ok(None) }
     }

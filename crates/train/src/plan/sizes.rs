@@ -1,4 +1,4 @@
-//! Sizes of a config that take memory.
+//! Sizes in a config that determine its memory.
 
 use turnwise_core::RequiredPasses;
 use turnwise_credit::selection::{RejectionConfig, SelectionConfig};
@@ -11,13 +11,12 @@ use crate::config::{Config, ServedWeights};
 use crate::learners::settings::learner_config;
 use crate::rollout::engines::sampling_lanes;
 
-/// Pictures that prompts show, of which one as drawn has this height and width, if they are known.
 fn pictures(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Option<PicturePlan> {
     let vision = model.vision.as_ref().filter(|_| config.prompt.pictures)?;
     let scored = turns_of_a_step(config);
     let size = PicturePlan::size(vision, drawn, config.rollout.max_context);
     let tokens = size.iter().map(|side| side / vision.factor()).product::<usize>();
-    // A sequence has one picture, whose start and end are two more tokens.
+    // A sequence has one picture, with a start and an end token.
     let of_warm_start = if config.has_sft() { config.sft.batch_tokens / (tokens + 2) + 1 } else { 0 };
     let demonstrated = if config.has_sft() { config.sft.demonstrations * config.env.max_turns } else { 0 };
     let steps = 2 + config.rollout.max_staleness as usize;
@@ -29,12 +28,10 @@ fn pictures(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> 
     })
 }
 
-/// Returns the most turns that a step samples.
 fn turns_of_a_step(config: &Config) -> usize {
     trajectories_of_a_step(config) * config.env.max_turns
 }
 
-/// Returns the trajectories that a step samples.
 fn trajectories_of_a_step(config: &Config) -> usize {
     let oversample = match config.rollout.selection {
         SelectionConfig::Rejection(RejectionConfig { oversample }) => oversample,
@@ -43,12 +40,11 @@ fn trajectories_of_a_step(config: &Config) -> usize {
     config.rollout.tasks_per_step * oversample * config.rollout.group_size
 }
 
-/// Memory that a config needs, by its use, in a model of this shape. `drawn` is the height and width of a world's picture, if
-/// prompts show pictures and it is known.
+/// Returns the memory plan's inputs. `drawn` is the height and width of pictures in prompts, if
+/// known.
 pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> PlanSettings {
     let weights = ParameterLayout::new(model).len;
     let learner = learner_config(config, config.rollout.temperature);
-    // A config that cannot run needs nothing. Its errors are reported elsewhere.
     let passes = config.loss().map_or_else(|_| RequiredPasses::default(), |loss| loss.passes());
     let has_critic = config.pipeline().is_ok_and(|pipeline| pipeline.required_inputs().values);
     let adapter = |lora: &LoraConfig, critic: bool| {
@@ -60,11 +56,11 @@ pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usiz
         None => [ParameterLayout::critic(model).len; 2],
         Some(critic) => {
             let trained = adapter(critic, true);
-            // It uses the policy's base, or a copy if that base is trained.
+            // The critic uses the policy's base, or a copy if that base is trained.
             [trained + if lora.is_some() { 0 } else { weights }, trained]
         }
     });
-    // The adapter switched off, or what a warm start made of it, or a copy of all weights.
+    // Nothing (adapter off), the adapter after SFT, or a copy of all weights.
     let reference = match (passes.needs_reference(), lora) {
         (false, _) => 0,
         (true, Some(_)) if !config.has_sft() => 0,
@@ -75,18 +71,19 @@ pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usiz
         .flatten()
         .map(|lora| {
             let widest = model.hidden_size.max(model.query_width()).max(model.intermediate_size);
-            // Of three modules side by side; dropped inputs and their derivative where there is dropout.
+            // Three modules side by side; with dropout also the dropped inputs and their
+            // derivative.
             6 * lora.rank + if lora.dropout > 0.0 { 2 * widest } else { 0 }
         })
         .sum();
     let lanes = config.rollout.lanes;
-    // No more sequences are under way than there are to be sampled, in a step or in an evaluation.
+    // The number of concurrent sequences is limited by a step's or an evaluation's trajectories.
     let step = trajectories_of_a_step(config).div_ceil(config.rollout.lanes);
     let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
     let slots = config.rollout.max_num_seqs.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
     let (lanes, slots) = match config.policy.device {
         Device::Cpu => (lanes, slots),
-        // One engine, which takes the caches of all its sequences when it is made.
+        // One engine, which allocates the caches of all sequences at once.
         Device::Cuda => sampling_lanes(config),
     };
     let here = config.rollout.engine.is_none() && config.needs_world();
@@ -101,7 +98,6 @@ pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usiz
         divergences: passes.needs_divergences(),
         second_gradient: passes.bias_gradient,
         critic,
-        // Servers have their own memory.
         sampling: here.then_some((lanes, engine)),
         staleness: if here { config.rollout.max_staleness } else { 0 },
         merged: lora.is_some() && sends_all_weights(config),
@@ -109,13 +105,12 @@ pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usiz
     }
 }
 
-/// Returns true if servers are given all weights.
 fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
 
-/// Returns the bytes in the folder shared with servers, if they get all weights: one version in
-/// f32, because the previous one is deleted first.
+/// Returns the bytes of all weights in f32 in the folder shared with servers; the previous version
+/// is deleted first.
 pub(super) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
     sends_all_weights(config).then_some(4 * parameters as u64)
 }
@@ -145,16 +140,15 @@ mod tests {
             (planned, MemoryReport::new(&config, &model, drawn).machine.plan)
         };
         let (planned, plan) = report(Some([96, 96]), &[]);
-        // 96 x 96 pixels are read as 48 x 48; a step and the one before have 4 x 8 trajectories of 10 turns.
+        // 96 x 96 pixels are read as 48 x 48. This step and the previous have 4 x 8 trajectories of
+        // 10 turns.
         let expected = PicturePlan { size: [48, 48], known: 640, scored: 320, differentiated: 80 };
         assert_eq!((planned, plan.item("pictures")), (expected, 3 * 48 * 48 * 640));
         assert!(plan.item("tower") > 0 && plan.item("encoded pictures") == 320 * 64 * 4);
-        // A picture of unknown size is as large as the context, or as the tower takes it.
         assert_eq!(report(None, &[]).0, expected);
         let large = ["policy.scratch.vision.max_pixels=1000000"];
         assert_eq!(report(None, &large).0.size, [48, 48 * 64]);
         assert_eq!(report(Some([96, 96]), &large).0.size, [96, 96]);
-        // The warm start has more pictures than the rollouts, and a batch more than a minibatch.
         let (planned, _) = report(Some([96, 96]), &["sft.steps=10", "sft.demonstrations=500"]);
         assert_eq!((planned.known, planned.differentiated), (5000, 1000 / 3 + 1));
     }

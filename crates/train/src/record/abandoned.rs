@@ -1,5 +1,5 @@
-//! Abandoned files of a run: results of steps that it went back from, made by weights that it does not
-//! continue from, and checkpoints of a start that was cut off.
+//! Moves results aside that a run no longer continues from: those after a rewind, and checkpoints
+//! of an interrupted start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,14 @@ use turnwise_policy::base;
 use crate::TrainError;
 use crate::record::directory::{Position, RunDirectory, create_folders, first_free, sync_folder};
 
-/// Folder of a run that abandoned results are moved to, one folder in it each time.
 const FOLDER: &str = "abandoned";
 
-/// Position that a file is named by (`step-000012.json`), of which the name may have more endings.
 fn position_of(path: &Path) -> Option<Position> {
     path.file_name()?.to_str()?.split('.').next()?.parse().ok()
 }
 
-/// Moves trajectories and evaluations after a position to `abandoned/N/` in the run, from all
-/// folders with files named by position. These include evaluations by hand (`turnwise eval --out
-/// RUN/FOLDER/`).
-///
-/// # Errors
-/// Those of the file system.
+/// Moves trajectories and evaluations after a position to `abandoned/N/`, including manual
+/// evaluations (`turnwise eval --out RUN/FOLDER/`).
 pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     let mut target: Option<PathBuf> = None;
     for folder in sorted(run.root())? {
@@ -37,7 +31,7 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
             fs::rename(&file, &to).map_err(|error| TrainError::io(&file, error))?;
         }
         if let Some(to) = target.as_ref().map(|target| target.join(name)).filter(|to| to.is_dir()) {
-            // Under its new name first: a power cut in between must not lose both.
+            // Flush the new name first: a power failure in between must not lose both.
             sync_folder(&to)?;
             sync_folder(&folder)?;
         }
@@ -45,12 +39,8 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
     Ok(())
 }
 
-/// Moves the remains of an interrupted start, in a folder that is not a run yet, to `abandoned/N/`:
-/// checkpoints, base, metrics and TurnRD records. They may have other settings, and a run would
-/// take them for its own.
-///
-/// # Errors
-/// Those of the file system.
+/// Moves the remains of an interrupted start to `abandoned/N/`, because they may have other
+/// settings: checkpoints, base, metrics and TurnRD records.
 pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     let mut target = None;
     for name in ["checkpoints", base::FOLDER, "turnrd", "metrics.jsonl"] {
@@ -69,7 +59,6 @@ pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Returns a new folder for moved files.
 fn free(root: &Path) -> PathBuf {
     first_free(|number| root.join(FOLDER).join(number.to_string()))
 }
@@ -114,7 +103,6 @@ mod tests {
             }
         }
         assert!(stay.iter().all(|name| run.path(name).is_file()));
-        // A start that was cut off: what it left is no longer where a run looks for its own.
         let left =
             ["checkpoints/step-000000/COMPLETE", "base/config.json", "turnrd/replay.bin", "metrics.jsonl"];
         for name in left {
@@ -125,7 +113,6 @@ mod tests {
             assert!(!run.path(name).exists() && run.path("abandoned/3").join(name).is_file(), "{name}");
         }
         abandon_cut_off_start(run.root()).unwrap();
-        // Nothing to move: no folder is made.
         abandon_results(&run, Position { phase: Phase::Rl, step: 9 }).unwrap();
         assert!(!run.path("abandoned/4").exists());
     }

@@ -1,8 +1,7 @@
-//! Checkpoints: written aside, renamed when whole, never written twice.
+//! Checkpoints: written to a temporary folder, renamed when complete, and never overwritten.
 //!
-//! The last file of a checkpoint, `COMPLETE`, lists every other file with its size and CRC-32C. A checkpoint
-//! counts only while it has what that list promises, so that one that a kill or a full disk cut short is passed
-//! over for the one before it.
+//! The last file of a checkpoint, `COMPLETE`, lists all other files with size and CRC-32C. A
+//! checkpoint counts only if its files match this list; otherwise the previous one is used.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,61 +18,55 @@ use crate::record::directory::{
     Position, RunDirectory, create_folders, first_free, sync_folder, write_atomically,
 };
 
-/// Prefix of a checkpoint that is being written.
 const PART: &str = ".part-";
-/// Prefix of a checkpoint that is not what its list promises, kept until it is replaced.
+/// Prefix of a checkpoint that does not match its manifest, kept until it is replaced.
 const BROKEN: &str = ".broken-";
-/// Prefix of a checkpoint that a resume from an earlier one left behind.
+/// Prefix of a checkpoint after the position of a rewind.
 const ABANDONED: &str = "abandoned-";
-/// The state of the run in a checkpoint.
 const STATE: &str = "state.json";
 
-/// State of a run besides weights and optimizer. Random draws are derived from coordinates, so
-/// there is no generator state.
+/// State of a run besides weights and optimizer. Random draws depend only on coordinates, so there
+/// is no generator state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position of the run.
     pub position: Position,
-    /// Version of the weights: updates done in this phase.
+    /// Version of the weights: number of updates in this phase.
     pub weights_version: u64,
-    /// Tasks drawn from the training order. Absent in runs of before there was a choice of groups.
+    /// Number of tasks drawn from the training order. `None` in older runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_drawn: Option<u64>,
-    /// The KL coefficient, if it adapts.
+    /// KL coefficient, if it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
-    /// Base model of the policy's adapter, if only an adapter is trained.
+    /// Base model of the policy, if only an adapter is trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseModel>,
-    /// Counts of the judge, in runs that have one.
+    /// Counts of the judge, if the run has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<JudgeMetrics>,
 }
 
-/// A whole checkpoint on disk.
+/// A complete checkpoint on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Its folder.
+    /// Folder of the checkpoint.
     pub path: PathBuf,
     /// Position of the run.
     pub position: Position,
 }
 
 impl Checkpoint {
-    /// Returns the policy as a Hugging Face folder, or its adapter as PEFT's.
+    /// Returns the policy's path: a Hugging Face model folder, or a PEFT adapter.
     pub fn policy(&self) -> PathBuf {
         self.path.join("policy")
     }
 
-    /// Returns the optimizer's state.
+    /// Returns the path of the optimizer's state.
     pub fn optimizer(&self) -> PathBuf {
         self.path.join("optimizer.safetensors")
     }
 
-    /// Returns the names of the files and folders that the learners wrote: all but the run's own.
-    ///
-    /// # Errors
-    /// Fails if the folder cannot be read.
     pub(crate) fn learner_files(&self) -> Result<Vec<OsString>, TrainError> {
         let failed = |error| TrainError::io(&self.path, error);
         let entries = fs::read_dir(&self.path).map_err(failed)?;
@@ -83,30 +76,30 @@ impl Checkpoint {
         Ok(names.map_err(failed)?.into_iter().filter(|name| !own(name)).collect())
     }
 
-    /// Returns the critic, or its adapter, likewise, in runs that have one.
+    /// Returns the path of the critic, a model folder or an adapter, which may not exist.
     pub fn critic(&self) -> PathBuf {
         self.path.join("critic")
     }
 
-    /// Returns the critic's optimizer's state.
+    /// Returns the path of the critic's optimizer state.
     pub fn critic_optimizer(&self) -> PathBuf {
         self.path.join("critic-optimizer.safetensors")
     }
 
-    /// Returns the rest of the state.
+    /// Reads the rest of the state.
     ///
     /// # Errors
-    /// Its `state.json` cannot be read, or is not the state of a checkpoint.
+    /// Fails if `state.json` cannot be read or is invalid.
     pub fn state(&self) -> Result<CheckpointState, TrainError> {
         read_state(&self.path)
     }
 }
 
-/// Writes a checkpoint; `fill` writes policy and optimizer into its folder. Runs are deterministic,
-/// so an existing complete checkpoint of the same position is kept.
+/// Writes a checkpoint; `fill` writes policy and optimizer into its folder. An existing complete
+/// checkpoint is kept, because runs are deterministic.
 ///
 /// # Errors
-/// Failures of `fill` or of the file system. The checkpoint that was there before stays.
+/// Fails if `fill` or the file system fails; an existing checkpoint is then unchanged.
 pub fn write(
     run: &RunDirectory,
     state: &CheckpointState,
@@ -131,10 +124,10 @@ pub fn write(
     let text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| TrainError::file(&aside, error.to_string()))?;
     write_atomically(&aside.join(COMPLETE), text.as_bytes())?;
-    // Whatever wrote the files: the checkpoints before this one are removed next.
+    // Flush now, because older checkpoints are removed next.
     turnwise_files::sync_all_below(&aside).map_err(|error| TrainError::io(&aside, error))?;
     if there {
-        // Moved before it is removed: a kill in between leaves the new one whole under its other name's label.
+        // Rename before removing: a kill in between leaves the new checkpoint complete.
         let broken = folder.join(format!("{BROKEN}{label}"));
         remove(&broken)?;
         fs::rename(&path, &broken).map_err(|error| TrainError::io(&path, error))?;
@@ -144,7 +137,7 @@ pub fn write(
     Ok(checkpoint)
 }
 
-/// Returns the whole checkpoints of a run, oldest first. Unfinished and incomplete ones are left out.
+/// Returns the complete checkpoints of a run, oldest first.
 ///
 /// # Errors
 /// Fails if the run's folder `checkpoints` cannot be read.
@@ -155,18 +148,18 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
         .collect())
 }
 
-/// Returns the newest whole checkpoint.
+/// Returns the newest complete checkpoint.
 ///
 /// # Errors
-/// Fails if there is none.
+/// Fails if there is no such checkpoint.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
 
-/// Returns the newest checkpoint with correct checksums; calls `report` for newer, broken ones.
+/// Returns the newest checkpoint with correct checksums; `report` gets newer, broken ones.
 ///
 /// # Errors
-/// Fails if there is none.
+/// Fails if there is no such checkpoint.
 pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
     for checkpoint in folders(run)?.into_iter().rev() {
         match verify(&checkpoint.path, Check::Contents) {
@@ -180,10 +173,10 @@ pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Re
     Err(nothing_to_resume(run))
 }
 
-/// Returns the checkpoint of a position, checked file by file.
+/// Returns the checkpoint of a position after verifying its files.
 ///
 /// # Errors
-/// Names the existing positions, or what is wrong with the requested one.
+/// Returns an error that names the existing positions, or the problem of the requested one.
 pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
     let all = folders(run)?;
     let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {
@@ -197,12 +190,11 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
     Ok(checkpoint.clone())
 }
 
-/// Renames the checkpoints after a position, so that they are no longer found. A run that continues
-/// from there with other settings reaches these positions with other weights.
+/// Renames the checkpoints after a position, so that they are no longer found.
 ///
 /// # Errors
-/// Fails if the run's folder `checkpoints` cannot be read or flushed to disk, or a checkpoint in it
-/// cannot be renamed.
+/// Fails if the run's folder `checkpoints` cannot be read or flushed, or if a checkpoint cannot be
+/// renamed.
 pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     for checkpoint in folders(run)? {
         if checkpoint.position > position {
@@ -214,11 +206,13 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
     sync_folder(&run.checkpoints())
 }
 
-/// Removes old checkpoints but the newest `keep` up to the position of the last one `written` (0 keeps all) and those at `keep_always`,
-/// and what kills left. Checkpoints behind `written` are broken ones that a resume passed over: they do not count, and are written again.
+/// Removes old checkpoints and the remains of killed processes. Keeps the newest `keep` up to the
+/// position `written` (0: all), those at `keep_always`, and those after `written`, which a resume
+/// skipped as broken.
 ///
 /// # Errors
-/// Fails if the run's folder `checkpoints` cannot be read, or a folder in it cannot be renamed or removed.
+/// Fails if the run's folder `checkpoints` cannot be read, or if a folder cannot be renamed or
+/// removed.
 pub fn prune(
     run: &RunDirectory,
     written: Position,
@@ -227,7 +221,7 @@ pub fn prune(
 ) -> Result<(), TrainError> {
     for path in entries(run)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Of what has another name, such as an export that lies there, nothing is removed.
+        // Folders with other names, such as exports, are never removed.
         let torn = path.is_dir() && name.parse::<Position>().is_ok() && !path.join(COMPLETE).is_file();
         if name.starts_with(PART) || name.starts_with(BROKEN) || torn {
             remove(&path)?;
@@ -241,7 +235,7 @@ pub fn prune(
         .retain(|checkpoint| checkpoint.position <= written && !keep_always.contains(&checkpoint.position));
     let surplus = checkpoints.len().saturating_sub(keep);
     for checkpoint in &checkpoints[..surplus] {
-        // Renamed first: half of a checkpoint under its own name would be taken for a torn one.
+        // Rename first: a partly removed checkpoint would look torn.
         let aside = run.checkpoints().join(format!("{BROKEN}{}", checkpoint.position.label()));
         remove(&aside)?;
         fs::rename(&checkpoint.path, &aside).map_err(|error| TrainError::io(&checkpoint.path, error))?;
@@ -260,8 +254,6 @@ fn entries(run: &RunDirectory) -> Result<Vec<PathBuf>, TrainError> {
     entries.map(|entry| Ok(entry.map_err(|error| TrainError::io(&folder, error))?.path())).collect()
 }
 
-/// Returns all folders named like a checkpoint, with their positions, oldest first, complete or
-/// not.
 fn folders(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
     let named = |path: PathBuf| {
         let position = path.file_name()?.to_str()?.parse().ok()?;
@@ -276,7 +268,6 @@ fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
     serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
 }
 
-/// Compares a checkpoint with its own list; the error names what is missing, was changed or is not listed.
 fn verify(folder: &Path, check: Check) -> Result<(), String> {
     Manifest::read(folder)?.check(folder, "", check)?;
     read_state(folder).map(|_| ()).map_err(|error| error.to_string())
@@ -330,7 +321,6 @@ mod tests {
         put(&run, Phase::Rl, 2);
         put(&run, Phase::Sft, 900);
         assert_eq!(latest(&run).unwrap().position, Position { phase: Phase::Rl, step: 2 });
-        // One that a kill left unfinished does not count.
         fs::create_dir_all(run.checkpoints().join("step-000003")).unwrap();
         fs::create_dir_all(run.checkpoints().join(".part-step-000004")).unwrap();
         fs::write(run.checkpoints().join(".part-step-000004").join(COMPLETE), b"").unwrap();
@@ -360,7 +350,6 @@ mod tests {
         let found = latest_verified(&run, |text| reports.push(text)).unwrap();
         assert_eq!((found.position.step, latest(&run).unwrap().position.step), (1, 1));
         assert!(reports[0].contains("step-000002") && reports[0].contains("policy/weights is missing"));
-        // The position is come to again, and this time it is written.
         put(&run, Phase::Rl, 2);
         assert_eq!(latest_verified(&run, |_| panic!("whole")).unwrap().position.step, 2);
     }
@@ -388,7 +377,6 @@ mod tests {
             let error = at(&run, newest.position).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
-        // The position is come to again, and this time it is whole.
         put(&run, Phase::Rl, 2);
         assert_eq!(fs::read_to_string(&complete).unwrap(), full);
         assert_eq!(latest_verified(&run, |_| panic!("whole")).unwrap().position.step, 2);
@@ -433,14 +421,14 @@ mod tests {
         for left in [".part-step-000009", ".broken-step-000001", "step-000007"] {
             fs::create_dir_all(run.checkpoints().join(left)).unwrap();
         }
-        // What a person put there is neither.
+        // Files that a person put there are neither counted nor removed.
         fs::create_dir_all(run.checkpoints().join("step-000003-export")).unwrap();
         fs::write(run.checkpoints().join("step-000003.tar.gz"), b"").unwrap();
         let at = |step| Position { phase: Phase::Rl, step };
         prune(&run, at(4), 2, &[at(0)]).unwrap();
         assert_eq!(steps(&run), [0, 3, 4]);
         assert_eq!(fs::read_dir(run.checkpoints()).unwrap().count(), 5);
-        // A resume passed 3 and 4 over: what is written before them is not the oldest of three.
+        // A resume skipped 3 and 4, so checkpoints written before them are not the oldest of three.
         put(&run, Phase::Rl, 2);
         prune(&run, at(2), 1, &[at(0)]).unwrap();
         assert_eq!(steps(&run), [0, 2, 3, 4]);

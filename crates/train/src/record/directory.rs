@@ -1,4 +1,4 @@
-//! The run directory: everything a run did can be read back from it.
+//! The run directory: the complete record of a run.
 //!
 //! ```text
 //! runs/<name>/
@@ -9,8 +9,9 @@
 //!   eval/step-000123.json
 //! ```
 //!
-//! Files are written aside and renamed when whole, so that a reader never sees half of one;
-//! `metrics.jsonl` and TurnRD's records are cut back to the checkpoint when a run is resumed, `log.jsonl` and TensorBoard's files are not.
+//! Files are written to a temporary name and renamed when complete, so readers never see partial
+//! files. A resume truncates `metrics.jsonl` and TurnRD's records to the checkpoint, but not
+//! `log.jsonl` and TensorBoard's files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,31 +23,31 @@ use turnwise_core::{Batch, LearnError, Trajectory};
 use crate::TrainError;
 pub use crate::record::position::{Phase, Position};
 
-/// The state of a run, as `status.json` has it.
+/// The state of a run in `status.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// A process works on it, or was killed while it did.
+    /// A process works on it, or was killed.
     Running,
-    /// The run was asked to stop and can be resumed.
+    /// The run was stopped and can be resumed.
     Interrupted,
     /// All steps are done.
     Finished,
-    /// It ended with an error, which `reason` has.
+    /// The run ended with an error, in `reason`.
     Failed,
 }
 
-/// `status.json`.
+/// Contents of `status.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// State of the run.
     pub state: RunStatus,
     /// Position of the run.
     pub position: Position,
-    /// The error that a failed run ended with.
+    /// Error of a failed run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Signs that the run learns nothing, or soon will not, with the likely causes; those that hold at this position.
+    /// Current warnings that the run learns nothing, or soon will not, with likely causes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -58,10 +59,10 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes a new run directory; rejects one that already holds a run.
+    /// Creates a run directory; rejects a folder that already has a run.
     ///
     /// # Errors
-    /// `root` has a `config.toml` already, or the folders of a run cannot be made in it.
+    /// Fails if `root` already has a `config.toml`, or if a folder cannot be created.
     pub fn create(root: &Path) -> Result<Self, TrainError> {
         Self::check_free(root)?;
         for folder in ["checkpoints", "trajectories", "eval"] {
@@ -71,19 +72,19 @@ impl RunDirectory {
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// Returns a run directory that is yet to be made.
+    /// Returns a run directory without creating it.
     ///
     /// # Errors
-    /// `root` has a `config.toml` already.
+    /// Fails if `root` already has a `config.toml`.
     pub fn planned(root: &Path) -> Result<Self, TrainError> {
         Self::check_free(root)?;
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// Rejects a folder that already holds a run.
+    /// Rejects a folder that already has a run.
     ///
     /// # Errors
-    /// `root` has a `config.toml`; the error states how to continue that run.
+    /// Fails if `root` has a `config.toml`; the error states how to continue that run.
     pub fn check_free(root: &Path) -> Result<(), TrainError> {
         if root.join("config.toml").exists() {
             return Err(TrainError::file(
@@ -97,7 +98,7 @@ impl RunDirectory {
     /// Opens an existing run directory.
     ///
     /// # Errors
-    /// `root` has no file `config.toml`.
+    /// Fails if `root` has no `config.toml`.
     pub fn open(root: &Path) -> Result<Self, TrainError> {
         if !root.join("config.toml").is_file() {
             return Err(TrainError::file(root, "is not a run directory: it has no config.toml"));
@@ -110,7 +111,7 @@ impl RunDirectory {
         &self.root
     }
 
-    /// Returns a file or folder inside it.
+    /// Returns the path of a file or folder in the run.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -120,10 +121,10 @@ impl RunDirectory {
         self.root.join("checkpoints")
     }
 
-    /// Writes a file aside and renames it when whole.
+    /// Writes a file of the run atomically.
     ///
     /// # Errors
-    /// Fails if the file or the folder that it is in cannot be made or written.
+    /// Fails if the file or its folder cannot be created or written.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainError> {
         write_atomically(&self.root.join(name), content)
     }
@@ -131,7 +132,7 @@ impl RunDirectory {
     /// Writes a value as indented JSON.
     ///
     /// # Errors
-    /// Fails if the value has no form in JSON, or the file cannot be written.
+    /// Fails if the value cannot be represented in JSON, or if the file cannot be written.
     pub fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), TrainError> {
         let mut text = serde_json::to_string_pretty(value)
             .map_err(|error| TrainError::file(&self.root.join(name), error.to_string()))?;
@@ -149,10 +150,10 @@ impl RunDirectory {
         serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
     }
 
-    /// Records how far the run has come, and what it warns of.
+    /// Records the run's state, position and warnings.
     ///
     /// # Errors
-    /// `status.json` cannot be written.
+    /// Fails if `status.json` cannot be written.
     pub fn set_status(
         &self,
         state: RunStatus,
@@ -162,20 +163,20 @@ impl RunDirectory {
         self.write_json("status.json", &Status { state, position, reason: None, warnings })
     }
 
-    /// Records that the run ended with an error.
+    /// Records that the run failed.
     ///
     /// # Errors
-    /// `status.json` cannot be written.
+    /// Fails if `status.json` cannot be written.
     pub fn set_failed(&self, position: Position, reason: &str) -> Result<(), TrainError> {
         let reason = Some(reason.to_owned());
         let state = RunStatus::Failed;
         self.write_json("status.json", &Status { state, position, reason, warnings: Vec::new() })
     }
 
-    /// Returns the error of an update with the batch that led to it, which is written to `failed/` for
-    /// inspection.
+    /// Writes the batch of a failed update to `failed/` for inspection, and returns an error that
+    /// names it.
     pub(crate) fn keep_diverged(&self, error: TrainError, position: Position, batch: &Batch) -> TrainError {
-        // What failed for want of disk, a peer or a service says so itself; a batch says nothing about it.
+        // For failures of disk, peer or service, the batch is not relevant.
         match error {
             TrainError::Learn(LearnError::Unavailable(_)) => return error,
             TrainError::Learn(_) | TrainError::Objective(_) => {}
@@ -194,10 +195,10 @@ impl RunDirectory {
         }
     }
 
-    /// Writes the trajectories of one step, one JSON line each, compressed.
+    /// Writes one step's trajectories as compressed JSON lines.
     ///
     /// # Errors
-    /// `trajectories/POSITION.jsonl.zst` cannot be written.
+    /// Fails if `trajectories/POSITION.jsonl.zst` cannot be written.
     pub fn write_trajectories<'a>(
         &self,
         position: Position,
@@ -208,12 +209,12 @@ impl RunDirectory {
         Ok(path)
     }
 
-    /// Returns the path of the trajectories of one step.
+    /// Returns the path of one step's trajectories.
     pub fn trajectories(&self, position: Position) -> PathBuf {
         self.root.join("trajectories").join(format!("{}.jsonl.zst", position.label()))
     }
 
-    /// Returns the steps of reinforcement learning that have trajectories, in order.
+    /// Returns the RL steps with trajectories, in order.
     ///
     /// # Errors
     /// Fails if the folder cannot be read.
@@ -229,10 +230,10 @@ impl RunDirectory {
     }
 }
 
-/// Writes trajectories as JSON lines, compressed with zstd where the name ends in `.zst`.
+/// Writes trajectories as JSON lines, compressed with zstd if the name ends in `.zst`.
 ///
 /// # Errors
-/// Fails if the file or the folder that it is in cannot be made or written.
+/// Fails if the file or its folder cannot be created or written.
 pub fn write_trajectories<'a>(
     path: &Path,
     trajectories: impl Iterator<Item = &'a Trajectory>,
@@ -240,10 +241,10 @@ pub fn write_trajectories<'a>(
     write_lines(path, trajectories)
 }
 
-/// Writes values as JSON lines, compressed with zstd where the name ends in `.zst`.
+/// Writes values as JSON lines, compressed with zstd if the name ends in `.zst`.
 ///
 /// # Errors
-/// The file or the folder that it is in cannot be made or written.
+/// Fails if the file or its folder cannot be created or written.
 pub fn write_lines<T: Serialize>(path: &Path, values: impl Iterator<Item = T>) -> Result<(), TrainError> {
     let mut lines = Vec::new();
     for value in values {
@@ -260,16 +261,16 @@ pub fn write_lines<T: Serialize>(path: &Path, values: impl Iterator<Item = T>) -
 /// Reads trajectories written by [`write_trajectories`].
 ///
 /// # Errors
-/// Names the file and the line that is not a trajectory.
+/// Returns an error that names the file and the invalid line.
 pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
     read_lines(path, |trajectory: &Trajectory| trajectory.schema_version)
 }
 
-/// Reads values written by [`write_lines`]; `version` is the version of the trajectories' form
-/// ([`turnwise_core::SCHEMA_VERSION`]) that a value has.
+/// Reads values written by [`write_lines`]. `version` returns a value's
+/// [`turnwise_core::SCHEMA_VERSION`].
 ///
 /// # Errors
-/// Names the file and the line that is not such a value, or one of another version.
+/// Returns an error that names the file and the line that is invalid or has another version.
 pub fn read_lines<T: DeserializeOwned>(
     path: &Path,
     version: impl Fn(&T) -> u32,
@@ -307,8 +308,7 @@ pub fn read_lines<T: DeserializeOwned>(
 /// Writes a file atomically, and creates its folder if missing.
 ///
 /// # Errors
-/// Fails if the folder cannot be created, if the path names no file, or if the file cannot be
-/// written or renamed.
+/// Fails if the path names no file, or if the file or its folder cannot be written.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     if let Some(parent) = path.parent() {
         create_folders(parent)?;
@@ -316,7 +316,6 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     turnwise_files::write_atomically(path, content).map_err(|error| TrainError::io(path, error))
 }
 
-/// Returns the first of numbered paths, from 1 on, if nothing is.
 pub(crate) fn first_free(path: impl Fn(u32) -> PathBuf) -> PathBuf {
     let mut number = 1;
     while path(number).exists() {
@@ -325,12 +324,10 @@ pub(crate) fn first_free(path: impl Fn(u32) -> PathBuf) -> PathBuf {
     path(number)
 }
 
-/// Flushes the entries of a folder to disk, so that a renamed file is found there after a power cut.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), TrainError> {
     turnwise_files::sync_folder(folder).map_err(|error| TrainError::io(folder, error))
 }
 
-/// Creates a folder with those that it is in, all of which survive a power cut.
 pub(crate) fn create_folders(folder: &Path) -> Result<(), TrainError> {
     turnwise_files::create_folders(folder).map_err(|error| TrainError::io(folder, error))
 }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use crate::TrainError;
 use crate::record::directory::{Phase, Position, RunDirectory};
 
-/// Returns the number and position of the change that a file is named by.
 fn change_of(name: &str) -> Option<(u32, Position)> {
     let label = name.strip_prefix("config-before-")?.strip_suffix(".toml")?;
     match label.split('-').collect::<Vec<_>>().as_slice() {
@@ -17,7 +16,6 @@ fn change_of(name: &str) -> Option<(u32, Position)> {
     }
 }
 
-/// Returns all changes with their files, in the order in which they were made.
 fn changes(run: &RunDirectory) -> Result<Vec<(u32, Position, PathBuf)>, TrainError> {
     let io = |error| TrainError::io(run.root(), error);
     let mut found = Vec::new();
@@ -30,10 +28,6 @@ fn changes(run: &RunDirectory) -> Result<Vec<(u32, Position, PathBuf)>, TrainErr
     Ok(found)
 }
 
-/// Keeps the config that a run had up to a position, and returns the file's name.
-///
-/// # Errors
-/// Those of the file system.
 pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Result<String, TrainError> {
     let label = position.label();
     let name = match changes(run)?.last() {
@@ -45,9 +39,6 @@ pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Resu
 }
 
 /// Returns the configs used during the first SFT steps (several if settings changed on resume).
-///
-/// # Errors
-/// Those of the file system.
 pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBuf>, TrainError> {
     let inside = |at: &Position| at.phase == Phase::Sft && (1..steps).contains(&at.step);
     let mut parts: Vec<Position> = changes(run)?.into_iter().map(|(_, at, _)| at).filter(inside).collect();
@@ -58,11 +49,10 @@ pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBu
     Ok(configs)
 }
 
-/// Returns the config with which the work up to a position was done. Work that a resume repeated
-/// was done with later settings.
+/// Returns the config used up to a position. Steps that a resume repeated used later settings.
 ///
 /// # Errors
-/// Those of the file system.
+/// Fails if the file system fails.
 pub fn of_position(run: &RunDirectory, position: Position) -> Result<PathBuf, TrainError> {
     let mut config = run.path("config.toml");
     for (_, change, before) in changes(run)?.into_iter().rev() {
@@ -92,11 +82,9 @@ mod tests {
         assert_eq!(of(300), ["first", "now"], "a third of it was done with other settings");
         assert_eq!(of(100), ["first"], "its end is where they changed");
         assert_eq!(write("step-5", "second"), "config-before-step-000005-2.toml");
-        // The run went back behind the change.
         assert_eq!(write("step-2", "third"), "config-before-step-000002-3.toml");
         assert_eq!(write("step-2", "fourth"), "config-before-step-000002-4.toml");
         assert_eq!(of(300), ["first", "second"]);
-        // It went back to the beginning, and did the warm start again.
         assert_eq!(write("sft-0", "fifth"), "config-before-sft-000000-5.toml");
         assert_eq!(of(300), ["now"]);
         assert_eq!(change_of("config-before-step-12.toml.part"), None);
@@ -115,7 +103,8 @@ mod tests {
         for label in ["step-4", "step-8", "step-6"] {
             keep(&run, label.parse().unwrap(), "").unwrap();
         }
-        // 1 to 4 before the first change, 5 and 6 before the second; 7 and 8 were done again after the third.
+        // Steps 1 to 4 precede the first change, 5 and 6 the second; 7 and 8 were repeated after
+        // the third.
         assert_eq!(
             (of("step-4"), of("step-5")),
             ("config-before-step-000004.toml".into(), "config-before-step-000008-2.toml".into())

@@ -1,4 +1,5 @@
-//! Warnings of a run that learns nothing, or soon will not, with the likely causes: from the numbers of its last steps.
+//! Warnings about a run that learns nothing, or soon will not, with likely causes from its last
+//! steps' metrics.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +9,20 @@ use crate::TrainError;
 use crate::config::{Config, DecomposerConfig};
 use crate::record::metrics::Metrics;
 
-/// Steps in a row after which something is worth a warning.
+/// Number of consecutive steps before a warning.
 const STEPS: usize = 5;
 
-/// Share of the turns from which on a warning says that most of them are so.
+/// Fraction of turns above which a warning says "most".
 const MOST: f64 = 0.9;
 
-/// Smallest fall of the success rate that is worth a warning.
+/// Minimum fall of the success rate for a warning.
 const FALL: f64 = 0.15;
 
-/// Share of the turns from which on they are a likely cause.
+/// Fraction of turns above which they are a likely cause.
 const MANY: f64 = 0.5;
 
-/// Most characters of an example.
 const EXAMPLE: usize = 160;
 
-/// The numbers of a step that say whether it taught anything.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     updates: f64,
@@ -50,7 +49,6 @@ impl Numbers {
     }
 }
 
-/// Things that are warned of, each once for as long as it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Nothing,
@@ -61,24 +59,23 @@ enum Trouble {
     Mismatch,
 }
 
-/// What a run's steps have taught so far.
+/// Tracks whether a run learns.
 #[derive(Clone, Debug)]
 pub struct Learning {
-    /// Steps before the policy's first update, in which a critic is trained alone.
     warmup: usize,
-    /// Groups with equal returns teach nothing: credit comes from their differences alone.
+    /// True if credit compares returns only, so groups with equal returns carry no signal.
     outcomes_only: bool,
     steps: Vec<Numbers>,
-    /// A response of the last step that has one which cannot be read.
+    /// An invalid response of the last step that has one.
     unread: Option<String>,
     warned: BTreeSet<Trouble>,
 }
 
 impl Learning {
-    /// What the steps of a run with these numbers have taught.
+    /// Creates the tracker from the metrics of past steps.
     ///
     /// # Errors
-    /// The config's credit is none.
+    /// Fails if the config's credit is invalid.
     pub fn new<'a>(
         config: &Config,
         steps: impl IntoIterator<Item = &'a Metrics>,
@@ -91,30 +88,30 @@ impl Learning {
         Ok(Self { warmup, outcomes_only, steps, unread: None, warned: BTreeSet::new() })
     }
 
-    /// Adds a step; `unread` is one of its responses that cannot be read ([`unread_response`]).
+    /// Adds a step; `unread` is one of its invalid responses ([`unread_response`]).
     pub fn push(&mut self, metrics: &Metrics, unread: Option<String>) {
         self.steps.push(Numbers::of(metrics));
         self.unread = unread.or(self.unread.take());
     }
 
-    /// Returns the updates of the policy so far.
+    /// Returns the number of policy updates so far.
     pub fn updates(&self) -> u64 {
         self.steps.iter().map(|step| step.updates).sum::<f64>() as u64
     }
 
-    /// Returns what is wrong now, the worst first.
+    /// Returns the current warnings, worst first.
     pub fn warnings(&self, config: &Config) -> Vec<String> {
         self.troubles(config).into_iter().map(|(_, text)| text).collect()
     }
 
-    /// Returns what is wrong now and was not when this was asked for last.
+    /// Returns the current warnings that are new since the last call.
     pub fn new_warnings(&mut self, config: &Config) -> Vec<String> {
         let now = self.troubles(config);
         let known = std::mem::replace(&mut self.warned, now.iter().map(|(trouble, _)| *trouble).collect());
         now.into_iter().filter(|(trouble, _)| !known.contains(trouble)).map(|(_, text)| text).collect()
     }
 
-    /// Returns why a run has trained nothing at its end; `None` if it has, or had no step that could.
+    /// Returns why a finished run has trained nothing; `None` if it has, or had no RL steps.
     pub fn nothing_trained(&self, config: &Config) -> Option<String> {
         let steps = self.steps.get(self.warmup..).unwrap_or_default();
         let none = !steps.is_empty() && self.updates() == 0;
@@ -170,7 +167,6 @@ impl Learning {
         found
     }
 
-    /// The likely causes of steps without anything to learn.
     fn causes(&self, config: &Config, steps: &[Numbers]) -> String {
         let mean =
             |number: fn(&Numbers) -> f64| steps.iter().map(number).sum::<f64>() / steps.len().max(1) as f64;
@@ -224,7 +220,6 @@ impl Learning {
     }
 }
 
-/// Compares the last steps with those in which success was highest.
 fn falling(config: &Config, steps: &[Numbers]) -> Option<String> {
     let mean = |steps: &[Numbers], number: fn(&Numbers) -> f64| {
         steps.iter().map(number).sum::<f64>() / steps.len() as f64
@@ -232,7 +227,7 @@ fn falling(config: &Config, steps: &[Numbers]) -> Option<String> {
     let solved = |steps: &&[Numbers]| mean(steps, |step| step.solved);
     let last = steps.windows(STEPS).next_back()?;
     let best = steps.windows(STEPS).max_by(|one, other| solved(one).total_cmp(&solved(other)))?;
-    // Four standard errors of a difference of 0: the best of many steps is high by chance.
+    // Four standard errors of the difference, because the best of many steps is high by chance.
     let trajectories = STEPS * config.rollout.tasks_per_step * config.rollout.group_size;
     let noise = 2.0 * (2.0 / trajectories as f64).sqrt();
     if solved(&best) - solved(&last) < FALL.max(noise) {
@@ -264,7 +259,7 @@ fn truncated_cause(config: &Config, share: f64) -> String {
     )
 }
 
-/// Returns the first response of a batch that is not a valid action, shortened.
+/// Returns the first invalid response of a batch, shortened.
 pub fn unread_response(batch: &Batch) -> Option<String> {
     let turn = batch.trajectories().flat_map(|trajectory| &trajectory.turns).find(|turn| !turn.valid)?;
     let mut text: String = turn.response.chars().take(EXAMPLE).collect();
@@ -288,7 +283,6 @@ mod tests {
         metrics
     }
 
-    /// A step that taught something, with some numbers changed.
     fn good(changed: &[(&str, f64)]) -> Metrics {
         let mut metrics = numbers(&[
             ("train/updates", 4.0),
@@ -337,7 +331,6 @@ mod tests {
         }
         let end = learning.nothing_trained(&config).unwrap();
         assert!(end.starts_with("trained 0 updates in 7 steps; likely causes: the policy began"), "{end}");
-        // What has passed is warned of again when it comes back.
         learning.push(&good(&[]), None);
         assert!(learning.new_warnings(&config).is_empty() && learning.nothing_trained(&config).is_none());
         (0..STEPS).for_each(|_| learning.push(&idle, None));
@@ -359,7 +352,6 @@ mod tests {
         }
         let equal = [0; STEPS].map(|_| good(&[("rollout/equal_return_frac", 1.0)]));
         assert!(warnings(&config, &equal)[0].contains("only groups whose returns are equal"));
-        // Values of a critic say more than outcomes, and its warm-up has no updates of the policy.
         let mut critic = pretrained();
         critic.credit.estimator = serde_json::from_value(serde_json::json!({"kind": "ppo"})).unwrap();
         assert_eq!(warnings(&critic, &equal), [""; 0]);
@@ -411,7 +403,6 @@ mod tests {
         assert!(text.starts_with("success fell from 50 % in the best 5 steps to 25 % in the last"), "{text}");
         assert!(text.contains("while invalid responses rose from 10 to 75 %; lower"), "{text}");
         assert!(!text.contains("cut off"), "{text}");
-        // Noise is no fall, and neither is a rise.
         assert_eq!(warnings(&config, &[steps(0.5, 0.1), steps(0.4, 0.1)].concat()), [""; 0]);
         assert_eq!(warnings(&config, &[steps(0.1, 0.1), steps(0.5, 0.7)].concat()), [""; 0]);
     }

@@ -1,4 +1,4 @@
-//! One process a run: `run.lock` is held while a run is open, by the system, so that a kill leaves it free.
+//! `run.lock` allows one process per run. The system releases the lock if the process is killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -9,25 +9,25 @@ use turnwise_files::{Lock, try_lock};
 use crate::TrainError;
 use crate::record::directory::create_folders;
 
-/// The file's name.
+/// Name of the lock file.
 pub const LOCK: &str = "run.lock";
 
-/// The lock of a run directory, until it is dropped or the process ends. The file holds the process's id.
+/// Lock of a run directory until it is dropped or the process ends. The file contains the process
+/// id.
 #[derive(Debug)]
 pub struct RunLock {
-    /// None if the file system knows no locks.
+    /// `None` if the file system has no locks.
     _file: Option<File>,
     root: PathBuf,
-    /// True if the folder was made for the lock.
     made: bool,
 }
 
 impl RunLock {
-    /// Locks a run directory, and creates it if missing; `None` if another process holds it. On a
-    /// file system without locks it always succeeds.
+    /// Locks a run directory, creating it if missing; `None` if another process holds it. Always
+    /// succeeds on file systems without locks.
     ///
     /// # Errors
-    /// Fails if the folder cannot be made or written to.
+    /// Fails if the folder cannot be created or written to.
     pub fn try_take(root: &Path) -> Result<Option<Self>, TrainError> {
         let made = !root.exists();
         let path = root.join(LOCK);
@@ -39,7 +39,7 @@ impl RunLock {
             match try_lock(&file).map_err(|error| TrainError::io(&path, error))? {
                 Lock::Taken if !is_at(&file, &path) => {}
                 Lock::Taken => {
-                    // For people and for messages; who holds the lock is what counts.
+                    // The process id is only for people and messages.
                     let _ = file.set_len(0);
                     let _ = writeln!(file, "{}", std::process::id());
                     return Ok(Some(lock(Some(file))));
@@ -67,18 +67,18 @@ impl RunLock {
 }
 
 impl Drop for RunLock {
-    /// Removes the folder if no run came of it.
     fn drop(&mut self) {
         let alone = || fs::read_dir(&self.root).ok().map(|entries| entries.count() == 1);
         if self.made && alone() == Some(true) {
-            // While the lock is held: who opened the file before looks whether it is still there.
+            // Removed while locked: a process that already opened the file checks whether it still
+            // exists.
             let _ = fs::remove_file(self.root.join(LOCK));
             let _ = fs::remove_dir(&self.root);
         }
     }
 }
 
-/// False if the file at a path is another one by now: its holder removed the one that was opened.
+/// Returns false if the path now names another file, because the lock's holder removed this one.
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -88,7 +88,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
     #[cfg(not(unix))]
     {
-        // An open file cannot be removed there.
+        // On this system, open files cannot be removed.
         let _ = (file, path);
         true
     }
@@ -113,7 +113,6 @@ mod tests {
         drop(lock);
         assert!(root.join(LOCK).is_file());
         assert!(RunLock::try_take(&root).unwrap().is_some());
-        // A file in the folder's place.
         std::fs::write(folder.path().join("file"), b"").unwrap();
         assert!(RunLock::try_take(&folder.path().join("file")).is_err());
     }

@@ -1,4 +1,4 @@
-//! `log.jsonl`: events with times, in addition to `metrics.jsonl`.
+//! `log.jsonl`: events with times.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -18,13 +18,11 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// Forwards events to another observer and writes important ones to the log.
 pub(crate) struct Logged<'a> {
     inner: &'a mut dyn Observer,
     file: File,
 }
 
-/// Forwards everything to another observer, and keeps the notes for a log that is opened later.
 pub(crate) struct Remembered<'a> {
     pub(crate) inner: &'a mut dyn Observer,
     pub(crate) notes: Vec<String>,
@@ -44,7 +42,6 @@ impl Observer for Remembered<'_> {
 }
 
 impl<'a> Logged<'a> {
-    /// Goes on with the log of a run; `notes` come first.
     pub(crate) fn open(
         run: &RunDirectory,
         inner: &'a mut dyn Observer,
@@ -64,7 +61,7 @@ impl<'a> Logged<'a> {
     }
 
     fn line(&mut self, kind: &str, text: &str) {
-        // A log that cannot be written (a full disk) must not end a run; the checkpoint will say it.
+        // A failure to write the log must not end a run; a full disk will fail the checkpoint.
         if let Ok(mut line) = serde_json::to_string(&Line { time: seconds(), kind, text }) {
             line.push('\n');
             let _ = self.file.write_all(line.as_bytes());

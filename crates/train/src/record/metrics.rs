@@ -1,4 +1,4 @@
-//! One set of numbers for people (`metrics.jsonl`) and for TensorBoard.
+//! Metrics in `metrics.jsonl` and TensorBoard.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -12,17 +12,17 @@ use crate::TrainError;
 use crate::record::directory::{Phase, Position, RunDirectory, sync_folder, write_atomically};
 use crate::record::tensorboard::{EventWriter, StepScalars, read_scalars};
 
-/// Named numbers of one step. Tags follow the field's habits: `train/reward/mean`, `loss/policy`.
+/// Metrics of one step by tag, such as `train/reward/mean` or `loss/policy`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics(#[serde(deserialize_with = "turnwise_core::null_as_nan::map")] pub BTreeMap<String, f64>);
 
 impl Metrics {
-    /// Sets one number.
+    /// Sets a metric.
     pub fn set(&mut self, tag: &str, value: f64) {
         self.0.insert(tag.to_owned(), value);
     }
 
-    /// Returns one number, if it was set.
+    /// Returns a metric.
     pub fn get(&self, tag: &str) -> Option<f64> {
         self.0.get(tag).copied()
     }
@@ -33,16 +33,16 @@ impl Metrics {
 pub struct MetricsLine {
     /// Phase of the step.
     pub phase: Phase,
-    /// The step, counted from 1 inside its phase.
+    /// Step within the phase, from 1.
     pub step: u64,
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub time: f64,
-    /// The numbers.
+    /// Metrics of the step.
     #[serde(flatten)]
     pub metrics: Metrics,
 }
 
-/// Appends to `metrics.jsonl` and to an event file.
+/// Appends to `metrics.jsonl` and to a TensorBoard event file.
 #[derive(Debug)]
 pub struct MetricsWriter {
     lines: File,
@@ -52,14 +52,12 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Opens the run's metrics for appending behind `position`: lines of later steps, left by an
-    /// interrupted run, are dropped because they will be written again. Steps whose lines are missing or
-    /// unreadable are rebuilt as by `recover`, and `report` receives what was missing. `sft_steps` places the
-    /// steps of reinforcement learning behind those of the warm start on TensorBoard's single axis.
+    /// Opens the run's metrics for appending after `position`. Lines of later steps are dropped,
+    /// and missing ones rebuilt; `report` receives what was missing. On TensorBoard's axis, RL
+    /// steps follow `sft_steps`.
     ///
     /// # Errors
-    /// `metrics.jsonl` or an event file cannot be read, `metrics.jsonl` cannot be written, or no event file can be made in
-    /// the run's folder.
+    /// Fails if `metrics.jsonl` or an event file cannot be read or written.
     pub fn open(
         run: &RunDirectory,
         position: Position,
@@ -79,26 +77,21 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Waits until all lines are on the disk: before a checkpoint, so that a power cut loses no line of a step that a
-    /// resumed run does not repeat.
-    ///
-    /// # Errors
-    /// Those of the file system.
+    /// Flushes all lines to disk, before a checkpoint: a resume does not repeat earlier steps.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
     }
 
-    /// Writes the numbers of one finished step.
+    /// Writes the metrics of one finished step.
     ///
     /// # Errors
-    /// `metrics.jsonl` or the event file cannot be written, for example on a full disk.
+    /// Fails if `metrics.jsonl` or the event file cannot be written, for example on a full disk.
     pub fn write(&mut self, position: Position, metrics: &Metrics) -> Result<(), TrainError> {
         let Position { phase, step } = position;
         self.write_line(&MetricsLine { phase, step, time: seconds(), metrics: metrics.clone() })
     }
 
-    /// Writes the numbers of a step that another run finished.
     pub(crate) fn write_line(&mut self, line: &MetricsLine) -> Result<(), TrainError> {
         let mut text =
             serde_json::to_string(line).map_err(|error| TrainError::file(&self.path, error.to_string()))?;
@@ -111,7 +104,7 @@ impl MetricsWriter {
     }
 }
 
-/// Reads `metrics.jsonl`; an incomplete last line (after a kill) is left out.
+/// Reads `metrics.jsonl`; an incomplete last line (after a kill) is skipped.
 ///
 /// # Errors
 /// Fails if the file exists but cannot be read, or if a line before the last is invalid; the error
@@ -127,10 +120,9 @@ pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
     }
 }
 
-/// The lines of a `metrics.jsonl` that can be read.
 struct Readable {
     lines: Vec<MetricsLine>,
-    /// The first line that cannot be read, with the reason. A last line that is torn does not count.
+    /// The first unreadable line with the reason, except an incomplete last line.
     unreadable: Option<String>,
 }
 
@@ -141,7 +133,7 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
     }
     let file = fs::File::open(path).map_err(|error| TrainError::io(path, error))?;
     let mut torn = None;
-    // As bytes: a line may be torn in the middle of a letter.
+    // Split bytes, because an incomplete line may end inside a character.
     for (index, line) in BufReader::new(file).split(b'\n').enumerate() {
         let line = line.map_err(|error| TrainError::io(path, error))?;
         found.unreadable = found.unreadable.or_else(|| torn.take());
@@ -153,12 +145,9 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
     Ok(found)
 }
 
-/// The lines of a run up to `position`, oldest first. A run has one line for each step, so that lost lines are noticed.
-/// They are rebuilt from the run's TensorBoard files, which hold the same numbers in single precision; of a step that
-/// was done several times the last time counts. `report` receives which lines were lost and which could be rebuilt.
-///
-/// # Errors
-/// `metrics.jsonl` or, if lines are missing, a TensorBoard file is there and cannot be read.
+/// Returns the lines of a run up to `position`, one per step, oldest first. Missing lines are
+/// rebuilt from TensorBoard files in single precision; the last repetition of a step counts.
+/// `report` receives which lines were lost and which were rebuilt.
 pub(crate) fn recover(
     run: &RunDirectory,
     position: Position,
@@ -204,16 +193,14 @@ pub(crate) fn recover(
     Ok(kept.into_values().collect())
 }
 
-/// The line of a step from its scalars in an event file.
 fn line_of(position: Position, event: &StepScalars) -> MetricsLine {
-    // By its shortest decimal: 0.1 was written as the nearest number in single precision, which is not 0.1 in double.
+    // Convert by the shortest decimal: f32 0.1 becomes f64 0.1.
     let double = |value: f32| value.to_string().parse().unwrap_or_else(|_| f64::from(value));
     let metrics = event.scalars.iter().map(|(tag, value)| (tag.clone(), double(*value))).collect();
     let Position { phase, step } = position;
     MetricsLine { phase, step, time: event.wall_time, metrics: Metrics(metrics) }
 }
 
-/// The step of a position on TensorBoard's single axis.
 fn axis(Position { phase, step }: Position, sft_steps: u64) -> u64 {
     match phase {
         Phase::Sft => step,
@@ -221,7 +208,6 @@ fn axis(Position { phase, step }: Position, sft_steps: u64) -> u64 {
     }
 }
 
-/// The labels of positions in running order, those of neighbours as one range.
 fn labels<'a>(positions: impl IntoIterator<Item = &'a Position>) -> String {
     let mut ranges: Vec<(Position, Position)> = Vec::new();
     for &position in positions {
@@ -238,7 +224,7 @@ fn labels<'a>(positions: impl IntoIterator<Item = &'a Position>) -> String {
     ranges.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Seconds since 1970, for time stamps only; no result depends on it.
+/// Returns the Unix time in seconds, for time stamps only; no result depends on it.
 pub fn seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
 }
@@ -247,7 +233,6 @@ pub fn seconds() -> f64 {
 mod tests {
     use super::*;
 
-    /// For runs whose metrics are whole.
     fn whole(report: String) {
         std::panic::panic_any(report);
     }
@@ -262,7 +247,6 @@ mod tests {
         metrics.set("loss/total", 0.25);
         let start = Position { step: 0, ..position };
         MetricsWriter::open(&run, start, 0, whole).unwrap().write(position, &metrics).unwrap();
-        // Opened again, as a resume does, it is kept.
         MetricsWriter::open(&run, position, 0, whole).unwrap();
         let lines = read_metrics(&run.path("metrics.jsonl")).unwrap();
         assert!(lines[0].metrics.get("env/distance").unwrap().is_nan());
@@ -281,10 +265,8 @@ mod tests {
             writer.write(position(phase, step), &metrics).unwrap();
         }
         drop(writer);
-        // A kill in the middle of a line leaves half of it.
         let path = run.path("metrics.jsonl");
         let mut torn = fs::read(&path).unwrap();
-        // In the middle of a letter, too.
         torn.extend(b"{\"phase\":\"rl\",\"\xc3");
         fs::write(&path, torn).unwrap();
         drop(MetricsWriter::open(&run, position(Phase::Rl, 1), 2, whole).unwrap());
@@ -294,7 +276,7 @@ mod tests {
         assert_eq!(lines[2].metrics.get("loss/policy"), Some(0.1));
     }
 
-    /// A run of two steps of each phase, whose metrics are written in two processes: the second did the last step again.
+    /// A run of two steps per phase, written by two processes; the second repeated the last step.
     fn run_of_two_processes() -> (tempfile::TempDir, RunDirectory) {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::create(folder.path()).unwrap();
@@ -350,11 +332,10 @@ mod tests {
                 assert_eq!(facts(line), facts(written));
                 assert_eq!(line.metrics.get("loss/total"), written.metrics.get("loss/total"));
             }
-            // The last step is the second process's, and its count was rounded if it was rebuilt.
+            // The last step comes from the second process; a rebuilt count is rounded.
             assert_eq!(read[3].metrics.get("loss/total"), Some(2.7));
             let counts: Vec<f64> = read.iter().filter_map(|line| line.metrics.get("count")).collect();
             assert!(counts.len() == 4 && counts.contains(&16_777_216.0), "{counts:?}");
-            // What was rebuilt is there from now on.
             MetricsWriter::open(&run, END, 2, whole).unwrap();
         }
     }

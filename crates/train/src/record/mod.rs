@@ -1,18 +1,18 @@
-//! The record of a run: everything that it writes, and reads back when it is resumed.
+//! The record of a run: its output, which a resume reads back.
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`position`] | phase and step |
 //! | [`directory`] | the files of a run |
-//! | [`state`] | position, tasks drawn, KL coefficient: what a checkpoint holds besides weights |
-//! | [`checkpoint`] | whole checkpoints, and what is left of broken ones |
-//! | `abandoned` | results and checkpoints that a resume or a cut-off start left behind |
-//! | [`earlier_configs`] | configs of before a resume changed settings |
-//! | [`panels`] | the tasks that a run is evaluated on |
-//! | [`metrics`], [`tensorboard`] | the numbers of every step |
-//! | [`learning`] | warnings of a run that learns nothing |
-//! | [`lock`] | one process a run |
-//! | [`observer`], `log` | what a run says while it works |
+//! | [`state`] | position, tasks drawn, KL coefficient: checkpoint state besides weights |
+//! | [`checkpoint`] | complete and broken checkpoints |
+//! | `abandoned` | results and checkpoints before a rewind or of an interrupted start |
+//! | [`earlier_configs`] | configs before a resume changed settings |
+//! | [`panels`] | evaluation tasks |
+//! | [`metrics`], [`tensorboard`] | metrics of each step |
+//! | [`learning`] | warnings about a run that learns nothing |
+//! | [`lock`] | one process per run |
+//! | [`observer`], `log` | messages of a run |
 
 pub(crate) mod abandoned;
 pub mod checkpoint;

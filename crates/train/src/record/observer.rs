@@ -1,4 +1,4 @@
-//! Events of a run for its caller. Libraries never print.
+//! Events of a run for its caller. Library crates never print.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,40 +12,40 @@ use crate::record::directory::{Position, RunDirectory};
 use crate::record::metrics::Metrics;
 use crate::setup::World;
 
-/// Something that happened.
+/// An event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A part of the work begins; the text names it.
+    /// A stage of the run begins.
     Stage(&'a str),
-    /// A fact worth a line, for example the size of the model.
+    /// A message, such as the size of the model.
     Note(String),
     /// Demonstrations are being played.
     Demonstrations {
-        /// Played episodes.
+        /// Number of played episodes.
         played: usize,
-        /// All of them.
+        /// Number of episodes in total.
         total: usize,
     },
-    /// A rollout is under way.
+    /// A rollout makes progress.
     Rollout {
-        /// Finished trajectories.
+        /// Number of finished trajectories.
         finished: usize,
-        /// All of them.
+        /// Number of trajectories in total.
         total: usize,
-        /// Solved ones.
+        /// Number of solved trajectories.
         solved: usize,
-        /// Tokens sampled so far.
+        /// Number of tokens sampled so far.
         tokens: usize,
-        /// Round of the step, if its selection can take several.
+        /// Round of the step, if the selection can take several.
         round: Option<Round>,
     },
     /// A step is finished.
     Step {
         /// Position after the step.
         position: Position,
-        /// Steps of this phase.
+        /// Number of steps in this phase.
         total: u64,
-        /// Its numbers.
+        /// Metrics of the step.
         metrics: &'a Metrics,
     },
     /// A checkpoint was written.
@@ -55,17 +55,17 @@ pub enum Event<'a> {
 /// A round of sampling within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Its number, from 1.
+    /// Number of the round, from 1.
     pub number: usize,
-    /// Maximum number of rounds; the batch is then used as it is.
+    /// Maximum number of rounds; the batch may then be smaller.
     pub most: usize,
-    /// Groups chosen in the rounds before.
+    /// Groups chosen in earlier rounds.
     pub kept: usize,
-    /// Groups wanted.
+    /// Number of groups to choose.
     pub wanted: usize,
 }
 
-/// Position of a run at which an evaluation is due.
+/// A due evaluation.
 pub struct EvaluationPoint<'a> {
     /// Position of the run.
     pub position: Position,
@@ -73,27 +73,27 @@ pub struct EvaluationPoint<'a> {
     pub run: &'a RunDirectory,
     /// Its config.
     pub config: &'a Config,
-    /// The world.
+    /// Environment of the run.
     pub world: &'a World,
     /// The policy's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// Vision tower of the policy with its pictures, if it reads any.
+    /// Vision tower of the policy, if it reads pictures.
     pub vision: Option<&'a VisionConfig>,
     /// Samplers over the policy's weights, one per lane.
     pub samplers: &'a mut [Box<dyn Sampler + Send>],
 }
 
-/// Receives the events of a run, and evaluates when requested.
+/// Receives the events of a run, and evaluates on request.
 pub trait Observer {
-    /// Something happened.
+    /// Receives an event.
     fn event(&mut self, event: Event<'_>);
 
     /// Evaluates the policy and writes `eval/<position>.json` of the run. Returns `Break` if
-    /// interrupted. An error ends the run.
+    /// interrupted.
     ///
     /// # Errors
-    /// Returns the reason why the evaluation could not be carried out, or why its file could not be
-    /// written; it ends the run as [`crate::TrainError::Observer`].
+    /// Returns why the evaluation failed or could not be written; this ends the run with
+    /// [`crate::TrainError::Observer`].
     fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String>;
 }
 

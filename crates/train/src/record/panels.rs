@@ -1,4 +1,4 @@
-//! The tasks that a run is evaluated on, pinned when it starts.
+//! The evaluation tasks of a run, pinned at its start.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::record::directory::RunDirectory;
 
-/// The panels of a run by split, and the training split's hash.
+/// Evaluation panels by split, and the training split's hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Panels {
-    /// Hash of all training tasks, their contents included ([`Panel::hash`]).
+    /// Hash of all training tasks with their contents ([`Panel::hash`]).
     pub train_hash: String,
     /// Number of training tasks.
     pub train_tasks: usize,
-    /// Evaluation panels.
+    /// Evaluation panels by split.
     pub evaluation: BTreeMap<String, Panel>,
 }
 
 /// Pins the panels of a config; rejects a panel that shares a task with the training split.
 ///
 /// # Errors
-/// Fails on a missing or unreadable split, two tasks with one name, an evaluation split with fewer
-/// tasks than `eval.tasks`, or a task that a panel shares with training (named in the error).
+/// Fails on a missing or unreadable split, duplicate task ids, an evaluation split with fewer tasks
+/// than `eval.tasks`, or a task shared with training (named in the error).
 pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
     let train = PinnedSplit::pin(set, &config.env.split)?;
     let mut evaluation = BTreeMap::new();
@@ -37,20 +37,19 @@ pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
     Ok(Panels { train_hash: train.hash().to_owned(), train_tasks: train.len(), evaluation })
 }
 
-/// Returns the first `count` tasks of a split in content-hash order; 0 takes all.
+/// Pins the first `count` tasks of a split in content-hash order; 0: all.
 ///
 /// # Errors
-/// Fails if the split is not there, its data cannot be read, it has two tasks of one name, or it has
-/// fewer than `count` tasks.
+/// Fails if the split is missing, unreadable, has duplicate task ids, or fewer than `count` tasks.
 pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, TrainError> {
     Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
 }
 
-/// Returns the panel that a run fixed for a split at its start, verified against the current tasks;
-/// `None` if the run has none for this split.
+/// Returns the panel of a split that was pinned at the run's start, verified against the current
+/// tasks; `None` if the split has none.
 ///
 /// # Errors
-/// Fails if a task of it is gone, or is another one under its name.
+/// Fails if a task is missing or has changed.
 pub fn pinned(run: &RunDirectory, split: &str, set: &dyn TaskSet) -> Result<Option<Panel>, TrainError> {
     let mut panels: Panels = run.read_json("panel.json")?;
     let Some(panel) = panels.evaluation.remove(split) else { return Ok(None) };
@@ -62,7 +61,7 @@ fn verify_panel(run: &RunDirectory, panel: &Panel, set: &dyn TaskSet) -> Result<
     panel.verify(set).map_err(|error| TrainError::file(&run.path("panel.json"), error.to_string()))
 }
 
-/// Rejects to continue when the world is not the one the run began with.
+/// Checks that the environment's tasks are those of the run's start.
 ///
 /// # Errors
 /// Fails if a task is missing or has changed; the error names the first.

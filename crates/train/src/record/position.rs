@@ -1,20 +1,20 @@
-//! Position of a run: how many steps of which phase are done.
+//! Position of a run: the number of finished steps in a phase.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Part of a run that a step belongs to.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Supervised warm start.
+    /// SFT before RL.
     Sft,
     /// Reinforcement learning.
     Rl,
 }
 
-/// Position of a run: `step` updates of `phase` are done.
+/// Position of a run: `step` updates of `phase` are finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     /// The phase.
@@ -24,7 +24,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns the name used for checkpoints, trajectories and evaluations.
+    /// Returns the label in file names of checkpoints, trajectories and evaluations.
     pub fn label(self) -> String {
         match self.phase {
             Phase::Sft => format!("sft-{:06}", self.step),
@@ -32,7 +32,7 @@ impl Position {
         }
     }
 
-    /// Finished steps of reinforcement learning.
+    /// Returns the number of finished RL steps.
     pub fn rl_step(self) -> u64 {
         if self.phase == Phase::Rl { self.step } else { 0 }
     }
@@ -41,7 +41,7 @@ impl Position {
 impl FromStr for Position {
     type Err = String;
 
-    /// Reads a label, with or without its leading zeros: `step-12`, `sft-000300`.
+    /// Parses a label, with or without leading zeros: `step-12`, `sft-000300`.
     fn from_str(text: &str) -> Result<Self, String> {
         let refuse = || format!("`{text}` is not a position of a run; write step-12 or sft-300");
         let (phase, step) = text.split_once('-').ok_or_else(refuse)?;

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use crate::TrainError;
 
-/// How the names of event files begin.
 const PREFIX: &str = "events.out.tfevents.";
 
 /// Appends scalars to one event file.
@@ -20,13 +19,13 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts a new file in `directory`. `wall_time` is in seconds since 1970.
+    /// Creates a file in `directory`. `wall_time` is Unix time in seconds.
     ///
     /// # Errors
-    /// Fails if the file cannot be made in `directory`, or its first record cannot be written.
+    /// Fails if the file cannot be created or its first record cannot be written.
     pub fn create(directory: &Path, wall_time: f64) -> Result<Self, TrainError> {
         let (seconds, process) = (wall_time as u64, std::process::id());
-        // Two starts of one process within a second have separate files.
+        // Two starts of a process within a second need different files.
         let mut count = 0;
         let (path, file) = loop {
             let path = directory.join(format!("{PREFIX}{seconds:010}.turnwise.{process}.{count}"));
@@ -45,7 +44,6 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Returns the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -75,10 +73,6 @@ impl EventWriter {
         self.file.flush()
     }
 
-    /// Waits until everything is on the disk.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         self.file.get_ref().sync_data()
     }
@@ -95,18 +89,18 @@ impl EventWriter {
 /// The scalars of one step in an event file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepScalars {
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub wall_time: f64,
-    /// The step on TensorBoard's axis.
+    /// Step on TensorBoard's axis.
     pub step: u64,
-    /// The values by tag, in single precision.
+    /// Values by tag, in single precision.
     pub scalars: Vec<(String, f32)>,
 }
 
-/// Reads the scalars in all event files of a folder. A file is read up to its first record that is torn or damaged.
+/// Reads the scalars in all event files of a folder, each up to its first damaged record.
 ///
 /// # Errors
-/// The folder or an event file in it cannot be read.
+/// Fails if the folder or an event file cannot be read.
 pub fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -119,15 +113,14 @@ pub fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>> {
     Ok(found)
 }
 
-/// Parses the bytes of an event file, and the same bytes as a single message, which checksums do not protect. For the fuzz
-/// targets of `fuzz/`.
+/// Parses bytes as an event file and, without checksums, as a single message. For the targets in
+/// `fuzz/`.
 #[doc(hidden)]
 pub fn parse(bytes: &[u8]) {
     Records { rest: bytes }.for_each(|event| drop(step_scalars(event)));
     step_scalars(bytes);
 }
 
-/// The data of the records in an event file.
 struct Records<'a> {
     rest: &'a [u8],
 }
@@ -148,7 +141,6 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The scalars of an `Event` message; `None` for one without any and for one that is malformed.
 fn step_scalars(event: &[u8]) -> Option<StepScalars> {
     let mut found = StepScalars::default();
     for (field, value) in fields(event)? {
@@ -175,7 +167,6 @@ fn step_scalars(event: &[u8]) -> Option<StepScalars> {
     (!found.scalars.is_empty()).then_some(found)
 }
 
-/// A value in protobuf's wire format.
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Varint(u64),
@@ -184,7 +175,6 @@ enum Wire<'a> {
     Float(f32),
 }
 
-/// The fields of a protobuf message with their numbers; `None` for a malformed one.
 fn fields(mut message: &[u8]) -> Option<Vec<(u64, Wire<'_>)>> {
     let mut found = Vec::new();
     while !message.is_empty() {
@@ -266,8 +256,8 @@ mod tests {
 
     #[test]
     fn crc_is_masked_as_tensorboard_masks_it() {
-        // CRC-32C of "123456789" is the published check value 0xe3069283; the mask rotates it right by 15
-        // bits and adds 0xa282ead8.
+        // CRC-32C of "123456789" is the published check value 0xe3069283; the mask rotates it right
+        // by 15 bits and adds 0xa282ead8.
         let expected = 0xc78a_b0e5;
         assert_eq!(masked_crc(b"123456789"), expected);
         assert_ne!(masked_crc(b"123456780"), expected);
@@ -303,7 +293,6 @@ mod tests {
             fs::write(writer.path(), &whole[..whole.len() - cut]).unwrap();
             assert_eq!(read_scalars(folder.path()).unwrap(), written[..2], "cut by {cut}");
         }
-        // Every flipped byte is noticed by one of the checksums, and nothing behind it is believed.
         for at in (0..whole.len()).step_by(3) {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;

@@ -1,7 +1,7 @@
-//! States in the middle of an episode, which trajectories are continued from.
+//! States within an episode from which trajectories are continued.
 //!
-//! A [`Branch`] has the state of the world and the exact tokens that the policy was given there, so that a continuation
-//! differs from the episode it branches from by its draws alone.
+//! A [`Branch`] has the environment's state and the policy's exact tokens, so that continuations
+//! differ from the original episode only by random draws.
 
 use turnwise_core::{
     Action, EnvError, Environment, Observation, Part, Purpose, Seed, Snapshot, Task, TaskSet, TokenSequence,
@@ -13,50 +13,45 @@ use crate::TrainError;
 use crate::config::Layout;
 use crate::rollout::observations::shorten;
 
-/// The state before a turn of a played episode.
+/// The state before a turn of an episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
-    /// The state of the world.
     pub(super) snapshot: Snapshot,
-    /// The turns before it, without their tokens. Of their sequences it has those that later prompts are made from.
+    /// The turns before it without their tokens. Sequences are kept as far as later prompts need
+    /// them.
     pub(super) before: Trajectory,
-    /// What the policy saw.
     pub(super) observation: Observation,
-    /// The prompt that it was sampled from.
     pub(super) prompt: Vec<u32>,
-    /// What the response to it is for.
     pub(super) kind: TurnKind,
 }
 
 impl Branch {
-    /// The task that is played.
+    /// Returns the task.
     pub fn task(&self) -> &Task {
         &self.before.task
     }
 
-    /// Number of turns before the state.
+    /// Returns the number of turns before the state.
     pub fn turn(&self) -> usize {
         self.before.turns.len()
     }
 
-    /// Returns the kind of the response in this state.
     pub(super) fn kind(&self) -> TurnKind {
         self.kind
     }
 
-    /// Restores the state and returns what the agent sees in it.
     pub(super) fn restore(&self, environment: &mut dyn Environment) -> Result<Observation, EnvError> {
         environment.restore(&self.snapshot)?;
         Ok(self.observation.clone())
     }
 
-    /// Observations and actions before the state.
     pub(super) fn history(&self) -> Vec<(String, String)> {
         self.before.turns.iter().map(|turn| (turn.observation.clone(), turn.action.clone())).collect()
     }
 
-    /// Returns a key that two branches of one task share exactly if their continuations have the same distribution: the
-    /// state of the world, the prompt, the number of turns before it, and the turns that windowed prompts still show.
+    /// Returns a key that branches of one task share if and only if their continuations have the
+    /// same distribution. It consists of environment state, prompt, number of turns, and the turns in
+    /// later windowed prompts.
     pub fn key(&self, history: usize) -> String {
         let turns = &self.before.turns;
         let prompt: Vec<u8> = self.prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
@@ -68,11 +63,11 @@ impl Branch {
     }
 }
 
-/// Returns the state before each turn of a trajectory that was played in this context, by playing its actions again.
+/// Returns the state before each turn of a trajectory by replaying its actions in this context.
 ///
 /// # Errors
-/// Fails with [`TrainError::Env`] if the world cannot save its states, fails, or does not repeat its answers to the same actions.
-/// A trajectory without the tokens of its prompts fails, too.
+/// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or answers
+/// differently. Also fails if the trajectory lacks the tokens of its prompts.
 pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result<Vec<Branch>, TrainError> {
     let mut environment = context.task_set.environment()?;
     let coordinates = [context.purpose as u64, context.step, trajectory.group as u64];
@@ -81,7 +76,7 @@ pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result
     let mut branches = Vec::with_capacity(trajectory.turns.len());
     for (index, turn) in trajectory.turns.iter().enumerate() {
         let place = || format!("{}, turn {index}", trajectory.task.id);
-        // An observation that the task's limit has cut is not compared.
+        // Observations shortened by the task's limit are not compared.
         let same = trajectory.task.limits.observation_tokens.is_some()
             || turn.is_compaction()
             || (seen.text() == turn.observation && seen.state_key == turn.state_key);
@@ -106,7 +101,8 @@ pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result
             sequences: sequence.into_iter().collect(),
             ..Trajectory::new(trajectory.task.clone(), Vec::new())
         };
-        // The action after a summary was taken in the same state, and saw the observation without the request.
+        // The action after a summary has the same state, and its observation lacks the summary
+        // request.
         let shown = match trajectory.turns.get(index + 1).filter(|_| turn.is_compaction()) {
             Some(next) => observation(next),
             None if turn.is_compaction() => shorten(seen.clone(), &trajectory.task, context.tokenizer),
@@ -139,7 +135,8 @@ fn differs(task_set: &dyn TaskSet, place: &str, what: &str) -> TrainError {
     .into()
 }
 
-/// Returns the prompt of a turn, and in the concatenated layout the sequence up to the response before it.
+/// Returns the prompt of a turn; with the concatenated layout, the sequence up to the previous
+/// response.
 fn tokens_before(
     trajectory: &Trajectory,
     turn: usize,
@@ -163,7 +160,7 @@ fn tokens_before(
     Some((prompt, before))
 }
 
-/// Returns the parts of a turn that later prompts need, because every continuation copies them.
+/// Returns only the parts of a turn that later prompts need, because each continuation copies them.
 fn without_tokens(turn: &Turn) -> Turn {
     Turn {
         kind: turn.kind,
@@ -171,14 +168,13 @@ fn without_tokens(turn: &Turn) -> Turn {
         action: turn.action.clone(),
         reward: turn.reward,
         valid: turn.valid,
-        // A summary has the progress of the turn before it.
+        // A summary has the progress of the previous turn.
         progress: turn.progress,
         calls: turn.calls.clone(),
         ..Turn::default()
     }
 }
 
-/// Returns the observation of a turn as the policy saw it.
 fn observation(turn: &Turn) -> Observation {
     let parts = match turn.parts.as_slice() {
         [] => vec![Part::Text { text: turn.observation.clone() }],
@@ -192,7 +188,6 @@ fn observation(turn: &Turn) -> Observation {
     }
 }
 
-/// The actions of a turn, as the environment was given them: each call is one.
 fn actions(turn: &Turn) -> Vec<Action> {
     match turn.calls.as_slice() {
         [] => vec![Action::from(&turn.action)],

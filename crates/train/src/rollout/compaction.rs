@@ -1,16 +1,18 @@
-//! Compaction: the policy writes a summary that replaces the turns before it (`prompt.compact_after`).
+//! Compaction: the policy writes a summary that replaces the turns before it
+//! (`prompt.compact_after`).
 //!
-//! If the prompt of the next action would have more than `compact_after` tokens, the policy first writes a summary. That response is
-//! a turn of the kind [`turnwise_core::TurnKind::Compaction`] with its own tokens, log-probs and credit. The environment takes no step.
-//! The next action begins a new sequence, with a prompt of the first observation, the summary and the newest observation:
+//! If the next action's prompt would exceed `compact_after` tokens, the policy first writes a
+//! summary. This turn ([`turnwise_core::TurnKind::Compaction`]) has tokens, log-probs and credit,
+//! but no environment step. The next action begins a new sequence with the first observation, the
+//! summary and the newest observation:
 //!
 //! ```text
 //! sequence 0:  first prompt, action, observation, action, observation + request, SUMMARY
 //! sequence 1:  first prompt with the summary and the newest observation, action, observation, action, ...
 //! ```
 //!
-//! Both sequences are trained, with the tokens that were sampled. A compaction follows an action, so there is at most one for each
-//! action, even if the prompt after it is still too long.
+//! Both sequences are trained on their sampled tokens. Each action has at most one compaction, even
+//! if the next prompt is still too long.
 
 use turnwise_core::{Reasoning, Tool};
 use turnwise_env::prompt::{Compacted, PromptView};
@@ -19,7 +21,7 @@ use turnwise_text::TextError;
 use super::prompting::{Prompter, after_opening};
 use crate::config::PromptConfig;
 
-/// When the policy writes a summary, and how long it may be.
+/// When to write a summary, and its maximum length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// Maximum tokens of an action's prompt.
@@ -29,14 +31,15 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Returns the compaction of a config, if it has one.
+    /// Returns the compaction of a config, if configured.
     pub fn of(config: &PromptConfig) -> Option<Self> {
         Some(Self { after: config.compact_after?, max_tokens: config.max_summary_tokens })
     }
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of the first action after a compaction. `view` has the newest observation; `preamble` comes first.
+    /// Returns the prompt of the first action after a compaction. `view` has the newest
+    /// observation; `preamble` comes first.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`].
@@ -51,8 +54,8 @@ impl Prompter<'_> {
         self.start(&format!("{preamble}{text}"), tools)
     }
 
-    /// Returns the summary in a response: the text after any reasoning, without the string that ended it. It is empty if the
-    /// response was cut off in its reasoning.
+    /// Returns the summary in a response: the text after reasoning, without the stop string. Empty
+    /// if the response was cut off in its reasoning.
     pub fn summary(&self, response: &str) -> String {
         let text = Reasoning::of(response).answer().unwrap_or_default().trim();
         let stop = self.template.stop().iter().find_map(|stop| text.strip_suffix(stop.as_str()));

@@ -1,10 +1,9 @@
-//! Values of states: the mean return of continuations that the policy samples from them.
+//! State values: the mean return of continuations that the policy samples from a state.
 //!
-//! A state has the world's state and the exact tokens that the policy saw ([`Branch`]). States with the same
-//! future (same world state, same tokens, same number of turns) are one and are continued once. The draws of a
-//! continuation follow from the seed of the run, the step, the number of its state and its own number, so that
-//! the same play has the same values on any number of threads and after any interruption. The played
-//! trajectories are in no value.
+//! A state is the environment's state and the policy's exact tokens ([`Branch`]). States with the
+//! same future (state, tokens, number of turns) are continued once. Seeds come from the run, the
+//! step, and the numbers of state and continuation, so values do not depend on threads or
+//! interruptions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,16 +21,15 @@ use crate::TrainError;
 #[derive(Clone, Debug)]
 pub struct State {
     branch: Arc<Branch>,
-    /// Turns that it is the state of.
+    /// Number of turns in this state.
     pub uses: usize,
-    /// Continuations that were requested.
     asked: usize,
-    /// Returns of those that did not fail, in the order of their numbers.
+    /// Returns of the successful continuations, in order.
     pub returns: Vec<f64>,
 }
 
 impl State {
-    /// Returns the mean of the returns and its standard error, which is 0 for one return; `None` without returns.
+    /// Returns the mean return and its standard error (0 for one return); `None` without returns.
     pub fn value(&self) -> Option<(f64, f64)> {
         let n = self.returns.len() as f64;
         if self.returns.is_empty() {
@@ -44,17 +42,17 @@ impl State {
     }
 }
 
-/// The states before the turns of trajectories, each once.
+/// The distinct states before the turns of trajectories.
 #[derive(Clone, Debug, Default)]
 pub struct States {
     known: HashMap<(usize, String), usize>,
-    /// In the order in which they were first met.
+    /// States by first appearance.
     pub all: Vec<State>,
 }
 
 impl States {
-    /// Adds the states before the turns of a trajectory that was played in this context. Returns the number of
-    /// each turn's state. Trajectories share states within their group.
+    /// Adds the states before a trajectory's turns and returns each turn's state index.
+    /// Trajectories of a group share states. The trajectory must have been played in `context`.
     ///
     /// # Errors
     /// Fails like [`branches`].
@@ -80,32 +78,33 @@ impl States {
     }
 }
 
-/// The return of a continuation.
+/// Settings of a continuation's return.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReturnSettings {
-    /// Discount.
+    /// Discount per turn.
     pub gamma: f64,
     /// Factor on the environment's rewards.
     pub reward_scale: f64,
 }
 
-/// Counts of the sampled continuations.
+/// Statistics of the sampled continuations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Continued {
-    /// Continuations.
+    /// Number of continuations.
     pub sampled: usize,
-    /// Those that failed through no fault of the policy, and have no return.
+    /// Number of continuations without a return, because the environment or sampler failed.
     pub failed: usize,
-    /// Turns of continuations.
+    /// Number of turns in continuations.
     pub turns: usize,
-    /// Response tokens of continuations.
+    /// Number of response tokens in continuations.
     pub tokens: usize,
-    /// Why the first of them failed.
+    /// Why the first of the failed ones failed.
     pub failure: Option<String>,
 }
 
-/// Samples `more(state)` further continuations of every state and adds their returns. Returns `None` if it was
-/// stopped. `tick` gets the finished continuations, their total and the tokens so far.
+/// Samples `more(state)` further continuations of each state and adds their returns; returns `None`
+/// if stopped. `tick` gets the number of finished continuations, their total, and the tokens so
+/// far.
 ///
 /// # Errors
 /// Fails like [`run_each`].
@@ -134,7 +133,7 @@ pub fn continue_states<S: Sampler + Send>(
     let keep = |job: usize, mut trajectory: Trajectory| {
         let before = jobs[job].branch.as_ref().map_or(0, |branch| branch.turn());
         let Ok(mut found) = found.lock() else { return };
-        // Turns before the state have no tokens here.
+        // The turns before the state have no tokens here.
         found.turns += trajectory.turns.len() - before;
         found.tokens += trajectory.response_tokens();
         if is_faulty(&trajectory) {
@@ -145,7 +144,7 @@ pub fn continue_states<S: Sampler + Send>(
             return;
         }
         trajectory.scale_rewards(settings.reward_scale);
-        // A continuation without room for a response has no turn, so its return is 0.
+        // A continuation without room for a response has no turn and return 0.
         let earned = trajectory.step_returns(settings.gamma).get(before).copied().unwrap_or(0.0);
         if let Ok(mut returns) = returns.lock() {
             returns[job] = Some(earned);
@@ -165,28 +164,21 @@ pub fn continue_states<S: Sampler + Send>(
     found.into_inner().map(Some).map_err(|_| TrainError::Thread)
 }
 
-/// How values are estimated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ValueSettings {
     pub(crate) wanted: StateValues,
     pub(crate) reward_scale: f64,
 }
 
-/// The outcome of estimating values.
 pub(crate) struct Estimated {
-    /// States that were continued.
     pub(crate) states: usize,
-    /// Mean standard error of their values.
     pub(crate) error: f64,
     pub(crate) continued: Continued,
 }
 
-/// Estimates the value of the state before each turn and writes it into the turn. The groups were played in the
-/// context `playing`; continuations are sampled in `continuing`. Groups keep the numbers that they were sampled with.
-/// Returns `None` if it was stopped.
-///
-/// # Errors
-/// Fails like [`branches`] and [`run_each`], and if all continuations of a state failed.
+/// Estimates the value of the state before each turn and stores it in the turn; returns `None` if
+/// stopped. The groups were played in `playing`, with their sampling numbers; continuations use
+/// `continuing`.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
     playing: &RolloutContext<'_>,
     continuing: &RolloutContext<'_>,

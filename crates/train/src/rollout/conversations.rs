@@ -1,7 +1,8 @@
-//! Requests of agents as tokens, and responses as replies to them.
+//! Converts agents' requests to tokens, and responses to replies.
 //!
-//! If a request continues an earlier turn, its prompt is that turn's prompt, the sampled response, and the chat template's text
-//! of the new messages. Any other prompt is rendered from its messages.
+//! If a request continues an earlier turn, its prompt is that turn's prompt, the sampled response,
+//! and the chat template's text of the new messages. Otherwise the prompt is rendered from all
+//! messages.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,6 @@ use crate::config::Layout;
 
 use super::prompting::{Prompter, template_tools};
 
-/// Returns the tokens up to the end of a turn's response, as it was sampled.
 pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&[u32]> {
     sequences.iter().find_map(|sequence| {
         let span = sequence.spans.iter().find(|span| span.turn == turn)?;
@@ -26,10 +26,9 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
     })
 }
 
-/// Adds a turn's prompt and response to the sequences of its trajectory.
-///
-/// The turn extends the sequence whose last turn it continues. A branch begins a sequence: it repeats the earlier turns' tokens
-/// without their spans, so that each turn is trained once.
+/// Adds a turn's prompt and response to its trajectory's sequences: to the sequence whose last turn
+/// it continues, or as a new sequence. A branch repeats earlier tokens without their spans, so each
+/// turn is trained once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),
@@ -50,7 +49,6 @@ pub(super) fn add_response(
     }
 }
 
-/// Returns the calls of tools in an action.
 pub(super) fn calls_of(action: &Action) -> Vec<ToolCall> {
     let read = |call: &MessageCall| {
         let arguments =
@@ -63,7 +61,6 @@ pub(super) fn calls_of(action: &Action) -> Vec<ToolCall> {
     }
 }
 
-/// Returns the trajectory's record of a request. `tools` are those of the trajectory.
 pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
     AgentTurn {
         name: asked.agent.clone(),
@@ -75,10 +72,8 @@ pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of a request. `before` has the tokens of the turn that it continues, if it does.
-    ///
-    /// # Errors
-    /// Fails without a chat format, or if the template rejects the messages.
+    /// Returns the prompt of a request. `before` has the tokens of the turn that it continues, if
+    /// any.
     pub(crate) fn request(
         &self,
         asked: &Conversation,
@@ -112,12 +107,12 @@ impl Prompter<'_> {
         chat.conversation(self.tokenizer, &tools, &messages, own_system)
     }
 
-    /// Returns true if the chat template renders the request's tools; otherwise they are listed as text.
     fn shows_tools(&self, chat: &ChatFormat, asked: &Conversation) -> bool {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Converts messages for the chat template. If it takes no tools, tools and calls become text.
+    /// Converts messages for the chat template. If it does not support tools, tools and calls
+    /// become text.
     fn messages(
         &self,
         chat: &ChatFormat,
@@ -163,14 +158,14 @@ impl Prompter<'_> {
         Ok(made)
     }
 
-    /// Returns a call in the format that the prompt template parses.
     fn call_as_words(&self, call: &Call<'_>) -> String {
         let [open, close] = &self.template.rules().action_tags;
         let name = serde_json::Value::from(call.name);
         format!("{open}\n{{\"name\": {name}, \"arguments\": {}}}\n{close}", call.arguments)
     }
 
-    /// Returns a response as a reply, and whether it is well formed. `turn` numbers the calls.
+    /// Parses a response as a reply; also returns whether it is well formed. `turn` numbers the
+    /// calls.
     pub(super) fn reply(
         &self,
         asked: &Conversation,

@@ -1,4 +1,4 @@
-//! The sampling engines of a config, and where responses end.
+//! The sampling engines of a config, and their stop conditions.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::rollout::prompting::Prompter;
 use crate::setup;
 
 /// Returns the sampling parameters of a config. Responses end at the template's stop strings and
-/// the model's end tokens. If a chat model may reason first, the native engine uses strings,
-/// because a stop token would also end the reasoning.
+/// the model's EOS tokens. Stop strings become tokens unless the model may reason first, because a
+/// stop token would also end the reasoning.
 pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
     let Prompter { template, tokenizer, chat, .. } = prompter;
     let mut params = SamplingParams {
@@ -38,9 +38,8 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// Returns the token that a stop string can be looked for as, which needs no decoding while sampling: no
-/// other token has the string inside, and it has one byte, so that it cannot come about between tokens
-/// either.
+/// Returns the token equivalent to a stop string, for sampling without decoding: the string is one
+/// byte and occurs in no other token.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
     let mut having =
@@ -49,8 +48,8 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     having.next().is_none().then_some(only)
 }
 
-/// Shares of sampling: the number of engines, and sequences that each engine works on. A device has one engine with
-/// the slots of all its lanes.
+/// Returns the number of engines, and sequences per engine. A device has one engine with the slots
+/// of all lanes.
 pub fn sampling_lanes(config: &Config) -> (usize, usize) {
     let RolloutConfig { lanes, max_num_seqs: slots, .. } = config.rollout;
     match config.policy.device {
@@ -59,11 +58,12 @@ pub fn sampling_lanes(config: &Config) -> (usize, usize) {
     }
 }
 
-/// Engines over shared weights, as [`sampling_lanes`] says.
+/// Creates engines over shared weights ([`sampling_lanes`]).
 ///
 /// # Errors
-/// `slots` is 0, `rollout.max_context` is below 2 or above the model's `max_position_embeddings`, or a device has no
-/// memory left for the keys and values. Those of [`setup::template`] and [`setup::chat`].
+/// Fails if `slots` is 0, if `rollout.max_context` is below 2 or above the model's
+/// `max_position_embeddings`, or if a device lacks memory for keys and values. Also fails like
+/// [`setup::template`] and [`setup::chat`].
 pub fn engines(
     config: &Config,
     weights: &SharedWeights,
@@ -94,7 +94,6 @@ mod tests {
         };
         assert_eq!(only_token(&tokenizer(&[]), "\n"), Some(10));
         assert_eq!(only_token(&tokenizer(&["]\n"]), "\n"), None);
-        // It may also be written with several tokens.
         assert_eq!(only_token(&tokenizer(&["]\n"]), "]\n"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The runner: everything that plays episodes.
+//! The environment runner plays episodes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,27 +17,28 @@ use crate::rollout::pictures::PicturePrompts;
 use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
-/// The environment and everything between it and a policy: prompts, parsing, tokens.
+/// The environment, with prompts, parser and tokenizer.
 pub struct EnvRunner {
     /// Tasks and environments.
     pub world: World,
-    /// Template that makes prompts of observations.
+    /// Prompt template.
     pub template: PromptTemplate,
-    /// Parser that makes actions of responses.
+    /// Parser of responses.
     pub parser: ActionParser,
-    /// Text to ids and back.
+    /// The policy's tokenizer.
     pub tokenizer: Arc<Tokenizer>,
-    /// The model's chat format around the prompts, if it has one that is used.
+    /// The model's chat format, if used.
     pub chat: Option<ChatFormat>,
-    /// Pictures that prompts show, if they do.
+    /// Pictures in prompts, if used.
     pub pictures: Option<PicturePrompts>,
 }
 
 impl EnvRunner {
-    /// Returns the runner of a config in a world, for a policy with this vision tower.
+    /// Creates the runner of a config, for a policy with this vision tower.
     ///
     /// # Errors
-    /// Fails on a template that cannot be read, a chat format that does not fit, or pictures that cannot be shown.
+    /// Fails on an unreadable template, an unsuitable chat format, or pictures that cannot be
+    /// shown.
     pub fn new(
         config: &Config,
         world: World,
@@ -50,7 +51,7 @@ impl EnvRunner {
         Ok(Self { world, parser: setup::parser(config, &template), template, tokenizer, chat, pictures })
     }
 
-    /// Prompts as tokens.
+    /// Returns the prompter.
     pub fn prompter(&self) -> Prompter<'_> {
         Prompter {
             template: &self.template,
@@ -60,7 +61,7 @@ impl EnvRunner {
         }
     }
 
-    /// Makes the trajectories of a step ready to be written, if they have pictures ([`PicturePrompts::hide`]).
+    /// Prepares a step's trajectories for writing if they have pictures ([`PicturePrompts::hide`]).
     pub fn hide_pictures(&self, batch: &mut Batch, others: &mut [Trajectory]) {
         let Some(pictures) = &self.pictures else { return };
         let trained = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);

@@ -1,24 +1,23 @@
-//! Trajectories that ended through no fault of the policy.
+//! Trajectories that failed for reasons other than the policy.
 //!
-//! A failure of the environment or the sampler says nothing about the policy. If such a trajectory
-//! were trained on as a failure, it would change the mean and deviation of its group. So it is
-//! sampled again if configured ([`crate::config::OnError::Resample`]). Trajectories that still fail
-//! are removed from their groups before reward shaping and credit assignment. They stay in the
-//! trajectory files with their stop reason.
+//! Training on them as failed episodes would change their groups' mean and deviation. So they are
+//! sampled again if configured ([`crate::config::OnError::Resample`]), and removed from their
+//! groups before reward shaping if they fail again. Trajectory files keep them with their stop
+//! reasons.
 
 use turnwise_core::{Group, Sampler, StopReason, Trajectory};
 
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 
-/// Returns true if a trajectory ended through no fault of the policy: its environment failed, or no
-/// sampler could answer.
+/// Returns true if a trajectory failed because of its environment or sampler.
 pub fn is_faulty(trajectory: &Trajectory) -> bool {
     trajectory.stop.is_failure()
 }
 
-/// Samples all jobs as [`super::run`] does, and those that failed ([`is_faulty`]) again, up to `max_resamples` times.
-/// Returns the trajectories in job order and how many were sampled again; `None` when it was stopped from outside.
+/// Samples all jobs like [`super::run`], and failed ones ([`is_faulty`]) again, up to
+/// `max_resamples` times. Returns the trajectories in job order and the number of repeated ones;
+/// `None` if stopped.
 ///
 /// # Errors
 /// Fails like [`super::run`].
@@ -46,20 +45,16 @@ pub fn run_with_resampling<S: Sampler + Send>(
     Ok(Some((all, resampled)))
 }
 
-/// Trajectories taken out of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// The trajectories that failed, and the others of groups that were dropped with them.
+    /// Failed trajectories, and the other members of dropped groups.
     pub(crate) trajectories: Vec<Trajectory>,
-    /// Number of them that failed.
     pub(crate) failed: usize,
-    /// Groups dropped because fewer members were left than credit needs.
+    /// Number of groups dropped because too few members were left for credit assignment.
     pub(crate) groups: usize,
 }
 
 impl Faults {
-    /// Removes failed trajectories from their groups, and drops groups with fewer than `least`
-    /// members left.
     pub(crate) fn take_out(groups: &mut Vec<Group>, least: usize) -> Self {
         let mut faults = Self::default();
         for group in groups.iter_mut() {
@@ -78,10 +73,6 @@ impl Faults {
         faults
     }
 
-    /// Rejects to continue without a group.
-    ///
-    /// # Errors
-    /// Returns the number of those that failed, and the first reason.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         match self.reason() {
             Some(reason) => Err(TrainError::Rollout {
@@ -93,7 +84,6 @@ impl Faults {
         }
     }
 
-    /// Reason why the first of them failed.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.trajectories.iter().find_map(|trajectory| match &trajectory.stop {
             StopReason::EnvironmentError(reason) | StopReason::SampleError(reason) => Some(reason.as_str()),
@@ -112,7 +102,7 @@ mod tests {
     use super::*;
 
     fn trajectory(sample: usize, reward: f64, fails: bool) -> Trajectory {
-        // All start in one state, so that anchors and graphs join the members.
+        // All start in one state, so that anchors and graphs connect the members.
         let turn = |turn: usize| Turn {
             observation: if turn == 0 { "start".into() } else { format!("after {}", sample % 2) },
             response: "r".into(),
@@ -159,7 +149,6 @@ mod tests {
             assert_eq!((faults.failed, faults.groups, faults.reason()), (2, 0, Some("gone")), "{preset}");
             let expected = advantages(vec![Group { trajectories: clean.clone() }], preset);
             assert_eq!(advantages(groups, preset), expected, "{preset}");
-            // Trained on as failures they would have moved the others.
             let naive = advantages(vec![group(&MEMBERS)], preset).remove(0);
             let of_the_others: Vec<_> = [0, 2, 3, 5].map(|member| naive[member].clone()).into();
             assert_ne!(of_the_others, expected[0], "{preset}");
@@ -172,13 +161,11 @@ mod tests {
         let mut groups = vec![group(&single), group(&MEMBERS)];
         let faults = Faults::take_out(&mut groups, 2);
         assert_eq!((groups.len(), groups[0].trajectories.len(), faults.groups, faults.failed), (1, 4, 1, 4));
-        // All of them stay for the trajectory files.
         assert_eq!(faults.trajectories.len(), 5);
-        // An estimator with a critic compares nobody.
         let mut groups = vec![group(&single)];
         assert_eq!(Faults::take_out(&mut groups, 1).groups, 0);
         assert_eq!(groups[0].trajectories.len(), 1);
-        // Groups of one that did not fail are what the config asked for.
+        // Groups of one without failures are configured, so they are kept.
         let mut groups = vec![group(&[(1.0, false)])];
         let none = Faults::take_out(&mut groups, 2);
         assert_eq!((none.failed, groups.len()), (0, 1));

@@ -1,6 +1,5 @@
-//! The check that first prompts fit the context and `prompt.compact_after`.
-//!
-//! It runs at the start, because a warm start may take hours and nothing could be sampled after it.
+//! Checks at the start that first prompts fit the context and `prompt.compact_after`, because SFT
+//! may take hours before the first rollout.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +15,8 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::setup::World;
 
-/// Rejects the config if no first prompt of the first training step fits. One that fits is enough. A world that cannot begin an
-/// episode passes, because the rollout reports it.
-///
-/// # Errors
-/// Names `rollout.max_context` or `prompt.compact_after`, and the length of the shortest prompt.
+/// Rejects the config if none of the first training step's first prompts fits. Environments that
+/// cannot begin an episode pass, because the rollout reports them.
 pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> Result<(), TrainError> {
     let (rollout, compact_after) = (&config.rollout, config.prompt.compact_after);
     let order = TaskOrder::new(Tasks::of(world.task_set(), &config.env.split)?, config.seed);
@@ -29,7 +25,7 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
     let mut lane = pool.lane();
     let mut shortest = usize::MAX;
     for (group, task) in order.draw(0, rollout.tasks_per_step)?.into_iter().enumerate() {
-        // As the rollout of the first step seeds it.
+        // Same seed as in the first step's rollout.
         let coordinates = [Purpose::Rollout as u64, 0, group as u64];
         lane.begin(
             Job::new(task.clone(), group, 0),
@@ -70,9 +66,8 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
     })
 }
 
-/// Returns the outcome of the only call under way.
 fn next(lane: &mut LanePool) -> Option<Outcome> {
-    // The call has its own timeout (`rollout.env_timeout_s`, or the world's).
+    // The call has its own timeout (`rollout.env_timeout_s`, or the environment's).
     let deadline = Instant::now() + Duration::from_hours(24);
     lane.poll(deadline).pop().map(|(_, outcome)| outcome)
 }

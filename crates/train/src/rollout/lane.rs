@@ -1,12 +1,9 @@
 //! One lane of a rollout: its trajectories from reset to end.
 //!
 //! A trajectory waits either for its response ([`Sampler`]) or for its environment
-//! ([`super::pool`]). Environments with instantaneous steps
-//! ([`turnwise_core::TaskSet::is_instant`]) are called in place, in a fixed order. For others, the
-//! order of their answers only affects which responses are decoded together. Seeds come from
-//! coordinates, and a response's numbers do not depend on other sequences.
-//!
-//! `lane/prompts.rs` has the prompts of later turns, and summaries.
+//! ([`super::pool`]). Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) are
+//! called in place, in a fixed order. For others, the order of results only affects batching: seeds
+//! come from coordinates, and a response's numbers do not depend on other sequences.
 
 mod prompts;
 
@@ -29,57 +26,47 @@ use crate::rollout::conversations::{agent_turn, calls_of};
 use crate::rollout::observations::{as_result, shorten};
 use crate::rollout::prompting::Prompter;
 
-/// A trajectory under way.
 struct Live {
     job: usize,
     request: RequestId,
-    /// Absent while it is called, and once it has failed.
+    /// `None` during a call, and after a failure.
     environment: Option<Box<dyn Environment>>,
     trajectory: Trajectory,
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
-    /// What the response is for.
     asks: TurnKind,
-    /// Actions of the last response that are not finished, in order. A response with several calls has several.
+    /// Remaining actions of the last response, one per call, in order.
     actions: VecDeque<Action>,
-    /// Results of its finished actions.
     results: Vec<Part>,
 }
 
 impl Live {
-    /// Returns true if the next response begins a sequence of the concatenated layout: the first one, and one after a summary.
+    /// Returns true if the next response begins a sequence of the concatenated layout.
     fn begins_sequence(&self) -> bool {
         self.trajectory.turns.last().is_none_or(Turn::is_compaction)
     }
 }
 
-/// A call that an environment works on.
 enum Waiting {
-    /// The reset of a job.
     Begin(usize),
-    /// A step of the environment, and why the response ended.
     Step(Box<Live>, FinishReason),
 }
 
-/// Time that a lane waits for environments before it looks if it was stopped.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Time that a lane samples before it looks for environments that are done.
+/// Maximum sampling time before checking for finished environment calls.
 const SAMPLE: Duration = Duration::from_millis(10);
 
-/// One sampler and the trajectories that it works on.
 pub(super) struct Lane<'a, S> {
     context: &'a RolloutContext<'a>,
     jobs: &'a [Job],
     progress: &'a RolloutProgress,
     sampler: &'a mut S,
     environments: LanePool,
-    /// Trajectories that wait for their response.
     live: Vec<Live>,
-    /// Trajectories that wait for their environment.
     waiting: HashMap<Ticket, Waiting>,
-    /// Environments are called at once, on this thread.
+    /// Whether environments are called on this thread.
     instant: bool,
 }
 
@@ -96,7 +83,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         Self { context, jobs, progress, sampler, environments, live, waiting, instant }
     }
 
-    /// Plays these jobs and hands each trajectory to `done`.
     pub(super) fn play(
         mut self,
         mine: &[usize],
@@ -120,7 +106,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
             if self.live.is_empty() {
                 continue;
             }
-            // With a limit, because a remote sampler may not answer and the run may be stopped meanwhile.
+            // Limited, because a remote sampler may not answer, and the run may be stopped
+            // meanwhile.
             let wait = if self.waiting.is_empty() { WAIT } else { SAMPLE };
             let completions = self.sampler.poll_until(Instant::now() + wait)?;
             for (request, reason) in self.sampler.take_failures() {
@@ -143,8 +130,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Continues the trajectories whose environments have answered; waits for one if there is
-    /// nothing to sample. Returns those that ended.
+    /// Continues trajectories whose environments have answered, and returns ended ones. Waits for
+    /// one if there is nothing to sample.
     fn take_outcomes(&mut self) -> Result<Vec<(usize, Trajectory)>, TrainError> {
         let mut ended = Vec::new();
         if self.waiting.is_empty() {
@@ -164,7 +151,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 (Some(Waiting::Step(live, finish)), Outcome::Failed(error)) => {
                     (live.job, self.stepped(*live, Err(error), finish)?)
                 }
-                // The pool answers a reset with the begin of an episode and a step with one.
+                // The pool answers resets with `Begun` and steps with `Stepped`.
                 (None | Some(_), _) => continue,
             };
             ended.extend(trajectory.map(|trajectory| (job, trajectory)));
@@ -179,7 +166,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         done(job, trajectory);
     }
 
-    /// Starts a trajectory; one that ends at once is returned.
     fn begin(&mut self, index: usize) -> Result<Option<Trajectory>, TrainError> {
         let job = &self.jobs[index];
         let coordinates = [self.context.purpose as u64, self.context.step, job.group as u64];
@@ -196,7 +182,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.on_reset(index, begun)
     }
 
-    /// Requests the first response of an episode that has begun.
     fn on_reset(
         &mut self,
         index: usize,
@@ -216,7 +201,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 let observation = shorten(observation, &job.task, self.context.tokenizer);
                 trajectory.tools = environment.tools().to_vec();
                 let prompt = if let Some(branch) = branch {
-                    // The prompt that was sampled from is not rendered and tokenised again.
+                    // Reuse the sampled prompt instead of rendering and tokenizing it again.
                     Ok(branch.prompt.clone())
                 } else {
                     let RolloutContext { layout, history, .. } = *self.context;
@@ -252,7 +237,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Returns the sampling parameters of the next response; the task's own limit of an action applies if smaller.
+    /// Returns the sampling parameters of the next response; a task's smaller limit applies to
+    /// actions.
     fn params(&self, live: &Live) -> SamplingParams {
         let mut params = self.context.params.clone();
         if let Some(compaction) = self.context.compaction.filter(|_| live.asks == TurnKind::Compaction) {
@@ -271,14 +257,13 @@ impl<'a, S: Sampler> Lane<'a, S> {
         Prompter { template, tokenizer, chat, pictures }
     }
 
-    /// Requests the next response, or ends the trajectory if that is impossible.
     fn ask(&mut self, mut live: Live) -> Result<Option<Trajectory>, TrainError> {
         if live.prompt.len() >= self.context.max_context {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
         }
         let job = &self.jobs[live.job];
         let turn = live.trajectory.turns.len() as u64;
-        // A retry has other draws, at coordinates that no sample has.
+        // A retry has other seeds, at coordinates that no sample has.
         let sample = job.sample as u64 | job.attempt << 32;
         let coordinates = [self.context.step, job.group as u64, sample, turn];
         let request = SampleRequest {
@@ -293,7 +278,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 self.live.push(live);
                 Ok(None)
             }
-            // A request that can never be served ends its own trajectory; a broken backend ends the run.
+            // A rejected request ends only its trajectory; a failed backend ends the run.
             Err(SampleError::Request { reason, .. }) => {
                 Ok(Some(self.end(live, StopReason::SampleError(reason))))
             }
@@ -301,7 +286,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Applies a response and requests the next.
     fn advance(&mut self, mut live: Live, completion: Completion) -> Result<Option<Trajectory>, TrainError> {
         let context = self.context;
         self.progress.tokens.fetch_add(completion.tokens.len(), Ordering::Relaxed);
@@ -358,7 +342,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.act(live, completion.finish)
     }
 
-    /// Carries out the next action of the last response.
     fn act(&mut self, mut live: Live, finish: FinishReason) -> Result<Option<Trajectory>, TrainError> {
         let action = live.actions.front().cloned().unwrap_or_default();
         match live.environment.take() {
@@ -376,7 +359,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Records the result of an action, then carries out the next action or requests the next response.
     fn stepped(
         &mut self,
         mut live: Live,
@@ -419,7 +401,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         if step.truncated || live.trajectory.actions() >= limit {
             return Ok(Some(self.end(live, StopReason::MaxTurns)));
         }
-        // An agent's next request may be about another conversation.
+        // An agent's next request may belong to another conversation.
         if finish == FinishReason::Context && live.observation.conversation.is_none() {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
         }

@@ -1,24 +1,23 @@
 //! Rollouts: environments and a sampler, without a barrier between turns.
 //!
-//! A trajectory with a complete response steps its environment at once and requests its next
-//! response. A finished one is replaced by the next in line. Trajectories are assigned to lanes by
-//! their index in the batch. Each lane has its own sampler and thread, so the samples do not depend
-//! on timing or the number of processors.
+//! A complete response steps its environment immediately, and the next job replaces a finished
+//! trajectory. Trajectories are assigned to lanes by their index in the batch. Each lane has its
+//! own sampler and thread, so samples do not depend on timing or the number of processors.
 //!
 //! | File | Subject |
 //! |---|---|
-//! | `mod.rs` | the lanes of a rollout and what they share |
+//! | `mod.rs` | the lanes of a rollout and their shared context |
 //! | `lane` | one lane: its trajectories from reset to end |
-//! | [`branch`] | states in the middle of an episode, which trajectories are continued from |
-//! | [`continuations`] | values of states, from continuations of them |
+//! | [`branch`] | states within an episode from which trajectories are continued |
+//! | [`continuations`] | state values from continuations |
 //! | [`pool`] | environments on separate threads, with timeouts and retries |
-//! | `first_prompts` | the check that first prompts fit the context |
-//! | `faults` | trajectories that ended through no fault of the policy |
+//! | `first_prompts` | checks that first prompts fit the context |
+//! | `faults` | trajectories that failed for reasons other than the policy |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
 //! | `conversations` | requests of agents as tokens |
-//! | `compaction` | summaries that replace the turns before them |
+//! | `compaction` | summaries that replace earlier turns |
 //! | [`pictures`] | pictures of observations in prompts |
-//! | [`observations`] | observations cut to their length, and as the results of calls |
+//! | [`observations`] | observations within their token limit, and as tool results |
 
 pub mod branch;
 pub mod compaction;
@@ -58,32 +57,32 @@ use crate::rollout::pictures::PicturePrompts;
 use crate::rollout::pool::{EnvCalls, EnvPool};
 use crate::rollout::prompting::Prompter;
 
-/// One trajectory to be sampled.
+/// A trajectory to sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Task to play.
     pub task: Task,
-    /// Index of its group in the batch.
+    /// Index of the group in the batch.
     pub group: usize,
-    /// Its place in the group.
+    /// Index within the group.
     pub sample: usize,
-    /// Text that every prompt that starts a sequence begins with, such as notes of earlier trials; empty for none.
+    /// Text at the start of each sequence's first prompt, such as notes of earlier trials; may be
+    /// empty.
     pub preamble: String,
     /// Number of earlier attempts that failed for reasons other than the policy; each attempt has
-    /// its own draws.
+    /// its own seeds.
     pub attempt: u64,
-    /// The state that the episode continues from, instead of the start of its task. The trajectory then has the turns
-    /// before it, too.
+    /// State to continue from instead of the task's start. The trajectory then includes the turns
+    /// before it.
     pub branch: Option<Arc<Branch>>,
 }
 
 impl Job {
-    /// A first attempt from the start of the task, without a preamble.
+    /// Creates a first attempt from the start of the task, without a preamble.
     pub fn new(task: Task, group: usize, sample: usize) -> Self {
         Self { task, group, sample, preamble: String::new(), attempt: 0, branch: None }
     }
 
-    /// Starts the episode in an environment and returns what the agent sees first.
     fn start(&self, environment: &mut dyn Environment, seed: Seed) -> Result<Observation, EnvError> {
         match &self.branch {
             Some(branch) => branch.restore(environment),
@@ -92,50 +91,50 @@ impl Job {
     }
 }
 
-/// Everything a rollout reads.
+/// The inputs of a rollout.
 pub struct RolloutContext<'a> {
-    /// Makes the environments.
+    /// Creates the environments.
     pub task_set: Arc<dyn TaskSet>,
-    /// Limits of calls to environments that must be waited for.
+    /// Limits of calls to environments that block.
     pub env_calls: EnvCalls,
-    /// Text to ids and back.
+    /// The policy's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// Template that makes prompts of observations.
+    /// Prompt template.
     pub template: &'a PromptTemplate,
-    /// The model's chat format around the prompts, if it has one that is used.
+    /// The model's chat format, if used.
     pub chat: Option<&'a ChatFormat>,
-    /// Pictures that prompts show.
+    /// Pictures in prompts, if used.
     pub pictures: Option<&'a PicturePrompts>,
-    /// Parser that makes actions of responses.
+    /// Parser of responses.
     pub parser: &'a ActionParser,
-    /// When a response counts as a valid action.
+    /// Which responses count as valid actions.
     pub valid: Validity,
-    /// Layout of turns as sequences.
+    /// How turns become sequences.
     pub layout: Layout,
-    /// Earlier turns shown in a windowed prompt.
+    /// Number of earlier turns in a windowed prompt.
     pub history: usize,
-    /// When the policy summarizes a concatenated sequence; `None` for never.
+    /// When the policy summarizes a concatenated sequence; `None`: never.
     pub compaction: Option<Compaction>,
     /// Sampling parameters.
     pub params: SamplingParams,
-    /// Maximum turns of an episode, for worlds that do not count them (0: no limit).
+    /// Maximum turns of an episode, for environments without their own limit (0: no limit).
     pub max_turns: usize,
     /// Maximum tokens of a sequence.
     pub max_context: usize,
-    /// Trajectories under way at once in each lane.
+    /// Maximum number of concurrent trajectories per lane.
     pub slots: usize,
     /// The run's seed.
     pub run_seed: u64,
-    /// Purpose of the draws.
+    /// Purpose of the random draws.
     pub purpose: Purpose,
     /// The training step, or another number that identifies this rollout.
     pub step: u64,
-    /// Set from outside to stop early.
+    /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,
 }
 
 impl<'a> RolloutContext<'a> {
-    /// Creates the rollout context of a config: training at step 0, with the configured lanes.
+    /// Creates the context of a config: training at step 0, with the configured lanes.
     pub fn new(
         config: &Config,
         task_set: Arc<dyn TaskSet>,
@@ -169,26 +168,25 @@ impl<'a> RolloutContext<'a> {
     }
 }
 
-/// Counters that grow while a rollout runs, for progress displays.
+/// Counters of a running rollout, for progress displays.
 #[derive(Debug, Default)]
 pub struct RolloutProgress {
-    /// Finished trajectories.
+    /// Number of finished trajectories.
     pub finished: AtomicUsize,
-    /// Solved ones among them.
+    /// Number of solved trajectories.
     pub solved: AtomicUsize,
-    /// Environment steps.
+    /// Number of environment steps.
     pub turns: AtomicUsize,
-    /// Tokens sampled.
+    /// Number of sampled tokens.
     pub tokens: AtomicUsize,
 }
 
-/// Samples all jobs, one thread per sampler, and returns the trajectories in job order; `None` when
-/// the rollout was stopped from outside. `tick` is called about ten times a second.
+/// Samples all jobs, one thread per sampler, and returns the trajectories in job order; `None` if
+/// stopped. `tick` is called about ten times per second.
 ///
 /// # Errors
-/// Fails on a sampler that failed as a whole ([`turnwise_core::SampleError::Backend`]), or a lane's thread that
-/// ended in a panic. A request that is rejected and an environment that fails end their own trajectory
-/// only.
+/// Fails if a sampler fails as a whole ([`turnwise_core::SampleError::Backend`]) or a thread
+/// panics. Other failures only end their trajectory.
 pub fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -208,11 +206,11 @@ pub fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// Samples all jobs as [`run`] does and hands each trajectory to `done` with the index of its job, on the thread of its
-/// sampler, so that they need not all be kept. Returns false when the rollout was stopped from outside.
+/// Like [`run`], but passes each trajectory with its job's index to `done`, on its sampler's
+/// thread, instead of keeping all in memory. Returns false if stopped.
 ///
 /// # Errors
-/// Those of [`run`].
+/// Fails like [`run`].
 pub fn run_each<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -253,8 +251,8 @@ pub fn run_each<S: Sampler + Send>(
     Ok(!context.stop.load(Ordering::Relaxed))
 }
 
-/// Assigns jobs to lanes: whole groups, which share their prompt, if every lane gets the same
-/// number; otherwise single jobs.
+/// Assigns jobs to lanes: whole groups, which share their prompt, if all lanes then have equally
+/// many; otherwise single jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);
@@ -266,8 +264,7 @@ fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     dealt
 }
 
-/// Decrements the number of running lanes when its thread ends for any reason. The main thread
-/// polls it.
+/// Decrements the number of running lanes when its thread ends, even by a panic.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {
@@ -289,7 +286,6 @@ mod tests {
         };
         assert_eq!(deal(&jobs(&[3, 3]), 2), [[0, 1, 2], [3, 4, 5]]);
         assert_eq!(deal(&jobs(&[2; 4]), 2), [[0, 1, 4, 5], [2, 3, 6, 7]]);
-        // One lane would have more than the other.
         assert_eq!(deal(&jobs(&[4]), 2), [[0, 2], [1, 3]]);
         assert_eq!(deal(&jobs(&[2, 1, 2, 1]), 2), [[0, 2, 4], [1, 3, 5]]);
         assert_eq!(deal(&[], 2), [[0; 0], [0; 0]]);

@@ -1,11 +1,9 @@
-//! Observations between a world and its prompts: cut to their length, and as the results of the calls that they answer.
+//! Observations within their token limit, and as tool results.
 
 use turnwise_core::{Observation, Part, Task, ToolCall};
 use turnwise_text::Tokenizer;
 use turnwise_text::chat::Answered;
 
-/// Returns the observation within the task's limit of tokens: the texts are cut where it is reached, before a character that does
-/// not fit whole.
 pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tokenizer) -> Observation {
     let Some(mut room) = task.limits.observation_tokens else { return observation };
     for part in &mut observation.parts {
@@ -21,8 +19,8 @@ pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tok
     observation
 }
 
-/// Returns an observation's parts as the answer to a call: its words are the call's result, unless the world says itself which
-/// part of them that is.
+/// Returns an observation's parts as the result of a call: its text is the result, unless the
+/// environment marks a part as the result itself.
 pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
     let named = |part: &Part| matches!(part, Part::ToolResult { call_id, .. } if *call_id == call.id);
     if parts.iter().any(named) {
@@ -34,17 +32,17 @@ pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
     std::iter::once(Part::ToolResult { call_id: call.id.clone(), text }).chain(rest).collect()
 }
 
-/// What came of a response that made calls.
+/// Results of a response's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Results<'a> {
-    /// The results of its calls.
+    /// Answered calls with their results.
     pub answered: Vec<Answered<'a>>,
-    /// What the world said besides.
+    /// Text of the observation that answers no call.
     pub said: String,
 }
 
 impl<'a> Results<'a> {
-    /// Returns the results in an observation of the calls that it answers; none where it answers no call.
+    /// Returns the results of `calls` in an observation; empty if it answers none.
     pub fn of(observation: &'a Observation, calls: &'a [ToolCall]) -> Self {
         let mut results = Self::default();
         for part in &observation.parts {
@@ -66,12 +64,11 @@ impl<'a> Results<'a> {
     }
 }
 
-/// The text of tokens that a cut has left, without the last ones where those are the beginning of a character.
 fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
     let is_cut = |tokens: &[u32]| {
         let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
         let rest = bytes.utf8_chunks().last().map_or(b"".as_slice(), |chunk| chunk.invalid());
-        // What more bytes could make a character of has no length as an error.
+        // An error without a length is an incomplete character.
         std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none())
     };
     while let Some((_, before)) = tokens.split_last().filter(|_| is_cut(tokens)) {
@@ -89,14 +86,13 @@ mod tests {
 
     #[test]
     fn a_cut_text_ends_with_a_whole_character() {
-        // Tokens are bytes.
         let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
         let ids = tokenizer.encode("né日🦙\u{fffd}x");
         let cut = |room: usize| whole_text(&tokenizer, &ids[..room]);
         let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
         let found: Vec<String> = (0..expected.len()).map(cut).collect();
         assert_eq!(found, expected);
-        // A character that says that there was none is whole, and bytes that are no text further before change nothing.
+        // A replacement character is complete, and invalid bytes before the end do not matter.
         assert_eq!(cut(13), "né日🦙\u{fffd}");
         assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
         let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();
@@ -111,7 +107,6 @@ mod tests {
         seen.parts.push(image.clone());
         let result = |id: &str, text: &str| Part::ToolResult { call_id: id.into(), text: text.into() };
         assert_eq!(as_result(seen.parts, &call("a")), [result("a", "one"), image]);
-        // A world that names the result itself may say more beside it.
         let parts =
             vec![result("b", "two"), Part::Text { text: "and".into() }, Part::Text { text: "more".into() }];
         let mut seen = Observation { parts: parts.clone(), ..Observation::default() };

@@ -1,8 +1,8 @@
 //! Pictures of observations in prompts.
 //!
-//! An observation names its picture by the SHA-256 of a PNG file in the world's folder (`env.pictures`). A prompt has
-//! the tokens that the model's table of pictures assigns to it ([`turnwise_model::vision`]). They are valid in this
-//! process alone, so files have the model's image token instead.
+//! An observation names its picture by the SHA-256 of a PNG file in `env.pictures`. A prompt has
+//! the tokens that the model's picture table assigns to it ([`turnwise_model::vision`]). They are
+//! only valid in this process, so files have the model's image token instead.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::rollout::tasks::TaskOrder;
 use crate::setup::World;
 
-/// Pictures of a world as tokens of a model. Each file is read once, and its picture is shared by all sequences.
+/// Converts pictures to a model's tokens. Each file is read once, and sequences share its picture.
 #[derive(Debug)]
 pub struct PicturePrompts {
     vision: VisionConfig,
@@ -28,7 +28,6 @@ pub struct PicturePrompts {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Counts steps of training.
     step: u64,
     pictures: HashMap<String, Kept>,
 }
@@ -36,14 +35,13 @@ struct Known {
 #[derive(Debug)]
 struct Kept {
     tokens: PictureTokens,
-    /// Keeps the picture in memory. Sequences refer to it only by its tokens.
+    /// Keeps the picture in memory; sequences only have its tokens.
     _held: HeldPicture,
-    /// Step of its last use.
     used: u64,
 }
 
-/// Returns the height and width of the picture of one training task's first observation, for plans. `None` without
-/// `prompt.pictures`, or if the observation has no picture, which the check of first prompts reports.
+/// Returns the height and width of the picture in one task's first observation, for memory plans;
+/// `None` if there is no picture.
 pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
     let folder = config.env.settings.get("pictures").and_then(toml::Value::as_str);
     let folder = folder.filter(|_| config.prompt.pictures)?;
@@ -56,10 +54,12 @@ pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
 }
 
 impl PicturePrompts {
-    /// Returns the pictures of a config for a model with this vision tower; `None` without `prompt.pictures`.
+    /// Returns the pictures of a config for a model with this vision tower; `None` without
+    /// `prompt.pictures`.
     ///
     /// # Errors
-    /// Names the key: the model has no tower, or the world draws no pictures.
+    /// Returns an error that names the key if the model has no tower or the environment draws no
+    /// pictures.
     pub fn new(config: &Config, vision: Option<&VisionConfig>) -> Result<Option<Self>, TrainError> {
         if !config.prompt.pictures {
             return Ok(None);
@@ -80,11 +80,11 @@ impl PicturePrompts {
         Ok(Some(Self { vision: vision.clone(), folder: folder.into(), known: Mutex::default() }))
     }
 
-    /// Returns a prompt with the tokens of the observation's picture instead of its image token.
+    /// Replaces the image token of a prompt by the tokens of the observation's picture.
     ///
     /// # Errors
-    /// Returns [`TextError::Picture`]: the observation has no picture, its file is missing, damaged or has other
-    /// content than its name says, or the prompt's text has the name of the image token.
+    /// Returns [`TextError::Picture`] if the picture is missing, damaged or does not match its
+    /// name, or if the prompt's text contains the image token's name.
     pub fn insert(&self, prompt: &[u32], image: Option<&ImageHandle>) -> Result<Vec<u32>, TextError> {
         let Some(image) = image else {
             let reason = "is true, and the world gave an observation without a picture; set env.pictures in a world that \
@@ -97,7 +97,7 @@ impl PicturePrompts {
     }
 
     fn tokens(&self, image: &ImageHandle) -> Result<PictureTokens, TextError> {
-        // A thread that panicked left no half-made entry behind.
+        // A panicked thread left no partial entry.
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let mut known = lock();
@@ -108,7 +108,6 @@ impl PicturePrompts {
             }
         }
         let (tokens, held) = match self.vision.pictures.named(&image.sha256) {
-            // Another prompter has read it, such as that of an earlier evaluation.
             Some(found) => found,
             None => self.read(image)?,
         };
@@ -118,7 +117,6 @@ impl PicturePrompts {
         Ok(tokens)
     }
 
-    /// Reads the file of a picture.
     fn read(&self, image: &ImageHandle) -> Result<(PictureTokens, HeldPicture), TextError> {
         let path = self.folder.join(format!("{}.png", image.sha256));
         let fail = |reason: String| TextError::Picture(format!("{}: {reason}", path.display()));
@@ -136,12 +134,12 @@ impl PicturePrompts {
         Ok((tokens, held))
     }
 
-    /// Returns the number of pictures that are kept in memory.
+    /// Returns the number of pictures in memory.
     pub fn kept(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).pictures.len()
     }
 
-    /// Begins a step of training. Pictures that only batches of more than `age` steps ago have shown are released.
+    /// Begins a training step. Pictures last used more than `age` steps ago are released.
     pub fn begin_step(&self, age: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.step += 1;
@@ -149,10 +147,11 @@ impl PicturePrompts {
         known.pictures.retain(|_, kept| kept.used + age >= step);
     }
 
-    /// Replaces the image tokens of a prompt that [`PicturePrompts::hide`] has left by the tokens of its picture.
+    /// Replaces the image tokens of [`PicturePrompts::hide`] in a prompt by the tokens of its
+    /// picture.
     ///
     /// # Errors
-    /// As [`PicturePrompts::insert`], or if the prompt has another number of image tokens than the picture.
+    /// Fails like [`PicturePrompts::insert`], or if the numbers of tokens differ.
     pub fn show(&self, prompt: &mut [u32], image: Option<&ImageHandle>) -> Result<(), TextError> {
         let hidden = |token: &u32| *token == self.vision.tokens.image;
         let places = prompt.iter().filter(|token| hidden(token)).count();
@@ -171,7 +170,8 @@ impl PicturePrompts {
         Ok(())
     }
 
-    /// Replaces all tokens of pictures by the model's image token, for files and for batches that outlive these prompts.
+    /// Replaces all picture tokens by the model's image token, for files and for batches that
+    /// outlive this process's pictures.
     pub fn hide(&self, trajectory: &mut Trajectory) {
         let image = self.vision.tokens.image;
         for token in trajectory.sequences.iter_mut().flat_map(|sequence| &mut sequence.tokens) {

@@ -1,13 +1,11 @@
 //! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
-//! A pool has a queue of calls and threads that execute them. A lane submits a call
-//! (`LanePool::begin`, `LanePool::step`) and later takes its result (`LanePool::poll`), in any
-//! order. A call that exceeds its time limit is abandoned: its trajectory gets
-//! [`EnvError::Timeout`], and a new thread replaces the hanging one, which ends if the call ever
-//! returns. Environments that limit calls themselves ([`TaskSet::limits_calls`]) have no limit
-//! here. Transient errors are retried, others returned. An environment is closed and reused after
-//! an episode, and dropped after a failure. If an environment has room for few episodes
-//! ([`TaskSet::free_episodes`]), new ones wait for room, and steps have priority.
+//! Lanes submit calls (`LanePool::begin`, `LanePool::step`) and take results later
+//! (`LanePool::poll`), in any order. A call that exceeds its time limit ends its trajectory
+//! ([`EnvError::Timeout`]), and a new thread replaces the hanging one; environments may limit calls
+//! themselves ([`TaskSet::limits_calls`]). Transient errors are retried. Environments are reused
+//! after an episode, and dropped after a failure. New episodes wait for room
+//! ([`TaskSet::free_episodes`]), and steps have priority.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,21 +18,21 @@ use turnwise_core::{Action, EnvError, Environment, Observation, PendingStep, See
 use super::Job;
 use crate::config::RolloutConfig;
 
-/// Calls of environments: threads, timeouts and retries.
+/// Limits of environment calls: threads, timeouts and retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EnvCalls {
-    /// Threads that reset and step environments.
+    /// Number of threads that reset and step environments.
     pub threads: usize,
-    /// The longest that one reset or step may take, retries included; steps that go together have the sum of theirs.
+    /// Maximum time of a reset or step, retries included; a batch of steps has the sum.
     pub timeout: Duration,
-    /// Repetitions of a call that failed in a transient way.
+    /// Maximum retries after a transient failure.
     pub retries: u32,
-    /// The wait before the first retry; it doubles with each.
+    /// Wait before the first retry; doubled for each further one.
     pub backoff: Duration,
 }
 
 impl EnvCalls {
-    /// Returns the calls that a config asks for.
+    /// Returns the limits of a config.
     pub fn new(config: &RolloutConfig) -> Self {
         Self {
             threads: config.env_threads,
@@ -51,19 +49,14 @@ impl Default for EnvCalls {
     }
 }
 
-/// Time after which a world that had no room for another episode is retried.
 const ROOM: Duration = Duration::from_millis(10);
 
-/// The name of a call inside one lane.
 pub(crate) type Ticket = u64;
 
-/// The outcome of a call.
 pub(crate) enum Outcome {
-    /// An episode begins.
     Begun(Box<dyn Environment>, Observation),
-    /// An action was carried out.
     Stepped(Box<dyn Environment>, Step),
-    /// The call failed, and its environment is gone.
+    /// The call failed, and its environment was dropped.
     Failed(EnvError),
 }
 
@@ -80,23 +73,21 @@ struct Call {
 
 struct Reply {
     ticket: Ticket,
-    /// `None` if no result is awaited.
     sender: Option<Sender<(Ticket, Outcome)>>,
 }
 
 impl Reply {
     fn send(self, outcome: Outcome) {
-        // A lane that has ended takes nothing any more.
+        // A lane that has ended receives nothing.
         if let Some(sender) = self.sender {
             let _ = sender.send((self.ticket, outcome));
         }
     }
 }
 
-/// The calls that a thread carries out.
 struct Running {
     since: Instant,
-    /// The longest that they may take; `None` if the world sees to it.
+    /// Maximum time; `None` if the environment limits calls itself.
     limit: Option<Duration>,
     operation: &'static str,
     replies: Vec<Reply>,
@@ -105,17 +96,13 @@ struct Running {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Call>,
-    /// By thread.
     running: HashMap<u64, Running>,
-    /// Environments without an episode.
     idle: Vec<Box<dyn Environment>>,
-    /// Threads that may take calls; those that hang are not among them.
+    /// Number of threads, without hanging ones.
     threads: usize,
-    /// Threads that wait for a call.
     waiting: usize,
-    /// Resets under way: whether they take an episode's room already is not known.
+    /// Number of running resets, which may or may not occupy an episode's room yet.
     beginning: usize,
-    /// The number of the next thread.
     next: u64,
     closed: bool,
 }
@@ -127,17 +114,15 @@ struct Shared {
     calls: EnvCalls,
 }
 
-/// Threads that play environments. They end when the pool is dropped.
+/// Threads that run environments; they end when the pool is dropped.
 pub(crate) struct EnvPool(Arc<Shared>);
 
 impl EnvPool {
-    /// Creates a pool without threads; they start as calls come in.
     pub(crate) fn new(task_set: Arc<dyn TaskSet>, calls: EnvCalls) -> Self {
         let state = Mutex::new(State::default());
         Self(Arc::new(Shared { state, changed: Condvar::new(), task_set, calls }))
     }
 
-    /// Returns a lane's way to the pool.
     pub(crate) fn lane(&self) -> LanePool {
         let (sender, receiver) = channel();
         LanePool { shared: Arc::clone(&self.0), next: 0, open: 0, sender, receiver }
@@ -155,7 +140,6 @@ impl Drop for EnvPool {
     }
 }
 
-/// A lane's way to the pool.
 pub(crate) struct LanePool {
     shared: Arc<Shared>,
     next: Ticket,
@@ -165,24 +149,21 @@ pub(crate) struct LanePool {
 }
 
 impl LanePool {
-    /// Makes an environment and starts the episode of a job in it.
     pub(crate) fn begin(&mut self, job: Job, seed: Seed) -> Ticket {
         self.open += 1;
         self.give(Work::Begin { job: Box::new(job), seed })
     }
 
-    /// Carries an action out.
     pub(crate) fn step(&mut self, environment: Box<dyn Environment>, action: Action) -> Ticket {
         self.open += 1;
         self.give(Work::Step { environment, action })
     }
 
-    /// Ends an episode without a result.
     pub(crate) fn close(&mut self, environment: Box<dyn Environment>) {
         self.give(Work::Close(environment));
     }
 
-    /// Calls whose outcome has not been taken.
+    /// Returns the number of calls whose outcome has not been taken.
     #[cfg(test)]
     pub(crate) fn open(&self) -> usize {
         self.open
@@ -203,12 +184,13 @@ impl LanePool {
         ticket
     }
 
-    /// The outcomes there are, waiting until `deadline` for the first; calls that take too long are given up.
+    /// Returns the available outcomes; waits until `deadline` for the first. Late calls are
+    /// abandoned.
     pub(crate) fn poll(&mut self, deadline: Instant) -> Vec<(Ticket, Outcome)> {
         let mut done: Vec<(Ticket, Outcome)> = self.receiver.try_iter().collect();
         while done.is_empty() && self.open > 0 {
             let next = self.shared.give_up();
-            // A call that no thread has begun yet has no time of its own: look again soon.
+            // A call that has not started yet has no deadline, so check again soon.
             let soon = Instant::now() + self.shared.calls.timeout.min(Duration::from_secs(1));
             let until = deadline.min(soon).min(next.unwrap_or(soon));
             let wait = until.saturating_duration_since(Instant::now());
@@ -229,8 +211,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Abandons calls that exceed their limit and starts replacement threads. Returns when the next
-    /// call will exceed it.
+    /// Abandons late calls, starts replacement threads, and returns the next call's deadline.
     fn give_up(self: &Arc<Self>) -> Option<Instant> {
         let mut state = self.lock();
         let late = |(thread, running): (&u64, &Running)| {
@@ -250,8 +231,8 @@ impl Shared {
         state.running.values().filter_map(|running| running.since.checked_add(running.limit?)).min()
     }
 
-    /// Returns the next call, and with a step those behind it that the world carries out together with
-    /// it; `None` when there will be none.
+    /// Returns the next call, with the steps to execute together with it; `None` if the pool is
+    /// closed.
     fn take(&self, thread: u64) -> Option<Vec<Work>> {
         let mut state = self.lock();
         loop {
@@ -282,14 +263,13 @@ impl Shared {
             state = if state.queue.is_empty() {
                 self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
             } else {
-                // Calls that wait for room: nobody says when there is some.
+                // Calls may wait for room, which is not signalled.
                 self.changed.wait_timeout(state, ROOM).unwrap_or_else(PoisonError::into_inner).0
             };
             state.waiting -= 1;
         }
     }
 
-    /// Returns the first call of the queue that can be carried out now.
     fn next_call(&self, state: &mut State) -> Option<Call> {
         let first = state.queue.front()?;
         let full = matches!(first.work, Work::Begin { .. })
@@ -324,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// Carries steps out together, and those that failed in a transient way again, together too.
+    /// Executes steps together, and retries the transiently failed ones together.
     fn steps(&self, mut steps: Vec<(Box<dyn Environment>, Action)>) -> Vec<Outcome> {
         let mut results: Vec<Result<Step, EnvError>> = self.step_together(steps.iter_mut().collect());
         for made in 1..=self.calls.retries {
@@ -363,12 +343,11 @@ impl Shared {
         }
     }
 
-    /// Waits before a call is repeated, the longer the more often it was made.
     fn wait(&self, made: u32) {
         std::thread::sleep(self.calls.backoff * 2u32.saturating_pow(made.saturating_sub(1)).min(1024));
     }
 
-    /// Makes a call until it succeeds, fails for good, or has been made often enough.
+    /// Repeats a call until it succeeds, fails permanently, or has no retries left.
     fn retrying<T>(&self, mut attempt: impl FnMut() -> Result<T, EnvError>) -> Result<T, EnvError> {
         let mut made = 0;
         loop {
@@ -406,7 +385,7 @@ impl Shared {
     }
 }
 
-/// A reset under way; it is over when this is dropped, by a panic too.
+/// Counts a running reset until it is dropped, even by a panic.
 struct Begun<'a>(&'a Shared);
 
 impl Drop for Begun<'_> {
@@ -430,8 +409,8 @@ fn start_thread(shared: &Arc<Shared>, state: &mut State) {
             }
         }
     });
-    // Without a new thread the others go on with the queue; without any, its calls are never carried out, which
-    // `LanePool::poll` would wait for: so they fail here.
+    // Other threads continue with the queue. Without any thread its calls would never run, and
+    // `LanePool::poll` would wait forever, so they fail here.
     match started {
         Ok(_) => {
             state.next += 1;

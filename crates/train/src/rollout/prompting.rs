@@ -1,12 +1,12 @@
-//! Prompts as tokens: the template's text, and the model's chat format around it if there is one.
+//! Prompts as tokens: the template's text, in the model's chat format if it has one.
 //!
-//! With a chat format every prompt is what the user says and every response a reply. A windowed prompt is a
-//! conversation of its own, so what the chat template does to earlier replies (Qwen3's drops their reasoning) never
-//! comes to pass; a concatenated sequence is one conversation that grows and keeps its replies as they were sampled. A template
-//! that keeps the reply open (Search-R1's) makes one reply of the whole sequence, with the observations inside.
+//! With a chat format, prompts are user messages and responses are replies. Each windowed prompt is
+//! its own conversation, so it does not matter if the chat template changes earlier replies
+//! (Qwen3's drops their reasoning). A concatenated sequence is one growing conversation with its
+//! replies as sampled, or one open reply with the observations inside (Search-R1's template).
 //!
-//! The tools of a world go to a chat template that takes them, and results of calls come back as its messages of the role `tool`.
-//! Elsewhere a prompt begins with a list of the tools, and results are words of the user.
+//! Chat templates that support tools get them as `tools`, and tool results as messages of the role
+//! `tool`. Otherwise a prompt begins with a list of the tools, and results are user text.
 
 use std::borrow::Cow;
 
@@ -24,18 +24,18 @@ use crate::rollout::observations::Results;
 use crate::rollout::pictures::PicturePrompts;
 use crate::setup;
 
-/// The parts of prompts that a config names.
+/// The configured parts of prompts.
 pub struct PromptParts {
-    /// The template.
+    /// Prompt template.
     pub template: PromptTemplate,
-    /// The model's chat format, if it has one that is used.
+    /// The model's chat format, if used.
     pub chat: Option<ChatFormat>,
-    /// Pictures that prompts show, if they do.
+    /// Pictures in prompts, if used.
     pub pictures: Option<PicturePrompts>,
 }
 
 impl PromptParts {
-    /// Returns the parts for a model with this tokenizer and vision tower.
+    /// Creates the parts for a model with this tokenizer and vision tower.
     ///
     /// # Errors
     /// Fails like [`setup::template`], [`setup::chat`] and [`PicturePrompts::new`].
@@ -58,25 +58,25 @@ impl PromptParts {
     }
 }
 
-/// Makes tokens of prompts and text of responses.
+/// Encodes prompts and decodes responses.
 #[derive(Clone, Copy)]
 pub struct Prompter<'a> {
-    /// The environment's prompts.
+    /// Prompt template.
     pub template: &'a PromptTemplate,
-    /// Text to ids and back.
+    /// The policy's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// The model's chat format; without it prompts are plain text.
+    /// The model's chat format; `None`: prompts are plain text.
     pub chat: Option<&'a ChatFormat>,
-    /// Pictures that prompts show; without them prompts are text.
+    /// Pictures in prompts; `None`: prompts are text only.
     pub pictures: Option<&'a PicturePrompts>,
 }
 
 impl Prompter<'_> {
-    /// Returns a prompt that starts a sequence and in which these tools may be called.
+    /// Returns a prompt that starts a sequence, with these tools.
     ///
     /// # Errors
-    /// The chat template refuses the text or the tools, cannot be rendered, or writes calls in another format than the prompt
-    /// template reads. Without a chat format there are none.
+    /// Fails if the chat template rejects the text or the tools, cannot be rendered, or formats
+    /// calls unlike the prompt template. Never fails without a chat format.
     pub fn start(&self, text: &str, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
         if let Some(chat) = self.chat_with(tools) {
             self.check_calls(chat)?;
@@ -88,15 +88,15 @@ impl Prompter<'_> {
         };
         match self.chat {
             Some(chat) => chat.first(self.tokenizer, &[], &listed),
-            // What this model has seen before every text, as `transformers` and vLLM put it there.
+            // The model's text prefix (BOS), like `transformers` and vLLM add it.
             None => Ok([self.tokenizer.text_prefix(), &self.tokenizer.encode(&listed)].concat()),
         }
     }
 
-    /// Returns a prompt that starts a sequence and shows the picture of its observation, if prompts show pictures.
+    /// Like [`Prompter::start`], with the picture of the observation if prompts show pictures.
     ///
     /// # Errors
-    /// As [`Prompter::start`] and [`PicturePrompts::insert`].
+    /// Fails like [`Prompter::start`] and [`PicturePrompts::insert`].
     pub fn start_seeing(
         &self,
         text: &str,
@@ -110,24 +110,19 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the tokens before the text of every prompt that starts a sequence with these tools: BOS, or the beginning of the
-    /// chat template with its system message. A preamble belongs after them.
+    /// Returns the tokens before the text of each sequence's first prompt with these tools: BOS, or
+    /// the chat template's start with its system message.
     ///
     /// # Errors
-    /// As [`Prompter::start`].
+    /// Fails like [`Prompter::start`].
     pub fn opening(&self, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
-        // Two texts without a common first token: what their prompts have in common is before both.
+        // The common prefix of two prompts whose texts have different first tokens.
         let (mut one, other) = (self.start("a", tools)?, self.start("b", tools)?);
         let shared = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
         one.truncate(shared);
         Ok(one)
     }
 
-    /// Returns the prompt of an episode's first turn in a layout that shows this many turns before it. `preamble` stands before
-    /// the observation.
-    ///
-    /// # Errors
-    /// As [`Prompter::start_seeing`].
     pub(crate) fn first(
         &self,
         (layout, history): (Layout, usize),
@@ -147,13 +142,11 @@ impl Prompter<'_> {
         self.start_seeing(&format!("{preamble}{text}"), observation.image(), tools)
     }
 
-    /// The chat format, if its template is given these tools.
     fn chat_with(&self, tools: &[Tool]) -> Option<&ChatFormat> {
         let calls = self.template.rules().style == Style::Call && !self.template.keeps_reply_open();
         self.chat.filter(|chat| calls && !tools.is_empty() && chat.takes_tools())
     }
 
-    /// Refuses a prompt template that does not read calls as the chat template writes them.
     pub(super) fn check_calls(&self, chat: &ChatFormat) -> Result<(), TextError> {
         let call = chat::Call { id: "call_0", name: "name_of_a_tool", arguments: r#"{"n":1}"# };
         let written = chat.reply_calling("", &[call])?;
@@ -167,13 +160,13 @@ impl Prompter<'_> {
         )))
     }
 
-    /// Returns the tokens that a concatenated sequence gets between a response and the next one: `last` is the response's last
-    /// token, `finish` why it ended, `results` what came of the calls that it made.
+    /// Returns the tokens of a concatenated sequence between a response and the next one. `last` is
+    /// the response's last token, `finish` why it ended, `results` the results of its calls.
     ///
     /// # Errors
     /// Fails if the chat template cannot continue after a reply, rejects the observation, or closes
-    /// this reply differently from others. Without a chat format, or with an open reply, it never
-    /// fails.
+    /// this reply differently from others. Never fails without a chat format, or with an open
+    /// reply.
     pub fn between(
         &self,
         view: &PromptView<'_>,
@@ -184,7 +177,6 @@ impl Prompter<'_> {
         self.between_responses(view, tools, results, last, TurnKind::Action)
     }
 
-    /// Returns the tokens of [`Prompter::between`] for a next response of this kind.
     pub(crate) fn between_responses(
         &self,
         view: &PromptView<'_>,
@@ -210,31 +202,31 @@ impl Prompter<'_> {
                 last,
             );
         }
-        // A reply that stays open goes on after the observation as plain text does.
+        // An open reply continues after the observation like plain text.
         if let Some(chat) = self.chat.filter(|_| !self.template.keeps_reply_open()) {
-            // The blanks that set an observation off from the text before it mean nothing in a message.
+            // Leading blanks separate an observation from plain text, but not from a message.
             let text = render(view, true);
             return chat.next(self.tokenizer, text.trim_start(), last);
         }
-        // An end token is not the text that a response to this template ends with.
         let ended = last.is_some_and(|last| self.tokenizer.end_tokens().contains(&last));
         let closed = finish == FinishReason::Stop && !ended;
         Ok(self.tokenizer.encode(&render(view, closed)))
     }
 
-    /// Returns the calls that a demonstrated action makes in a world with these tools, with the ids that they have in a rollout.
+    /// Returns the calls of a demonstrated action, with the ids of a rollout.
     pub fn demonstrated_calls(&self, action: &str, turn: usize) -> Vec<ToolCall> {
         if self.template.rules().style != Style::Call {
             return Vec::new();
         }
-        // The observation after several calls does not say which part of it answers which.
+        // With several calls, the observation does not show which part answers which call.
         match calls_of_words(action).as_mut_slice() {
             [call] => vec![ToolCall { id: format!("call_{turn}"), ..std::mem::take(call) }],
             _ => Vec::new(),
         }
     }
 
-    /// A demonstrated action as the chat template writes calls, if it is given these tools and its form can be read.
+    /// Returns a demonstrated action with the chat template's calls, if it gets these tools and the
+    /// action can be parsed.
     fn demonstrated_by(&self, chat: &ChatFormat, action: &str) -> Option<String> {
         let calls = calls_of_words(action);
         let arguments: Vec<String> = calls.iter().map(|call| call.arguments.to_string()).collect();
@@ -248,8 +240,8 @@ impl Prompter<'_> {
         (!calls.is_empty() && read.calls == calls).then_some(text)
     }
 
-    /// A demonstrated response as the model should write it in a world with these tools, its end included; `first`: the first one
-    /// of its sequence.
+    /// Returns the target tokens of a demonstrated response, end included. `first`: the first
+    /// response of a sequence.
     pub fn demonstrated(&self, action: &str, tools: &[Tool], first: bool) -> Vec<u32> {
         if let Some(chat) = self.chat_with(tools)
             && let Some(text) = self.demonstrated_by(chat, action)
@@ -262,17 +254,17 @@ impl Prompter<'_> {
         let stops = self.template.stop();
         let Some(chat) = self.chat else {
             let mut ids = self.tokenizer.encode(&text);
-            // Where the prompt template ends no response, the model's own end token does.
+            // If the prompt template has no stop string, the model's EOS token ends the response.
             ids.extend(self.tokenizer.end_tokens().first().filter(|_| stops.is_empty()));
             return ids;
         };
         if self.template.keeps_reply_open() {
-            // Later ones stand after an observation and not after what opened the reply.
+            // Later responses follow an observation, not the opening of the reply.
             let opening = if first { chat.opening() } else { "" };
             return self.tokenizer.encode(text.strip_prefix(opening).unwrap_or(&text));
         }
-        // A reply ends with the token that closes it, and not before with what would end a plain text, unless that is a part of the
-        // action, such as a closing tag.
+        // The end-of-turn token ends a reply. A plain text's stop string before it is dropped,
+        // unless it is part of the action, such as a closing tag.
         let parser = ActionParser::new(self.template.rules().clone(), false);
         let bare = stops.iter().find_map(|stop| text.strip_suffix(stop.as_str()));
         let bare = bare.filter(|bare| parser.parse(bare, &[]) == parser.parse(&text, &[]));
@@ -292,9 +284,9 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the response with the text that the chat template wrote before it, such as an
-    /// opening `<think>`, for parsing. `first`: the first response of its sequence; later ones of
-    /// an open reply have no such text.
+    /// Returns the response with the chat template's text before it, such as an opening `<think>`,
+    /// for parsing. `first`: the first response of a sequence; later responses in an open reply
+    /// have no such text.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {
@@ -304,12 +296,10 @@ impl Prompter<'_> {
     }
 }
 
-/// Tools as chat templates get them.
 pub(super) fn template_tools(tools: &[Tool]) -> Result<Vec<chat::Tool>, TextError> {
     tools.iter().map(|tool| chat::Tool::from_json(tool.json())).collect()
 }
 
-/// The parts of a prompt.
 pub(super) fn view<'a>(
     task: &'a Task,
     (text, admissible): (&'a str, &'a [String]),
@@ -320,7 +310,8 @@ pub(super) fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// The rest of a reply after what the chat template has written of it: of a thought that is open there, its rest or its end.
+/// Returns the rest of a reply after the chat template's opening. If that opens a thought, the rest
+/// continues or ends it.
 pub(super) fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);

@@ -2,7 +2,7 @@
 
 use turnwise_core::{EnvError, Purpose, Seed, Task, Tasks};
 
-/// An endless, seeded order of tasks: every task once per pass, each pass in its own order.
+/// An endless, seeded order of tasks: each task once per pass, each pass shuffled separately.
 #[derive(Clone)]
 pub struct TaskOrder {
     tasks: Tasks,
@@ -10,12 +10,13 @@ pub struct TaskOrder {
 }
 
 impl TaskOrder {
-    /// Creates an order over these tasks; `None` when there are none.
+    /// Creates an order over these tasks; `None` without tasks.
     pub fn new(tasks: Tasks, seed: u64) -> Option<Self> {
         (!tasks.is_empty()).then_some(Self { tasks, seed })
     }
 
-    /// `count` tasks from place `first` of the order on. Depends on only the seed and these.
+    /// Returns `count` tasks from position `first` of the order; depends only on the seed and
+    /// these.
     ///
     /// # Errors
     /// Fails if the data of a task cannot be read.

@@ -1,4 +1,4 @@
-//! The checkpoint with the best evaluation: `checkpoints/best.json` names it.
+//! The checkpoint with the best evaluation, named by `checkpoints/best.json`.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,20 @@ use crate::TrainError;
 use crate::record::checkpoint;
 use crate::record::directory::{Phase, Position, RunDirectory};
 
-/// The marker's name in a run directory.
 const MARKER: &str = "checkpoints/best.json";
 
 /// The best checkpoint of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// Its position.
+    /// Position of the checkpoint.
     pub position: Position,
-    /// The split that it is the best on.
+    /// Split of the evaluation.
     pub split: String,
-    /// Fraction of solved tasks; tasks whose episodes failed with an error count as not solved.
+    /// Fraction of solved tasks; episodes that failed with an error count as not solved.
     pub success_rate: f64,
 }
 
-/// Returns the best checkpoint so far; `None` if none is marked.
+/// Returns the marked best checkpoint, if any.
 ///
 /// # Errors
 /// Fails if the marker cannot be read.
@@ -31,10 +30,11 @@ pub fn read(run: &RunDirectory) -> Result<Option<Best>, TrainError> {
     if run.path(MARKER).is_file() { run.read_json(MARKER).map(Some) } else { Ok(None) }
 }
 
-/// Returns the folder of a checkpoint by its name: `best`, or a position such as `step-12` or `sft-300`.
+/// Returns the folder of a checkpoint by name: `best`, or a position such as `step-12` or
+/// `sft-300`.
 ///
 /// # Errors
-/// Fails if there is no such checkpoint; the message names the existing ones.
+/// Fails if the checkpoint does not exist; the message names the existing ones.
 pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     let position = if name == "best" {
         let best = read(run)?.ok_or_else(|| {
@@ -51,8 +51,8 @@ pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     Ok(checkpoint::at(run, position)?.path)
 }
 
-/// Returns the fraction of tasks that an evaluation solved, if it has this split. Failed episodes
-/// count as not solved, so an evaluation whose server died is not the best by its few answers.
+/// Returns the fraction of tasks solved in an evaluation, if it has this split. Failed episodes
+/// count as not solved, so a few successes before a server failure cannot win.
 fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<Option<f64>, TrainError> {
     let name = format!("eval/{}.json", position.label());
     if !run.path(&name).is_file() {
@@ -70,7 +70,6 @@ fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<O
     Ok(found.and_then(solved))
 }
 
-/// Returns the best of the whole checkpoints up to a position that were evaluated; of equal ones the earliest.
 fn best_until(run: &RunDirectory, split: &str, last: Position) -> Result<Option<Best>, TrainError> {
     let mut best: Option<Best> = None;
     for checkpoint in checkpoint::list(run)? {
@@ -87,7 +86,6 @@ fn best_until(run: &RunDirectory, split: &str, last: Position) -> Result<Option<
     Ok(best)
 }
 
-/// Returns true if the evaluation at a position is better than those of all checkpoints before it.
 pub(crate) fn beats_all_before(
     run: &RunDirectory,
     split: &str,
@@ -100,8 +98,8 @@ pub(crate) fn beats_all_before(
 
 /// Updates the marker if it changed, and returns its content.
 ///
-/// Its content depends only on the checkpoints and evaluations, so a killed run, or one that went
-/// back, gets the same marker.
+/// The content depends only on checkpoints and evaluations, so killed and rewound runs get the same
+/// marker.
 pub(crate) fn update(
     run: &RunDirectory,
     split: &str,
@@ -129,7 +127,6 @@ mod tests {
         Position { phase: Phase::Rl, step }
     }
 
-    /// A checkpoint with an evaluation.
     fn put(run: &RunDirectory, step: u64, rate: f64) {
         let state = CheckpointState {
             position: position(step),
@@ -187,7 +184,6 @@ mod tests {
         assert!(named(&run, "best").unwrap().ends_with("step-000002"));
         assert!(named(&run, "step-4").unwrap().ends_with("step-000004"));
         assert!(named(&run, "worst").unwrap_err().to_string().contains("or `best`"));
-        // Another split, and a run that went back to before its best.
         assert_eq!(update(&run, "easy", position(4)).unwrap().unwrap().position, position(4));
         checkpoint::abandon_after(&run, position(2)).unwrap();
         assert_eq!(update(&run, "hard", position(3)).unwrap().unwrap().position, position(2));

@@ -1,4 +1,4 @@
-//! A policy as a folder for other programs: `transformers`, PEFT, vLLM.
+//! Exports a policy for other programs: `transformers`, PEFT, vLLM, llama.cpp.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,34 +14,34 @@ use crate::TrainError;
 use crate::record::directory::create_folders;
 use crate::setup;
 
-/// Options of writing a policy.
+/// Options of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// Write an adapter and its base as one model.
+    /// Merge an adapter into its base.
     pub merge: bool,
-    /// Replace a folder that holds a model or an adapter already.
+    /// Replace an existing folder with a model or adapter.
     pub force: bool,
-    /// Number type of a model's weights; adapters are written in `f32`.
+    /// Data type of a model's weights; adapters are always `f32`.
     pub dtype: WeightType,
 }
 
 /// Result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exported {
-    /// A whole model.
+    /// A full model.
     Model,
-    /// A model that an adapter was merged into.
+    /// A full model with a merged adapter.
     Merged,
     /// An adapter in PEFT's format, on this base.
     Adapter(String),
 }
 
-/// Writes the policy of a run, checkpoint or folder to `out`, which appears whole or not at all. Of a run's policy
-/// `generation_config.json` names the sampling that it was trained with, of another the whole distribution.
+/// Writes the policy of a run, checkpoint or folder to `out` atomically. For a run's policy,
+/// `generation_config.json` has the training's sampling parameters.
 ///
 /// # Errors
-/// Fails if something is there already, unless it is a model's folder and `force` is set; or the policy
-/// or its run's `config.toml` cannot be read.
+/// Fails if `out` exists, unless it is a model's folder and `force` is set, or if the policy or its
+/// run's `config.toml` cannot be read.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;
     let folder = policy_folder(source, &mut |_| ())?;
@@ -75,11 +75,12 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
     Ok(exported)
 }
 
-/// Writes the policy of a run, checkpoint or folder to `out` as one GGUF file, for llama.cpp. An adapter is merged into its
-/// base.
+/// Writes the policy of a run, checkpoint or folder to `out` as one GGUF file, for llama.cpp. An
+/// adapter is merged into its base.
 ///
 /// # Errors
-/// Fails if there is a file already and `force` is not set, if the policy cannot be read, or as [`write_gguf`] does.
+/// Fails if the file exists and `force` is not set, if the policy cannot be read, or like
+/// [`write_gguf`].
 pub fn export_gguf(source: &Path, out: &Path, number_type: GgufType, force: bool) -> Result<(), TrainError> {
     if out.is_dir() {
         return Err(TrainError::file(out, "is a folder; with --gguf, OUT is a file, such as model.gguf"));
@@ -94,7 +95,6 @@ pub fn export_gguf(source: &Path, out: &Path, number_type: GgufType, force: bool
     Ok(())
 }
 
-/// Rejects to write over anything but, with `force`, a model's folder.
 fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     if !out.exists() {
         return Ok(());
@@ -120,9 +120,9 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
             "is not the folder of a model or an adapter, and --force replaces nothing else",
         ));
     }
-    // A folder of other things may have a config.json, too, and all of it would go.
+    // Other folders may have a config.json, too, and would be lost.
     let is_card = |name: &str| name == "README.md" && is_card(&out.join(name));
-    // A kill can leave a card behind under the name that it is written under.
+    // A killed process can leave a temporary card file.
     let is_part = |name: &str| name.starts_with(".README.md.") && is_of_kind(name, "part");
     match names.iter().find(|name| !is_of_export(name) && !is_card(name) && !is_part(name)) {
         None => Ok(()),
@@ -135,12 +135,10 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     }
 }
 
-/// Returns true of a model card of this program, and not of one that came with a model.
 fn is_card(path: &Path) -> bool {
     fs::read_to_string(path).is_ok_and(|text| text.contains("\ntags:\n- turnwise\n"))
 }
 
-/// Returns true of the files and folders that an export may consist of.
 fn is_of_export(name: &str) -> bool {
     let known = [
         "config.json",
@@ -163,7 +161,7 @@ fn is_of_kind(name: &str, kind: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == kind)
 }
 
-/// Returns the base by a name that holds from anywhere: the run's own copy by its whole path.
+/// Returns the base by a location-independent name: a run's own copy by its absolute path.
 fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, TrainError> {
     let found = base::find(folder, named.as_ref())?;
     let named = named.unwrap_or_default();
@@ -171,11 +169,10 @@ fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, T
     if !own && !Path::new(&named.name).exists() && !folder.join(&named.name).exists() {
         return Ok(named);
     }
-    // The checksum is of the checkpoint's record alone.
+    // The checksum is only needed in checkpoints.
     Ok(BaseModel::of_folder(&found, 0)?.named())
 }
 
-/// Returns a name next to `out` that no one else uses.
 fn beside(out: &Path, kind: &str) -> Result<PathBuf, TrainError> {
     let name = out.file_name().ok_or_else(|| TrainError::file(out, "is not the name of a folder"))?;
     Ok(out.with_file_name(format!(".{kind}-{}", name.to_string_lossy())))
@@ -188,7 +185,6 @@ fn clear(path: &Path) -> Result<(), TrainError> {
     }
 }
 
-/// Renames a complete folder to its destination; an existing one is removed afterwards.
 fn put(aside: &Path, out: &Path) -> Result<(), TrainError> {
     let old = beside(out, "old")?;
     clear(&old)?;

@@ -1,14 +1,14 @@
-//! A run: warm start, then reinforcement learning, with checkpoints from which it continues bit for bit.
+//! A run: SFT, then RL, with checkpoints for bit-identical resumes.
 //!
 //! | file | subject |
 //! |---|---|
-//! | this one | the phases: which step comes next, when a checkpoint and an evaluation are due, how a run ends |
-//! | `start` | a run from a config, or from its directory |
-//! | [`source`] | where a run's policy comes from: the config's model, or your own learner |
-//! | `shared_warm_start` | a run that begins with the warm start of another one |
+//! | `mod.rs` | the phases: next step, due checkpoints and evaluations, end of a run |
+//! | `start` | starting a run from a config, or resuming it from its directory |
+//! | [`source`] | source of a run's policy: the config's model, or your own learner |
+//! | `shared_warm_start` | starting a run from another run's SFT |
 //! | [`best`] | the checkpoint with the best evaluation |
-//! | [`export`] | a policy for other programs |
-//! | [`models`] | the models of a checkpoint as inputs of credit, read only |
+//! | [`export`] | exporting a policy for other programs |
+//! | [`models`] | a checkpoint's models as inputs of credit, read-only |
 
 pub mod best;
 pub mod export;
@@ -50,12 +50,12 @@ use crate::step::{Method, StepContext, Stepped, step};
 pub use shared_warm_start::{warm_start_of, warm_start_settings};
 pub use start::{Resume, RunParts};
 
-/// End of a call of [`Run::train`].
+/// How [`Run::train`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
     /// All steps are done.
     Finished,
-    /// The run was asked to stop, and wrote a checkpoint.
+    /// The run was stopped, and wrote a checkpoint.
     Interrupted,
 }
 
@@ -63,19 +63,16 @@ pub enum RunEnd {
 pub struct Run {
     pub(crate) config: Config,
     pub(crate) directory: RunDirectory,
-    /// Plays episodes; absent for a run of supervised training alone.
+    /// Plays episodes; `None` for SFT without RL on conversations.
     pub(crate) runner: Option<Arc<EnvRunner>>,
-    /// Own conversations, until supervised training takes them.
     pub(crate) conversations: Option<SftData>,
     pub(crate) learners: Learners,
     pub(crate) state: RunState,
     pub(crate) metrics: MetricsWriter,
-    /// What its steps have taught so far; absent before reinforcement learning.
+    /// Tracks whether the run learns; `None` before RL.
     pub(crate) learning: Option<Learning>,
-    /// Notes of the start, until the log takes them.
     pub(crate) notes: Vec<String>,
-    /// No other process works on it while this is there: from the start, or from the resume, to the end of
-    /// [`Run::train`].
+    /// Excludes other processes, from start or resume to the end of [`Run::train`].
     pub(crate) lock: Option<RunLock>,
 }
 
@@ -90,7 +87,7 @@ impl Run {
         &self.config
     }
 
-    /// Returns the current weights, where they are in this process.
+    /// Returns the current weights, if they are in this process.
     pub fn weights(&self) -> Option<Weights> {
         self.learners.policy.weights()
     }
@@ -100,10 +97,10 @@ impl Run {
         self.learning.as_ref()?.nothing_trained(&self.config)
     }
 
-    /// Does all that is left to do, or stops at the next safe place once `stop` is set.
+    /// Runs all remaining steps, or stops at the next safe point once `stop` is set.
     ///
     /// # Errors
-    /// Fails with the error that ended the run. `status.json` then has `failed` and the reason, and
+    /// Returns the error that ended the run. `status.json` then has `failed` and the reason, and
     /// the last checkpoint precedes it.
     pub fn train(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let lock = match self.lock.take() {
@@ -115,7 +112,7 @@ impl Run {
         let end = match self.phases(&mut observer, stop) {
             Ok(end) => end,
             Err(error) => {
-                // The error that ended the run is the one to report, not a full disk that hides it.
+                // Report the error that ended the run, not a failure to write it.
                 let _ = self.directory.set_failed(self.state.position, &error.to_string());
                 return Err(error);
             }
@@ -126,7 +123,6 @@ impl Run {
         Ok(end)
     }
 
-    /// Records the run's state, and what it warns of.
     fn set_status(&self, state: RunStatus) -> Result<(), TrainError> {
         let learning = self.learning.as_ref();
         let mut warnings = learning.map(|learning| learning.warnings(&self.config)).unwrap_or_default();
@@ -143,7 +139,7 @@ impl Run {
             if end == RunEnd::Interrupted {
                 return Ok(end);
             }
-            // Reinforcement learning starts with fresh moments, at the sampling temperature.
+            // RL starts with a fresh optimizer, at the sampling temperature.
             self.learners.policy.begin_phase(&self.config, Phase::Rl)?;
             self.state.position = RL_START;
             self.begin_critic()?;
@@ -151,13 +147,11 @@ impl Run {
         }
         let end = self.run_rl(observer, stop)?;
         if end == RunEnd::Finished {
-            // What a kill after the last checkpoint left.
             self.prune()?;
         }
         Ok(end)
     }
 
-    /// Returns the supervised updates that are left.
     fn run_sft(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let (total, every) = (self.config.sft.steps, self.config.sft.checkpoint_every);
         if self.state.position.step >= total {
@@ -199,11 +193,10 @@ impl Run {
         Ok(RunEnd::Finished)
     }
 
-    /// Returns the steps of reinforcement learning that are left.
     fn run_rl(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let total = self.config.train.steps;
         let Some(runner) = self.runner.clone() else { return Ok(RunEnd::Finished) };
-        // Also one that a kill cut off: an evaluation that is due belongs to the position.
+        // A resume also runs an evaluation that a kill interrupted.
         if self.evaluation_due() && !self.evaluated() && self.evaluate(observer)?.is_break() {
             return self.interrupted(observer);
         }
@@ -228,7 +221,7 @@ impl Run {
         let before = read_metrics(&self.directory.path("metrics.jsonl"))?;
         let before = before.iter().filter(|line| line.phase == Phase::Rl).map(|line| &line.metrics);
         let mut learning = Learning::new(&self.config, before)?;
-        // Those of before the resume were said then.
+        // Warnings of before the resume are already reported.
         learning.new_warnings(&self.config);
         self.learning = Some(learning);
         while self.state.position.step < total {
@@ -268,13 +261,12 @@ impl Run {
         Ok(RunEnd::Finished)
     }
 
-    /// Keeps the checkpoint of this position if its evaluation is the best so far on the configured
-    /// split.
     fn keep_best(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let Some(split) = &self.config.train.keep_best else { return Ok(()) };
         let position = self.state.position;
         if best::beats_all_before(&self.directory, split, position)? {
-            // The checkpoint may not exist yet: evaluations and checkpoints have separate periods.
+            // Evaluations and checkpoints have separate periods, so the checkpoint may not exist
+            // yet.
             self.save(observer)?;
         }
         if let Some(best) = best::update(&self.directory, split, position)? {
@@ -292,7 +284,6 @@ impl Run {
         Ok(RunEnd::Interrupted)
     }
 
-    /// Creates the critic at the start of reinforcement learning, if the estimator needs one.
     fn begin_critic(&mut self) -> Result<(), TrainError> {
         let needed = self.config.pipeline()?.required_inputs().values;
         if needed && self.state.position.phase == Phase::Rl {
@@ -312,14 +303,12 @@ impl Run {
         Ok(())
     }
 
-    /// Returns true if an evaluation belongs to the run's position.
     fn evaluation_due(&self) -> bool {
         let Position { phase, step } = self.state.position;
         let (every, total) = (self.config.eval.every, self.config.train.steps);
         phase == Phase::Rl && (step == 0 || step == total || (every > 0 && step.is_multiple_of(every)))
     }
 
-    /// Returns true if the evaluation of this position is whole.
     fn evaluated(&self) -> bool {
         self.directory.path(&format!("eval/{}.json", self.state.position.label())).is_file()
     }
@@ -343,7 +332,6 @@ impl Run {
             .map_err(TrainError::Observer)
     }
 
-    /// Writes a checkpoint and removes old ones.
     pub(crate) fn save(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         self.learners.check_finite()?;
         let state = CheckpointState {
@@ -362,7 +350,6 @@ impl Run {
         Ok(())
     }
 
-    /// Removes checkpoints that need not be kept, and what kills left.
     fn prune(&self) -> Result<(), TrainError> {
         let mut kept = vec![Position { phase: Phase::Sft, step: self.config.sft.steps }, RL_START];
         if self.config.train.keep_best.is_some() {

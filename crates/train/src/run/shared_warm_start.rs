@@ -1,4 +1,4 @@
-//! Starting a run from the SFT warm start of another run with the same SFT.
+//! Starts a run from the SFT of another run with the same SFT settings.
 
 use std::fs;
 use std::path::Path;
@@ -26,8 +26,8 @@ use crate::rollout::env_runner::EnvRunner;
 use crate::run::{Run, RunParts};
 use turnwise_policy::base;
 
-/// Tables and keys that only reinforcement learning and evaluation read. What is not listed counts as read by the warm
-/// start, so that a key that is new shares too little, never too much.
+/// Tables and keys that only RL and evaluation use. Keys not listed count as used by SFT, so a new
+/// key can only prevent sharing.
 const RL_ONLY: [&str; 46] = [
     "name",
     "preset",
@@ -35,7 +35,7 @@ const RL_ONLY: [&str; 46] = [
     "objective",
     "decomposer",
     "critic",
-    // Demonstrations are imitated, whatever they earned, and not parsed.
+    // Demonstrations are imitated without parsing, whatever their reward.
     "env.reward_scale",
     "prompt.valid",
     "rollout.tasks_per_step",
@@ -75,15 +75,15 @@ const RL_ONLY: [&str; 46] = [
     "eval.tasks",
     "eval.temperature",
     "eval.every",
-    // When, not what: the last one is always kept.
+    // It affects when checkpoints are written; the last one is always kept.
     "sft.checkpoint_every",
 ];
 
-/// Returns the settings that a run's warm start depends on, as TOML: two configs with the same text have
-/// warm starts of the same bits. `None` without a warm start.
+/// Returns the settings that a run's SFT depends on, as TOML: configs with the same text have
+/// bit-identical SFT. `None` without SFT.
 ///
 /// # Errors
-/// Fails on a config that TOML cannot hold.
+/// Fails if TOML cannot represent a value.
 pub fn warm_start_settings(config: &Config) -> Result<Option<String>, TrainError> {
     if config.sft.steps == 0 {
         return Ok(None);
@@ -99,7 +99,6 @@ fn unwritable(error: &dyn std::fmt::Display) -> TrainError {
 
 fn table_of(config: &Config) -> Result<Table, TrainError> {
     let mut table = Table::try_from(config).map_err(|error| unwritable(&error))?;
-    // A world that is not registered cannot be trained in, and is refused where the config is checked.
     let of_world = config.env.worlds.kind(&config.env.kind).map_or(&[][..], |kind| kind.credit_keys());
     for key in RL_ONLY.map(String::from).into_iter().chain(of_world.iter().map(|key| format!("env.{key}"))) {
         match key.split_once('.') {
@@ -116,11 +115,10 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     Ok(table)
 }
 
-/// Returns the end of another run's warm start, if it is the one that this config needs.
+/// Returns the end of another run's SFT, if this config can use it.
 ///
 /// # Errors
-/// Fails if the config has no warm start, the other run's is not whole, or it was done with settings that
-/// differ from this config's in more than what only reinforcement learning reads.
+/// Fails if either config has no complete SFT, or if their settings differ in keys that SFT uses.
 pub fn warm_start_of(
     parts: &RunParts,
     config: &Config,
@@ -151,12 +149,12 @@ pub fn warm_start_of(
 }
 
 impl Run {
-    /// Starts a run in a new directory from the end of another run's warm start; it continues with the
-    /// bits that its own would have given.
+    /// Starts a run in a new directory from the end of another run's SFT; its own SFT would be
+    /// bit-identical.
     ///
     /// # Errors
-    /// Fails like [`Run::start`], if the other warm start is incomplete, or if its settings differ
-    /// in more than reinforcement learning.
+    /// Fails like [`Run::start`], if the other SFT is incomplete, or if its settings differ in more
+    /// than RL.
     pub fn start_from_warm_start(
         parts: &RunParts,
         config: Config,
@@ -174,7 +172,6 @@ impl Run {
         let Checked { directory, world, .. } = checked(&config, root, observer)?;
         let (world, panels) = world.unzip();
         open_device(&config, observer)?;
-        // A service's policy takes no memory here.
         if matches!(config.policy.learner, PolicyLearnerConfig::Native)
             && let Ok((_, model)) = shape_of(&found.path.join("policy"))
         {
@@ -198,7 +195,7 @@ impl Run {
                 base.name = folder.to_string_lossy().into_owned();
             }
         }
-        // The KL coefficient is this config's, not what theirs began with.
+        // Use this config's KL coefficient instead of the other run's.
         let state = RunState { position, ..RunState::new(&config) };
         let kept = CheckpointState {
             kl_coef: config.objective.kl.adaptive.is_some().then_some(state.kl_coef),
@@ -206,7 +203,7 @@ impl Run {
             ..stored
         };
         let checkpoint = checkpoint::write(&directory, &kept, |folder| {
-            // Whatever its learner keeps: a service's has no optimizer's state but a name for it.
+            // All files of the learner: a service's has no optimizer state but a name for it.
             for name in found.learner_files()? {
                 copy(&found.path.join(&name), &folder.join(&name))?;
             }
@@ -233,7 +230,6 @@ impl Run {
     }
 }
 
-/// Copies a file, or a folder with all that is in it.
 fn copy(from: &Path, to: &Path) -> Result<(), TrainError> {
     if !from.is_dir() {
         return fs::copy(from, to).map(|_| ()).map_err(|error| TrainError::io(from, error));
@@ -293,8 +289,8 @@ mod tests {
             change(&mut other);
             assert_ne!(settings(&other), before);
         }
-        // A world's keys for credit alone (the shop's states) are no part of it, unlike its other keys and those of a world
-        // that names none or is a user's own.
+        // An environment's credit keys (the shop's states) do not affect SFT, unlike its other keys
+        // and all keys of environments that declare none or are custom.
         let keeps = |kind: &str, key: &str| {
             let mut config = config.clone();
             config.env.kind = kind.into();

@@ -17,32 +17,32 @@ use crate::record::directory::{Phase, RunDirectory};
 use crate::record::observer::{Event, Observer};
 use crate::setup::World;
 
-/// A policy in training with the tokenizer that its prompts are written with.
+/// A policy in training and its tokenizer.
 pub type SourcedPolicy = (Box<dyn PolicyLearner>, Arc<Tokenizer>);
 
-/// Parts that a policy of a new run may be made from.
+/// Inputs for creating the policy of a new run.
 pub struct NewRun<'a> {
-    /// The run's config.
+    /// Config of the run.
     pub config: &'a Config,
-    /// Its first phase.
+    /// First phase of the run.
     pub phase: Phase,
-    /// The environment, if the run has one; a tokenizer from scratch is trained on its text.
+    /// The environment, if the run has one; tokenizers from scratch are trained on its text.
     pub world: Option<&'a World>,
-    /// Its prompts.
+    /// Prompt template.
     pub template: &'a PromptTemplate,
-    /// Its directory, which may not be there yet.
+    /// Run directory, which may not exist yet.
     pub directory: &'a RunDirectory,
-    /// Start it even if its plan needs more memory than there is.
+    /// Start even if the memory plan exceeds the available memory.
     pub ignore_memory: bool,
 }
 
 /// Creates policies for runs. [`NativeSource`] follows the config; other sources provide remote
 /// learners.
 pub trait PolicySource {
-    /// Rejects a config whose policy or samplers this source cannot make; called before anything else is done.
+    /// Rejects a config whose policy or samplers this source cannot create; called first.
     ///
     /// # Errors
-    /// Names the setting and what would do.
+    /// Returns an error that names the setting and a fix.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         native(config)?;
         match config.rollout.engine {
@@ -57,16 +57,16 @@ pub trait PolicySource {
         }
     }
 
-    /// Returns the policy of a new run.
+    /// Creates the policy of a new run.
     ///
     /// # Errors
-    /// Fails on settings or files that do not fit.
+    /// Fails on unsuitable settings or files.
     fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError>;
 
-    /// Returns the policy of a checkpoint.
+    /// Loads the policy of a checkpoint.
     ///
     /// # Errors
-    /// Fails on files that are missing or do not fit.
+    /// Fails on files that are missing or unsuitable.
     fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError>;
 }
 
@@ -79,7 +79,7 @@ impl PolicySource for NativeSource {
         let config = run.config;
         let policy = if let Some(path) = &config.policy.model {
             let folder = policy_folder(path, &mut |note| observer.event(Event::Note(note)))?;
-            // Before the weights are read, which may be what does not fit.
+            // Before reading the weights, which may not fit.
             if let Ok((_, model)) = preflight::shape_of(&folder) {
                 memory::check(config, &model, run.world, run.ignore_memory, observer)?;
             }
@@ -119,7 +119,6 @@ impl PolicySource for NativeSource {
     }
 }
 
-/// Rejects a policy that is trained elsewhere.
 fn native(config: &Config) -> Result<(), TrainError> {
     match config.policy.learner {
         PolicyLearnerConfig::Native => Ok(()),

@@ -1,4 +1,4 @@
-//! A run from a config, or from its directory.
+//! Starting a run from a config, or resuming it from its directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,17 +33,17 @@ use crate::run::source::{NativeSource, NewRun, PolicySource};
 use crate::setup::World;
 use crate::sft::conversations::{self, SftData, SftSummary};
 
-/// Parts of a run that a program can replace.
+/// Replaceable parts of a run.
 #[derive(Clone)]
 pub struct RunParts {
     /// Source of the policy.
     pub policies: Arc<dyn PolicySource>,
-    /// The worlds that the config of a resumed run may name; one that starts has those it was loaded with
+    /// Environments for the config of a resumed run. A new run uses those it was loaded with
     /// ([`config::load_with`]).
     pub worlds: Registry,
-    /// The methods that it may name, likewise.
+    /// Methods for the config of a resumed run.
     pub methods: Methods,
-    /// Start a run even if its plan needs more memory than there is.
+    /// Start even if the memory plan exceeds the available memory.
     pub ignore_memory: bool,
 }
 
@@ -61,9 +61,9 @@ impl Default for RunParts {
 /// Options of resuming a run.
 #[derive(Clone, Debug, Default)]
 pub struct Resume {
-    /// Settings that change from here on, `key.sub=value`.
+    /// Settings to change from here on, `key.sub=value`.
     pub overrides: Vec<String>,
-    /// Checkpoint to continue from; by default the newest complete one.
+    /// Checkpoint to continue from; default: the newest complete one.
     pub from: Option<Position>,
 }
 
@@ -71,7 +71,7 @@ impl Run {
     /// Starts a run in a new directory.
     ///
     /// # Errors
-    /// Everything that cannot run, before any long work starts.
+    /// Fails on anything that prevents the run, before any long work.
     pub fn start(config: Config, root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
         Self::start_with(&RunParts::default(), config, root, observer)
     }
@@ -146,15 +146,15 @@ impl Run {
         run.begin_critic()?;
         run.save(observer)?;
         run.notes = std::mem::take(&mut observer.notes);
-        // Written last: a folder with a config is a run that can be resumed.
+        // Written last: a folder with a config can be resumed.
         run.directory.write("config.toml", run.config.to_toml()?.as_bytes())?;
         Ok(run)
     }
 
-    /// Opens a run at its newest whole checkpoint.
+    /// Opens a run at its newest complete checkpoint.
     ///
     /// # Errors
-    /// Fails if there is none, or the world is not the one that the run began with.
+    /// Fails if there is no checkpoint, or if the environment's tasks have changed.
     pub fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
         Self::resume_with(&RunParts::default(), root, &Resume::default(), observer)
     }
@@ -162,7 +162,7 @@ impl Run {
     /// Resumes a run with custom parts, from a chosen checkpoint, with changed settings.
     ///
     /// # Errors
-    /// Fails like [`Run::resume`]; settings that a run cannot change once it has begun.
+    /// Fails like [`Run::resume`], or on settings that cannot change during a run.
     pub fn resume_with(
         parts: &RunParts,
         root: &Path,
@@ -195,7 +195,7 @@ impl Run {
             None => checkpoint::latest_verified(&directory, |text| observer.event(Event::Note(text)))?,
         };
         let stored = checkpoint.state()?;
-        // Settings may have changed at this checkpoint before, in a process that ended before its next one.
+        // A process that ended before its next checkpoint may have changed settings here.
         let earlier = earlier_configs::of_position(&directory, checkpoint.position)?;
         let made = if earlier == path {
             began.clone()
@@ -203,7 +203,7 @@ impl Run {
             config::load_resolved_with(&earlier, &parts.worlds, &parts.methods)?
         };
         let state = RunState::of_checkpoint(&made, &config, &stored);
-        // In reinforcement learning the judge is asked at once, and not at all where the cache has every answer.
+        // During RL the judge is asked soon anyway, and not at all if the cache has all answers.
         if state.position.phase == Phase::Sft {
             RunDecomposer::check_service(&config)?;
         }
@@ -233,16 +233,17 @@ impl Run {
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
             decomposer.resume_counts(counts);
         }
-        // From here on the directory changes: the config last, so that the same command works again after a kill in between.
+        // From here on the directory changes; the config last, so that the command can be repeated
+        // after a kill.
         if config != began || resume.from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
             abandon_results(&directory, position)?;
         }
-        // Steps that are done again may have other rollouts, of a server's or of weights of another age.
+        // Repeated steps may have other rollouts, from servers or from weights of another age.
         if let Some(decomposer) = &mut decomposer {
             decomposer.abandon_from(position.rl_step())?;
         }
-        // Back behind an earlier change, these settings hold from here on, and no longer those that were changed then.
+        // After rewinding before an earlier change, the earlier settings apply from here on.
         if config != began || (resume.from.is_some() && earlier != path) {
             let old = earlier_configs::keep(&directory, position, &began.to_toml()?)?;
             directory.write("config.toml", config.to_toml()?.as_bytes())?;
@@ -259,7 +260,6 @@ impl Run {
     }
 }
 
-/// Returns the runner of a run with a world, after a check of its first prompts.
 fn runner_of(
     config: &Config,
     world: Option<World>,
@@ -272,7 +272,6 @@ fn runner_of(
     Ok(Some(Arc::new(runner)))
 }
 
-/// Returns the conversations of a config, if it has any.
 fn conversations_of(
     config: &Config,
     tokenizer: &Tokenizer,
@@ -282,7 +281,6 @@ fn conversations_of(
     SftData::load(config, settings, tokenizer, observer).map(Some)
 }
 
-/// Rejects conversations that changed since the run began.
 fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainError> {
     let began: SftSummary = directory.read_json(conversations::SUMMARY)?;
     if began.digest == found.digest {
@@ -295,8 +293,8 @@ fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainE
     Err(TrainError::file(Path::new(&found.path), reason))
 }
 
-/// Rejects settings that come too late during reinforcement learning: those of SFT, and an
-/// estimator or decomposer that needs a critic or rounds that the run does not have.
+/// Rejects settings that come too late during RL: those of SFT, and methods that need a critic or
+/// rounds that the run does not have.
 fn check_begun(
     began: &Config,
     config: &Config,
@@ -308,7 +306,7 @@ fn check_begun(
         let reason = "is of the warm start, which is done; leave it as it was, or start a new run";
         problems.push(Problem::new("sft", reason));
     }
-    // Its rounds and records are numbered by the steps of a run that had it from the first.
+    // TurnRD's rounds and records are numbered by RL steps from the start.
     let learns = |config: &Config| matches!(config.decomposer, DecomposerConfig::Turnrd(_));
     if position != RL_START && learns(config) && !learns(began) {
         let reason = "is \"turnrd\", whose rounds begin with reinforcement learning, and the run began without it; start a new run \
@@ -322,21 +320,19 @@ fn check_begun(
     Ok(SettingsError::of(problems)?)
 }
 
-/// Returns the critic of a checkpoint, if it has one.
 pub(super) fn critic_of(
     config: &Config,
     directory: &RunDirectory,
     checkpoint: &Checkpoint,
     policy: Option<Weights>,
 ) -> Result<Option<RunCritic>, TrainError> {
-    // A method without a critic goes on without the one that the run had.
     if !checkpoint.critic().is_dir() || !config.pipeline()?.required_inputs().values {
         return Ok(None);
     }
     let vision = policy.as_ref().and_then(|policy| policy.config().vision.clone());
     let weights = || match policy {
         Some(weights) if weights.adapter.is_some() => Ok(weights),
-        // The policy has moved on from what the critic's adapter stands on.
+        // The critic's adapter was made on the policy at the start of RL, which has changed since.
         _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
     };
     let learner = critic_learner(config);

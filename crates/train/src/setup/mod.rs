@@ -1,11 +1,11 @@
-//! Opening the parts of a config: environment, model, prompts.
+//! Creates the parts of a config: environment, model, prompts.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `world` | its world: tasks, environments, the expert's episodes |
-//! | `prompts` | its prompt template, parser and chat format |
-//! | `reasoning` | the reasoning in which stop strings end no response |
-//! | `sampling` | the sampling that its saved folders name |
+//! | `world` | the environment: tasks, episodes, the expert's demonstrations |
+//! | `prompts` | prompt template, parser and chat format |
+//! | `reasoning` | reasoning tags, inside which stop strings are ignored |
+//! | `sampling` | sampling parameters written into saved model folders |
 
 mod prompts;
 mod reasoning;

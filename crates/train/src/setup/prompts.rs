@@ -11,11 +11,11 @@ use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
 use crate::config::{AutoOnOff, Config, Layout, Validity};
 
-/// Returns the template that a config names: one of a world in its registry, or a file. With `prompt.pictures` it shows
-/// pictures.
+/// Returns the configured template, by name from the environments' templates or from a file. With
+/// `prompt.pictures` it shows pictures.
 ///
 /// # Errors
-/// Fails if there is no such template, if the file is not one, or if it must show pictures and has no section for them.
+/// Fails if the template does not exist or is invalid, or lacks a required section for pictures.
 pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
     let name = &config.prompt.template;
     let template = PromptTemplate::find(name, &config.env.worlds)?;
@@ -31,19 +31,21 @@ pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
     })
 }
 
-/// Returns the parser a config asks for.
+/// Returns the configured parser.
 pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
     let admissible = config.prompt.valid == Validity::Admissible;
     ActionParser::new(template.rules().clone(), admissible)
 }
 
-/// Returns the chat format that a config wraps its prompts in, if any.
+/// Returns the configured chat format, if any.
 ///
 /// # Errors
-/// Fails if one is wanted and the model has none, or it cannot be used with the config's layout, or it
-/// has no switch for thinking and the config turns it. None is wanted, and `prompt.system` or
-/// `prompt.thinking` is set all the same. The model reasons first, and servers or a service that sample
-/// would end its responses at a stop string of the template in there.
+/// Fails in these cases:
+/// * A chat format is required, and the model has none or the layout does not support it.
+/// * `prompt.thinking` is set, and the chat template has no such switch.
+/// * `prompt.system` or `prompt.thinking` is set without a chat format.
+/// * The model reasons first, and servers or a service would stop at a stop string inside the
+///   reasoning.
 pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>, TrainError> {
     let fail =
         |key: &str, reason: String| Err(TrainError::Config { origin: format!("prompt.{key}"), reason });
@@ -94,10 +96,6 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
     Ok(Some(format))
 }
 
-/// Returns the reasoning that the engines of this process pass over under a config.
-///
-/// # Errors
-/// Fails like [`template`] and [`chat`].
 pub(crate) fn engine_reasoning(
     config: &Config,
     tokenizer: &Tokenizer,

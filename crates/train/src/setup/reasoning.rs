@@ -1,4 +1,4 @@
-//! The reasoning in which a template's stop strings end no response.
+//! Reasoning tags, inside which a template's stop strings are ignored.
 
 use turnwise_core::Reasoning;
 use turnwise_env::parse::{Blocks, Style};
@@ -8,9 +8,8 @@ use turnwise_text::chat::ChatFormat;
 
 use crate::config::{AutoOnOff, Config, PolicyLearnerConfig};
 
-/// Returns the reasoning tags after which actions are parsed, and what the chat format opens of
-/// them. `None` for templates whose actions may be anywhere (`response.blocks`); their stop strings
-/// then also apply anywhere.
+/// Returns the reasoning tags after which actions are parsed, and which of them the chat format
+/// opens. `None` for templates that parse actions anywhere (`response.blocks`).
 pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option<ReasoningTags> {
     let rules = template.rules();
     let is_read_behind = match rules.style {
@@ -23,15 +22,15 @@ pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option
     is_read_behind.then_some(ReasoningTags { open, close, opening })
 }
 
-/// Returns true if the engine of this process samples, which passes over reasoning. Inference servers and
-/// training services look for stop strings in the whole of a response.
+/// Returns true if this process's engine samples, which ignores stop strings in reasoning.
+/// Inference servers and training services do not.
 pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
 
-/// Returns a stop string of the template that would end responses within their reasoning, for
-/// sampling that cannot skip the reasoning of a model that is sure to reason (the chat template
-/// opens it, or `prompt.thinking` is on).
+/// Returns a stop string that would end responses within their reasoning, for samplers that cannot
+/// ignore it. Applies to models that always reason: the chat template opens reasoning, or
+/// `prompt.thinking` is on.
 pub(super) fn stop_in_reasoning<'t>(
     config: &Config,
     template: &'t PromptTemplate,

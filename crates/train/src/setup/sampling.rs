@@ -1,4 +1,4 @@
-//! The sampling that the folders of a run's policy name, by which other programs sample it.
+//! Sampling parameters written into saved model folders, for other programs.
 
 use std::path::Path;
 
@@ -8,17 +8,13 @@ use turnwise_text::GenerationSampling;
 use crate::TrainError;
 use crate::config::{Config, RolloutConfig};
 
-/// Returns the sampling of a config's rollouts.
 pub(crate) fn sampling(config: &Config) -> GenerationSampling {
     let RolloutConfig { temperature, top_k, top_p, .. } = config.rollout;
     GenerationSampling { temperature, top_k, top_p }
 }
 
-/// Returns the sampling of the run in a folder, by its `config.toml`. No other setting is looked at: they
-/// may be of worlds and methods that this program does not have.
-///
-/// # Errors
-/// Fails if the file cannot be read or is no TOML.
+/// Returns the sampling parameters of a run from its `config.toml`. Other settings may need
+/// environments and methods that this program lacks.
 pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainError> {
     let path = root.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
@@ -27,7 +23,6 @@ pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainEr
     Ok(GenerationSampling { temperature, top_k, top_p })
 }
 
-/// The part of a run's config that is looked at.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct File {

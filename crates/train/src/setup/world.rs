@@ -1,4 +1,4 @@
-//! The open world of a run, and the episodes of its expert.
+//! The environment of a run, and its expert's episodes.
 
 use std::ops::{ControlFlow, Deref};
 use std::panic::resume_unwind;
@@ -14,7 +14,7 @@ use crate::TrainError;
 use crate::config::{Config, EnvConfig};
 use crate::setup::prompts::template;
 
-/// The open world of a run, as its config names it.
+/// The environment of a run, opened from its config.
 pub struct World(Arc<dyn world::World>);
 
 impl Deref for World {
@@ -26,10 +26,11 @@ impl Deref for World {
 }
 
 impl World {
-    /// Opens the environment of a config for these splits. Left-out data is noted.
+    /// Opens the environment of a config for these splits, and notes omitted data.
     ///
     /// # Errors
-    /// Fails if the registry has no such world, its settings are wrong, or its data cannot be read.
+    /// Fails if the registry lacks the environment, its settings are invalid, or its data cannot be
+    /// read.
     pub fn new(
         config: &EnvConfig,
         splits: &[&str],
@@ -39,16 +40,16 @@ impl World {
         Ok(Self(config.worlds.kind(&config.kind)?.open(&config.settings, &mut options)?.into()))
     }
 
-    /// Its tasks and environments, for threads that may outlive a call.
+    /// Returns the tasks and environments, for threads that may outlive a call.
     pub fn shared_task_set(&self) -> Arc<dyn TaskSet> {
         Arc::new(WorldTasks(Arc::clone(&self.0)))
     }
 
-    /// Up to `count` episodes of the expert on the training split. `progress` is called after each with the number played so far;
-    /// after `Break` no more are played, and those that come back are not all.
+    /// Plays up to `count` episodes of the expert on the training split. `progress` gets the number
+    /// played after each; `Break` stops early, so fewer are returned.
     ///
     /// # Errors
-    /// Fails if the split has no tasks, or the world has no expert.
+    /// Fails if the split has no tasks, or if the environment has no expert.
     pub fn demonstrations(
         &self,
         config: &Config,
@@ -60,11 +61,8 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Rejects, before long work, a warm start without an expert, an estimator without saved states, and
-    /// a world's timeout above that of the environments.
-    ///
-    /// # Errors
-    /// Names the key.
+    /// Rejects settings before long work: SFT without an expert, an estimator without saved states,
+    /// and an environment timeout above that of the rollout.
     pub(crate) fn check(&self, config: &Config) -> Result<(), TrainError> {
         if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));
@@ -84,7 +82,6 @@ impl World {
         }
     }
 
-    /// Rejects an estimator that continues episodes from their states in a world that cannot save them.
     fn check_saved_states(&self, config: &Config) -> Result<(), TrainError> {
         let pipeline = config.pipeline()?;
         if config.train.steps == 0 || pipeline.required_inputs().state_values.is_none() {
@@ -112,7 +109,6 @@ impl World {
         })
     }
 
-    /// Returns episodes for training a tokenizer: the expert's, or random ones without an expert.
     pub(crate) fn texts(
         &self,
         config: &Config,
@@ -140,7 +136,7 @@ impl World {
             count,
             invalid_action_prob: config.sft.invalid_action_prob,
             max_turns: config.env.max_turns,
-            // They are most of the memory.
+            // Admissible actions take most of the memory.
             keep_admissible: template(config)?.lists_admissible(),
             seed: config.seed,
             ..DemonstrationRequest::default()
@@ -159,7 +155,7 @@ fn no_expert(config: &Config) -> TrainError {
     }
 }
 
-/// Executes a request on its own thread and reports progress on this one, because observers need
+/// Executes a request on another thread and reports progress on this one, because observers need
 /// not be thread-safe.
 fn with_progress<T: Send>(
     request: DemonstrationRequest<'_>,
@@ -171,7 +167,7 @@ fn with_progress<T: Send>(
     thread::scope(|scope| {
         let playing = scope.spawn(move || {
             let played = || {
-                // Nobody listens any more only where `progress` panicked.
+                // The receiver is only gone if `progress` panicked.
                 let _ = sender.send(());
                 if stopped.load(Ordering::Relaxed) {
                     ControlFlow::Break(())

@@ -15,34 +15,34 @@ use crate::record::observer::{Event, Observer};
 use crate::setup;
 use crate::sft::{BatchPlan, SftSequence};
 
-/// File in the run directory that describes the conversations.
 pub(crate) const SUMMARY: &str = "sft-data.json";
 
 /// The conversations of a run as token sequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SftData {
-    /// Sequences that are trained on.
+    /// Sequences to train on.
     pub sequences: Vec<SftSequence>,
-    /// Sequences whose loss is measured.
+    /// Held-out sequences.
     pub held_out: Vec<SftSequence>,
-    /// Numbers about them.
+    /// Summary for the run directory.
     pub summary: SftSummary,
 }
 
 /// Summary of the conversations of a run, stored in its directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SftSummary {
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// Conversations that are trained on.
+    /// Number of conversations to train on.
     pub conversations: usize,
-    /// Conversations that are held out.
+    /// Number of held-out conversations.
     pub held_out: usize,
-    /// Sequences that are trained on: one per conversation, or several if the chat template rewrites earlier replies.
+    /// Number of sequences to train on: one per conversation, or several if the chat template
+    /// rewrites earlier replies.
     pub sequences: usize,
-    /// Their tokens.
+    /// Number of tokens in these sequences.
     pub tokens: usize,
-    /// Tokens with a loss.
+    /// Number of tokens with a loss.
     pub trained_tokens: usize,
     /// SHA-256 of all tokens. A resume rejects other data.
     pub digest: String,
@@ -52,8 +52,8 @@ impl SftData {
     /// Reads and tokenizes the conversations of a config.
     ///
     /// # Errors
-    /// Fails on a file that cannot be read, a model without a chat template, a conversation that the template rejects, or if
-    /// nothing is left to train on.
+    /// Fails on an unreadable file, a model without a chat template, a conversation that the
+    /// template rejects, or if there is nothing to train on.
     pub fn load(
         config: &Config,
         data: &SftDataConfig,
@@ -138,7 +138,6 @@ impl SftData {
         Ok(found)
     }
 
-    /// Returns the counts and the digest of the sequences.
     fn summary(&self) -> SftSummary {
         let bytes = |sequences: &[SftSequence]| -> Vec<u8> {
             let tokens = |sequence: &SftSequence| {
@@ -163,7 +162,6 @@ impl SftData {
         }
     }
 
-    /// Plans the updates over the sequences.
     pub(crate) fn plan(&self, config: &Config, data: &SftDataConfig) -> BatchPlan {
         let lengths: Vec<usize> =
             self.sequences.iter().map(|sequence| sequence.tokens.tokens.len()).collect();
@@ -177,7 +175,6 @@ impl SftData {
     }
 }
 
-/// Returns the indices of the held-out conversations: a fraction, but never all, drawn by the seed.
 fn held_out(count: usize, fraction: f64, seed: u64) -> Vec<usize> {
     if fraction <= 0.0 || count < 2 {
         return Vec::new();
@@ -189,12 +186,11 @@ fn held_out(count: usize, fraction: f64, seed: u64) -> Vec<usize> {
     order
 }
 
-/// Returns true for a message that makes calls or answers one.
 fn is_about_tools(message: &ChatMessage) -> bool {
     !message.calls.is_empty() || message.role == "tool"
 }
 
-/// Returns the sequences of a conversation, with a span for each reply.
+/// Returns the sequences of a conversation, with one span per reply.
 ///
 /// # Errors
 /// Fails like [`ChatFormat::conversation`].
@@ -232,7 +228,6 @@ fn sequence(stretches: &[Stretch]) -> SftSequence {
     SftSequence { tokens, action: vec![true; trained], kept: vec![true; trained] }
 }
 
-/// Returns a sequence cut to a limit; `None` if no reply is left.
 fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     let TokenSequence { tokens, spans } = &mut sequence.tokens;
     tokens.truncate(longest);
@@ -246,8 +241,8 @@ fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     (trained > 0).then_some(sequence)
 }
 
-/// Returns a conversation for a chat template without tools, as rollouts write it for such a model. The tools are listed
-/// before the first message of the user, calls are in tags, and results are messages of the user.
+/// Converts a conversation for a chat template without tools, like rollouts do. Tools are listed
+/// before the first user message, calls are in tags, and results are user messages.
 fn without_tools(mut conversation: Conversation) -> Conversation {
     let tools = std::mem::take(&mut conversation.tools);
     let first = conversation.messages.iter_mut().find(|message| message.role == "user");
@@ -271,10 +266,7 @@ fn without_tools(mut conversation: Conversation) -> Conversation {
     conversation
 }
 
-/// Returns the absolute path, so that a run can be resumed from another folder.
-///
-/// # Errors
-/// Fails if the file does not exist.
+/// Returns the absolute path, so that a run can be resumed from another working directory.
 pub(crate) fn absolute(path: &Path) -> Result<std::path::PathBuf, TrainError> {
     path.canonicalize().map_err(|error| TrainError::io(path, error))
 }

@@ -1,5 +1,5 @@
-//! The supervised warm start: demonstrations, or your own conversations ([`conversations`]), become token sequences
-//! with a weight on each token.
+//! SFT before RL: demonstrations, or your own conversations ([`conversations`]), become token
+//! sequences with a weight per token.
 
 pub mod conversations;
 pub(crate) mod warm_start;
@@ -16,18 +16,17 @@ use crate::config::Layout;
 use crate::rollout::observations::Results;
 use crate::rollout::prompting::Prompter;
 
-/// One demonstration as the learner sees it.
+/// A demonstration or conversation as a token sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SftSequence {
-    /// Tokens; the spans cover all but the first and those of pictures.
+    /// Token ids; the spans cover all but the first token and picture tokens.
     pub tokens: TokenSequence,
-    /// Whether each token of the spans belongs to an imitated action.
+    /// Whether each span token belongs to an imitated action.
     pub action: Vec<bool>,
-    /// True for each token of the spans that is trained on at all (inserted failures are not).
+    /// Whether each span token has a loss (inserted failures do not).
     pub kept: Vec<bool>,
 }
 
-/// Puts pieces together and remembers what each token is.
 #[derive(Default)]
 struct Builder {
     tokens: Vec<u32>,
@@ -50,7 +49,7 @@ impl Builder {
         if !self.action.iter().skip(1).any(|&action| action) {
             return None;
         }
-        // No model predicts a picture.
+        // Models do not predict picture tokens.
         let is_text = |&position: &usize| self.tokens[position] < FIRST_PICTURE_TOKEN;
         let predicted: Vec<usize> = (1..self.tokens.len()).filter(is_text).collect();
         let runs = predicted.chunk_by(|before, after| before + 1 == *after);
@@ -64,7 +63,7 @@ impl Builder {
     }
 }
 
-/// Summaries of demonstrations, at the points where a rollout would write one ([`crate::rollout::compaction`]).
+/// Summaries in demonstrations, where a rollout would write them ([`crate::rollout::compaction`]).
 #[derive(Clone, Copy)]
 pub struct DemonstratedSummaries<'a> {
     /// Maximum tokens of an action's prompt.
@@ -73,8 +72,8 @@ pub struct DemonstratedSummaries<'a> {
     pub summary: &'a dyn Fn(&Demonstration, usize) -> String,
 }
 
-/// Returns the sequences of one demonstration. The layout `concatenated` has one, and one more after each summary; `windowed` has
-/// one per imitated turn.
+/// Returns the sequences of a demonstration: one plus one per summary (`concatenated`), or one per
+/// imitated turn (`windowed`).
 ///
 /// # Errors
 /// Fails like [`Prompter::start_seeing`] and, for a concatenated sequence, [`Prompter::between`].
@@ -144,7 +143,6 @@ pub fn sequences(
     Ok(finished)
 }
 
-/// Returns the observation after a demonstrated action, as the result of its call if it made one.
 fn result_of(calls: &[ToolCall], text: &str) -> Observation {
     let mut seen = Observation::new(text);
     if let [call] = calls {
@@ -153,7 +151,7 @@ fn result_of(calls: &[ToolCall], text: &str) -> Observation {
     seen
 }
 
-/// Sequences of each update: shuffled at every pass, filled up to a number of tokens.
+/// The sequences of each update: shuffled in each pass, filled up to a number of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchPlan {
     batches: Vec<Vec<usize>>,
@@ -187,7 +185,7 @@ impl BatchPlan {
 
     /// Plans `epochs` passes over sequences of these lengths. The last update may be smaller.
     pub fn of_epochs(lengths: &[usize], batch_tokens: usize, epochs: u64, run_seed: u64) -> Self {
-        // An upper bound: each update has at least one sequence.
+        // An upper bound, because each update has at least one sequence.
         let all = Self::new(lengths, batch_tokens, lengths.len() as u64 * epochs, run_seed);
         let mut left = lengths.len() * epochs as usize;
         let mut batches = Vec::new();
@@ -201,7 +199,7 @@ impl BatchPlan {
         Self { batches }
     }
 
-    /// Returns the sequences of one update, counted from 0.
+    /// Returns the sequences of an update, from 0.
     pub fn batch(&self, step: u64) -> &[usize] {
         self.batches.get(step as usize).map_or(&[], Vec::as_slice)
     }
@@ -211,15 +209,15 @@ impl BatchPlan {
         self.batches.len()
     }
 
-    /// Returns true if nothing is planned.
+    /// Returns true if no update is planned.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 }
 
-/// Returns the weights of a batch's tokens, one vector per sequence. Action tokens share a weight of 1,
-/// all other kept tokens share `observation_weight`, so that the loss is
-/// `mean over action tokens + observation_weight * mean over the rest`.
+/// Returns token weights, one vector per sequence. Action tokens share weight 1 and other kept
+/// tokens `observation_weight`, so the loss is `mean over action tokens + observation_weight * mean
+/// over the rest`.
 pub fn weights(batch: &[&SftSequence], observation_weight: f64) -> Vec<Vec<f64>> {
     let tokens = || batch.iter().flat_map(|sequence| sequence.action.iter().zip(&sequence.kept));
     let actions = tokens().filter(|(action, kept)| **action && **kept).count();
@@ -266,7 +264,7 @@ mod tests {
         assert_eq!(twice[..seen.len().min(50)], seen[..50]);
         twice.sort_unstable();
         assert_eq!(twice, (0..50).flat_map(|index| [index, index]).collect::<Vec<_>>());
-        // A longer plan begins with the shorter one, so that a run can be extended.
+        // A longer plan begins like a shorter one, so a run can be extended.
         let longer = BatchPlan::new(&lengths, 60, 40, 1);
         assert_eq!(longer.batches[..30], plan.batches);
     }

@@ -1,4 +1,4 @@
-//! The warm start: supervised updates on demonstrations, or on your own conversations.
+//! SFT updates on demonstrations or on your own conversations.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -19,18 +19,16 @@ use crate::rollout::env_runner::EnvRunner;
 use crate::sft::conversations::SftData;
 use crate::sft::{self, BatchPlan, DemonstratedSummaries, SftSequence};
 
-/// The demonstrations of a run as sequences, and the updates that they are dealt to.
 pub(crate) struct WarmStart<'a> {
     config: &'a Config,
     sequences: Vec<SftSequence>,
     held_out: Vec<SftSequence>,
     plan: BatchPlan,
-    /// Updates between measurements of the held-out loss.
     every: u64,
 }
 
 impl<'a> WarmStart<'a> {
-    /// Plays the demonstrations and plans all updates; `None` if `stop` was set before they were played.
+    /// Plays the demonstrations and plans all updates; `None` if `stop` was set first.
     pub(crate) fn new(
         config: &'a Config,
         runner: &EnvRunner,
@@ -55,7 +53,6 @@ impl<'a> WarmStart<'a> {
         Ok(Some(Self { config, sequences, held_out: Vec::new(), plan, every: 0 }))
     }
 
-    /// Plans all updates over conversations.
     pub(crate) fn of_conversations(config: &'a Config, data: SftData, settings: &SftDataConfig) -> Self {
         let plan = data.plan(config, settings);
         let every = match settings.held_out_every {
@@ -66,14 +63,12 @@ impl<'a> WarmStart<'a> {
         Self { config, sequences, held_out, plan, every }
     }
 
-    /// Returns true if the held-out loss is measured after `step` updates.
     pub(crate) fn measures_at(&self, step: u64) -> bool {
         let total = self.config.sft.steps;
         !self.held_out.is_empty()
             && (step == 0 || step == total || (self.every > 0 && step.is_multiple_of(self.every)))
     }
 
-    /// Returns the mean loss over all tokens of held-out replies, in nats.
     pub(crate) fn held_out_loss(&self, policy: &mut dyn PolicyLearner) -> Result<f64, TrainError> {
         let (mut sum, mut count) = (0.0, 0_usize);
         let mut rest = self.held_out.as_slice();
@@ -95,7 +90,6 @@ impl<'a> WarmStart<'a> {
         Ok(sum / count.max(1) as f64)
     }
 
-    /// Does update `step` and returns its numbers.
     pub(crate) fn update(&self, policy: &mut dyn PolicyLearner, step: u64) -> Result<Metrics, TrainError> {
         let started = Instant::now();
         let batch: Vec<&SftSequence> =

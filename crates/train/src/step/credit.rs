@@ -6,14 +6,11 @@ use turnwise_credit::{CreditInputs, CreditReport, ModelInputs, attach_explanatio
 use crate::TrainError;
 use crate::step::Method;
 
-/// Advantages, with the critic's values if there is one.
 pub(crate) struct Credited {
     pub(crate) report: CreditReport,
     pub(crate) values: Option<PerToken<f64>>,
 }
 
-/// Assigns credit by the pipeline and notes every turn's advantage, and its explanation if there is one, in the
-/// trajectories.
 pub(crate) fn assign(
     batch: &mut Batch,
     model_inputs: ModelInputs,

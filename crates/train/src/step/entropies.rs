@@ -1,4 +1,4 @@
-//! Entropies for responses whose sampler does not report them.
+//! Entropies for samplers that do not report them.
 
 use turnwise_core::{Batch, TokenSequence, Trajectory};
 use turnwise_credit::TurnField;
@@ -8,11 +8,10 @@ use crate::config::EntropyKind;
 use crate::learners::policy::PolicyLearner;
 use crate::step::Method;
 
-/// Fills in entropies that credit needs and the sampler did not provide, by one scoring pass of the
-/// learner at the sampling temperature. They are exact over the full vocabulary, under the weights
-/// before the update. These are the sampling weights, unless rollouts are older
-/// (`rollout.max_staleness`). With `rollout.engine.entropies = "sampled"` they are `-log p` of the
-/// sampled tokens. Does nothing if entropies exist or are not needed.
+/// Fills in missing entropies that credit needs, with one scoring pass of the learner at the
+/// sampling temperature. They are exact for the current weights, which are newer than the sampling
+/// weights with `rollout.max_staleness`. With `rollout.engine.entropies = "sampled"` they are `-log
+/// p` of the sampled tokens.
 pub(crate) fn fill_entropies(
     batch: &mut Batch,
     method: &Method<'_>,

@@ -10,19 +10,18 @@ use turnwise_text::TextError;
 use crate::config::Layout;
 use crate::rollout::prompting::Prompter;
 
-/// Writer of masked prompts.
+/// Creates masked prompts.
 pub struct MaskedPrompts<'a> {
-    /// The run's prompts as tokens.
+    /// Encodes the run's prompts.
     pub prompter: Prompter<'a>,
     /// The run's layout.
     pub layout: Layout,
-    /// Earlier turns that a windowed prompt shows.
+    /// Number of earlier turns in a windowed prompt.
     pub history: usize,
-    /// Part of the context that is hidden.
+    /// Hidden part of the context.
     pub mask: ContextMask,
 }
 
-/// Returns the sequence of a turn's response after a prompt.
 fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
     let (start, mut tokens) = (prompt.len(), prompt);
     tokens.extend_from_slice(response);
@@ -31,17 +30,18 @@ fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
 }
 
 impl MaskedPrompts<'_> {
-    /// Returns the response of one turn after the prompt with the masked part hidden.
+    /// Returns one turn's response after its prompt with the masked part hidden.
     ///
-    /// In a concatenated sequence the history is everything before the turn, from the latest summary on. A mask that hides
-    /// only the goal shows all of it. The prompt has the windowed form, because only that can leave parts out. A policy
-    /// of the concatenated layout has never seen that form ([`crate::config::Config::warnings`]).
+    /// The prompt has the windowed form, because only that form can omit parts; policies of the
+    /// concatenated layout have never seen it ([`crate::config::Config::warnings`]). The history of
+    /// a concatenated sequence is everything before the turn since the last summary.
     ///
-    /// An agent's request stays a list of messages. Its system messages, newest messages and tools are always shown. The goal is
-    /// the messages before the first one of the assistant. The history is the messages from there to the newest.
+    /// An agent's request always keeps its system messages, newest messages and tools. The goal is
+    /// the messages before the first assistant message, and the history those from there to the
+    /// newest.
     ///
     /// # Errors
-    /// Fails like [`Prompter::start_seeing`] for the masked prompt.
+    /// Fails like [`Prompter::start_seeing`].
     pub fn masked(&self, trajectory: &Trajectory, turn: usize) -> Result<TokenSequence, TextError> {
         let data = &trajectory.turns[turn];
         if data.agent.is_some() {
@@ -68,17 +68,17 @@ impl MaskedPrompts<'_> {
             step: trajectory.turns[..turn].iter().filter(|turn| !turn.is_compaction()).count(),
         };
         let text = self.prompter.template.render(&view, PromptKind::Masked(self.mask));
-        // The picture stays, because the current observation belongs to neither the goal nor the history.
+        // The picture stays, because the current observation belongs to neither goal nor history.
         let image = data.parts.iter().find_map(Part::image);
         let prompt = self.prompter.start_seeing(&text, image, &trajectory.tools)?;
         Ok(after(prompt, turn, &data.response_ids))
     }
 
     /// Returns the masked sequence of each outlier turn with tokens, `[trajectory][turn]` in batch
-    /// order. Turns whose masked prompt is empty or does not fit the model are left out.
+    /// order, except empty prompts and those that do not fit the model.
     ///
     /// # Errors
-    /// Returns the first of [`MaskedPrompts::masked`] in batch order.
+    /// Returns the first error of [`MaskedPrompts::masked`] in batch order.
     pub fn of_batch(
         &self,
         batch: &Batch,
@@ -104,7 +104,6 @@ impl MaskedPrompts<'_> {
     }
 }
 
-/// Returns the request of an agent's turn without the masked messages.
 fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Conversation {
     let mut messages = messages_until(trajectory, turn);
     let system = messages.iter().take_while(|message| message.role == "system").count();
@@ -123,10 +122,10 @@ fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Co
     Conversation { messages, tools: tools.clone(), ..Conversation::default() }
 }
 
-/// Returns the messages of an agent's turn: those of the turns that it continues, then its new ones.
+/// Returns the messages of an agent's turn: those of the turns it continues, then its new ones.
 fn messages_until(trajectory: &Trajectory, turn: usize) -> Vec<ChatMessage> {
     let continues = |turn: usize| trajectory.turns[turn].agent.as_ref().and_then(|agent| agent.continues);
-    // A turn continues an earlier one. Without the check, a file with a cycle would never end.
+    // The check prevents endless loops in files with cyclic turns.
     let chain: Vec<usize> =
         std::iter::successors(Some(turn), |&turn| continues(turn).filter(|&earlier| earlier < turn))
             .collect();

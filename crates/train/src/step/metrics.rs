@@ -1,4 +1,4 @@
-//! The numbers of one step, under the tags the field uses.
+//! Metrics of one step.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -18,16 +18,13 @@ use crate::step::rewards::ShapedRewards;
 use crate::step::training_set::TrainingSet;
 use crate::step::update::{UpdateReport, schedule};
 
-/// The numbers and the times of one step.
 #[derive(Debug, Default)]
 pub(crate) struct StepMetrics {
     pub(crate) metrics: Metrics,
-    /// Seconds by stage, in the order in which the stages came first.
     seconds: Vec<(&'static str, f64)>,
 }
 
 impl StepMetrics {
-    /// Runs a stage and adds its time.
     pub(crate) fn timed<T>(&mut self, stage: &'static str, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();
@@ -43,7 +40,6 @@ impl StepMetrics {
         self.seconds.iter().find(|(known, _)| *known == stage).map_or(0.0, |&(_, seconds)| seconds)
     }
 
-    /// Adds the metrics of the rollout.
     pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64, config: &Config) {
         rollout(&mut self.metrics, batch, config.rollout.max_response_tokens);
         if config.prompt.compact_after.is_some() {
@@ -53,7 +49,6 @@ impl StepMetrics {
         self.metrics.set("rollout/mismatch_kl", mismatch_kl);
     }
 
-    /// Adds the metrics of rewards and credit.
     pub(crate) fn credited(&mut self, batch: &Batch, shaped: &ShapedRewards, credited: &Credited) {
         if let Some(turns) = shaped.overlong_turns {
             self.metrics.set("rollout/overlong_turns", turns as f64);
@@ -62,7 +57,8 @@ impl StepMetrics {
         credit(&mut self.metrics, advantages);
         self.metrics.set("credit/same_outcome_frac", same_outcome_frac(batch, advantages));
         for (name, value) in &credited.report.diagnostics {
-            // A name of a registered method without a folder could be one of the line's own keys, such as `step`.
+            // A custom method's diagnostic without a prefix could collide with keys of the line,
+            // such as `step`.
             let tag = if name.contains('/') { name.clone() } else { format!("credit/{name}") };
             self.metrics.set(&tag, *value);
         }
@@ -71,7 +67,6 @@ impl StepMetrics {
         }
     }
 
-    /// The updates' numbers.
     pub(crate) fn updated(
         &mut self,
         report: &UpdateReport,
@@ -108,8 +103,6 @@ impl StepMetrics {
         self.metrics.0.append(&mut decomposer.0);
     }
 
-    /// Returns all numbers of the step, with the coefficients that it was made with and the time of every
-    /// stage.
     pub(crate) fn finish(
         mut self,
         shaped: &ShapedRewards,
@@ -120,7 +113,7 @@ impl StepMetrics {
         if let Some(measured) = shaped.reference_kl {
             self.metrics.set("loss/reference_kl", measured);
         }
-        // The selective term may add to the coefficient that adapts.
+        // The selective term may add to the adapting coefficient.
         let kl_coef = loss.config().kl.coef;
         if kl_coef != 0.0 {
             self.metrics.set("train/kl_coef", kl_coef);
@@ -139,10 +132,8 @@ impl StepMetrics {
     }
 }
 
-/// Number of trajectories that are scored again for `rollout/mismatch_kl`.
 const MISMATCH_SAMPLE: usize = 4;
 
-/// Returns the mean of a sequence of numbers, 0 without any.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for value in values {
@@ -152,12 +143,11 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Metrics of the batch that is trained on; success and rewards of all that was sampled come from the sampling.
+/// Adds metrics of the training batch. Success and rewards come from sampling, over all groups.
 fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
     let share = |flag: bool| f64::from(u8::from(flag));
-    // A selection may have kept no group: there are no means then.
     if batch.groups.is_empty() {
         return;
     }
@@ -175,7 +165,7 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
         "rollout/equal_return_frac",
         mean(batch.groups.iter().map(|group| share(group.has_equal_returns()))),
     );
-    // A token fewer is a response that ended by itself.
+    // A response below the limit ended by itself.
     let cut_off = |trajectory: &Trajectory, turn: &Turn| {
         let limit = trajectory.task.limits.response_tokens.map_or(longest, |limit| limit.min(longest));
         share(turn.response_ids.len() >= limit)
@@ -188,12 +178,10 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     if let Some(rate) = inadmissible_rate(turns()) {
         metrics.set("rollout/inadmissible_rate", rate);
     }
-    // Samplers that are elsewhere may not know it.
     if turns().any(|turn| !turn.entropies.is_empty()) {
         let entropies = turns().flat_map(|turn| &turn.entropies);
         metrics.set("rollout/entropy", mean(entropies.map(|&entropy| f64::from(entropy))));
     }
-    // What a trajectory does not say counts as 0: a shop that was left without a purchase scores nothing.
     let names: BTreeSet<&String> = trajectories().flat_map(|trajectory| trajectory.metrics.keys()).collect();
     for name in names {
         let of = |trajectory: &Trajectory| trajectory.metrics.get(name).copied().unwrap_or(0.0);
@@ -201,7 +189,6 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     }
 }
 
-/// Adds the metrics of summaries ([`crate::rollout::compaction`]).
 fn compactions(metrics: &mut Metrics, batch: &Batch) {
     if batch.groups.is_empty() {
         return;
@@ -213,7 +200,6 @@ fn compactions(metrics: &mut Metrics, batch: &Batch) {
     metrics.set("rollout/summary_tokens/mean", mean(summaries().map(|turn| turn.response_ids.len() as f64)));
 }
 
-/// Metrics of the advantages.
 fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     let all = || advantages.values().copied();
     let average = mean(all());
@@ -229,10 +215,10 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     );
 }
 
-/// Returns the fraction of the sum of absolute advantages in groups whose trajectories have the
-/// same return. It comes from differences other than the outcome, such as a discount or an
-/// invalid-action penalty. It is 0 for GRPO without reward shaping, and higher if a method
-/// standardizes such differences to the size of success and failure.
+/// Returns the fraction of the sum of absolute advantages in groups with equal returns. They come
+/// from other differences, such as a discount or an invalid-action penalty. It is 0 for GRPO
+/// without reward shaping, and higher if a method standardizes such differences to the size of
+/// success and failure.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
@@ -245,7 +231,6 @@ fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     if all > 0.0 { same / all } else { 0.0 }
 }
 
-/// Metrics of the updates.
 fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     let sums = &report.metrics;
     metrics.set("loss/total", report.loss);
@@ -277,8 +262,9 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     metrics.set("perf/tokens_saved", report.shared_tokens as f64);
 }
 
-/// KL (k3) between the sampler's and the learner's view of the same tokens, on the first few trajectories. Under the same weights it is
-/// rounding, and with a foreign sampler the price of two numerics; with `rollout.max_staleness` the change of the weights is in it too.
+/// Returns the KL (k3) between the sampler's and the learner's log-probs of the first few
+/// trajectories. It measures rounding or different numerics, and with `rollout.max_staleness` also
+/// the change of the weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();
@@ -325,7 +311,6 @@ mod tests {
         assert_eq!(frac([1.0, 1.0], [0.0, 0.0]), 0.0);
         assert_eq!(frac([1.0, 2.0], [-0.5, 0.5]), 0.25);
         assert_eq!(frac([0.0, 0.0], [0.0, 0.0]), 0.0);
-        // Equal but for the last digits of a sum.
         let batch = Batch { groups: vec![group([0.3, 0.1 + 0.2])] };
         let mut advantages = PerTurn::default();
         advantages.push(vec![vec![0.0, 1.0], vec![0.0, -1.0]]);

@@ -1,16 +1,16 @@
-//! One step of reinforcement learning, on this page: sample, shape rewards, credit, training set, updates, record.
+//! One RL step: sampling, rewards, credit, training set, updates and metrics.
 //!
 //! | file | stage |
 //! |---|---|
-//! | `queue`, `sample` | sample: the rollouts under way, rounds of them until there is a batch |
-//! | `overflow` | a warning, or an error, if prompts do not fit the context |
-//! | `entropies` | entropies, if credit reads them and the sampler does not return them |
-//! | [`rewards`] | rewards: what the loss adds to them |
-//! | [`credit`] | credit: one advantage per turn, from what the estimator asks for |
-//! | [`training_set`] | training set: sequences with advantages and what the extra passes found |
-//! | [`masked_contexts`] | responses after prompts that hide something, if the objective needs them |
+//! | `queue`, `sample` | sampling: concurrent rollouts, in rounds until the batch is full |
+//! | `overflow` | warning or error if prompts do not fit the context |
+//! | `entropies` | entropies for samplers that do not report them |
+//! | [`rewards`] | reward shaping |
+//! | [`credit`] | credit assignment: one advantage per turn |
+//! | [`training_set`] | training set: sequences with advantages and results of extra passes |
+//! | [`masked_contexts`] | responses after masked prompts, if the objective needs them |
 //! | [`update`] | updates: epochs and minibatches |
-//! | `metrics` | the numbers of the step |
+//! | `metrics` | metrics of the step |
 
 pub mod credit;
 mod entropies;
@@ -46,7 +46,6 @@ use crate::step::rewards::shape_rewards;
 use crate::step::training_set::training_set;
 use crate::step::update::update;
 
-/// Method of training: the settings, credit as a pipeline, and the loss.
 pub(crate) struct Method<'a> {
     pub(crate) config: &'a Config,
     pub(crate) pipeline: &'a Pipeline,
@@ -54,7 +53,6 @@ pub(crate) struct Method<'a> {
     pub(crate) embedder: &'a dyn Embedder,
 }
 
-/// What a step samples from and reports to.
 pub(crate) struct StepContext<'a> {
     pub(crate) directory: &'a RunDirectory,
     pub(crate) rollouts: &'a mut RolloutQueue,
@@ -62,15 +60,11 @@ pub(crate) struct StepContext<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// The result of a step.
 pub(crate) struct Stepped {
-    /// Its metrics.
     pub(crate) metrics: Metrics,
-    /// An example of a response that is not a valid action, if there is one.
     pub(crate) unread: Option<String>,
 }
 
-/// Runs one rollout and its updates; returns `None` if it was stopped before anything changed.
 pub(crate) fn step(
     runner: &EnvRunner,
     learners: &mut Learners,
@@ -101,7 +95,8 @@ pub(crate) fn step(
     record.credited(&batch, &shaped, &credit);
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, runner, learners, config))?;
-    // From here on the batch is only counted and written: the updates read the copies in the training set.
+    // From here on the batch is only counted and written; the updates use the training set's
+    // copies.
     runner.hide_pictures(&mut batch, &mut sampled.masked);
     let mut report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
@@ -122,8 +117,8 @@ pub(crate) fn step(
     Ok(Some(Stepped { metrics, unread: unread_response(&batch) }))
 }
 
-/// Writes the trajectories of a step. Trajectories that were not trained on are last, each in its
-/// own group, because no group was compared with them.
+/// Writes the trajectories of a step. Those not trained on come last, each in its own group,
+/// because they were not compared with any group.
 fn write_trajectories(
     directory: &RunDirectory,
     position: Position,

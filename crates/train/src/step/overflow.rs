@@ -1,15 +1,15 @@
-//! Overflows: trajectories that ended because their next prompt did not fit the context.
+//! Overflows: trajectories that ended because the next prompt did not fit the context.
 
 use turnwise_core::{StopReason, Trajectory};
 
 use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 
-/// Fraction of the trajectories from which on a warning is worth a line.
+/// Minimum fraction of overflowing trajectories for a warning.
 const WORTH_A_WARNING: f64 = 0.1;
 
-/// Counts over everything that a step sampled, with groups that the selection drops, since
-/// overflowing groups fail as a whole.
+/// Counts over all sampled trajectories, including groups that the selection drops, because
+/// overflowing groups often fail as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overflows {
     sampled: usize,
@@ -23,12 +23,10 @@ impl Overflows {
         self.overflowed += usize::from(overflowed);
     }
 
-    /// Returns the share of the trajectories that overflowed; 0 of none.
     pub(crate) fn share(self) -> f64 {
         self.overflowed as f64 / self.sampled.max(1) as f64
     }
 
-    /// Warns of a first step in which many trajectories overflowed.
     pub(crate) fn warn(self, step: u64, config: &Config, observer: &mut dyn Observer) {
         let limit = config.rollout.max_context;
         if step == 0 && self.share() >= WORTH_A_WARNING {

@@ -1,10 +1,8 @@
-//! Rollouts under way: those of coming steps are sampled while the policy is updated (`rollout.max_staleness`).
+//! Rollouts that are sampled while the policy is updated (`rollout.max_staleness`).
 //!
 //! Before step `k` waits for its rollout, the rollouts of all steps up to `k + max_staleness` have
-//! started. A rollout is sampled entirely by the weights at its start, so training depends only on
-//! the config, not on timing. No rollout starts before a periodic checkpoint and is trained on
-//! after it. A run that continues from the checkpoint thus starts the same rollouts with the same
-//! weights.
+//! started, each with the weights at its start. So training does not depend on timing. No rollout
+//! crosses a periodic checkpoint, so a resume starts the same rollouts with the same weights.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,27 +24,23 @@ use crate::rollout::env_runner::EnvRunner;
 use crate::rollout::tasks::TaskOrder;
 use crate::step::sample::{Sampled, SamplingJob};
 
-/// Interval for checking whether the run should stop.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Rollouts of coming steps, each on its own thread.
 pub(crate) struct RolloutQueue {
     runner: Arc<EnvRunner>,
     config: Arc<Config>,
     order: Arc<TaskOrder>,
     needs: CreditNeeds,
     under_way: VecDeque<UnderWay>,
-    /// The place in the order of tasks after the last rollout that began, sent once it is known.
+    /// Receives the task position after the last started rollout, once known.
     drawn: Option<Receiver<u64>>,
     stop: Arc<AtomicBool>,
 }
 
-/// What credit asks of a rollout.
 #[derive(Clone, Copy)]
 pub(crate) struct CreditNeeds {
-    /// Trajectories of a group are compared, so that one alone has no use.
+    /// A group's trajectories are compared, so a single one is useless.
     pub(crate) compares_groups: bool,
-    /// How values of states are estimated, if they are read.
     pub(crate) state_values: Option<StateValues>,
 }
 
@@ -59,9 +53,7 @@ impl CreditNeeds {
     }
 }
 
-/// The rollout of one step.
 struct UnderWay {
-    /// Steps that were done when it began.
     began: u64,
     events: Receiver<Event<'static>>,
     thread: JoinHandle<Result<Option<(Sampled, Duration)>, TrainError>>,
@@ -78,7 +70,6 @@ impl RolloutQueue {
         Self { runner, config, order, needs, under_way: VecDeque::new(), drawn: None, stop }
     }
 
-    /// Waits for the batch of the run's position; `None` when it was stopped from outside.
     pub(crate) fn next(
         &mut self,
         learners: &mut Learners,
@@ -91,7 +82,8 @@ impl RolloutQueue {
             pictures.begin_step(self.config.rollout.max_staleness + 1);
         }
         if self.config.rollout.max_staleness == 0 {
-            // Sampling has its own copy of the weights and its cache; what training works in need not lie beside.
+            // Free training memory before sampling, which has its own copy of the weights and its
+            // cache.
             learners.release();
         }
         while at + (self.under_way.len() as u64) < first_to_wait(&self.config, at) {
@@ -114,19 +106,17 @@ impl RolloutQueue {
         Ok(Some(sampled))
     }
 
-    /// Starts the rollout of the first step without one, with the current weights.
     fn begin(&mut self, learners: &mut Learners, state: &RunState) -> Result<UnderWay, TrainError> {
         let config = &self.config;
         let step = state.position.step + self.under_way.len() as u64;
         let (lanes, slots) = sampling_lanes(config);
         let samplers = learners.policy.samplers(lanes, slots, config.rollout.max_context)?;
-        // What judges a trajectory by itself needs no other of its task.
+        // Methods that do not compare trajectories accept a group of one.
         let CreditNeeds { compares_groups, state_values } = self.needs;
         let fewest = if compares_groups { 2 } else { 1 };
         let (runner, order) = (Arc::clone(&self.runner), Arc::clone(&self.order));
         let config = Arc::clone(config);
         let job = SamplingJob { runner, config, order, samplers, step, first_task: 0, fewest, state_values };
-        // Where none is under way, the run knows the place in the order.
         let first = self.drawn.take().filter(|_| !self.under_way.is_empty());
         let (drawn, after) = channel();
         let (reporter, events) = channel();
@@ -136,7 +126,7 @@ impl RolloutQueue {
             .spawn(move || {
                 let first_task = match first {
                     None => tasks_drawn,
-                    // The rollout before it has failed or was stopped, and says so itself.
+                    // The previous rollout failed or was stopped, and reports that itself.
                     Some(first) => match first.recv() {
                         Ok(first) => first,
                         Err(_) => return Ok(None),
@@ -149,7 +139,6 @@ impl RolloutQueue {
         Ok(UnderWay { began: state.position.step, events, thread })
     }
 
-    /// Forwards the events of a rollout until it is done.
     fn wait(
         &self,
         rollout: UnderWay,
@@ -171,7 +160,7 @@ impl RolloutQueue {
 }
 
 impl Drop for RolloutQueue {
-    /// Stops running rollouts and waits for them, so that nothing samples after the run is gone.
+    /// Stops running rollouts and waits for them, so that no sampling outlives the run.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for rollout in self.under_way.drain(..) {
@@ -180,8 +169,8 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// Samples a step and states how long that took. `drawn` is sent the place in the order of tasks after
-/// it, as soon as that is known: at once if every group is taken, else at the end.
+/// Samples a step, and returns the result with its time. `drawn` gets the next task position as
+/// soon as it is known: immediately if all groups are kept.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,
@@ -193,15 +182,15 @@ fn work(
     if job.config.rollout.selection == SelectionConfig::All {
         let _ = drawn.send(first + job.config.rollout.tasks_per_step as u64);
     }
-    // Nobody hears it once the run is over.
+    // The receiver is gone once the run has ended.
     let mut report = |event| drop(reporter.send(event));
     let Some(sampled) = job.run(&mut report, stop)? else { return Ok(None) };
     let _ = drawn.send(first + sampled.drawn);
     Ok(Some((sampled, started.elapsed())))
 }
 
-/// Returns the first step whose rollout may not start at step `at`: it would be too old, be trained
-/// on after a periodic checkpoint, or be after the end.
+/// Returns the first step whose rollout may not start at step `at`, because it would be too old,
+/// cross a periodic checkpoint, or follow the last step.
 fn first_to_wait(config: &Config, at: u64) -> u64 {
     let boundary = |every: u64| at.checked_div(every).map_or(u64::MAX, |periods| (periods + 1) * every);
     let kept = config.train.keep_best.as_ref().map_or(0, |_| config.eval.every);

@@ -1,5 +1,5 @@
-//! The rewards stage: from the environment's rewards to those that credit is assigned from. The environment's stay in
-//! [`turnwise_core::Turn::reward`].
+//! Reward shaping: from environment rewards to credited rewards. [`turnwise_core::Turn::reward`]
+//! does not change.
 
 use turnwise_core::{Batch, TokenSequence};
 use turnwise_objective::{Loss, kl_estimate};
@@ -9,12 +9,10 @@ use crate::config::Config;
 use crate::learners::Learners;
 use crate::learners::policy::PolicyLearner;
 
-/// Numbers of the shaping, for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShapedRewards {
-    /// Mean KL estimate to the reference policy over tokens, if it is part of the rewards.
+    /// Mean KL estimate to the reference policy over tokens, if the rewards include it.
     pub(crate) reference_kl: Option<f64>,
-    /// Turns with a penalty for their length, if there is one.
     pub(crate) overlong_turns: Option<usize>,
 }
 
@@ -40,10 +38,9 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Subtracts the KL to the reference policy from the reward of each response token
-/// (`objective.kl.where = "reward"`) and thus of its turn. Returns its mean over tokens. The
-/// policy's log-probs are the sampler's, or with `anew` the learner's, as in the loss: a sampler
-/// with top-k reports those of the truncated distribution.
+/// Subtracts the KL to the reference policy from each response token's reward (`objective.kl.where
+/// = "reward"`), and returns its mean over tokens. With `anew`, the policy's log-probs come from
+/// the learner, because a sampler with top-k reports the truncated distribution's.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

@@ -1,4 +1,4 @@
-//! The training batch of one step: rounds of rollouts until the selection is complete.
+//! The training batch of a step: rounds of rollouts until the selection is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,55 +20,41 @@ use crate::rollout::tasks::TaskOrder;
 use crate::rollout::{Job, RolloutContext, RolloutProgress};
 use crate::step::overflow::Overflows;
 
-/// A batch, and how it was sampled.
 pub(crate) struct Sampled {
-    /// The groups that are trained on.
     pub(crate) batch: Batch,
-    /// Tasks drawn from the order.
     pub(crate) drawn: u64,
-    /// Response tokens of all that was sampled, those groups and trajectories included that are not trained on.
+    /// Response tokens of all sampled trajectories, including those not trained on.
     pub(crate) tokens: usize,
-    /// Its turns.
     pub(crate) turns: usize,
-    /// Numbers about all that was sampled, those groups included that were not chosen.
     pub(crate) metrics: Metrics,
-    /// Prompts that did not fit, of all that was sampled.
     pub(crate) overflows: Overflows,
-    /// Seconds of the continuations that values of states were estimated from.
     pub(crate) continuing: f64,
-    /// Trajectories that are not trained on because they, or too many of their group, failed for
-    /// reasons other than the policy.
+    /// Trajectories not trained on, because they or too many of their group failed.
     pub(crate) masked: Vec<Trajectory>,
 }
 
-/// The sampling of one step. It has all that it reads, so that it can continue while the policy is updated.
 pub(crate) struct SamplingJob {
     pub(crate) runner: Arc<EnvRunner>,
     pub(crate) config: Arc<Config>,
     pub(crate) order: Arc<TaskOrder>,
-    /// Samplers over the weights that all rounds are sampled with, one per lane.
     pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
-    /// The step that is sampled for.
     pub(crate) step: u64,
-    /// Place in the order of tasks of the step's first one.
     pub(crate) first_task: u64,
     /// Minimum number of remaining members of a group with failures.
     pub(crate) fewest: usize,
-    /// How values of states are estimated, if credit reads them.
     pub(crate) state_values: Option<StateValues>,
 }
 
-/// Sums over the rounds of a step, those groups included that are not chosen.
 #[derive(Default)]
 struct Totals {
     tokens: usize,
     turns: usize,
-    /// Trajectories that did not fail, how many of them succeeded, and the sum of their returns.
+    /// Number of trajectories without failures, their successes, and the sum of their returns.
     trajectories: f64,
     solved: f64,
     reward: f64,
     overflows: Overflows,
-    /// Trajectories that failed, and those that are left out with them.
+    /// Number of failed trajectories, and those left out with them.
     failed: usize,
     masked: Vec<Trajectory>,
     groups_masked: usize,
@@ -76,7 +62,6 @@ struct Totals {
 }
 
 impl Totals {
-    /// All that a round has sampled, and how many of it were sampled again because they failed.
     fn add_sampled(&mut self, round: &[Group], resampled: usize) {
         self.resampled += resampled;
         for trajectory in round.iter().flat_map(|group| &group.trajectories) {
@@ -91,7 +76,6 @@ impl Totals {
         self.masked.append(&mut faults.trajectories);
     }
 
-    /// The rest of a round, without them.
     fn add_whole(&mut self, round: &[Group], reward_scale: f64) {
         for trajectory in round.iter().flat_map(|group| &group.trajectories) {
             self.trajectories += 1.0;
@@ -125,7 +109,6 @@ impl Totals {
 }
 
 impl SamplingJob {
-    /// Samples rounds of rollouts until the selection is complete; `None` if it was stopped.
     pub(crate) fn run(
         mut self,
         report: &mut dyn FnMut(Event<'static>),
@@ -157,7 +140,7 @@ impl SamplingJob {
             drawn += count as u64;
             all.add_sampled(&round, again);
             let faults = Faults::take_out(&mut round, self.fewest);
-            // A round without any is an error where none before it gave a group, and else only a round more.
+            // A round without groups is an error only if no earlier round has one.
             if round.is_empty() && selection.kept() == 0 {
                 faults.check()?;
             }
@@ -205,9 +188,8 @@ impl SamplingJob {
         Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, continuing, masked }))
     }
 
-    /// Returns one round: a group for each task. `first` numbers the groups of a step through all of its
-    /// rounds, so that no two draws share a seed. Reports how many trajectories were sampled again
-    /// because they failed.
+    /// Samples one round, a group per task, and returns it with the number of repeated
+    /// trajectories. `first` numbers groups across rounds, so that no two draws share a seed.
     fn round(
         &mut self,
         tasks: &[Task],
@@ -232,8 +214,8 @@ impl SamplingJob {
         Ok(trajectories.map(|(trajectories, again)| (groups(trajectories), again)))
     }
 
-    /// Estimates the value of the state before each turn of the chosen groups, by continuations of the
-    /// policy that played them. Returns the metrics; `None` if it was stopped.
+    /// Estimates the value of the state before each turn of the chosen groups by continuations.
+    /// Returns the metrics; `None` if stopped.
     fn estimate(
         &mut self,
         wanted: StateValues,
@@ -280,7 +262,7 @@ fn rollout_event(
     }
 }
 
-/// Trajectories in job order as groups. They keep the number that their draws were made with.
+/// Groups trajectories in job order; they keep their sampling numbers.
 fn into_groups(trajectories: Vec<Trajectory>, first: usize, count: usize) -> Vec<Group> {
     let mut groups = vec![Group::default(); count];
     for trajectory in trajectories {

@@ -1,4 +1,4 @@
-//! The training set: each sequence with old log-probs, advantages and results of extra passes.
+//! The training set: sequences with old log-probs, advantages and results of extra passes.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::compact::CompactFilterConfig;
@@ -15,20 +15,15 @@ use crate::rollout::env_runner::EnvRunner;
 use crate::step::credit::Credited;
 use crate::step::masked_contexts::MaskedPrompts;
 
-/// A training set.
 pub(crate) struct TrainingSet {
-    /// Trajectories that are trained on.
     pub(crate) trajectories: Vec<TrainingTrajectory>,
-    /// Number of selected turns without a masked-context pass, because masked prompt and response
-    /// do not fit the model; `None` if the loss has no such pass.
+    /// Number of selected turns without a masked-context pass because it does not fit the model;
+    /// `None` without such a pass.
     pub(crate) masked_too_long: Option<usize>,
-    /// Trajectories that compact filtering keeps out of the loss; nothing where it is off.
     pub(crate) filtered: Option<usize>,
-    /// Sums of the rollout correction, if it is on.
     pub(crate) corrected: Option<CorrectionSums>,
 }
 
-/// Returns the training set of a step, with the passes that the loss asks for.
 pub(crate) fn training_set(
     batch: &Batch,
     credit: &Credited,
@@ -74,12 +69,10 @@ pub(crate) fn training_set(
     Ok(TrainingSet { trajectories, masked_too_long, filtered, corrected })
 }
 
-/// Returns true if a trajectory whose advantages are all zero has no part in the loss.
 fn may_skip_zero(loss: &Loss, learners: &Learners, config: &Config) -> bool {
     config.train.skip_zero_advantage && !loss.acts_without_advantage() && learners.critic.is_none()
 }
 
-/// Returns the masked-context sequences of the turns that credit selected, where the loss compares them.
 fn masked_sequences(
     batch: &Batch,
     credit: &Credited,
@@ -100,52 +93,52 @@ fn masked_sequences(
     Ok(prompts.of_batch(batch, &outliers.mask, learners.policy.max_context())?)
 }
 
-/// A sequence with all that its loss needs.
+/// A sequence with the inputs of its loss.
 #[derive(Clone, Debug)]
 pub struct TrainingSequence {
-    /// Index of its group in the rollout.
+    /// Index of the group in the rollout.
     pub group: usize,
-    /// Index of its trajectory in the group.
+    /// Index of the trajectory in the group.
     pub member: usize,
-    /// The tokens.
+    /// Token ids and response spans.
     pub tokens: TokenSequence,
-    /// Per-token and per-turn numbers.
+    /// Per-token and per-turn inputs of the objective.
     pub objective: ObjectiveSequence,
-    /// Outlier turns after their masked prompts, with the span of each.
+    /// Outlier turns after their masked prompts, each with its span index.
     pub masked_contexts: Vec<(usize, TokenSequence)>,
-    /// Targets of a critic.
+    /// Targets of the critic.
     pub values: Option<ValueSequence>,
-    /// False if the loss has no gradient. The sequence is then not run, but its size counts in the
-    /// means of the loss.
+    /// False if the loss has no gradient. The sequence is not run, but its size counts in the
+    /// loss's means.
     pub has_gradient: bool,
 }
 
-/// One training unit: the sequences of one trajectory, which stay in one minibatch.
+/// The sequences of one trajectory, which stay in one minibatch.
 pub type TrainingTrajectory = Vec<TrainingSequence>;
 
-/// Inputs that a training set is made from.
+/// Inputs of a training set.
 #[derive(Clone, Copy)]
 pub struct SetInputs<'a> {
-    /// One advantage a turn.
+    /// Advantage of each turn.
     pub advantages: &'a PerTurn<f64>,
-    /// Token-level advantages, used instead of those of turns, and value targets.
+    /// Token-level advantages, which replace turn advantages, and value targets.
     pub tokens: Option<&'a TokenAdvantages>,
-    /// The critic's values, if there is one.
+    /// The critic's values, if any.
     pub values: Option<&'a PerToken<f64>>,
-    /// The masked-context sequence of every outlier turn, `[trajectory][turn]` in batch order; empty without.
+    /// Masked-context sequences of outlier turns, `[trajectory][turn]` in batch order; may be
+    /// empty.
     pub masked: &'a [Vec<(usize, TokenSequence)>],
-    /// Do not run trajectories whose advantages are all zero and that no other term affects.
+    /// Skip trajectories with only zero advantages.
     pub skip_zero: bool,
-    /// Leave out groups of equal returns.
+    /// Leave out groups with equal returns.
     pub skip_equal_groups: bool,
-    /// Run trajectories through no model that this keeps out of the loss.
+    /// Compact filter: trajectories that it drops are not run.
     pub filter: Option<&'a CompactFilterConfig>,
 }
 
-/// Pairs every sequence of the batch with its old log-probabilities and advantages. Trajectories
-/// without response tokens have nothing to train on and are left out, as are those of groups of equal returns when
-/// `skip_equal_groups` says so. Those whose advantages are all zero have no gradient when `skip_zero` says so, and neither have those
-/// that `filter` keeps out of the loss.
+/// Pairs each sequence with its old log-probs and advantages. Leaves out trajectories without
+/// response tokens, and with `skip_equal_groups` groups of equal returns. Trajectories dropped by
+/// `filter`, and with `skip_zero` those with only zero advantages, have no gradient.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
@@ -216,7 +209,6 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
     set
 }
 
-/// Replaces the sampler's log-probs by the learner's own, and returns the sampler's.
 fn recompute_old_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
@@ -228,7 +220,6 @@ fn recompute_old_logprobs(
     Ok(replaced.collect())
 }
 
-/// Weighs the advantages of what another policy sampled.
 fn correct(
     correction: &RolloutCorrection,
     set: &mut [TrainingTrajectory],
@@ -241,7 +232,6 @@ fn correct(
     Ok(sums)
 }
 
-/// Fills in the log-probs of the reference policy.
 fn reference_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
@@ -253,12 +243,10 @@ fn reference_logprobs(
     Ok(())
 }
 
-/// Returns the sequences that are run through the model.
 fn with_gradient(set: &mut [TrainingTrajectory]) -> impl Iterator<Item = &mut TrainingSequence> {
     set.iter_mut().flatten().filter(|sequence| sequence.has_gradient)
 }
 
-/// Returns the tokens of [`with_gradient`].
 fn all_tokens(set: &mut [TrainingTrajectory]) -> Vec<TokenSequence> {
     with_gradient(set).map(|sequence| sequence.tokens.clone()).collect()
 }
@@ -269,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// Two groups of two trajectories of one turn and one token: returns 0 and 0, 0 and 1.
+    /// Two groups of two one-turn, one-token trajectories, with returns 0 and 0, 0 and 1.
     fn batch() -> Batch {
         let trajectory = |reward| {
             let turn = Turn { reward, response_ids: vec![7], old_logprobs: vec![-1.0], ..Turn::default() };
@@ -285,7 +273,6 @@ mod tests {
     #[test]
     fn equal_groups_are_left_out_where_a_penalty_gave_them_advantages() {
         let batch = batch();
-        // The invalid action of one of the failures has an advantage.
         let advantages = PerTurn::from_rows(&batch, [vec![-0.1], vec![0.0], vec![-1.0], vec![1.0]]);
         let size = |skip_zero, skip_equal_groups| {
             let inputs = SetInputs {
@@ -300,7 +287,7 @@ mod tests {
             let set = paired(&batch, &inputs);
             (set.len(), set.iter().flatten().filter(|sequence| sequence.has_gradient).count())
         };
-        // The zero alone has no gradient, and stays in the set that the loss is a mean over.
+        // The zero advantage has no gradient but counts in the loss's mean.
         assert_eq!((size(false, false), size(true, false), size(false, true)), ((4, 4), (4, 3), (2, 2)));
     }
 

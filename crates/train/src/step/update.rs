@@ -16,7 +16,7 @@ use crate::learners::critic::CriticReport;
 use crate::learners::policy::PolicyLearner;
 use crate::step::training_set::{TrainingSequence, TrainingTrajectory};
 
-/// The numbers of one step's updates, summed over minibatches.
+/// Statistics of one step's updates, summed over minibatches.
 #[derive(Clone, Debug, Default)]
 pub struct UpdateReport {
     /// Mean loss over updates.
@@ -27,31 +27,27 @@ pub struct UpdateReport {
     pub gradient_norm: f64,
     /// Number of updates.
     pub updates: u64,
-    /// Tokens of the sequences.
+    /// Number of tokens in the sequences.
     pub tokens: usize,
-    /// Of these, the tokens that were not run through the model, because sequences share them.
+    /// Number of tokens not run because sequences share them.
     pub shared_tokens: usize,
-    /// Response tokens of sequences that were not run, because they have no gradient; none of them
-    /// is clipped.
+    /// Response tokens of sequences without a gradient, which are not run; none of them is clipped.
     pub left_out_tokens: usize,
-    /// Means over updates of the metrics of gradient scaling, by name.
+    /// Gradient scaling metrics by name, as means over updates.
     pub scaling: BTreeMap<String, f64>,
-    /// The critic's updates, if there is one.
     pub(crate) critic: Option<CriticReport>,
-    /// [`turnwise_core::Turn::clipped`] of the turns with clipped tokens, by group, member and turn.
+    /// [`turnwise_core::Turn::clipped`] of turns with clipped tokens, by group, member and turn.
     clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
 }
 
 impl UpdateReport {
-    /// Returns the KL coefficient of the next step, from the KL to the reference policy per token
-    /// in nats: that of the rewards if measured, otherwise the mean over updates. `None` without an
-    /// update: the coefficient is unchanged.
+    /// Returns the next step's KL coefficient, from the KL per token in nats: that of the rewards
+    /// if measured, else the mean over updates. `None` without updates: no change.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
     }
 
-    /// Counts the clipped tokens of one update of a sequence.
     fn count_clipped(&mut self, sequence: &TrainingSequence, branches: &[Surrogate]) {
         let mut rest = branches;
         for span in &sequence.tokens.spans {
@@ -72,14 +68,13 @@ impl UpdateReport {
         }
     }
 
-    /// Writes the counts of clipped tokens into the turns of the batch.
     pub(crate) fn record_clipped(&mut self, batch: &mut Batch) {
         for ((group, member, turn), counts) in std::mem::take(&mut self.clipped) {
             batch.groups[group].trajectories[member].turns[turn].clipped = counts;
         }
     }
 
-    /// Returns a count of clipped tokens as a share of all, those that were not run among them; 0 without
+    /// Returns a count of clipped tokens as a fraction of all, including those not run; 0 without
     /// tokens.
     pub(crate) fn share_of_tokens(&self, clipped: f64) -> f64 {
         let tokens = self.metrics.tokens + self.left_out_tokens as f64;
@@ -87,11 +82,12 @@ impl UpdateReport {
     }
 }
 
-/// Runs `train.update_epochs` passes of `train.num_minibatches` updates each over the training set of step `at`.
+/// Runs `train.update_epochs` passes of `train.num_minibatches` updates each over the training set
+/// of step `at`.
 ///
 /// # Errors
-/// Fails on NaN or infinity in losses, gradients or weights. The update is not applied if that can
-/// be avoided.
+/// Fails on NaN or infinity in losses, gradients or weights. The update is then not applied, if
+/// possible.
 pub(crate) fn update(
     set: &[TrainingTrajectory],
     loss: &Loss,
@@ -102,15 +98,14 @@ pub(crate) fn update(
     let mut report = UpdateReport::default();
     let (epochs, minibatches) = (config.train.update_epochs, config.train.num_minibatches);
     let schedule = schedule(config);
-    // A critic is trained alone at first, so that the first advantages mean something.
+    // Train only the critic at first, because its first values are meaningless.
     let policy_too = learners.critic.is_none() || at >= config.critic.warmup_steps;
-    // The policy's schedule begins with its own first update.
+    // The policy's schedule starts with its first update.
     let of_policy = at.saturating_sub(config.critic.warmup_steps);
     for epoch in 0..epochs {
         let mut rng = Seed::derive(config.seed, Purpose::Shuffle, &[at, epoch as u64]).rng();
         let order = shuffled(set, config.train.shuffle, &mut rng);
         for minibatch in 0..minibatches {
-            // As even as the count allows.
             let cut = |index: usize| index * order.len() / minibatches;
             let chosen = &order[cut(minibatch)..cut(minibatch + 1)];
             let found = Minibatch::of(chosen.iter().flat_map(|&index| &set[index]));
@@ -140,7 +135,6 @@ pub(crate) fn update(
     Ok(report)
 }
 
-/// Returns the order in which a pass takes the trajectories of the training set.
 fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..set.len()).collect();
     match shuffle {
@@ -156,7 +150,6 @@ fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<
     order
 }
 
-/// Returns the learning rate of every update of the policy, counted from the first after a critic's warm-up.
 pub(crate) fn schedule(config: &Config) -> Schedule {
     let train = &config.train;
     Schedule {
@@ -168,13 +161,9 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
     }
 }
 
-/// The sequences of one update.
 struct Minibatch<'a> {
-    /// Those that have a gradient.
     sequences: Vec<&'a TrainingSequence>,
-    /// The tokens of these.
     tokens: Vec<TokenSequence>,
-    /// Size of those that have none.
     left_out: LeftOut,
 }
 
@@ -190,7 +179,6 @@ impl<'a> Minibatch<'a> {
     }
 }
 
-/// One update of the policy on one minibatch.
 fn policy_update(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,
@@ -241,7 +229,7 @@ fn policy_update(
 }
 
 /// Multiplies the accumulated gradient by a factor that depends on the backward pass and, if
-/// needed, on the norm of a second gradient.
+/// needed, on a second gradient's norm.
 fn scale_gradient(
     policy: &mut dyn PolicyLearner,
     scaling: &dyn GradientScaling,
@@ -268,8 +256,6 @@ mod tests {
 
     use super::*;
 
-    /// Creates a set of groups with these numbers of trajectories; groups without trajectories are
-    /// left out.
     fn set(groups: &[usize]) -> Vec<TrainingTrajectory> {
         let sequence = |group| TrainingSequence {
             group,
@@ -284,7 +270,7 @@ mod tests {
         groups.iter().enumerate().flat_map(of_group).collect()
     }
 
-    /// With half of the tokens not run, the clipped ones are half as large a share.
+    /// If half of the tokens are not run, the fraction of clipped ones is halved.
     #[test]
     fn tokens_that_were_not_run_count_in_the_share_of_clipped_ones() {
         let metrics = LossMetrics { tokens: 8.0, clipped_low: 2.0, ..LossMetrics::default() };

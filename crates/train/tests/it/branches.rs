@@ -1,4 +1,4 @@
-//! Continuations from saved states: the same draws give the same episode, in both layouts.
+//! Continuations from saved states: the same seeds give the same episode in both layouts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -15,7 +15,6 @@ use turnwise_train::rollout::env_runner::EnvRunner;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::setup::World;
 
-/// Walks about as the request's seed draws.
 struct Walker<'a> {
     tokenizer: &'a Tokenizer,
     next: RequestId,
@@ -35,7 +34,6 @@ impl Sampler for Walker<'_> {
             let mut rng = request.seed.rng();
             let word = rng.choose(&["up", "down", "left", "right", "fly"]).copied().unwrap_or_default();
             let tokens = tokenizer.encode(&format!("{word}\n"));
-            // A response depends on its prompt as a model's does.
             let about = request.prompt.iter().map(|&token| token as f32).sum::<f32>();
             let numbers = vec![-1.0 / about; tokens.len()];
             let (logprobs, entropies) = (numbers.clone(), numbers);
@@ -105,7 +103,6 @@ fn the_same_draws_from_a_saved_state_give_the_same_episode() {
                 assert_eq!(again.turns[turn..], whole.turns[turn..], "{layout:?}, turn {turn}");
                 assert_eq!((&again.stop, again.success), (&whole.stop, whole.success));
                 assert_eq!(again.final_observation, whole.final_observation);
-                // Every prompt has the tokens that it had.
                 let expected: &[TokenSequence] = match layout {
                     Layout::Concatenated => &whole.sequences,
                     Layout::Windowed => &whole.sequences[turn..],
@@ -118,7 +115,7 @@ fn the_same_draws_from_a_saved_state_give_the_same_episode() {
     }
 }
 
-/// Continuations from a summary and from the actions before and after it have the exact context.
+/// Continuations from a summary, and from the actions around it, have the exact context.
 #[test]
 fn the_same_draws_around_a_summary_give_the_same_episode() {
     let (mut config, _) = runner(Layout::Concatenated);

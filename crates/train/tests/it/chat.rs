@@ -1,4 +1,4 @@
-//! A policy with a chat template: what it is asked and what is trained on, in both layouts.
+//! A policy with a chat template: its prompts and training tokens in both layouts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;
@@ -41,7 +41,6 @@ fn tokenizer(template: &str) -> Tokenizer {
     tokenizer.with_chat(ChatTemplate::from_source(template).unwrap(), vec![end])
 }
 
-/// A model folder with a chat template, as the hub has them.
 fn model_folder(folder: &Path, template: &str) {
     let tokenizer = tokenizer(template);
     let scratch = turnwise_train::config::ScratchConfig {
@@ -58,7 +57,6 @@ fn model_folder(folder: &Path, template: &str) {
     tokenizer.save_folder(folder).unwrap();
 }
 
-/// Gives the same replies to everybody, in turn.
 struct Script<'a> {
     tokenizer: &'a Tokenizer,
     replies: &'a [&'a str],
@@ -98,7 +96,6 @@ impl Sampler for Script<'_> {
     }
 }
 
-/// Plays one task with scripted replies.
 fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str) -> Trajectory {
     let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
     let template = setup::template(config).unwrap();
@@ -120,7 +117,6 @@ fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str
     played.into_iter().next().unwrap()
 }
 
-/// The conversation of a trajectory as `transformers` would render it, up to the last reply.
 fn rendered(template: &str, trajectory: &Trajectory, replies: &[&str]) -> String {
     let mut messages = Vec::new();
     for (index, turn) in trajectory.turns.iter().enumerate() {
@@ -143,14 +139,12 @@ fn a_concatenated_sequence_is_the_conversation_token_by_token() {
     assert_eq!(actions, ["go to shelf 1", "look", "inventory", "go to shelf 1"]);
     assert_eq!(trajectory.turns[0].response, "go to shelf 1", "the end of a reply is no text of it");
     let [sequence] = trajectory.sequences.as_slice() else { panic!("one sequence") };
-    // Nothing follows the last reply in the sequence.
     let whole = rendered(CHATML, &trajectory, &replies);
     let expected = tokenizer.encode(whole.strip_suffix('\n').unwrap());
     assert_eq!(sequence.tokens, expected, "{}", tokenizer.decode(&sequence.tokens));
     for (turn, span) in trajectory.turns.iter().zip(&sequence.spans) {
         assert_eq!(sequence.tokens[span.start..span.end], turn.response_ids);
     }
-    // The comparison notices another reply.
     let other =
         rendered(CHATML, &trajectory, &["go to shelf 1<|im_end|>", "looks", "inventory\n extra<|im_end|>"]);
     assert_ne!(sequence.tokens, tokenizer.encode(other.strip_suffix('\n').unwrap()));
@@ -212,7 +206,7 @@ fn reasoning_is_kept_where_the_sequence_is_one_and_never_shown_where_it_is_not()
     for sequence in &windowed.sequences {
         assert_eq!(tokenizer.decode(&sequence.tokens).matches("Where?").count(), 1, "its own only");
     }
-    // Set not to reason, the template closes an empty thought before every reply.
+    // With thinking off, the template writes an empty thought before each reply.
     let off = ["prompt.template=alfworld", "prompt.layout=concatenated", "prompt.thinking=off"];
     let trajectory = self::play(&common::config(None, &off).unwrap(), &tokenizer, &replies, "");
     let text = tokenizer.decode(&trajectory.sequences[0].tokens);
@@ -289,7 +283,6 @@ fn samplers_that_would_stop_in_the_reasoning_are_refused() {
                 "{error}"
             );
         }
-        // No such stop string, and no reasoning for sure.
         for (source, more) in [
             (opening.as_str(), "prompt.template=alfworld"),
             (REASONING, "prompt.thinking=off"),
@@ -299,7 +292,6 @@ fn samplers_that_would_stop_in_the_reasoning_are_refused() {
             assert_eq!(refused(source, &[more], elsewhere), None, "{more}");
         }
     }
-    // Actions that are read in the reasoning, too.
     let anywhere = |config: &mut Config| {
         servers(config);
         config.prompt.template = "search-r1".into();
@@ -361,7 +353,6 @@ fn a_chat_model_trains_in_both_layouts_and_its_checkpoints_are_chat_models() {
     assert_eq!(saved.to_json().unwrap(), original.to_json().unwrap());
 }
 
-/// A chat template that begins the reasoning of every reply.
 fn opening_thought() -> String {
     let thinking =
         CHATML.replace("<|im_start|>assistant\n{% endif", "<|im_start|>assistant\n<think>\n{% endif");
@@ -369,7 +360,6 @@ fn opening_thought() -> String {
     thinking
 }
 
-/// The tokens up to where sampling stops.
 fn sampled<'a>(config: &Config, prompter: Prompter<'_>, ids: &'a [u32]) -> &'a [u32] {
     let Prompter { template, tokenizer, chat, .. } = prompter;
     let params = engines::sampling_params(config, prompter, 1.0);
@@ -413,14 +403,12 @@ fn a_demonstrated_reply_is_read_as_its_action() {
             let reply = prompter.response(&ids);
             let found = parser.parse(&prompter.whole(&reply, true), &[]);
             assert_eq!(found, expected, "{name} {reply:?}");
-            // It can be sampled: nothing in it ends it before the action is whole.
             let kept = sampled(&config, prompter, &ids);
             let reply = prompter.response(kept);
             let found = parser.parse(&prompter.whole(&reply, true), &[]);
             assert_eq!(found, expected, "{name} {reply:?}");
             assert_eq!(kept.len(), ids.len(), "{name}");
         }
-        // A reply that stays open was opened before its first part alone.
         let template = PromptTemplate::named("search-r1").unwrap();
         let prompter =
             Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };

@@ -10,11 +10,11 @@ use turnwise_train::{NoopObserver, Run, RunEnd};
 
 use crate::common;
 
-/// Trains one step of four updates and returns the recorded counts: tokens in all updates, those clipped at the
-/// lower bound and at the upper.
+/// Trains one step of four updates and returns recorded counts: tokens in all updates, those
+/// clipped at the lower bound, and at the upper.
 fn counts(root: &Path, clip: &str) -> (i64, i64, i64) {
     let settings = [
-        // Nothing is solved in so short a run: a critic's values are what advantages come from.
+        // Nothing is solved in so short a run, so a critic's values provide the advantages.
         "credit.estimator={kind=\"ppo\"}",
         "train.steps=1",
         "train.update_epochs=2",
@@ -30,7 +30,6 @@ fn counts(root: &Path, clip: &str) -> (i64, i64, i64) {
     let (mut tokens, mut low, mut high) = (0, 0, 0);
     for trajectory in read_trajectories(&root.join("trajectories/step-000001.jsonl.zst")).unwrap() {
         for turn in &trajectory.turns {
-            // Two epochs use every token twice.
             tokens += 2 * turn.response_ids.len() as i64;
             assert!(turn.clipped.is_empty() || turn.clipped.len() == turn.response_ids.len());
             assert!(turn.clipped.is_empty() || turn.clipped.iter().any(|&count| count != 0));
@@ -58,7 +57,6 @@ fn recorded_clipped_tokens_are_those_of_the_metrics() {
             "{tag}: {measured}, {count} of {tokens}"
         );
     }
-    // Nothing is recorded if no token leaves the range.
     let (_, low, high) = counts(&folder.path().join("wide"), "objective.clip={low=0.999,high=29.0}");
     assert_eq!((low, high), (0, 0));
 }

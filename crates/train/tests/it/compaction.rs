@@ -1,4 +1,5 @@
-//! Compaction: summaries are turns with tokens, log-probs and credit, and nothing is tokenised twice.
+//! Compaction: summaries are turns with tokens, log-probs and credit, and text is tokenized only
+//! once.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ops::ControlFlow;
@@ -18,8 +19,8 @@ use turnwise_train::{NoopObserver, Run};
 
 use crate::{common, presets};
 
-/// Checks that every turn is in exactly one sequence, with the tokens that were sampled, and that a sequence ends with each
-/// summary. Returns the number of summaries.
+/// Checks that each turn is in exactly one sequence with its sampled tokens, and that a sequence
+/// ends with each summary. Returns the number of summaries.
 fn check_sequences(trajectory: &Trajectory) -> usize {
     let mut turns = Vec::new();
     for sequence in &trajectory.sequences {
@@ -42,7 +43,6 @@ fn check_sequences(trajectory: &Trajectory) -> usize {
         let summary = &trajectory.turns[turn];
         assert_eq!((summary.reward, summary.kind), (0.0, TurnKind::Compaction));
         assert!(turn > 0 && !trajectory.turns[turn - 1].is_compaction(), "a summary follows an action");
-        // The state is that of the next action.
         if let Some(next) = trajectory.turns.get(turn + 1) {
             assert_eq!(summary.state_key(), next.state_key());
         }
@@ -111,7 +111,6 @@ fn a_limit_that_no_first_prompt_keeps_is_rejected_before_the_run() {
     );
 }
 
-/// Answers each request with the next of these texts, and keeps the requests.
 struct Script<'a> {
     tokenizer: &'a Tokenizer,
     responses: Vec<Vec<u32>>,
@@ -150,7 +149,7 @@ impl Sampler for Script<'_> {
     }
 }
 
-/// The warm start teaches exactly the contexts that a rollout has.
+/// SFT has exactly the contexts of a rollout.
 #[test]
 fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     let more = [
@@ -163,7 +162,6 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     let config = common::config(None, &[&more[..], &["rollout.max_response_tokens=100"]].concat()).unwrap();
     let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
     let episodes = world.demonstrations(&config, 12, &mut |_| ControlFlow::Continue(())).unwrap().episodes;
-    // Tokens are bytes.
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
     let runner = EnvRunner::new(&config, world, std::sync::Arc::new(tokenizer), None).unwrap();
     let prompter = runner.prompter();
@@ -172,7 +170,6 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     for episode in episodes.iter().filter(|episode| episode.turns.iter().all(|turn| turn.imitate)) {
         let summary = DemonstratedSummaries { after: 550, summary: &summarize };
         let taught = sft::sequences(episode, prompter, Layout::Concatenated, 0, 4096, Some(summary)).unwrap();
-        // The imitated tokens, split at the prompts.
         let responses = taught.iter().flat_map(|sequence| {
             let words = sequence.tokens.tokens[1..].iter().zip(&sequence.action);
             let runs = words.collect::<Vec<_>>();
@@ -196,8 +193,8 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
         for (at, sequence) in taught.iter().enumerate() {
             assert_eq!(tokens(at), &sequence.tokens.tokens, "sequence {at}");
         }
-        // A prompt is the sequence before the response, and summaries have their own limit.
-        // The first action after a summary is taken however long its prompt is.
+        // A prompt is the sequence before the response, and summaries have their own limit. The
+        // first action after a summary is taken even with a long prompt.
         let mut begins = false;
         for (turn, asked) in played.turns.iter().zip(&script[0].asked) {
             assert_eq!(asked.params.max_tokens, if turn.is_compaction() { 400 } else { 100 });

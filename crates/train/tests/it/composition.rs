@@ -1,5 +1,5 @@
-//! Any base, chain of refinements, ratio, selective term and normalization that has a meaning runs from
-//! the config; what has none is refused with the reason.
+//! Combinations of base, refinements, ratio, selective term and normalization: valid ones run from
+//! the config, others are rejected with the reason.
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
@@ -43,7 +43,6 @@ const NORMALIZATION: [&[&str]; 4] = [
 ];
 const LAYOUTS: [&str; 2] = ["prompt.layout=concatenated", "prompt.layout=windowed"];
 
-/// The choice of every axis at a point of the grid.
 fn overrides(index: [usize; 6]) -> Vec<String> {
     let [estimator, refinements, ratio, selective, normalization, layout] = index;
     let mut overrides = vec![
@@ -57,8 +56,8 @@ fn overrides(index: [usize; 6]) -> Vec<String> {
     overrides
 }
 
-/// True if a combination of the grid has a meaning: PPO gives one advantage a token, which AEM can scale and any
-/// ratio but that of a sequence can carry, and nothing else here can use.
+/// Returns true for valid combinations: PPO's token advantages work only with AEM and without the
+/// sequence ratio.
 fn meaningful(index: [usize; 6]) -> bool {
     ESTIMATORS[index[0]] != "ppo" || matches!(index[1], 0 | 3) && RATIOS[index[2]] != "sequence"
 }
@@ -85,13 +84,13 @@ fn the_whole_grid_is_accepted_or_refused_with_the_reason() {
         }
         assert_eq!(load(point).is_ok(), meaningful(point), "{point:?}");
     }
-    // 4 of 5 estimators in full, and 2 of 6 chains with 3 of 4 ratios under the fifth.
+    // Four of five estimators are always valid; the fifth with 2 of 6 chains and 3 of 4 ratios.
     assert_eq!((accepted, refused), (4 * 960 + 2 * 3 * 40, 960 - 2 * 3 * 40));
 }
 
 #[test]
 fn a_covering_sample_of_the_grid_trains() {
-    // Every axis moves at its own pace, so that every choice meets every other axis' choices.
+    // Axes advance at different rates, so that all pairs of choices occur.
     let sample =
         (0..24).map(|n: usize| [n % 5, (n + n / 6) % 6, (n + n / 4) % 4, (n + n / 5) % 5, n / 2 % 4, n % 2]);
     let mut trained = 0;
@@ -118,7 +117,6 @@ fn a_kl_in_the_reward_is_measured_and_costs_its_tokens() {
     };
     let without = run(&[]);
     let with = run(&["objective.kl.coef=1.0", "objective.kl.where=reward", "objective.kl.estimator=k1"]);
-    // Of the first step the reference is the policy itself.
     assert!(
         metric(&with, "loss/reference_kl")[0].unwrap().abs() < 1e-6,
         "{:?}",
@@ -130,7 +128,7 @@ fn a_kl_in_the_reward_is_measured_and_costs_its_tokens() {
         metric(&with, "loss/reference_kl")
     );
     assert_eq!(metric(&without, "loss/reference_kl"), [Some(0.0); 3]);
-    // The first step is the same up to rounding, the last is not.
+    // The first step is equal up to rounding, the last is not.
     let apart = |step: usize| {
         let gradient = |lines| metric(lines, "loss/gradient_norm")[step].unwrap();
         (gradient(&with) / gradient(&without) - 1.0).abs()
@@ -140,7 +138,8 @@ fn a_kl_in_the_reward_is_measured_and_costs_its_tokens() {
 
 #[test]
 fn outlier_turns_whose_masked_prompt_does_not_fit_are_counted() {
-    // The masked prompt repeats the turns before it as text, which takes more tokens than the conversation itself.
+    // The masked prompt repeats earlier turns as text, which takes more tokens than the
+    // conversation.
     let counted = |context: &str| {
         let settings =
             ["credit.outliers.locate=all", "objective.selective.mask=goal", "prompt.history=50", context];
@@ -170,7 +169,6 @@ fn the_explanation_is_stored_when_asked_for_and_only_then() {
             for (stages, advantage) in explanation.iter().zip(advantages) {
                 let names: Vec<&str> = stages.iter().map(|stage| stage.stage.as_ref()).collect();
                 assert_eq!(names, ["gigpo", "aem"]);
-                // The last stage's number is the one that is trained with.
                 assert_eq!(stages.last().unwrap().advantage, advantage);
             }
         }
@@ -179,7 +177,6 @@ fn the_explanation_is_stored_when_asked_for_and_only_then() {
 
 #[test]
 fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
-    // Nothing is solved here, so that every group is dropped and every round is needed.
     let selection = "rollout.selection={kind=\"dynamic\", max_rounds=3}";
     let config = common::config(None, &[selection]).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -197,7 +194,6 @@ fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
         );
         assert_eq!(of("rollout/trajectories"), 24.0);
     }
-    // The order of tasks goes on from there after an interruption.
     let state = turnwise_train::record::checkpoint::latest(run.directory()).unwrap().state().unwrap();
     assert_eq!(state.tasks_drawn, Some(12));
 }

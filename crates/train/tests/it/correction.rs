@@ -1,4 +1,4 @@
-//! Whole runs with a rollout correction: samples of older weights, weighted by the ratio of the policies.
+//! Runs with a rollout correction of samples from older weights.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;
@@ -13,13 +13,12 @@ use turnwise_train::{NoopObserver, Run, RunEnd};
 
 use crate::common;
 
-/// Samples that are up to two steps old, with a rollout correction.
 fn config(correction: &str, more: &[&str]) -> Config {
     let correction = format!("train.rollout_correction={correction}");
     let mut settings = vec![
         "rollout.max_staleness=2",
         "train.recompute_old_logprobs=true",
-        // Nothing is solved in so short a run: a critic's values are what advantages come from.
+        // Nothing is solved in so short a run, so a critic's values provide the advantages.
         "credit.estimator={kind=\"ppo\"}",
         "objective.entropy_coef=0.05",
         "train.steps=5",
@@ -47,7 +46,8 @@ fn metrics(root: &Path) -> Vec<MetricsLine> {
     read_metrics(&root.join("metrics.jsonl")).unwrap()
 }
 
-/// Returns `log pi_old - log mu` of every token of the second step, with `pi_old` from a checkpoint of these weights.
+/// Returns `log pi_old - log mu` of each token of the second step; `pi_old` is the checkpoint's
+/// policy.
 fn log_ratios(root: &Path, checkpoint: &Path, temperature: f64) -> Vec<f64> {
     let policy = Policy::load(checkpoint).unwrap();
     let mut learner = NativeLearner::new(policy.weights, LearnerConfig::default()).unwrap();
@@ -91,7 +91,6 @@ fn old_samples_are_weighted_and_a_resumed_run_has_the_same_bits() {
         for fresh in [0, 3] {
             assert!(kl[fresh].abs() < 1e-6 && (mean[fresh] - 1.0).abs() < 1e-3, "{name}: {kl:?} {mean:?}");
         }
-        // The same from the trajectories and the weights after the first step.
         let ratios =
             log_ratios(&root, &folder.path().join("first/checkpoints/step-000001"), temperature.into());
         let count = ratios.len() as f64;
@@ -116,7 +115,6 @@ fn old_samples_are_weighted_and_a_resumed_run_has_the_same_bits() {
         assert!(cut[1] > 0.0 && cut[1] < 1.0, "{name}: {cut:?}");
         let effective = of("correction/effective_share");
         assert!(effective.iter().all(|&share| share > 0.0 && share < 1.0 + 1e-9), "{name}: {effective:?}");
-        // Resumed from the checkpoint in the middle.
         std::fs::remove_dir_all(root.join("checkpoints/step-000005")).unwrap();
         let mut run = Run::resume(&root, &mut NoopObserver).unwrap();
         assert!(finish(&mut run) == expected, "{name}: the weights differ after a resume");

@@ -1,4 +1,4 @@
-//! Ends and resumptions of runs: evaluations that are cut off, settings that change, broken checkpoints.
+//! Ends and resumes of runs: interrupted evaluations, changed settings, broken checkpoints.
 #![allow(clippy::unwrap_used)]
 
 use std::ops::ControlFlow;
@@ -42,7 +42,6 @@ fn resume(overrides: &[&str], from: Option<&str>) -> Resume {
     }
 }
 
-/// Notes where it evaluates, and is interrupted in the middle of some evaluations.
 #[derive(Default)]
 struct Evaluator {
     done: Vec<String>,
@@ -65,7 +64,6 @@ impl Observer for Evaluator {
 
 #[test]
 fn an_evaluation_that_is_cut_off_is_made_up_for() {
-    // Every position with an evaluation, also one without a checkpoint of its own, and the last.
     for cut in ["step-000000", "step-000002", "step-000004"] {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("run");
@@ -81,7 +79,6 @@ fn an_evaluation_that_is_cut_off_is_made_up_for() {
         let all: Vec<String> = first.done.into_iter().chain(second.done).collect();
         assert_eq!(all, ["step-000000", "step-000002", "step-000004"], "{cut}");
         assert_eq!(status(&root).state, RunStatus::Finished);
-        // What was evaluated is not evaluated again.
         let mut third = Evaluator::default();
         let mut run = Run::resume(&root, &mut third).unwrap();
         run.train(&mut third, &never()).unwrap();
@@ -105,7 +102,6 @@ fn a_resume_takes_what_it_can_carry_and_says_what_it_cannot() {
         assert_eq!(std::fs::read(root.join("config.toml")).unwrap(), before, "the run stays as it was");
         error
     };
-    // A coefficient that adapts goes on from where it was, and one that is set is set.
     let root = started("kl", &["objective.kl.coef=0.04", "objective.kl.adaptive={}"]);
     go_on(&root, &resume(&["train.steps=3"], None)).unwrap();
     go_on(&root, &resume(&["train.steps=4", "objective.kl.coef=0.5"], None)).unwrap();
@@ -116,14 +112,12 @@ fn a_resume_takes_what_it_can_carry_and_says_what_it_cannot() {
         .collect();
     assert_eq!((coefficients[0], coefficients[3]), (0.04, 0.5));
     assert!(coefficients[2] != 0.04, "{coefficients:?}");
-    // Also where the process that was to go on with it ended before its next checkpoint.
     let root = started("kl-twice", &["objective.kl.coef=0.04", "objective.kl.adaptive={}"]);
     let change = resume(&["train.steps=3", "objective.kl.coef=0.5"], None);
     drop(Run::resume_with(&RunParts::default(), &root, &change, &mut NoopObserver).unwrap());
     go_on(&root, &resume(&[], None)).unwrap();
     let last = read_metrics(&root.join("metrics.jsonl")).unwrap().pop().unwrap();
     assert_eq!(last.metrics.get("train/kl_coef"), Some(0.5));
-    // A method without a critic goes on without the one that was there.
     let root = started("ppo", &["credit.estimator={kind=\"ppo\"}"]);
     go_on(&root, &resume(&["train.steps=3", "credit.estimator={kind=\"grpo\"}"], None)).unwrap();
     let has = "credit.refinements=[{kind=\"has\", decomposer=\"external\"}]";
@@ -153,7 +147,6 @@ fn the_policys_schedule_begins_with_its_first_update() {
     assert!(at_once[1] > at_once[0], "{at_once:?}");
 }
 
-/// Interrupts a run once so many demonstrations are played.
 struct Impatient<'a> {
     after: usize,
     stop: &'a AtomicBool,
@@ -213,7 +206,6 @@ fn steps_can_be_added_to_a_finished_run() {
     let (run, end) = go_on(&short, &resume(&["train.steps=4"], None)).unwrap();
     assert_eq!(end, RunEnd::Finished);
     assert!(run.weights().unwrap() == expected, "as if it had had four steps from the start");
-    // Back to an earlier checkpoint: the later ones make room, and the same bits come out.
     let (run, _) = go_on(&short, &resume(&[], Some("step-3"))).unwrap();
     assert!(run.weights().unwrap() == expected);
     assert!(short.join("checkpoints/abandoned-1-step-000004").is_dir());

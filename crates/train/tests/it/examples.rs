@@ -1,4 +1,4 @@
-//! The examples of methods of one's own train, and their numbers are what their papers say.
+//! The examples of custom methods train, and their numbers match their papers.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../../examples/custom_objective.rs"]
@@ -52,13 +52,11 @@ fn the_answer_gain_by_hand() {
 fn the_refinement_of_another_crate_trains_with_a_pass_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let lines = custom_refinement::train(&folder.path().join("run")).unwrap();
-    // Two steps, and one after the run was resumed.
     assert_eq!(lines.len(), 3);
     for line in &lines {
         assert!(line.metrics.get("answer_gain/abs_mean").unwrap() > 0.0, "the answer was not scored");
         assert!(line.metrics.get("credit/advantage/std").unwrap() > 0.0);
     }
-    // Its settings are written down with the run's, every default spelled out.
     let text = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
     assert!(text.contains("kind = \"answer-gain\"") && text.contains("lead = \"\""), "{text}");
 }
@@ -97,11 +95,10 @@ fn the_term_of_another_crate_trains_and_acts() {
     let folder = tempfile::tempdir().unwrap();
     let run = |mu: f64| custom_objective::train(mu, &folder.path().join(mu.to_string())).unwrap();
     let (without, with) = (run(0.0), run(0.1));
-    // Two steps, and one after the run was resumed.
     assert_eq!((without.len(), with.len()), (3, 3));
     let loss =
         |lines: &[turnwise_train::record::metrics::MetricsLine]| lines[0].metrics.get("loss/total").unwrap();
-    // Log-probabilities are negative, so that imitating them adds to the loss.
+    // Log-probs are negative, so imitation increases the loss.
     assert!(loss(&with) > loss(&without), "{} {}", loss(&with), loss(&without));
 }
 
@@ -120,7 +117,6 @@ fn settings_of_another_crates_methods_are_read_from_a_file_and_held_against_thei
     let config = loaded(gain, &own).unwrap();
     assert!(config.to_toml().unwrap().contains("beta = 1.0"), "every default is spelled out");
     config.check().unwrap();
-    // A program without it says which there are; one with it names them too, the key and the line of what is wrong.
     let error = refused(gain, &Methods::builtin());
     assert!(
         error.contains("run.toml line 2: credit.refinements[0].kind = \"answer-gain\"")
@@ -161,7 +157,6 @@ fn the_presets_of_another_crates_method_are_named_as_any_others() {
     );
     assert!(config.to_toml().unwrap().contains("beta = 0.5"));
     assert!(named("answer-gian").unwrap_err().to_string().contains("Did you mean \"answer-gain\""));
-    // One that starts from nothing that is there is refused, and one that starts from itself.
     for (base, expected) in [("grop", "starts from `grop`"), ("mine", "starts from itself")] {
         let mut methods = methods.clone();
         methods.credit = methods.credit.with_preset(Preset::on(base, "mine", ""));

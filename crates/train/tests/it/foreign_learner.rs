@@ -1,5 +1,5 @@
-//! A learner that is not the native one trains in the same loop: a table of two logits over two whole responses, with
-//! samplers and checkpoints of its own. Nothing of the loop knows it.
+//! A custom learner trains in the same loop: a table of two logits over two responses, with its own
+//! samplers and checkpoints.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -26,10 +26,8 @@ use turnwise_train::{
     Event, Methods, NoopObserver, Observer, Phase, Resume, Run, RunEnd, RunParts, TrainError,
 };
 
-/// The responses that the policy knows; the second is the right one.
 const RESPONSES: [&str; 2] = ["left\n", "right\n"];
 
-/// A world of one turn that rewards `right`.
 struct Fork;
 
 impl Environment for Fork {
@@ -100,7 +98,7 @@ impl WorldKind for ForkKind {
     }
 }
 
-/// The policy: `pi(response k) = softmax(theta)_k`, all of it at the first token of a response.
+/// The policy `pi(response k) = softmax(theta)_k`, with all of it at a response's first token.
 #[derive(Clone, Serialize, Deserialize)]
 struct Table {
     theta: [f64; 2],
@@ -125,19 +123,17 @@ struct TablePolicy {
     gradient: [f64; 2],
     tokenizer: Arc<Tokenizer>,
     responses: [Vec<u32>; 2],
-    /// True if its loss is to be no number.
     diverges: bool,
 }
 
 impl TablePolicy {
-    /// It diverges at high learning rates.
+    /// Diverges at high learning rates.
     fn new(table: Table, tokenizer: Arc<Tokenizer>, config: &Config) -> Self {
         let responses = RESPONSES.map(|text| tokenizer.encode(text));
         let diverges = config.train.learning_rate > 0.6;
         Self { table, gradient: [0.0; 2], tokenizer, responses, diverges }
     }
 
-    /// The responses of a sequence, in span order.
     fn written(&self, sequence: &TokenSequence) -> Vec<usize> {
         let of = |tokens: &[u32]| self.responses.iter().position(|known| known == tokens).unwrap();
         sequence.spans.iter().map(|span| of(&sequence.tokens[span.start..span.end])).collect()
@@ -312,7 +308,6 @@ fn table(root: &Path) -> Table {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Stops a run at its next safe place after some steps.
 struct StopAfter<'a>(usize, &'a AtomicBool);
 
 impl Observer for StopAfter<'_> {
@@ -351,7 +346,6 @@ fn a_learner_of_ones_own_trains_and_resumes_in_the_same_loop() {
     assert!(learnt.probabilities()[1] > 0.9, "{success:?} {:?}", learnt.theta);
     assert!(success[0] < 0.6 && success[11] > 0.8, "{success:?}");
 
-    // Cut in two and resumed, it ends with the same numbers.
     let stop = AtomicBool::new(false);
     let mut run = Run::start_with(&parts, config(), &halves, &mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut StopAfter(5, &stop), &stop).unwrap(), RunEnd::Interrupted);
@@ -379,7 +373,6 @@ fn a_run_whose_loss_is_no_number_fails_before_its_checkpoint_and_can_be_rescued(
     let batch = read_trajectories(&root.join("failed/step-000001.jsonl.zst")).unwrap();
     assert_eq!(batch.len(), 32);
     assert!(batch.iter().all(|trajectory| trajectory.advantages.is_some()));
-    // The same settings fail again; a lower rate goes on.
     let go_on = |overrides: &[&str]| {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
         let resume = Resume { overrides, from: None };

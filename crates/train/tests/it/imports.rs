@@ -1,5 +1,5 @@
-//! Layout of this crate: imports between its folders go one way, files of one folder do not import each other in circles, and
-//! the step of training is one page.
+//! Layout of this crate: imports between folders go one way, files of a folder do not import each
+//! other in cycles, and the training step fits one page.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Modules of the crate's root, each of which may import only those before it. The table in `lib.rs` has the same order.
+/// Root modules in order; each may import only earlier ones. The table in `lib.rs` has the same
+/// order.
 const ORDER: [&str; 12] = [
     "error", "config", "embedder", "setup", "record", "rollout", "learners", "plan", "sft", "step", "run",
     "lib",
 ];
 
-/// Sources by module path (`rollout/pool`); a folder's own `mod.rs` goes by the folder's name.
 type Sources = BTreeMap<String, String>;
 
 fn sources() -> Sources {
@@ -29,7 +29,6 @@ fn sources() -> Sources {
                 let name = path.strip_prefix(&root).unwrap().with_extension("");
                 let name = name.to_str().unwrap().replace('\\', "/");
                 let name = name.strip_suffix("/mod").unwrap_or(&name).to_owned();
-                // What a test imports binds nothing.
                 if !name.split('/').any(|part| part == "tests") {
                     found.insert(name, fs::read_to_string(&path).unwrap());
                 }
@@ -39,7 +38,8 @@ fn sources() -> Sources {
     found
 }
 
-/// Modules that a source names by a path from `crate::` or `super::` outside its tests and comments, as `a/b` or `a`.
+/// Returns modules named by `crate::` or `super::` paths outside tests and comments, as `a/b` or
+/// `a`.
 fn imports(from: &str, source: &str, modules: &BTreeSet<&str>) -> BTreeSet<String> {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -62,7 +62,6 @@ fn imports(from: &str, source: &str, modules: &BTreeSet<&str>) -> BTreeSet<Strin
     found
 }
 
-/// Imports that run against `ORDER`, and circles between files of one folder.
 fn backward(sources: &Sources) -> Vec<String> {
     let modules: BTreeSet<&str> = sources.keys().map(String::as_str).collect();
     let place = |module: &str| {
@@ -76,7 +75,7 @@ fn backward(sources: &Sources) -> Vec<String> {
         for to in targets.iter().filter(|to| place(to) > place(from)) {
             wrong.push(format!("{from} imports {to}"));
         }
-        // A folder's front page (its `mod.rs`) and its files may name each other.
+        // A folder's `mod.rs` and its files may name each other.
         let sibling = |name: &str| name.contains('/');
         let mut reached: BTreeSet<&str> = BTreeSet::new();
         let mut open: Vec<&str> = vec![from];
@@ -126,7 +125,7 @@ fn the_front_page_has_the_same_order() {
     assert_eq!(listed, folders);
 }
 
-/// A step of reinforcement learning is to be read on one page.
+/// An RL step must fit one page.
 #[test]
 fn the_step_has_at_most_fifty_lines() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/step/mod.rs")).unwrap();

@@ -1,5 +1,6 @@
-//! Properties of every run: an update moves log-probs as the advantages say, a run does not depend on how its batches are
-//! computed, both layouts agree on episodes of one turn, and eight reference runs keep their curves.
+//! Properties of all runs: updates move log-probs by the sign of advantages, batching does not
+//! change results, both layouts agree on one-turn episodes, and eight reference runs keep their
+//! curves.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ fn strings(settings: &str) -> Vec<String> {
     settings.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Overrides that let a preset learn something from a few episodes of a random policy, as `presets.rs` explains.
+/// Overrides that give a preset a signal from a few random episodes (see `presets.rs`).
 fn teachable(preset: &str, judge: &str) -> Vec<String> {
     let more = match preset {
         "stapo" | "stapo-dynamic" => "credit.outliers.locate=all".to_owned(),
@@ -38,7 +39,6 @@ fn final_weights(root: &Path) -> Weights {
     Weights::from(load_model(&checkpoint.policy()).unwrap())
 }
 
-/// Mean change of the log-probs of tokens in turns with a positive and with a negative advantage.
 fn moves(trajectories: &[Trajectory], weights: Weights) -> [f64; 2] {
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
     let sequences: Vec<TokenSequence> =
@@ -86,13 +86,10 @@ fn an_update_raises_what_has_a_positive_advantage_and_lowers_what_has_a_negative
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Runs whose curves are kept.
 const CURVES: [&str; 8] = ["grpo", "ppo", "dapo", "gigpo", "stapo", "aem-gspo", "so-grpo", "has-turnrd"];
 
-/// What a curve records at each step.
 const TAGS: [&str; 4] = ["loss/total", "loss/gradient_norm", "credit/advantage/std", "rollout/entropy"];
 
-/// The recorded curves, and the processor features that decide the order of sums.
 #[derive(Serialize, Deserialize)]
 struct Curves {
     avx512: bool,
@@ -103,7 +100,6 @@ struct Curves {
 struct CurveStep {
     /// SHA-256 of the step's response tokens, 16 hexadecimal digits.
     tokens: String,
-    /// In the order of [`TAGS`].
     values: [f64; TAGS.len()],
 }
 
@@ -134,8 +130,8 @@ fn curve(preset: &str, more: &str) -> Vec<CurveStep> {
     lines.iter().map(step).collect()
 }
 
-/// The first difference between two curves. With another order of sums only the first step is compared, to 1%: its tokens
-/// come from the initial weights, and later ones from updates in which Adam enlarges rounding.
+/// Returns the first difference between two curves. With another order of sums, only the first step
+/// is compared, to 1%, because Adam amplifies rounding in later ones.
 fn difference(expected: &[CurveStep], found: &[CurveStep], same_order: bool) -> Option<String> {
     assert_eq!(expected.len(), found.len());
     let (steps, tolerance) = if same_order { (expected.len(), 1e-4) } else { (1, 1e-2) };
@@ -170,7 +166,6 @@ fn reference_runs_keep_their_curves() {
         let first = difference(expected, &runs[preset], same_order);
         assert!(first.is_none(), "{preset}: {}", first.unwrap());
     }
-    // A learning rate that is 1% higher moves the curve, in the second step at the latest.
     let faster = curve("grpo", "train.learning_rate=1.01e-3");
     assert!(difference(&recorded.runs["grpo"], &faster, true).is_some());
 }

@@ -1,4 +1,4 @@
-//! A judge that does not answer is found before the work that its answers are for.
+//! A judge that does not answer is detected before long work.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use turnwise_train::config::Config;
@@ -6,7 +6,6 @@ use turnwise_train::{NoopObserver, Resume, Run, RunParts};
 
 use crate::common;
 
-/// Nobody listens on the port of this service.
 const DEAD: &str = "http://127.0.0.1:9/v1";
 
 fn judged(endpoint: &str, more: &[&str]) -> Config {
@@ -23,7 +22,7 @@ fn a_judge_that_does_not_answer_ends_a_run_before_it_begins() {
         Run::start(judged(DEAD, &["sft.steps=1"]), &root, &mut NoopObserver).err().unwrap().to_string();
     assert!(error.contains(DEAD) && error.contains("decomposer.endpoint"), "{error}");
     assert!(!root.exists(), "a run directory was begun");
-    // The cache alone may answer without one.
+    // Without a budget, only the cache answers.
     Run::start(judged(DEAD, &["decomposer.call_budget=0"]), &root, &mut NoopObserver).unwrap();
 }
 
@@ -39,7 +38,6 @@ fn a_run_that_is_resumed_asks_before_its_warm_start_and_not_after() {
     drop(Run::start(judged(&alive, &["sft.steps=1"]), &before, &mut NoopObserver).unwrap());
     let error = resume(&before).err().unwrap().to_string();
     assert!(error.contains(DEAD), "{error}");
-    // Its answers may all be in the cache.
     let after = folder.path().join("after");
     drop(Run::start(judged(&alive, &["sft.steps=0"]), &after, &mut NoopObserver).unwrap());
     assert!(resume(&after).is_ok());

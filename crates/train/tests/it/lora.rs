@@ -1,4 +1,4 @@
-//! Runs that train an adapter: what moves, what stays, what is written, and who can read it.
+//! Runs that train an adapter: changed and unchanged weights, files, and readers.
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
@@ -26,7 +26,6 @@ fn config(more: &[&str]) -> Config {
     common::config(None, &[LORA, more].concat()).unwrap()
 }
 
-/// The same with all weights trained.
 fn full(mut config: Config) -> Config {
     config.policy.lora = None;
     config
@@ -53,7 +52,7 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
 #[test]
 fn a_run_trains_its_adapter_and_leaves_its_base() {
     let folder = tempfile::tempdir().unwrap();
-    // A model that has learnt something: on random weights there is little for an adapter to bend.
+    // Start from a trained model, because an adapter changes little on random weights.
     let start = folder.path().join("start");
     finish(full(config(&["train.steps=0", "name=start"])), &start);
     let root = folder.path().join("run");
@@ -63,7 +62,6 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     let adapter = weights.adapter.clone().unwrap();
     assert_eq!((adapter.config.rank, adapter.layout.layers.len()), (4, 1));
     assert!(!adapter.is_identity(), "the adapter moved");
-    // The base is in the run, as it was at the start.
     assert!(*weights.base == load_model(&root.join("base")).unwrap());
     let losses: Vec<f64> = read_metrics(&root.join("metrics.jsonl"))
         .unwrap()
@@ -73,14 +71,12 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     assert_eq!(losses.len(), 20);
     assert!(mean(&losses[15..]) < 0.95 * mean(&losses[..5]), "the warm start learns: {losses:?}");
-    // A checkpoint holds the adapter alone, with moments of its size.
     let checkpoint = root.join("checkpoints/step-000002");
     assert!(checkpoint.join("policy/adapter_model.safetensors").is_file());
     assert!(!checkpoint.join("policy/model.safetensors").exists());
     let moments = fs::metadata(checkpoint.join("optimizer.safetensors")).unwrap().len() as usize;
     let (trained, frozen) = (adapter.layout.len, weights.base.layout.len);
     assert!(moments < 8 * trained + 8000 && trained < frozen / 2, "{moments} bytes for {trained} numbers");
-    // Run, checkpoint and policy folder are the same policy, wherever the run is moved to.
     let expected = logprobs(weights.clone());
     let moved = folder.path().join("moved");
     fs::rename(&root, &moved).unwrap();
@@ -91,7 +87,6 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
         assert!(policy.weights == weights, "{}", path.display());
         assert_eq!(logprobs(policy.weights), expected);
     }
-    // Another base is noticed.
     let path = moved.join("base/model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
     let last = bytes.len() - 1;
@@ -149,7 +144,6 @@ fn an_export_is_the_same_policy() {
     for name in ["merged", "adapter"] {
         assert!(out(name).join("tokenizer.json").is_file());
     }
-    // Half the bytes, and nearly the same policy; an adapter has no such form.
     let half = ExportOptions { dtype: WeightType::Bf16, ..merge };
     assert_eq!(export(&root, &out("half"), half).unwrap(), Exported::Merged);
     let size = |name: &str| fs::metadata(out(name).join("model.safetensors")).unwrap().len();
@@ -162,7 +156,6 @@ fn an_export_is_the_same_policy() {
         fs::read_dir(folder.path()).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     assert!(!hidden.into_iter().any(|name| name.starts_with('.')), "nothing is left beside them");
 
-    // What is there stays, unless it is a model and that is asked for.
     let error = export(&root, &out("merged"), plain).unwrap_err().to_string();
     assert!(error.contains("--force"), "{error}");
     let force = ExportOptions { force: true, ..Default::default() };
@@ -171,25 +164,23 @@ fn an_export_is_the_same_policy() {
     let error = export(&root, &root, force).unwrap_err().to_string();
     assert!(error.contains("replaces nothing else"), "{error}");
 
-    // The next run starts from this one: its base is the merged policy, and its own adapter starts at nought.
     let start = format!("policy.model=\"{}\"", root.display());
     let next = Run::start(config(&[&start, "name=next"]), &out("next"), &mut NoopObserver).unwrap();
     assert!(next.weights().unwrap().adapter.unwrap().is_identity());
     assert!(distance(&logprobs(next.weights().unwrap().without_adapter()), &expected) < 1e-4);
     assert!(out("next/base/config.json").is_file(), "the other run may drop its checkpoints");
-    // From a model's folder nothing is copied.
     export(&root, &out("merged"), ExportOptions { merge: true, force: true, ..Default::default() }).unwrap();
     let start = format!("policy.model=\"{}\"", out("merged").display());
     let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut NoopObserver).unwrap();
     assert!(!out("third/base").exists());
     assert!(Policy::load(&out("third")).unwrap().weights == third.weights().unwrap());
-    // A run of all weights exports a model too.
     finish(full(config(&[&start, "sft.steps=0", "train.steps=0", "name=full"])), &out("full"));
     assert_eq!(export(&out("full"), &out("whole"), merge).unwrap(), Exported::Model);
     assert!(distance(&logprobs(Policy::load(&out("whole")).unwrap().weights), &expected) < 1e-4);
 }
 
-/// TurnRD's hidden states, STAPO's masked_contexts with full divergences, and PPO with a critic on the policy's base.
+/// TurnRD's hidden states, STAPO's masked contexts with full KLs, and PPO's critic on the policy's
+/// base.
 #[test]
 fn methods_train_with_an_adapter() {
     for (preset, more) in [

@@ -1,4 +1,4 @@
-//! Runs of the trainer on tiny models. One binary with a module per subject, because every test binary costs a link of all crates.
+//! Training runs with tiny models.
 
 mod branches;
 mod chat;

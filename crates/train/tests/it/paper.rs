@@ -1,4 +1,4 @@
-//! The papers' runs in `configs/paper` load, say how they are started, and have the settings that the papers state.
+//! The papers' configs in `configs/paper` load, name their commands, and have the papers' settings.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -15,12 +15,11 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Every file by its path from the project's root.
 fn files() -> BTreeMap<String, Config> {
     let mut found = BTreeMap::new();
     for folder in std::fs::read_dir(root().join("configs/paper")).unwrap() {
         let folder = folder.unwrap().path();
-        // The tables are sweeps over these files; the program's own tests resolve them.
+        // Skip the sweeps over these files; the CLI's tests resolve them.
         if !folder.is_dir() || folder.ends_with("sweeps") {
             continue;
         }
@@ -54,13 +53,12 @@ fn every_file_says_how_it_is_started_and_cites_its_values() {
             assert!(line.len() <= 130, "{path}: {line}");
         }
         assert!(names.insert(config.name.clone()), "{path}: two runs are called {}", config.name);
-        // Prompt and response fit together, and the models are the papers'.
         assert!(config.rollout.max_context >= config.rollout.max_response_tokens + 1024, "{path}");
         assert!(config.policy.model.as_ref().unwrap().starts_with("Qwen"), "{path}");
     }
 }
 
-/// The puzzles, in text where the paper and verl-agent's scripts have pictures.
+/// The puzzles as text; the paper and verl-agent's scripts use pictures.
 #[test]
 fn the_puzzles_are_played_as_the_scripts_do() {
     let files = files();
@@ -86,7 +84,7 @@ fn the_puzzles_are_played_as_the_scripts_do() {
     }
 }
 
-/// STAPO's table 11: the puzzles as pictures, with the loop of verl-agent's scripts.
+/// STAPO's table 11: the puzzles as pictures, with verl-agent's loop.
 #[test]
 fn the_puzzles_are_seen_as_the_scripts_show_them() {
     let files = files();
@@ -120,7 +118,7 @@ fn the_settings_are_the_papers() {
         let alfworld = path.contains("alfworld");
         assert_eq!(config.env.kind, if alfworld { "alfworld" } else { "webshop" }, "{path}");
         assert_eq!(config.rollout.group_size, 8, "{path}");
-        // Only STAPO prints prompts (figures 12 to 15); the others train with verl-agent's.
+        // Only STAPO prints prompts (figures 12 to 15); the others use verl-agent's.
         let world = &config.env.kind;
         let prompts = if path.contains("/stapo/") { "stapo" } else { "verl-agent" };
         assert_eq!(config.prompt.template, format!("{world}-{prompts}"), "{path}");
@@ -128,7 +126,7 @@ fn the_settings_are_the_papers() {
         if path.contains("/has/") {
             // HAS, tables 4 to 6.
             assert_eq!(config.env.max_turns, if alfworld { 40 } else { 15 }, "{path}");
-            // Algorithm 1, line 4: M tasks, K trajectories of each.
+            // Algorithm 1, line 4: M tasks with K trajectories each.
             assert_eq!((config.rollout.tasks_per_step, config.train.steps), (80, 10), "{path}");
             assert_eq!(config.train.learning_rate, 5e-6, "{path}");
             assert_eq!((config.eval.temperature, config.eval.tasks), (0.0, 100), "{path}");
@@ -139,7 +137,7 @@ fn the_settings_are_the_papers() {
             assert_eq!((grpo.ddof, grpo.invalid_penalty), (0, 0.0), "{path}");
             let DecomposerConfig::Turnrd(turnrd) = &config.decomposer else { panic!("{path}") };
             assert_eq!((turnrd.network.film, turnrd.round_steps), (alfworld, 1), "{path}");
-            // Not the paper's, which states none: a choice of ours that the files name.
+            // Our choice, named in the files, because the paper states none.
             assert_eq!(turnrd.hold_out, 10, "{path}");
             let network = &turnrd.network;
             assert_eq!((network.credits, network.epochs), (CreditRule::Projection, 5), "{path}");
@@ -148,7 +146,7 @@ fn the_settings_are_the_papers() {
             assert_eq!(turnrd.network.value_weight, if alfworld { 1.0 } else { 0.5 }, "{path}");
             continue;
         }
-        // STAPO, appendix E.1, and AEM, appendix G.2, agree on these.
+        // STAPO (appendix E.1) and AEM (appendix G.2) agree on these.
         assert_eq!(config.env.max_turns, if alfworld { 50 } else { 15 }, "{path}");
         assert_eq!(config.rollout.max_context, if alfworld { 2560 } else { 4608 }, "{path}");
         assert_eq!(config.rollout.max_response_tokens, 512, "{path}");
@@ -196,9 +194,10 @@ fn off_policy_search_has_the_settings_of_its_paper() {
     for (name, ppo) in [("so-ppo", true), ("so-grpo", false)] {
         let files = vec![folder.join(format!("{name}.toml"))];
         let config = load(&ConfigSource { files, ..ConfigSource::default() }).unwrap();
-        // Three searches and an answer: at the last step nothing is searched.
+        // Three searches and an answer.
         assert_eq!((config.env.max_turns, config.train.steps, config.train.learning_rate), (4, 300, 1e-6));
-        // A batch of 512 in mini-batches of 256, each used once: "one on-policy update" (appendix A.5).
+        // A batch of 512 in minibatches of 256, each used once: "one on-policy update" (appendix
+        // A.5).
         assert_eq!((config.train.update_epochs, config.train.num_minibatches), (1, 2), "{name}");
         let group = if ppo { 1 } else { 8 };
         assert_eq!(
@@ -206,7 +205,7 @@ fn off_policy_search_has_the_settings_of_its_paper() {
             (512, group),
             "{name}"
         );
-        // Ratios of the updates of 300 steps, and of the steps' critic: 0.285 and 0.015.
+        // Warm-up ratios 0.285 of the policy's updates over 300 steps, and 0.015 of the critic's.
         assert_eq!(config.train.warmup, (0.285 * 300.0 * 2.0_f64).round() as u64, "{name}");
         let penalty = match &config.credit.estimator {
             EstimatorConfig::Ppo(estimator) if ppo => {
@@ -223,7 +222,6 @@ fn off_policy_search_has_the_settings_of_its_paper() {
     }
 }
 
-/// Shape of Qwen2.5 with 1.5, 3 or 7 billion weights.
 fn shape(path: &str) -> ModelConfig {
     let large = path.contains("7b");
     let middle = path.contains("3b");
@@ -245,7 +243,7 @@ fn shape(path: &str) -> ModelConfig {
 #[test]
 fn every_run_fits_the_device_that_it_names() {
     for (path, config) in files() {
-        // Models that read pictures do not run on a device yet.
+        // Models with pictures do not run on a device yet.
         if path.contains("-vl-") {
             assert_eq!(config.policy.device, Device::Cpu, "{path}");
             continue;
@@ -259,12 +257,11 @@ fn every_run_fits_the_device_that_it_names() {
             (device.plan.peak() as f64 / f64::from(1 << 30), device.size.unwrap() as f64 / f64::from(1 << 30))
         };
         let mut config = config;
-        // An A100 or H100.
         config.policy.device_memory = Some(80.0);
         let (needs, has) = fits(&config);
         assert!(needs <= has, "{path}: {needs:.1} of {has:.1} GiB");
         if large {
-            // Why an adapter: all weights with a reference are more than an H200 holds.
+            // All weights with a reference exceed an H200, hence an adapter.
             config.policy.lora = None;
             config.policy.device_memory = Some(139.0);
             let (needs, has) = fits(&config);

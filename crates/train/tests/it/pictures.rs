@@ -1,4 +1,4 @@
-//! Training from pictures: prompts, log-probs, masked contexts, resuming, and what is rejected.
+//! Training from pictures: prompts, log-probs, masked contexts, resumes, and rejected inputs.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -22,7 +22,6 @@ use turnwise_train::{NoopObserver, Observer, Phase, Position, Run, RunDirectory,
 
 use crate::common::Notes;
 
-/// Settings of a run that takes seconds.
 const SMALL: &[&str] = &[
     "env.generator.train=20",
     "env.generator.valid=4",
@@ -45,11 +44,9 @@ const SMALL: &[&str] = &[
     "objective.kl.coef=0.01",
 ];
 
-/// A config of `configs/vision` with these settings; pictures go to a folder.
 fn config(name: &str, preset: Option<&str>, pictures: &Path, more: &[&str]) -> Result<Config, TrainError> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/vision/{name}.toml"));
     let mut overrides = vec![format!("env.pictures={}", pictures.display())];
-    // Empty settings are left out.
     overrides.extend(more.iter().filter(|text| !text.is_empty()).map(|text| (*text).to_owned()));
     load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![file], overrides })
 }
@@ -59,7 +56,6 @@ fn train(config: Config, root: &Path) {
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
 }
 
-/// Stops a run after so many events.
 struct StopAfter<'a>(usize, &'a AtomicBool);
 
 impl Observer for StopAfter<'_> {
@@ -97,7 +93,7 @@ fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
         let stop = AtomicBool::new(false);
         let mut run = Run::start(config(), &cut, &mut NoopObserver).unwrap();
         let mut left = 9;
-        // Stopped and resumed again and again; every process but the first assigns other tokens to the pictures.
+        // Interrupted and resumed repeatedly; later processes assign other tokens to pictures.
         while run.train(&mut StopAfter(left, &stop), &stop).unwrap() != RunEnd::Finished {
             drop(run);
             stop.store(false, Ordering::SeqCst);
@@ -114,7 +110,6 @@ fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
                 assert!(mismatch < 1e-6, "{world} {preset}: {mismatch}");
             }
         }
-        // Files have the image token and the picture's content hash, and no token that is valid in one process alone.
         let file = RunDirectory::open(&whole).unwrap().trajectories(Position { phase: Phase::Rl, step: 3 });
         let trajectories = read_trajectories(&file).unwrap();
         for trajectory in &trajectories {
@@ -128,12 +123,10 @@ fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
     }
 }
 
-/// Settings that this world does not have.
 fn is_foreign(key: &str, world: &str) -> bool {
     world == "ezpoints" && ["env.generator.valid", "env.generator.test"].iter().any(|of| key.starts_with(of))
 }
 
-/// Returns a runner, a policy of random weights, and the folder of the pictures.
 fn runner_of(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
     let config = config("sokoban", None, &root.join("pictures"), SMALL).unwrap();
     let world = World::new(&config.env, &["train", "test"], &mut |_| ()).unwrap();
@@ -152,7 +145,6 @@ fn runner_of(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
     (config, runner, policy)
 }
 
-/// Returns the pictures of the first observations of two levels.
 fn pictures(runner: &EnvRunner) -> Vec<(Task, ImageHandle)> {
     let mut environment = runner.world.task_set().environment().unwrap();
     let tasks: Vec<Task> = runner.world.task_set().tasks("train").unwrap().into_iter().take(2).collect();
@@ -183,7 +175,6 @@ fn log_probs_depend_on_the_picture_and_masking_keeps_the_current_one() {
     assert_ne!(first, second, "the picture was swapped, and nothing changed");
     assert_eq!(first, logprobs(&shown[0].1));
 
-    // STAPO's masked prompt of the second turn: neither the goal nor the first picture, but the second one.
     let turn = |image: &ImageHandle| Turn {
         observation: "######".into(),
         parts: vec![Part::Text { text: "######".into() }, Part::Image(image.clone())],
@@ -213,13 +204,10 @@ fn pictures_are_read_by_their_content() {
         let shown = runner.prompter().start_seeing(&PICTURE.concat(), image, &[]);
         shown.map_err(|error| error.to_string())
     };
-    // A file with the content of another.
     std::fs::copy(place(&shown[1].1), place(&shown[0].1)).unwrap();
     let error = show(Some(&shown[0].1)).unwrap_err();
     assert!(error.contains(&shown[0].1.sha256) && error.contains(&shown[1].1.sha256), "{error}");
-    // A file that was read stays in memory for this step and the next.
     let tokens = show(Some(&shown[1].1)).unwrap();
-    // A text that names the image token, while the picture can be shown.
     let twice = runner.prompter().start_seeing(&PICTURE.concat().repeat(2), Some(&shown[1].1), &[]);
     assert!(twice.unwrap_err().to_string().contains("has 2 image tokens for 1 pictures"));
     std::fs::remove_file(place(&shown[1].1)).unwrap();
@@ -229,11 +217,9 @@ fn pictures_are_read_by_their_content() {
     reader.begin_step(1);
     reader.begin_step(1);
     assert_eq!(reader.kept(), 0);
-    // Another prompter of the same policy, such as an evaluation's, finds it in memory without the file.
     let other = PicturePrompts::new(&config, policy.vision()).unwrap().unwrap();
     let prompt = runner.prompter().start(&PICTURE.concat(), &[]).unwrap();
     assert_eq!(other.insert(&prompt, Some(&shown[1].1)).unwrap(), tokens);
-    // A prompt of a file shows its picture again, and no other one.
     let image = policy.vision().unwrap().tokens.image;
     let mut hidden: Vec<u32> =
         tokens.iter().map(|&token| if token < FIRST_PICTURE_TOKEN { token } else { image }).collect();
@@ -242,7 +228,6 @@ fn pictures_are_read_by_their_content() {
     let mut two = prompt.repeat(2);
     let error = other.show(&mut two, Some(&shown[1].1)).unwrap_err().to_string();
     assert!(error.contains("has 2 image tokens for a picture of 1"), "{error}");
-    // The table of another policy does not have it.
     let root = folder.path().join("foreign");
     std::fs::create_dir(&root).unwrap();
     let foreign = runner_of(&root);
@@ -300,7 +285,6 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
     assert!(
         error.contains("env.pictures: is missing") && error.contains("policy.scratch.vision: is missing")
     );
-    // A model without a tower.
     let text = folder.path().join("text");
     let source = ConfigSource { preset: Some("quickstart".into()), ..ConfigSource::default() };
     let mut tiny = turnwise_train::config::load(&source).unwrap();

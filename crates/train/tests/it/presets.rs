@@ -1,4 +1,4 @@
-//! Every method preset trains, with both sequence layouts, and does what is its own and nothing that is another's.
+//! All method presets train with both layouts, and have their own stages, losses and metrics only.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -20,11 +20,10 @@ use turnwise_train::{Methods, NoopObserver, Run, RunEnd, round_folder};
 
 use crate::common;
 
-/// A lamp that an action toggles if the sum of its bytes is even; an episode pays for every toggle at its end. So a
-/// random policy already has returns that differ, states that are met again and some progress.
+/// A lamp that an action toggles if the sum of its bytes is even; the episode's end pays for each
+/// toggle. So a random policy has different returns, repeated states and some progress.
 #[derive(Default)]
 struct Lamp {
-    /// Turns of an episode.
     length: usize,
     turns: usize,
     toggles: usize,
@@ -72,7 +71,6 @@ impl Environment for Lamp {
     }
 }
 
-/// Lamps whose states can be saved, or not.
 struct Lamps {
     save: bool,
     length: usize,
@@ -145,10 +143,8 @@ const SALT: &[&str] = &["salt-grpo", "salt-rloo", "salt-dapo", "salt-gspo"];
 const HAS: &[&str] =
     &["has-progressive", "has-judge", "has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
 const TURNRD: &[&str] = &["has-attention", "has-attention-film", "has-turnrd", "has-turnrd-film"];
-/// The papers whose loss has a KL term.
 const WITH_KL: &[&[&str]] = &[STAPO, SORL, AEM, SALT, HAS];
 
-/// Numbers that only these presets have: the tag, and the presets.
 const OWN: &[(&str, &[&[&str]])] = &[
     ("critic/explained_variance", &[PPO]),
     ("rollout/rounds", &[DYNAMIC, DEEPSWE]),
@@ -178,7 +174,6 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("train/kl_coef", WITH_KL),
 ];
 
-/// The stages of a preset's credit.
 fn stages(preset: &str) -> Vec<&str> {
     let estimator = match preset {
         "rloo" | "salt-rloo" | "deepswe" | "aem-deepswe" => "rloo",
@@ -199,15 +194,15 @@ fn stages(preset: &str) -> Vec<&str> {
     std::iter::once(estimator).chain(refinement).collect()
 }
 
-/// The advantage that a stage's equation gives from the facts it recorded, the advantage before it and the
-/// trajectory's return; `None` of a stage whose number is not made of its facts alone.
+/// Returns a stage's advantage by its equation, from its facts, the previous advantage and the
+/// trajectory's return; `None` if facts do not suffice.
 fn by_equation(preset: &str, stage: &StageRecord, before: f64, trajectory: &Trajectory) -> Option<f64> {
     let fact = |name: &str| stage.facts.get(name);
     Some(match stage.stage.as_ref() {
         "grpo" if preset == "turn-credit" => fact("score")? - fact("mean")?,
         "grpo" if fact("std")? == 0.0 => 0.0,
         "grpo" => (fact("score")? - fact("mean")?) / (fact("std")? + 1e-6),
-        // Four trajectories in a group; the penalty of an invalid turn comes off afterwards.
+        // Four trajectories per group; the penalty is subtracted afterwards.
         "rloo" => {
             let outcome = trajectory.outcome_return();
             4.0 / 3.0 * (outcome - fact("mean")?) + fact("score")? - outcome
@@ -227,14 +222,13 @@ fn by_equation(preset: &str, stage: &StageRecord, before: f64, trajectory: &Traj
         "empg" => fact("scale")? * before + fact("bonus")? - fact("centre")?,
         "salt" if fact("edge_size")? == 1.0 => fact("before")?,
         "has" if fact("alpha").is_some() => 0.5 * fact("trajectory")? + 0.5 * fact("turn")?,
-        // Locates turns and leaves their advantages as they are.
         "outliers" => before,
         _ => return None,
     })
 }
 
-/// Every stage is there, and its number is what its equation says. How many numbers that are not 0 were computed
-/// again, for every stage.
+/// Checks that all stages are present with advantages by their equations. Returns the number of
+/// nonzero checked advantages per stage.
 fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
     let mut checked = vec![0; stages(preset).len()];
     for trajectory in trajectories {
@@ -264,7 +258,7 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
         for layout in ["concatenated", "windowed"] {
             let mut more = vec![format!("prompt.layout={layout}")];
             if preset.starts_with("stapo") {
-                // So few turns have no quartiles to be outside of.
+                // So few turns have no outliers.
                 more.push("credit.outliers.locate=all".into());
             }
             if DEEPSWE.contains(&preset) {
@@ -272,7 +266,7 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
                 more.push("rollout.selection={kind=\"rejection\",oversample=8}".into());
             }
             if preset == "privileged-gap" {
-                // No episode of a random policy succeeds, so that there is no peer to learn from.
+                // No episode of a random policy succeeds, so there is no peer.
                 more.push("credit.refinements=[{kind=\"privileged-gap\",hint=\"answer\"}]".into());
             }
             if preset == "has-judge" {
@@ -293,7 +287,6 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
     assert!(missing.is_empty(), "not in docs/reference/metrics.md: {}", missing.join(", "));
 }
 
-/// The tags of the metrics page.
 fn documented() -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
     let text = std::fs::read_to_string(page).unwrap();
@@ -301,7 +294,6 @@ fn documented() -> BTreeSet<String> {
     tags.flat_map(|tags| tags.split(", ").map(|tag| tag.trim_matches('`').to_owned())).collect()
 }
 
-/// Differences between a run's metrics and those of its preset: a missing one of its own, or one that only others have.
 fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Trajectory]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut check = |right: bool, problem: String| wrong.extend((!right).then_some(problem));
@@ -312,13 +304,12 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     }
     let all_of =
         |tag: &str| lines.iter().map(|line| line.metrics.get(tag).unwrap_or(0.0)).collect::<Vec<_>>();
-    // A clip range of 4e-4 is left after the first of two updates, one of 0.2 is not.
+    // Only a clip range of 4e-4 clips in the second update; one of 0.2 does not.
     let clipped = all_of("loss/clip_frac");
     let leaves = GSPO.contains(&preset);
     check(clipped.iter().all(|&share| (share > 0.0) == leaves), format!("clipped tokens: {clipped:?}"));
     if preset == "has-judge" {
         check(all_of("judge/calls").iter().all(|&calls| calls > 0.0), "nobody was asked".into());
-        // Groups of equal returns have no question worth asking.
         let groups = trajectories.chunk_by(|one, next| one.group == next.group);
         let differ = |group: &&[Trajectory]| !Group { trajectories: group.to_vec() }.has_equal_returns();
         let worth_asking: usize = groups.clone().filter(differ).map(<[Trajectory]>::len).sum();
@@ -332,7 +323,6 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     if TURNRD.contains(&preset) {
         let network = TurnRd::load(&round_folder(&root.join("turnrd"), 2)).unwrap();
         check(network.config().film == preset.ends_with("-film"), "another network".into());
-        // The paper's presets have its credits and passes over all of the replay; ours have the defaults.
         let (config, ours) = (network.config(), TurnRdConfig::default());
         let passes = (config.credits, config.epochs, config.older_per_new, config.min_improvement);
         let expected = if preset.starts_with("has-turnrd") {
@@ -344,7 +334,8 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     }
     check(all_of("credit/advantage/std")[0] > 0.0, "there is nothing to learn".into());
     let checked = check_explanations(preset, trajectories);
-    // The numbers of PPO and Turn-PPO are their critic's, those of VinePPO whitened over the batch, and IGPO's sums over turns.
+    // PPO's and Turn-PPO's advantages come from their critics; VinePPO's are whitened, and IGPO's
+    // are sums over turns.
     let others = ["ppo", "turn-ppo", "monte-carlo", "igpo"];
     let again =
         checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || others.contains(&stage));
@@ -352,12 +343,11 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     wrong
 }
 
-/// A preset's two steps of a model of a few thousand weights, every number explained.
 pub(crate) fn config(preset: &str, more: &[String]) -> Config {
     config_in(true, preset, more)
 }
 
-/// The same in a world that can save its states or not.
+/// The same in an environment with or without saved states.
 fn config_in(save: bool, preset: &str, more: &[String]) -> Config {
     let settings = "env.kind=lamp env.max_turns=4 prompt.template=plain prompt.valid=format \
                     policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
@@ -372,7 +362,6 @@ fn config_in(save: bool, preset: &str, more: &[String]) -> Config {
     load_with(&source, &worlds, &Methods::builtin()).unwrap()
 }
 
-/// Trains to the end; the metrics, all of them finite, and the trajectories of every step.
 pub(crate) fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
     let steps = config.train.steps;
     let mut run = Run::start(config.clone(), root, &mut NoopObserver).unwrap();
@@ -383,7 +372,6 @@ pub(crate) fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsL
         for (tag, value) in &line.metrics.0 {
             assert!(value.is_finite(), "{what}: {tag} is {value}");
         }
-        // One numerics: the sampler and the learner see the same log-probabilities.
         assert!(line.metrics.get("rollout/mismatch_kl").unwrap() < 1e-6, "{what}");
     }
     let files = (1..=steps).map(|step| root.join(format!("trajectories/step-{step:06}.jsonl.zst")));
@@ -399,7 +387,6 @@ fn a_world_without_saved_states_is_rejected_before_the_run_starts() {
     assert!(error.contains("credit.estimator") && error.contains("monte-carlo"), "{error}");
     assert!(error.contains("the world `lamp` cannot save and restore its states"), "{error}");
     assert!(!root.exists(), "nothing was written");
-    // Other methods need no saved states.
     assert!(Run::start(config_in(false, "grpo", &[]), &root, &mut NoopObserver).is_ok());
 }
 
@@ -425,7 +412,7 @@ fn measured_values_are_written_with_the_turns_and_do_not_depend_on_the_slots() {
     let values = |name: &str, more: &[&str]| -> Vec<Vec<f64>> {
         let more: Vec<String> = more.iter().map(|text| (*text).to_owned()).collect();
         let (lines, trajectories) = trained(&config("vineppo", &more), &folder.path().join(name), name);
-        // One value a state: fewer than turns, since all begin alike.
+        // One value per state: fewer than turns, because all episodes start alike.
         let states: f64 = lines.iter().filter_map(|line| line.metrics.get("continuations/states")).sum();
         let turns: usize = trajectories.iter().map(|trajectory| trajectory.turns.len()).sum();
         assert!(states > 0.0 && states < turns as f64, "{name}: {states} of {turns}");
@@ -436,13 +423,12 @@ fn measured_values_are_written_with_the_turns_and_do_not_depend_on_the_slots() {
         trajectories.iter().map(of).collect()
     };
     let expected = values("slots", &[]);
-    // All of a group begin in one state, whose value is measured once.
     for members in expected.chunks(4) {
         assert!(members.iter().all(|member| member[0] == members[0][0]));
     }
     assert!(expected.iter().flatten().any(|&value| value > 0.0 && value.fract() != 0.0));
     assert_eq!(values("few slots", &["rollout.max_num_seqs=3"]), expected);
-    // A round that is left out moves the numbers of later groups; their episodes are played again with their own.
+    // A dropped round changes the numbers of later groups, whose episodes keep their own seeds.
     let dynamic = values("rounds", &["rollout.selection={kind=\"dynamic\",max_rounds=3}"]);
     assert!(!dynamic.is_empty());
     assert_ne!(values("other seed", &["seed=1"]), expected);

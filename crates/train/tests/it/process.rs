@@ -1,4 +1,4 @@
-//! Training on a world that a Python program serves: `examples/python_environment`.
+//! Training on an environment served by a Python program: `examples/python_environment`.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use turnwise_train::{Run, RunEnd, TrainError, preflight};
 
 use crate::common::Notes;
 
-/// True if there is a Python to serve the world; CI counts what was skipped and fails where it is there.
+/// Returns true if Python is available; CI counts skipped tests and fails if it is.
 fn python() -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -51,7 +51,6 @@ fn train(config: Config) -> Result<Played, TrainError> {
     Ok(Played { metrics, trajectories, notes: notes.0 })
 }
 
-/// Two steps without a warm start.
 const SHORT: &[&str] = &[
     "sft.steps=0",
     "sft.demonstrations=30",
@@ -85,7 +84,7 @@ fn how_long_steps_take_changes_no_trajectory() {
         return;
     }
     let quick = train(short(&["env.programs=3", "rollout.lanes=1"])).unwrap();
-    // Sleeps that are other ones every time, few threads, and many.
+    // Varying delays, with few and many threads.
     for more in [
         ["env.settings={ delay_ms = 8 }", "env.programs=2", "rollout.env_threads=2"],
         ["env.settings={ delay_ms = 8 }", "env.programs=4", "rollout.env_threads=32"],
@@ -125,20 +124,18 @@ fn trajectories_that_the_world_failed_are_left_out_and_kept_in_the_files() {
     assert!(seen > 0, "no task of the broken numbers was drawn, so this shows nothing");
     let shown = |note: &&String| note.contains("trajectories failed") && note.contains("is broken");
     assert!(played.notes.iter().any(|note| shown(&note)), "{:?}", played.notes);
-    // Sampled again as often as the config says, and left out then.
     let again = [broken, "rollout.on_error=resample", "rollout.max_resamples=3"];
     let played = train(short(&again)).unwrap();
     let of = |name: &str| -> f64 {
         played.metrics.iter().map(|line| line.metrics.get(name).unwrap_or_default()).sum()
     };
     assert_eq!((of("rollout/masked"), of("rollout/resampled")), (seen as f64, 3.0 * seen as f64));
-    // A world that fails everything ends the run with its own words.
     let all = format!("env.settings={{ broken = {:?} }}", (1..=16).collect::<Vec<_>>());
     let error = train(short(&[&all])).err().unwrap().to_string();
     assert!(error.contains("is broken"), "{error}");
 }
 
-/// The example without its expert, and with secrets that are the numbers named or none of them.
+/// The example without its expert, and with the given secret numbers.
 fn without_expert(secret: &str) -> String {
     let program = format!(
         "import sys; sys.path.insert(0, 'examples/python_environment'); from guess import Guess, GAMES, task; \
@@ -171,7 +168,6 @@ fn a_selection_that_keeps_no_group_is_noted() {
     if !python() {
         return;
     }
-    // No number is 0, so that all returns are equal.
     let dynamic = "rollout.selection={kind=\"dynamic\",max_rounds=2}";
     let few = ["rollout.tasks_per_step=3", "train.steps=1", "eval.tasks=1"];
     let played = train(short(&[&[without_expert("0").as_str(), dynamic], &few[..]].concat())).unwrap();
@@ -183,7 +179,6 @@ fn a_selection_that_keeps_no_group_is_noted() {
     assert!(!kept.notes.iter().any(|said| said.contains("rollout.selection")), "{:?}", kept.notes);
 }
 
-/// The code blocks of a language in a page of the guide.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let fence = format!("```{language}\n");
     page.split(&fence).skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block).collect()

@@ -1,4 +1,4 @@
-//! Every config of `configs/sokoban` and `configs/ezpoints` trains, with a model small enough for a test.
+//! All configs of `configs/sokoban` and `configs/ezpoints` train with a tiny model.
 
 use crate::common::train_folder;
 
@@ -10,7 +10,7 @@ fn every_config_of_sokoban_trains_for_two_steps() {
 
 #[test]
 fn every_config_of_ezpoints_trains_for_two_steps() {
-    // So small a tokenizer needs several times the tokens of the models that the limits are for.
+    // A tiny tokenizer needs several times as many tokens as a real model.
     let few = ["env.generator.train=20", "rollout.max_context=4096"];
     assert_eq!(train_folder("ezpoints", "ezpoints", &few), ["gigpo", "grpo", "small", "stapo"]);
 }

@@ -1,4 +1,4 @@
-//! A run that is interrupted and resumed ends with the bits of one that was not.
+//! Interrupted and resumed runs end bit-identical to uninterrupted ones.
 #![allow(clippy::unwrap_used)]
 
 use std::ops::ControlFlow;
@@ -31,12 +31,12 @@ fn tiny(layout: &str) -> Config {
     load(&ConfigSource { preset: Some("quickstart".into()), files: vec![TINY.into()], overrides }).unwrap()
 }
 
-/// The same with all that a checkpoint must carry besides: a critic and an adaptive coefficient.
+/// The same with more checkpoint state: a critic and an adaptive coefficient.
 fn tiny_ppo() -> Config {
     ppo(tiny("concatenated"))
 }
 
-/// The warm start and the rest by an adapter with dropout, under a KL to where the warm start ended.
+/// The same with an adapter with dropout, under a KL to the end of SFT.
 fn tiny_lora() -> Config {
     let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.2, ..LoraConfig::default() };
     let mut config = tiny("windowed");
@@ -45,7 +45,7 @@ fn tiny_lora() -> Config {
     config
 }
 
-/// The policy and the critic as two adapters on one base.
+/// Policy and critic as two adapters on one base.
 fn tiny_lora_ppo() -> Config {
     let mut config = ppo(tiny_lora());
     config.critic.lora =
@@ -64,7 +64,7 @@ fn ppo(mut config: Config) -> Config {
     load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
 }
 
-/// The same with values of states by continuations, of which an interruption may leave some undone.
+/// The same with state values by continuations, which an interruption may leave unfinished.
 fn tiny_vineppo() -> Config {
     let mut config = tiny("concatenated");
     let text = r#"{"kind": "monte-carlo", "continuations": 3}"#;
@@ -72,7 +72,7 @@ fn tiny_vineppo() -> Config {
     config
 }
 
-/// The same with summaries, which are continued from, too.
+/// The same with summaries, which also have continuations.
 fn tiny_compaction() -> Config {
     let mut config = tiny_vineppo();
     config.prompt.compact_after = Some(110);
@@ -97,7 +97,6 @@ fn tiny_turnrd() -> Config {
     load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
 }
 
-/// Raises the stop flag after so many events.
 struct StopAfter<'a> {
     left: usize,
     stop: &'a AtomicBool,
@@ -127,8 +126,8 @@ fn straight(config: &Config, root: &Path) -> Vec<u32> {
     bits(&run)
 }
 
-/// Runs with an interruption after every `every` events, and slowly more of them, until the run is finished:
-/// on a slow machine a rollout alone has more progress events than a fixed number allows for.
+/// Interrupts a run after each `every` events until it is finished. `every` grows slowly, because
+/// on a slow machine a rollout alone may have more progress events.
 fn interrupted(config: &Config, root: &Path, every: usize) -> (Vec<u32>, usize) {
     let mut silent = turnwise_train::NoopObserver;
     drop(Run::start(config.clone(), root, &mut silent).unwrap());
@@ -169,14 +168,13 @@ fn an_interrupted_run_ends_with_the_same_bits() {
             assert!(rounds > 0, "{layout}: nothing was interrupted");
             assert!(found == expected, "{layout}: the weights differ after {rounds} interruptions");
         }
-        // The comparison can fail: another seed gives other weights.
         let other = straight(&Config { seed: 1, ..config }, &folder.path().join("other"));
         assert!(other != expected);
     }
 }
 
-/// A kill between the writing of a record or of a network and the next checkpoint leaves both behind,
-/// from rounds that the resumed run has yet to come to.
+/// A kill between writing a record or network and the next checkpoint leaves both behind, from
+/// rounds that the resumed run has yet to reach.
 #[test]
 fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
     let mut config = tiny_turnrd();
@@ -198,8 +196,8 @@ fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
     }
 }
 
-/// A run that goes back and on with another setting trains its network on what it makes then, not on what lies there of the
-/// branch that it left.
+/// A run that rewinds and continues with another setting trains its network on the new records, not
+/// on those of the abandoned branch.
 #[test]
 fn a_branch_that_was_left_teaches_the_network_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -223,8 +221,8 @@ fn a_branch_that_was_left_teaches_the_network_nothing() {
     assert!(results[0].1 != left, "the other rate changed nothing");
 }
 
-/// Back behind a change of settings and on from there, with the settings as they are now, the steps after it are no longer those of the
-/// earlier ones.
+/// After rewinding before a change of settings and continuing with the current ones, repeated steps
+/// belong to the current settings.
 #[test]
 fn steps_done_again_are_of_the_settings_that_they_were_done_with() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Rollouts in a scripted world: limits of tasks, metrics of steps, environments that are waited for.
+//! Rollouts in a scripted environment: task limits, step metrics, slow environments.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use turnwise_train::config::{Layout, Validity};
 use turnwise_train::rollout::pool::EnvCalls;
 use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty, run_with_resampling};
 
-/// Counts steps. A goal may say what goes wrong at the second: `hang`, `broken`, `flaky` (once per world).
+/// Counts steps. A goal may name a failure of the second step: `hang`, `broken`, `flaky` (once).
 struct Counter {
     instant: bool,
     flaky: Arc<AtomicUsize>,
@@ -52,7 +52,6 @@ impl Environment for Episode {
             }
         }
         if !self.instant {
-            // Answers come in another order than calls.
             std::thread::sleep(Duration::from_millis(action.text().len() as u64 * 7 % 5));
         }
         Ok(Step {
@@ -90,7 +89,6 @@ impl TaskSet for Counter {
     }
 }
 
-/// Answers with words that the request's seed draws, as many as it may.
 struct Words<'a> {
     tokenizer: &'a Tokenizer,
     next: RequestId,
@@ -224,7 +222,6 @@ fn a_task_has_limits_of_its_own() {
 fn metrics_of_steps_add_up_or_replace() {
     let (played, _) = play(vec![task(0, "count", TaskLimits::default())], &Settings::default());
     assert_eq!((played[0].metrics["steps"], played[0].metrics["latest"]), (4.0, 4.0));
-    // The environment's reward is there as it was given.
     assert!(played[0].turns.iter().all(|turn| turn.reward == 1.0 && turn.shaped_reward.is_none()));
 }
 
@@ -256,7 +253,6 @@ fn an_environment_that_hangs_or_breaks_ends_its_own_trajectory() {
     };
     assert!(reason(1).contains("step took longer than 0.3 s"), "{}", reason(1));
     assert!(reason(2).contains("broken for good"), "{}", reason(2));
-    // What was seen and done before stays in the trajectory, the turn that failed included.
     assert_eq!((played[1].turns.len(), played[2].turns.len()), (2, 2));
 }
 
@@ -271,11 +267,9 @@ fn a_trajectory_that_is_sampled_again_has_draws_of_its_own() {
         trajectory.turns.iter().map(|turn| turn.action.clone()).collect()
     };
     assert_ne!(actions(&flaky[0]), actions(&clean[0]));
-    // It is the same every time.
     assert_eq!(play(tasks("flaky"), &settings), (flaky, again));
 }
 
-/// Says how an action arrived.
 struct Receiver;
 
 impl Environment for Receiver {
@@ -316,7 +310,6 @@ impl TaskSet for Receivers {
     }
 }
 
-/// Gives its replies in turn.
 struct Replies<'a>(&'a Tokenizer, Vec<&'a str>, Option<RequestId>);
 
 impl Sampler for Replies<'_> {
@@ -391,7 +384,7 @@ fn structured_calls_reach_the_world_and_the_trajectory() {
     };
     let limits = TaskLimits { turns: Some(3), ..TaskLimits::default() };
     let job = Job::new(task(0, "call", limits), 0, 0);
-    // As a demonstration writes it, with reasoning before it, and one that is no call.
+    // One as a demonstration writes it, one with reasoning before it, and one that is not a call.
     let written = template.response(r#"f({"n":1})"#);
     let replies = vec![
         written.as_str(),

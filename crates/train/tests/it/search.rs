@@ -1,4 +1,5 @@
-//! The search world in training: its configs, retrievers that are slow or dead, anchor states of retrieved texts.
+//! The search environment in training: configs, slow or dead retrievers, anchor states of retrieved
+//! texts.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -36,13 +37,14 @@ fn every_config_of_search_trains_for_two_steps() {
         "env.generator.valid=0",
         "env.generator.test=8",
         "sft.demonstrations=40",
-        // So small a tokenizer needs several times the tokens of the models that the limits are for.
+        // A tiny tokenizer needs several times as many tokens as a real model.
         "rollout.max_context=8192",
     ];
     assert_eq!(train_folder("search", "search", &few), ["grpo", "small", "so-grpo", "so-ppo", "stapo"]);
 }
 
-/// Takes its time, refuses queries that have a word, and finds passages that are the same but for the query.
+/// A slow retriever that rejects queries with a word, and returns passages that differ only by
+/// query.
 #[derive(Default)]
 struct Slow {
     takes: Duration,
@@ -50,7 +52,6 @@ struct Slow {
     calls: AtomicUsize,
     queries: AtomicUsize,
     under_way: AtomicUsize,
-    /// The most queries that were under way at once.
     most: AtomicUsize,
 }
 
@@ -77,7 +78,7 @@ impl Retriever for Slow {
     }
 }
 
-/// Searches twice, for words that the request's seed draws, and then answers; works for a while at each poll.
+/// Searches twice for random words from the request's seed, then answers; each poll takes a while.
 struct Searcher<'a> {
     tokenizer: &'a Tokenizer,
     words: &'a [&'a str],
@@ -127,7 +128,6 @@ impl Sampler for Searcher<'_> {
     }
 }
 
-/// Trajectories of so many samples of one question, the time of all, and the time that the sampler worked.
 fn play(
     retriever: &Arc<Slow>,
     samples: usize,
@@ -147,7 +147,6 @@ fn play(
     let stop = AtomicBool::new(false);
     let context = RolloutContext {
         task_set: Arc::new(set),
-        // Fewer threads than trajectories: what waits for one goes out together.
         env_calls: EnvCalls { threads: 4, backoff: Duration::from_millis(1), ..EnvCalls::default() },
         tokenizer: &tokenizer,
         template: &template,
@@ -196,8 +195,8 @@ fn a_retriever_of_300_ms_does_not_hold_the_sampler_up() {
         took.as_secs_f64(),
         (took.saturating_sub(worked)).as_secs_f64()
     );
-    // A trajectory waits for its own two searches, and no other's: where the sampler stood still for each, one would be under way at
-    // a time, and all would take 9.6 s.
+    // A trajectory waits only for its own two searches. If the sampler waited for each, one would
+    // run at a time, and all would take 9.6 s.
     let most = retriever.most.load(Ordering::Relaxed);
     assert!(most >= 4, "{most} of 16 trajectories searched at once");
     assert!(calls < queries, "the queries of several go out in one call");
@@ -206,7 +205,6 @@ fn a_retriever_of_300_ms_does_not_hold_the_sampler_up() {
 #[test]
 fn a_dead_server_ends_the_trajectories_that_ask_it_and_nothing_else() {
     let retriever = Arc::new(Slow { refused: Some("river"), ..Slow::default() });
-    // The same world with words that are never refused.
     let (fine, ..) = play(&retriever, 6, &["town"], Duration::ZERO);
     assert!(fine.iter().all(|trajectory| trajectory.success));
     let (dead, ..) = play(&retriever, 6, &["river"], Duration::ZERO);
@@ -227,7 +225,6 @@ fn retrieved_texts_that_are_nine_tenths_alike_are_one_anchor_state() {
         Anchors::find(&group, &AnchorConfig { matching, threshold, ..AnchorConfig::default() })
     };
     let exact = anchors(Matching::Exact, 0.9);
-    // The question, and a text for every query.
     assert!((4..=5).contains(&exact.count), "{exact:?}");
     let similar = anchors(Matching::Similarity, 0.9);
     assert_eq!(similar.count, 2, "{similar:?}");

@@ -1,4 +1,5 @@
-//! A run that begins with another run's warm start has the bits of one that did its own; and the best checkpoint is kept.
+//! Starting from another run's SFT is bit-identical to its own SFT; and the best checkpoint is
+//! kept.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ fn from_warm_start(config: &Config, root: &Path, warm: &Path) -> Result<Run, Str
         .map_err(|error| error.to_string())
 }
 
-/// Everything of a run that must be the same: the files of its checkpoints by name, its metrics, its trajectories.
+/// Returns all results that must be equal: checkpoint files by name, metrics and trajectories.
 fn outcome(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for label in ["sft-000004", "step-000000", "step-000002"] {
@@ -46,8 +47,8 @@ fn outcome(root: &Path) -> BTreeMap<String, Vec<u8>> {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
                 let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                // An adapter names the folder of its base, which is each run's own; and one that was read from files
-                // writes the end tokens that its base's files have.
+                // An adapter names its base's folder, which differs by run; one loaded from files
+                // writes its base's EOS tokens.
                 let named = ["adapter_config.json", "generation_config.json", "COMPLETE", "state.json"];
                 let named = named.iter().any(|file| name.ends_with(file));
                 if path.is_dir() {
@@ -82,7 +83,6 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         "objective.kl.adaptive.target=1e-4",
     ];
     let lora = ["policy.lora.rank=2", "policy.lora.dropout=0.1"];
-    // The warm start of another method, with other settings of everything that it does not read.
     let others = [
         "rollout.group_size=2",
         "train.steps=0",
@@ -101,9 +101,7 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         straight(&own, &at("own"));
         straight(&warm, &at("warm"));
         assert_eq!(warm_start_settings(&own).unwrap(), warm_start_settings(&warm).unwrap(), "{name}");
-        // A kill right after the start leaves a run that can be resumed.
         drop(from_warm_start(&own, &at("shared"), &at("warm")).unwrap());
-        // Nothing of it lies in the other run any more.
         std::fs::remove_dir_all(at("warm")).unwrap();
         to_end(Run::resume(&at("shared"), &mut NoopObserver).unwrap());
         let (expected, found) = (outcome(&at("own")), outcome(&at("shared")));
@@ -111,7 +109,6 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         for (file, bytes) in &expected {
             assert!(found[file] == *bytes, "{name}: {file} differs");
         }
-        // The comparison can fail.
         straight(&Config { seed: 1, ..own }, &at("other"));
         assert!(outcome(&at("other")) != expected, "{name}");
     }
@@ -133,7 +130,6 @@ fn another_warm_start_is_refused() {
         let error = refused(&config(Some("grpo"), &[setting]));
         assert!(error.contains("warm/config.toml") && error.contains(key), "{error}");
     }
-    // Half of it was done with another rate.
     let before = at("warm/config-before-sft-000002.toml");
     let other = config(Some("grpo"), &["train.steps=0", "sft.learning_rate=0.25"]);
     std::fs::write(&before, other.to_toml().unwrap()).unwrap();
@@ -161,7 +157,6 @@ fn a_run_is_one_processes() {
     assert!(Run::resume(&root, &mut NoopObserver).is_ok());
 }
 
-/// Writes evaluations with these success rates by step.
 struct Rates(&'static [f64]);
 
 impl Observer for Rates {
@@ -201,14 +196,12 @@ fn the_best_checkpoint_survives_pruning_and_resuming() {
     assert_eq!((marked.position.step, marked.success_rate), (2, 0.9));
     assert_eq!(steps(&root), ["sft-000004", "step-000000", "step-000002", "step-000005"]);
     assert!(best::named(&directory(&root), "best").unwrap().ends_with("step-000002"));
-    // A run that goes back to before its best comes to another.
     let from = Position { phase: turnwise_train::Phase::Rl, step: 0 };
     let resume = Resume { overrides: Vec::new(), from: Some(from) };
     let mut run = Run::resume_with(&RunParts::default(), &root, &resume, &mut NoopObserver).unwrap();
     let mut observer = Rates(&[0.1, 0.3, 0.2, 0.5, 0.4, 0.2]);
     assert_eq!(run.train(&mut observer, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     assert_eq!(best::read(&directory(&root)).unwrap().unwrap().position.step, 3);
-    // Evaluations without it keep no more than before.
     let plain = Config {
         train: turnwise_train::config::TrainConfig { keep_best: None, ..config.train.clone() },
         ..config

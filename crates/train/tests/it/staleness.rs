@@ -1,4 +1,4 @@
-//! Rollouts that are under way while the policy is updated.
+//! Rollouts during updates.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ const STEPS: u64 = 7;
 
 fn config(max_staleness: u64, more: &[&str]) -> Config {
     let staleness = format!("rollout.max_staleness={max_staleness}");
-    // Nothing is solved in so short a run; entropy is what moves the weights.
+    // Nothing is solved in so short a run; the entropy bonus changes the weights.
     let entropy = "objective.entropy_coef=0.05";
     let mut settings =
         vec![entropy, "train.steps=7", "train.num_minibatches=2", "train.keep_last=0", &staleness];
@@ -41,7 +41,6 @@ fn finish(run: &mut Run) -> Vec<u32> {
     run.weights().unwrap().trained().iter().map(|weight| weight.to_bits()).collect()
 }
 
-/// Versions of the weights that the tokens of a step were sampled with.
 fn versions(root: &Path, step: u64) -> BTreeSet<u64> {
     let path = root.join(format!("trajectories/step-{step:06}.jsonl.zst"));
     let turns = |trajectory: Trajectory| trajectory.turns.into_iter().map(|turn| turn.weights_version);
@@ -60,21 +59,19 @@ fn every_token_is_sampled_by_the_weights_of_so_many_steps_before() {
     let more = ["train.checkpoint_every=0", "train.learning_rate=1e-2", "train.warmup=0"];
     let turns = train(config(0, &more), &root("turns"));
     let ahead = train(config(2, &more), &root("ahead"));
-    // Two updates a step.
     for step in 1..=STEPS {
         assert_eq!(versions(&root("turns"), step), BTreeSet::from([2 * (step - 1)]));
         assert_eq!(versions(&root("ahead"), step), BTreeSet::from([2 * (step - 1).saturating_sub(2)]));
     }
     assert_eq!(metric(&root("ahead"), "rollout/staleness"), [0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]);
     assert!(metric(&root("turns"), "rollout/staleness").is_empty());
-    // What samples is what the update measures its ratios against: with old weights they differ from the learner's.
+    // Old log-probs come from the sampler: with older weights they differ from the learner's.
     let mismatch = |name: &str| metric(&root(name), "rollout/mismatch_kl");
     let (same, older) = (mismatch("turns"), mismatch("ahead"));
     assert!(same.iter().chain(&older[..1]).all(|kl| *kl < 1e-6), "{same:?} {older:?}");
     let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     assert!(largest(&older) > 10.0 * largest(&same), "{same:?} {older:?}");
     assert!(ahead != turns, "the same weights from other rollouts");
-    // The same once more: timing decides nothing.
     assert!(train(config(2, &more), &root("again")) == ahead);
 }
 
@@ -93,7 +90,6 @@ fn a_run_that_goes_on_from_a_checkpoint_has_the_same_bits() {
             assert!(finish(&mut run) == expected, "{selection}: the weights differ after step {left}");
             std::fs::remove_dir_all(root.join("checkpoints/step-000007")).unwrap();
         }
-        // The comparison can fail.
         assert!(train(Config { seed: 1, ..config }, &folder.path().join("other")) != expected);
     }
 }
@@ -111,13 +107,13 @@ fn a_run_that_was_stopped_goes_on() {
     assert_eq!(metric(&root, "rollout/staleness").len(), STEPS as usize);
 }
 
-/// A world that counts the steps of all of its episodes. So many of these end with their first step, every second one with a
-/// success; those after them never end.
+/// An environment that counts the steps of all episodes. The first few episodes end with their
+/// first step, every second one with success; later ones never end.
 #[derive(Clone)]
 struct Endless {
     steps: Arc<AtomicU64>,
     short: Arc<AtomicI64>,
-    /// Short episodes that were left when this one took its first step.
+    /// Number of short episodes left at this one's first step.
     left: Option<i64>,
 }
 
@@ -157,7 +153,7 @@ impl TaskSet for Endless {
         Ok(Box::new(self.clone()))
     }
 
-    /// The thread that samples steps the environments, too: none is left on another.
+    /// Environments run on the sampling thread, so none is left on another.
     fn is_instant(&self) -> bool {
         true
     }
@@ -175,7 +171,6 @@ struct EndlessSettings {
     short: i64,
 }
 
-/// The kind, with the count of its worlds.
 struct EndlessKind(Arc<AtomicU64>);
 
 impl WorldKind for EndlessKind {
@@ -195,7 +190,7 @@ impl WorldKind for EndlessKind {
     }
 }
 
-/// Fails at its second evaluation, once a rollout is under way beside it.
+/// Fails at its second evaluation, once a rollout is running.
 struct Failing(Arc<AtomicU64>);
 
 impl Observer for Failing {
@@ -219,7 +214,8 @@ impl Observer for Failing {
 
 #[test]
 fn a_run_that_fails_leaves_nothing_under_way() {
-    // Dynamic sampling lets one rollout at a time draw its tasks: the short episodes are those of the first two steps.
+    // Dynamic sampling draws tasks for one rollout at a time: the first two steps get the short
+    // episodes.
     let settings = "env.kind=endless env.short=4 prompt.template=plain prompt.layout=windowed prompt.history=0 \
                     policy.scratch.hidden_size=32 policy.scratch.layers=1 policy.scratch.heads=2 \
                     policy.scratch.key_value_heads=1 policy.scratch.intermediate_size=64 sft.steps=0 \

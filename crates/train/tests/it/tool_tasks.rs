@@ -1,4 +1,4 @@
-//! Every config of `configs/tools` trains, with a model small enough for a test.
+//! All configs of `configs/tools` train with a tiny model.
 
 use crate::common::train_folder;
 
@@ -7,7 +7,7 @@ fn every_config_of_tools_trains_for_two_steps() {
     let few = [
         "env.generator.train=20",
         "env.generator.test=20",
-        // So small a tokenizer needs several times the tokens of the models that the limits are for.
+        // A tiny tokenizer needs several times as many tokens as a real model.
         "rollout.max_context=8192",
     ];
     assert_eq!(train_folder("tools", "bfcl", &few), ["chat", "small"]);

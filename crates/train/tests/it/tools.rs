@@ -1,4 +1,4 @@
-//! A world that declares tools: what a chat template is given of them, how results of calls come back, and several calls in a reply.
+//! An environment with tools: input of chat templates, tool results, and several calls per reply.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -24,7 +24,6 @@ const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja
 const LLAMA: &str = include_str!("../../../text/tests/golden/calls/llama.jinja");
 const ADD: &str = r#"{"name": "add", "description": "Adds n.", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}"#;
 
-/// Adds numbers by calls of `add`; from 10 on the episode is over.
 struct Adder {
     sum: i64,
     tools: Vec<Tool>,
@@ -89,7 +88,6 @@ impl TaskSet for Adders {
     }
 }
 
-/// Gives its replies in turn.
 struct Replies<'a>(&'a Tokenizer, Vec<&'a str>, Option<RequestId>);
 
 impl Sampler for Replies<'_> {
@@ -167,7 +165,6 @@ fn play(tokenizer: &Tokenizer, template: &str, layout: Layout, replies: Vec<&str
     rollout::run(&context, &[job], &mut sampler, |_| {}).unwrap().unwrap().remove(0)
 }
 
-/// The text of everything that was seen and sampled.
 fn text(tokenizer: &Tokenizer, played: &Trajectory) -> String {
     tokenizer.decode(&played.sequences[0].tokens)
 }
@@ -185,7 +182,6 @@ fn a_chat_template_is_given_tools_and_results_as_its_own() {
     let played =
         play(&tokenizer, "tools", Layout::Concatenated, replies.iter().map(String::as_str).collect());
     assert_eq!((&played.stop, played.success, played.tools.len()), (&StopReason::Terminated, true, 1));
-    // Several calls are one turn with the rewards of all.
     let turns: Vec<(&str, f64, bool)> =
         played.turns.iter().map(|turn| (turn.action.as_str(), turn.reward, turn.valid)).collect();
     assert_eq!(
@@ -197,7 +193,8 @@ fn a_chat_template_is_given_tools_and_results_as_its_own() {
     assert_eq!(results, [&result("call_0", "sum 1"), &result("call_0_1", "sum 3")]);
     assert_eq!(played.turns[1].observation, "sum 1\nsum 3");
     assert_eq!(played.turns[1].state_key(), "adding");
-    // The whole is what the template writes of the conversation, its answer to the call that cannot be read included.
+    // The sequence is the template's rendering of the conversation, including the answer to the
+    // malformed call.
     let json = |text: &str| Message::from_json(text).unwrap();
     let made = |n: i64| format!(r#"{{"function": {{"name": "add", "arguments": {{"n": {n}}}}}}}"#);
     let messages = [
@@ -216,7 +213,8 @@ fn a_chat_template_is_given_tools_and_results_as_its_own() {
     let tool = turnwise_text::chat::Tool::from_json(played.tools[0].json()).unwrap();
     let options = RenderOptions { tools: vec![tool], ..RenderOptions::default() };
     let whole = ChatTemplate::from_source(HERMES).unwrap().render(&messages, &options).unwrap();
-    // The words after the second reply are a question, before which the template leaves thoughts out; what grows keeps them.
+    // The text after the second reply is a user message; rendering drops thoughts before it, a
+    // growing sequence keeps them.
     let whole = whole.replacen("<tool_call>", "<think>\nTwo at once.\n</think>\n\n<tool_call>", 1);
     assert_eq!(format!("{}\n", text(&tokenizer, &played)), whole);
 }
@@ -236,7 +234,6 @@ fn llamas_template_is_given_tools_too() {
         text.contains("<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n\"sum 4\"<|eot_id|><|start_header_id|>assistant"),
         "{text}"
     );
-    // Calls that the template writes otherwise than the prompt template reads them would all be malformed.
     let played = play(&tokenizer, "tools", Layout::Concatenated, vec!["never"]);
     let StopReason::SampleError(reason) = &played.stop else { panic!("{:?}", played.stop) };
     assert!(reason.contains("prompt.template") && reason.contains("\"tools-llama\""), "{reason}");
@@ -258,7 +255,6 @@ fn elsewhere_prompts_list_the_tools() {
         let played = play(&tokenizer, "tools", Layout::Windowed, vec![call, call]);
         assert!(played.sequences.iter().all(|sequence| tokenizer.decode(&sequence.tokens).contains(&list)));
     }
-    // A windowed prompt of a template that takes tools has them too.
     let tokenizer = tokenizer(Some(HERMES));
     let played = play(&tokenizer, "tools", Layout::Windowed, vec![call, call]);
     let texts: Vec<String> =
@@ -298,7 +294,6 @@ fn demonstrations_have_the_form_of_the_chat_template() {
         let shown = tokenizer.decode(&sequence.tokens.tokens);
         let name = if source == HERMES { "tools" } else { "tools-llama" };
         let played = text(&tokenizer, &play(&tokenizer, name, Layout::Concatenated, replies));
-        // What is imitated is what a rollout of the same calls would be.
         assert_eq!(shown.replacen(": 6}", ": 4}", 1), played);
     }
 }

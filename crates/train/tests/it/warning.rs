@@ -1,4 +1,4 @@
-//! A run that may not fit the machine says so when it starts.
+//! Warnings at a run's start, such as missing memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,6 @@ use turnwise_train::{Run, RunParts, TrainError};
 
 use crate::common::{self, Notes};
 
-/// Notes of a run at its start, or why it did not.
 fn notes(ignore_memory: bool, more: &[&str]) -> Result<Vec<String>, TrainError> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
@@ -27,7 +26,7 @@ fn a_plan_beyond_the_machine_s_memory_is_refused_or_warned_of() {
     }
     let warns = |notes: &[String]| notes.iter().any(|note| note.starts_with("warning: this run may need"));
     assert!(!warns(&notes(false, &[]).unwrap()));
-    // As many tokens at a time as may be set, in as many lanes.
+    // The maximum tokens per pass, in the maximum number of lanes.
     let large = ["train.micro_batch_tokens=100000000", "train.lanes=256"];
     let hint = "; train.micro_batch_tokens = 512 would bring it to ";
     let error = notes(false, &large).unwrap_err().to_string();
@@ -45,7 +44,6 @@ fn masked_prompts_that_a_concatenated_policy_never_sees_are_warned_of() {
         let config = common::config(Some(preset), &[&layout]).unwrap();
         let warned = config.warnings().iter().any(|text| text.contains("prompt.layout = \"windowed\""));
         Run::start(config, &folder.path().join("run"), &mut notes).unwrap();
-        // What the config says, the run says when it starts.
         let said = notes.0.iter().any(|note| note.contains("masked prompt has the windowed form"));
         assert_eq!(warned, said, "{preset}, {layout}: {:?}", notes.0);
         said
@@ -55,7 +53,6 @@ fn masked_prompts_that_a_concatenated_policy_never_sees_are_warned_of() {
     assert!(!warns("gigpo", "concatenated"));
 }
 
-/// Notes and the end of a run of one step with these settings.
 fn trained(more: &[&str]) -> (Vec<String>, Result<(), String>) {
     let folder = tempfile::tempdir().unwrap();
     let settings: Vec<&str> = more.iter().copied().chain(["train.steps=1"]).collect();
@@ -83,7 +80,6 @@ fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
     };
     let error = refused("rollout.max_context=20").unwrap_err();
     assert!(error.contains("rollout.max_context: is 20, and no first prompt fits"), "{error}");
-    // The length that the error names is the least that does not.
     let shortest: usize =
         error.split("has ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();
     assert!(refused(&format!("rollout.max_context={shortest}")).is_err());
@@ -97,7 +93,7 @@ fn a_run_that_trains_nothing_says_so_with_the_causes() {
 
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    // Random weights and no warm start: no response is an action, and no game is solved.
+    // Random weights without SFT: no response is a valid action, and no game is solved.
     let settings = ["train.steps=6", "rollout.max_response_tokens=4", "train.skip_zero_advantage=true"];
     let config = common::config(Some("grpo"), &settings).unwrap();
     let mut run = Run::start(config, &root, &mut Notes::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Every config of `configs/webshop` trains, on a shop and with a model small enough for a test.
+//! All configs of `configs/webshop` train on a tiny shop with a tiny model.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::AtomicBool;
@@ -18,7 +18,6 @@ fn every_config_of_the_shop_trains_for_two_steps() {
 fn what_is_to_be_known_of_a_shop_reaches_the_observer_and_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    // Eight products, one of them without a name.
     let asins = ["A", "B", "C", "D", "E", "F", "G", "H"];
     let goals = asins.map(|asin| {
         format!(r#""{asin}": {{"instruction": "Find me a {asin}", "instruction_attributes": ["safe"]}}"#)

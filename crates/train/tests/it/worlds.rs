@@ -1,4 +1,4 @@
-//! A world from outside of the project, and panels that pin what tasks are made of.
+//! A custom environment, and panels that pin task contents.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -23,15 +23,12 @@ fn a_world_of_another_crate_trains() {
     let lines = custom_environment::train(&folder.path().join("run")).unwrap();
     let rates: Vec<f64> = lines.iter().filter_map(|line| line.metrics.get("train/success_rate")).collect();
     assert_eq!(rates.len(), 3, "three steps of reinforcement learning");
-    // The warm start has taught it something: letters at random open nothing.
     assert!(rates.iter().any(|rate| *rate > 0.0), "{rates:?}");
-    // Without the registry the run's config names a world that is not there.
     let error = turnwise_train::Run::resume(&folder.path().join("run"), &mut NoopObserver).err().unwrap();
     let error = error.to_string();
     assert!(error.contains("env.kind = \"lock\"") && error.contains("there are alfworld, "), "{error}");
 }
 
-/// The words of the fact that a text begins with, `(name argument argument`.
 fn fact(text: &str) -> Option<&str> {
     text.find(')').map(|end| &text[..end])
 }
@@ -59,7 +56,7 @@ fn a_game_that_changed_under_its_name_is_noticed() {
     assert_eq!(own, panels.evaluation["valid_unseen"]);
     assert!(panels::pinned(&run, "train", world.task_set()).unwrap().is_none());
 
-    // One fact of a game is another under the same name: the agent starts somewhere else.
+    // A game's fact changes under the same name: the agent starts elsewhere.
     let task = &own.tasks[0];
     let file = games.join(&task.id).join("game.tw-pddl");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -93,8 +90,8 @@ fn a_game_that_changed_under_its_name_is_noticed() {
     }
 }
 
-/// A world whose episodes have one turn. Those of the task `mixed` succeed and fail by turns, all others fail; after so many of them the world is
-/// broken for good.
+/// An environment of one-turn episodes. Those of the task `mixed` alternately succeed and fail, all
+/// others fail; after `lasts` of them, the environment fails permanently.
 #[derive(Clone)]
 struct Breaking {
     lasts: u64,
@@ -183,7 +180,7 @@ impl WorldKind for BreakingKind {
     }
 }
 
-/// One step of dynamic sampling in that world: two tasks, two episodes of each, three rounds at most.
+/// Trains one step of dynamic sampling there: two tasks, two episodes each, at most three rounds.
 fn train_in_breaking(lasts: u64) -> Result<Vec<MetricsLine>, TrainError> {
     let settings = "env.kind=breaking env.max_turns=1 prompt.template=plain policy.scratch.hidden_size=32 \
                     policy.scratch.layers=1 policy.scratch.heads=2 policy.scratch.key_value_heads=1 \
@@ -203,8 +200,8 @@ fn train_in_breaking(lasts: u64) -> Result<Vec<MetricsLine>, TrainError> {
 
 #[test]
 fn a_round_in_which_every_environment_fails_ends_no_step_that_has_groups() {
-    // Each round samples the whole batch: the first has a group to learn from and one without a difference, the two that look for another fail
-    // whole, with two groups each.
+    // Each round samples the whole batch. The first has one useful group and one with equal
+    // returns; the next two fail completely, with two groups each.
     let lines = train_in_breaking(4).unwrap();
     let of = |tag: &str| lines[0].metrics.get(tag).unwrap();
     assert_eq!((of("rollout/rounds"), of("rollout/groups"), of("rollout/groups_masked")), (3.0, 1.0, 4.0));
@@ -212,7 +209,6 @@ fn a_round_in_which_every_environment_fails_ends_no_step_that_has_groups() {
         (of("rollout/masked"), of("rollout/error_rate"), of("train/success_rate")),
         (8.0, 8.0 / 12.0, 0.25)
     );
-    // Without a group it is an error, in the world's own words.
     let error = train_in_breaking(0).unwrap_err().to_string();
     assert!(error.contains("the button fell off"), "{error}");
 }

@@ -3,17 +3,14 @@
 
 use turnwise_core::{Batch, Group, Task, Trajectory, Turn};
 
-/// A turn with this observation and reward, valid.
 pub(crate) fn turn(observation: &str, reward: f64) -> Turn {
     Turn { observation: observation.into(), action: "act".into(), valid: true, reward, ..Turn::default() }
 }
 
-/// A trajectory of these turns.
 pub(crate) fn trajectory(group: usize, sample: usize, turns: Vec<Turn>) -> Trajectory {
     Trajectory { group, sample, ..Trajectory::new(Task::new(format!("task-{group}"), "kind", "goal"), turns) }
 }
 
-/// One group of these trajectories.
 pub(crate) fn group(turns: Vec<Vec<Turn>>) -> Group {
     Group {
         trajectories: turns
@@ -24,7 +21,7 @@ pub(crate) fn group(turns: Vec<Vec<Turn>>) -> Group {
     }
 }
 
-/// The two trajectories of the peer's golden numbers.
+/// Creates the two trajectories of verl-agent's golden numbers.
 pub(crate) fn peer_batch() -> Batch {
     let mut batch = Batch {
         groups: vec![group(vec![

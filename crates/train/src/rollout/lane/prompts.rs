@@ -1,4 +1,4 @@
-//! Prompts of later turns, summaries, and the tokens that a trajectory keeps.
+//! Prompts of later turns, summaries, and recorded tokens.
 
 use turnwise_core::{
     Completion, FinishReason, Sampler, StopReason, TokenSequence, Trajectory, Turn, TurnKind, TurnSpan,
@@ -14,7 +14,6 @@ use crate::rollout::observations::Results;
 use crate::rollout::prompting::view;
 
 impl<S: Sampler> Lane<'_, S> {
-    /// Returns the prompt of the next action.
     pub(super) fn next_prompt(&self, live: &mut Live, finish: FinishReason) -> Result<Vec<u32>, TextError> {
         let context = self.context;
         if let Some(asked) = &mut live.observation.conversation {
@@ -24,7 +23,8 @@ impl<S: Sampler> Lane<'_, S> {
                 if let Ok(prompt) = self.prompter().request(asked, before) {
                     return Ok(prompt);
                 }
-                // A template that cannot be continued with these messages may still render all of them.
+                // A chat template that cannot continue with these messages may still render all of
+                // them.
                 asked.continues = None;
             }
             return self.prompter().request(asked, None);
@@ -45,7 +45,8 @@ impl<S: Sampler> Lane<'_, S> {
         }
     }
 
-    /// Returns the prompt of a next response of this kind: the last sequence and the newest observation.
+    /// Returns the prompt for a response of this kind: the last sequence and the newest
+    /// observation.
     fn grown(&self, live: &Live, finish: FinishReason, kind: TurnKind) -> Result<Vec<u32>, TextError> {
         let trajectory = &live.trajectory;
         let mut tokens =
@@ -60,8 +61,8 @@ impl<S: Sampler> Lane<'_, S> {
         Ok(tokens)
     }
 
-    /// Returns the given prompt of the next action. If it is too long ([`super::super::compaction`]), returns the prompt of a
-    /// summary instead.
+    /// Returns `prompt` for the next action, or the prompt of a summary if it is too long
+    /// ([`super::super::compaction`]).
     pub(super) fn or_compaction(
         &self,
         live: &mut Live,
@@ -77,7 +78,6 @@ impl<S: Sampler> Lane<'_, S> {
         self.grown(live, finish, TurnKind::Compaction)
     }
 
-    /// Records a summary and requests the next action with it.
     pub(super) fn summarized(
         &mut self,
         mut live: Live,
@@ -97,7 +97,6 @@ impl<S: Sampler> Lane<'_, S> {
         let turn = Turn {
             kind: TurnKind::Compaction,
             observation: self.context.template.render_summarize(&view, true).trim().to_owned(),
-            // The state is that of the next action.
             state_key: Some(observation.state_key.clone().unwrap_or_else(|| words.to_string())),
             response,
             valid: completion.finish == FinishReason::Stop && !summary.is_empty(),
@@ -119,7 +118,7 @@ impl<S: Sampler> Lane<'_, S> {
     }
 }
 
-/// Keeps the ids that were seen and sampled. Text is never tokenised again.
+/// Records the exact prompt and response ids. Text is never tokenized again.
 pub(super) fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let (turn, begins) = (live.trajectory.turns.len(), live.begins_sequence());
     let mut tokens = std::mem::take(&mut live.prompt);

@@ -5,9 +5,9 @@ use turnwise_core::Task;
 
 use super::*;
 
-/// A world whose goals and actions say what happens: `ok`, `sleep N` (milliseconds), `turn N` (the same,
-/// one call at a time), `busy N` (transient errors before it works), `broken`, `held` (until the test
-/// lets it continue), `hang`, `panic`.
+/// An environment whose goals and actions script its behavior: `ok`, `sleep N` (milliseconds),
+/// `turn N` (the same, one call at a time), `busy N` (N transient errors first), `broken`, `held`
+/// (until the test releases it), `hang`, `panic`.
 #[derive(Default)]
 struct Scripted {
     made: AtomicUsize,
@@ -15,31 +15,26 @@ struct Scripted {
     closed: AtomicUsize,
     batches: Mutex<Vec<usize>>,
     batch_limit: usize,
-    /// Held by the call whose turn it is.
+    /// Locked by one `turn` call at a time.
     turn: Mutex<()>,
     hold: Mutex<Option<Hold>>,
     limits_calls: bool,
-    /// Episodes that there is room for; 0: any number.
     room: usize,
-    /// Episodes under way, and the most there were.
     episodes: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// Channels of a call that is held: its begin, and its release.
 struct Hold {
     begun: mpsc::Sender<()>,
     go_on: mpsc::Receiver<()>,
 }
 
-/// The test's side of it.
 struct Held {
     begun: mpsc::Receiver<()>,
     go_on: mpsc::Sender<()>,
 }
 
 impl Held {
-    /// Waits until the call is under way.
     fn wait(&self) {
         self.begun.recv_timeout(Duration::from_secs(30)).unwrap();
     }
@@ -49,7 +44,6 @@ impl Held {
     }
 }
 
-/// Returns a world in which calls can be held.
 fn holding(batch_limit: usize) -> (Arc<Scripted>, Held) {
     let (begun, has_begun) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel();
@@ -166,7 +160,6 @@ fn seed() -> Seed {
 
 type Done = (Ticket, Result<Box<dyn Environment>, EnvError>);
 
-/// Returns the outcomes of all open calls in the order in which they come.
 fn all(lane: &mut LanePool) -> Vec<Done> {
     let mut outcomes = Vec::new();
     while lane.open() > 0 {
@@ -193,7 +186,7 @@ fn slow_calls_hold_nothing_up() {
     let nothing = lane.poll(Instant::now() + Duration::from_millis(20));
     assert!(nothing.is_empty(), "the deadline holds");
     let quick = lane.begin(job("ok"), seed());
-    // Held up, the quick one would come after the slow one, which is given up after ten seconds.
+    // If blocked, the quick call would end after the slow one, which times out after ten seconds.
     let first = lane.poll(Instant::now() + Duration::from_secs(30));
     assert_eq!(first.into_iter().map(|(ticket, _)| ticket).collect::<Vec<_>>(), [quick]);
     held.go_on();
@@ -222,7 +215,7 @@ fn the_wait_for_a_turn_costs_nothing_where_the_world_limits_its_calls() {
     for _ in 0..8 {
         lane.begin(job("turn 50"), seed());
     }
-    // The last of every four waits for 150 ms.
+    // The last of every four calls waits for 150 ms.
     assert!(all(&mut lane).iter().all(|(_, begun)| begun.is_ok()));
     assert_eq!(world.calls.load(Ordering::SeqCst), 8, "none was given up and carried out all the same");
 }
@@ -236,7 +229,6 @@ fn steps_that_go_together_have_the_time_of_all() {
         lane.begin(job("ok"), seed());
     });
     let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
-    // The only thread is busy while the others queue up.
     lane.step(environments.pop().unwrap(), "held".into());
     held.wait();
     for environment in environments {
@@ -259,7 +251,6 @@ fn transient_errors_are_tried_again_and_others_are_not() {
     lane.step(environment, "busy 1".into());
     let environment = one(&mut lane).unwrap();
     assert_eq!(made(&world), 2);
-    // The first call and two retries.
     lane.step(environment, "busy 9".into());
     assert!(one(&mut lane).err().unwrap().is_transient());
     assert_eq!(made(&world), 3);
@@ -268,7 +259,6 @@ fn transient_errors_are_tried_again_and_others_are_not() {
     assert_eq!(made(&world), 1);
     lane.begin(job("panic"), seed());
     assert!(one(&mut lane).err().unwrap().to_string().contains("panicked"));
-    // The thread goes on.
     lane.begin(job("ok"), seed());
     assert!(one(&mut lane).is_ok());
 }
@@ -302,7 +292,6 @@ fn steps_that_wait_go_together_where_the_world_takes_them_so() {
         lane.begin(job("ok"), seed());
     });
     let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
-    // The only thread is busy while the others queue up.
     lane.step(environments.pop().unwrap(), "held".into());
     held.wait();
     for (place, environment) in environments.into_iter().enumerate() {
@@ -311,14 +300,13 @@ fn steps_that_wait_go_together_where_the_world_takes_them_so() {
     held.go_on();
     let failed: Vec<Ticket> =
         all(&mut lane).into_iter().filter(|(_, step)| step.is_err()).map(|(ticket, _)| ticket).collect();
-    // Six resets and the first step came before.
     assert_eq!(failed, [8]);
     assert_eq!(*world.batches.lock().unwrap(), [3, 2]);
 }
 
 #[test]
 fn an_episode_begins_when_the_world_has_room_and_steps_go_before_it() {
-    // With as many threads as waiting resets, these would otherwise keep all threads from the steps.
+    // As many waiting resets as threads would otherwise block the steps.
     let world = Arc::new(Scripted { room: 2, ..Scripted::default() });
     let pool = pool(&world, calls(2));
     let mut lane = pool.lane();

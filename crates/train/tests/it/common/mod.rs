@@ -11,11 +11,10 @@ use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunEnd, TrainError};
 
-/// Settings that make a run take seconds.
 pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
 
-/// Two steps of a model of a few thousand weights in a world of a dozen games, where nothing is ever
-/// solved: what there is to learn from is that turns that are not understood cost.
+/// Two steps of a model with a few thousand weights on a dozen games. Nothing is ever solved; only
+/// the penalty for invalid turns provides a signal.
 pub(crate) const TINY: &[&str] = &[
     "env.generator.size=tiny",
     "env.generator.train=12",
@@ -30,13 +29,11 @@ pub(crate) const TINY: &[&str] = &[
     "eval.splits=[\"valid_unseen\"]",
 ];
 
-/// [`TINY`] with more on top.
 pub(crate) fn config(preset: Option<&str>, more: &[&str]) -> Result<Config, TrainError> {
     let overrides = TINY.iter().chain(more).map(|text| (*text).to_owned()).collect();
     load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![FILE.into()], overrides })
 }
 
-/// Runs to the end; the metrics of every step, all of them finite.
 pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
@@ -49,7 +46,7 @@ pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
         for (tag, value) in &line.metrics.0 {
             assert!(value.is_finite(), "{what}: {tag} is {value}");
         }
-        // One numerics: the sampler and the learner see the same log-probabilities.
+        // Sampler and learner use the same numerics.
         assert!(line.metrics.get("rollout/mismatch_kl").unwrap() < 1e-6, "{what}");
     }
     lines
@@ -66,11 +63,10 @@ const SHORT: &[&str] = &[
     "train.skip_zero_advantage=false",
 ];
 
-/// Trains every config of `configs/<name>`, which are of an environment of this kind, for two steps, with these settings on top,
-/// and returns their names in order.
-/// Every file begins with the command that runs it, and no prompt is longer than its context.
+/// Trains all configs of `configs/<name>`, which must have this environment kind, for two steps
+/// with these overrides, and returns their names in order. Checks that each file begins with its
+/// command, and that prompts fit the context.
 pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String> {
-    // What makes a run small, but for the household's own keys.
     let temporary = tempfile::tempdir().unwrap();
     let tiny = temporary.path().join("tiny.toml");
     let mut table: toml::Table = std::fs::read_to_string(FILE).unwrap().parse().unwrap();
@@ -91,7 +87,7 @@ pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String>
         );
         let mut overrides: Vec<String> = SHORT.iter().chain(more).map(|text| (*text).to_owned()).collect();
         if stem == "stapo" {
-            // So few turns have no quartiles to be outside of.
+            // So few turns have no outliers.
             overrides.push("credit.outliers.locate=all".into());
         }
         let config =
@@ -106,12 +102,10 @@ pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String>
     names
 }
 
-/// Keeps the notes of a run and evaluates nothing.
 #[derive(Default)]
 pub(crate) struct Notes(pub(crate) Vec<String>);
 
 impl Notes {
-    /// True if a note has all of these words.
     pub(crate) fn have(&self, words: &[&str]) -> bool {
         self.0.iter().any(|note| words.iter().all(|word| note.contains(word)))
     }
@@ -129,7 +123,7 @@ impl Observer for Notes {
     }
 }
 
-/// A judge behind a real socket that gives the four turns of every trajectory rising scores.
+/// A judge on a real socket that gives the four turns of each trajectory rising scores.
 pub(crate) fn judge() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
