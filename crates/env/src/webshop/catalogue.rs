@@ -1,4 +1,4 @@
-//! The products: read-only, shared, in memory or in a mapped file.
+//! The products of a shop, in memory or in a mapped file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::product::Product;
 use super::store::Store;
 use crate::python::PythonRandom;
 
-/// All products of a shop with the price that each is judged by.
+/// All products of a shop and their prices.
 #[derive(Debug)]
 pub struct Catalogue {
     products: Products,
@@ -25,10 +25,10 @@ enum Products {
     Mapped { store: Store, nouns: Option<NounFile> },
 }
 
-/// The price of a product of which no file knows one.
+/// Price of a product without one.
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// Draws the price of every product as the original does: the one there is, or uniformly between the two ends.
+/// Draws the price of each product as the original does: uniformly within its range, if it has one.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {
@@ -38,7 +38,7 @@ fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut
         .collect()
 }
 
-/// Returns one price, or the two ends of a range.
+/// Returns the price, or both ends of a price range.
 pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
     match product.pricing.as_slice() {
         [] => (UNKNOWN_PRICE, None),
@@ -48,11 +48,11 @@ pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
 }
 
 impl Catalogue {
-    /// Creates a catalogue in memory. The prices of ranges are drawn from `random` in the order of the
-    /// products.
+    /// Creates a catalogue in memory. Prices within ranges are drawn from `random` in product
+    /// order.
     ///
     /// # Errors
-    /// Fails if two products have one identifier.
+    /// Fails if two products have the same ASIN.
     pub fn from_products(products: Vec<Product>, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let mut by_asin = HashMap::with_capacity(products.len());
         for (index, product) in products.iter().enumerate() {
@@ -65,8 +65,8 @@ impl Catalogue {
         Ok(Self { products: Products::Memory { products, by_asin }, prices })
     }
 
-    /// Returns a catalogue in a file that [`StoreWriter`](super::store::StoreWriter) wrote. The heap
-    /// holds one number a product.
+    /// Opens a file written by [`StoreWriter`](super::store::StoreWriter). Only the prices are kept
+    /// in memory.
     ///
     /// # Errors
     /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
@@ -76,8 +76,8 @@ impl Catalogue {
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Adds the nouns of titles to a mapped catalogue, from the file `path`, which is created from
-    /// the side file in `folder` if missing. Returns whether there are any.
+    /// Adds the nouns of titles from the file `path`, which is created from the side file in
+    /// `folder` if missing. Returns false if there are none.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();
@@ -87,7 +87,6 @@ impl Catalogue {
         Ok(any)
     }
 
-    /// Returns the number of products.
     pub fn len(&self) -> usize {
         self.prices.len()
     }
@@ -97,10 +96,10 @@ impl Catalogue {
         self.prices.is_empty()
     }
 
-    /// Returns the product at this place.
+    /// Returns the product at this index.
     ///
     /// # Errors
-    /// Fails if there is no such place, or the product's record in the file is broken.
+    /// Fails if there is no such product, or if its record in the file is broken.
     pub fn product(&self, index: u32) -> Result<Arc<Product>, EnvError> {
         let missing = || EnvError::Other(format!("the catalogue has no product number {index}"));
         match &self.products {
@@ -115,12 +114,12 @@ impl Catalogue {
         }
     }
 
-    /// Returns the price that the product at this place is judged by; 100 if there is none.
+    /// Returns the price that a purchase is judged by; 100 if the product has none.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }
 
-    /// Returns the place of a product.
+    /// Returns the index of a product by its ASIN.
     pub fn find(&self, asin: &str) -> Option<u32> {
         match &self.products {
             Products::Memory { by_asin, .. } => by_asin.get(asin).copied(),
@@ -128,7 +127,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the identifier of the product at this place, without reading a mapped product.
+    /// Returns a product's ASIN without reading the product.
     pub(super) fn identifier(&self, index: u32) -> Result<String, EnvError> {
         match &self.products {
             Products::Mapped { store, .. } if (index as usize) < store.len() => {
@@ -138,7 +137,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the first byte of the SHA-256 of a product's identifier.
+    /// Returns the first byte of the SHA-256 of a product's ASIN.
     pub(super) fn identifier_byte(&self, index: u32) -> Result<u8, EnvError> {
         let first = |asin: &[u8]| Sha256::digest(asin)[0];
         match &self.products {
@@ -147,7 +146,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the indices of all products that fulfil a condition, in the catalogue's order.
+    /// Returns the indices of all products that match, in catalogue order.
     ///
     /// # Errors
     /// Fails if a product's record in the catalogue's file is broken.
