@@ -1,4 +1,4 @@
-//! An expert that knows the fix: it looks, edits, runs the tests and submits.
+//! An expert that knows the fix: it views, edits, runs the tests and submits.
 
 use serde_json::json;
 use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, ToolCall};
@@ -18,7 +18,7 @@ fn submit() -> String {
     call("submit", json!({}))
 }
 
-/// Returns the calls that solve a task, or none if its fix is unknown.
+/// Returns the calls that solve a task; empty if its fix is unknown.
 fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     let Some((first, last, new)) = task.known_edit() else { return Vec::new() };
     let path = task.path();
@@ -38,7 +38,7 @@ fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     calls
 }
 
-/// Returns the old and the new text of the changed line, if one line changes and its text occurs once.
+/// Returns old and new text if only one line changes and its text is unique.
 fn old_text(task: &CodingTask, first: usize, last: usize, new: &str) -> Option<(String, String)> {
     let text = task.files.get(&task.path())?;
     let old = text.lines().nth(first.checked_sub(1)?)?.trim();
@@ -47,7 +47,7 @@ fn old_text(task: &CodingTask, first: usize, last: usize, new: &str) -> Option<(
     one.then(|| (old.to_owned(), new.trim().to_owned()))
 }
 
-/// Gives advice to a person who plays a task and follows it.
+/// Advises a human player.
 pub(super) struct Adviser {
     calls: std::vec::IntoIter<String>,
 }
@@ -66,7 +66,7 @@ impl Advisor for Adviser {
     }
 }
 
-/// Lets the expert play `count` tasks of a split, taken in turn from the first.
+/// Plays `count` tasks of a split in turn.
 pub(super) fn demonstrate(
     set: &CodingTasks,
     request: &DemonstrationRequest<'_>,
@@ -77,7 +77,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; returns `None` if it does not solve its task within the turns.
+/// Plays one episode; `None` if it does not solve its task in time.
 fn play(
     set: &CodingTasks,
     task: &Task,

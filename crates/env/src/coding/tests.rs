@@ -1,4 +1,5 @@
-//! Tests of the coding world. They need Python and a kernel that allows the sandbox; otherwise they are skipped with a message.
+//! Tests that need Python and a kernel with sandbox support; otherwise they are skipped with a
+//! message.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -28,7 +29,7 @@ fn settings(libraries: &[&str], per_library: usize) -> CodingSettings {
     CodingSettings { generator, ..CodingSettings::default() }
 }
 
-/// An open world and what it noted.
+/// Opens the environment and collects its notes.
 fn open(settings: &CodingSettings) -> (Box<dyn World>, Vec<String>) {
     let mut notes = Vec::new();
     let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut |note| notes.push(note) };
@@ -131,7 +132,7 @@ fn hidden_checks_are_neither_seen_nor_fooled() {
     let look = "ls -a / /work /tmp; cat *; env; find / -newer /usr -type f 2>/dev/null | head";
     let steps = play(&set, &task, &[call("run", &serde_json::json!({"command": look}))]);
     assert!(!steps[0].observation.text().contains(hidden), "{:?}", steps[0]);
-    // Programs that would pass tests that run in the same process.
+    // Programs that would pass tests run in the same process.
     let everything =
         "class Any:\n    def __eq__(self, other): return True\n    def __repr__(self): return '1994'\n";
     for cheat in [
@@ -225,7 +226,7 @@ fn hostile_actions_are_ordinary_steps() {
     assert!(text(8).contains("s of CPU time") && text(9).contains("too much output"));
     assert!(steps[7].understood && !steps[0].understood);
     assert!(steps.len() == actions.len() && !steps[14].truncated);
-    // JSON makes six bytes of each.
+    // JSON needs six bytes for each.
     let steps = play(&set, &task, &[run("head -c 15000000 /dev/zero > z"), "submit({})".into()]);
     assert!(steps[1].terminated && !steps[1].success, "{:?}", steps[1]);
 }

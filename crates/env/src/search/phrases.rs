@@ -1,11 +1,10 @@
-//! The fixed phrases of generated passages and of the blocks around them, for tokenizers of small models.
+//! Fixed phrases of generated passages and observations, for tokenizers of small models.
 
 use super::format::ObservationFormat;
 
-/// Phrases of the tags, in both formats.
 const TAGS: [&str; 4] = ["<search>", " </search>", "<answer>", " </answer>"];
 
-/// Phrases of the generated passages, whose sentences have few forms.
+/// Phrases of the generated passages.
 const SENTENCES: [&str; 24] = [
     " was a ",
     ". She was born in",

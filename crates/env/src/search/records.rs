@@ -1,10 +1,10 @@
-//! Questions from records: the keys under which data sets keep question, answers, options and passages.
+//! Parses questions from the records of data sets.
 //!
-//! | what | keys |
+//! | part | keys |
 //! |---|---|
 //! | question | `question`, `QUESTION`, `Question` |
 //! | answers | `golden_answers`, `answer`, `answers` or `Answer` (a text, a list, or an object with `value` and `aliases`), `answer_aliases`, `possible_answers` (a list, or JSON text of one), `reward_model.ground_truth.target`, `final_decision` |
-//! | options | `options.rs` has their layouts |
+//! | options | see `options.rs` |
 //! | passages | `passages`, `paragraphs` (objects with `title` and `text` or `paragraph_text`), `context` or `CONTEXTS` (pairs of title and sentences, lists `title` and `sentences`, or texts) |
 //! | name | `id`, `_id`, `question_id`, `QuestionId`, `pubid` |
 //! | data set | `dataset`, `data_source` |
@@ -18,28 +18,25 @@ use super::choice::Choices;
 use super::options::{Asked, asked};
 use super::question::{Question, with_mark};
 
-/// Base that a file counts MedMCQA's right option (`cop`) from.
+/// Index base of MedMCQA's right option (`cop`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountedFrom {
-    /// The parquet files of the hub.
+    /// Parquet files on the Hugging Face hub.
     Zero,
     /// The original JSON.
     One,
 }
 
 impl CountedFrom {
-    /// Returns the base from which a file counts its options: 0 if any record has option 0, else 1.
+    /// Returns `Zero` if any record has option 0, else `One`.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// Parses the question of a record. `number` names it if it has no id; `dataset` is its data set if
-/// it names none.
-///
-/// # Errors
-/// Returns the reason why the record is not a question that can be judged.
+/// Parses a question. `number` is its name if it has no id; `dataset` is its default data set. The
+/// error is the reason why the record is invalid.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -66,7 +63,7 @@ pub(super) fn question(
     let id = name.iter().find_map(|key| text_of(record.get(*key)?)).unwrap_or_else(|| number.to_string());
     let dataset =
         ["dataset", "data_source"].iter().find_map(|key| record.get(*key)?.as_str()).unwrap_or(dataset);
-    // A case description of medicine ends as it ends; what is asked stands in the options too.
+    // Medical case descriptions need no question mark; the options may ask the question.
     let text = if choices.is_some() { text.trim().to_owned() } else { with_mark(text) };
     let passages = passages(record, &id);
     Ok(Question { id, dataset: dataset.to_owned(), text, golden, choices, passages, plan: Vec::new() })
@@ -80,7 +77,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// All texts of a value: itself, or those of a list. A text that is a JSON list of texts is that list (PopQA's
+/// Returns the texts of a value or list. A text that is a JSON list of texts is parsed (PopQA's
 /// `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {
@@ -104,7 +101,7 @@ fn answers(record: &Map<String, Value>, choices: Option<&Choices>) -> Vec<String
     }
     let lists = ["golden_answers", "answers", "answer", "Answer", "possible_answers", "final_decision"];
     let target = || record.get("reward_model")?.get("ground_truth")?.get("target");
-    // A key without a text (null, an empty list) says nothing.
+    // Null and empty lists count as missing.
     let said = |value: &&Value| texts(value).iter().any(|text| !text.trim().is_empty());
     let first = lists.iter().filter_map(|key| record.get(*key)).find(said).or_else(target);
     let aliases = record.get("answer_aliases");
@@ -124,7 +121,7 @@ fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
         match value {
             Value::Array(items) => found.extend(items.iter().filter_map(titled)),
             Value::Object(columns) => {
-                // Lists side by side, as parquet files of the hub have them.
+                // Parallel lists, as in the Hugging Face hub's Parquet files.
                 let list = |key: &str| columns.get(key).and_then(Value::as_array);
                 if let (Some(titles), Some(sentences)) = (list("title"), list("sentences")) {
                     let pairs = titles.iter().zip(sentences);
@@ -145,7 +142,7 @@ fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
     found.into_iter().enumerate().map(number).collect()
 }
 
-/// Title and text of a passage in one of its forms.
+/// Returns title and text of a passage.
 fn titled(value: &Value) -> Option<(String, String)> {
     match value {
         Value::String(text) => Some((String::new(), text.clone())),
@@ -162,7 +159,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// Returns a text, or sentences in a row; those of HotpotQA begin with the blank that is between them.
+/// Returns a text, or concatenated sentences; HotpotQA's sentences begin with their blank.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -174,7 +171,7 @@ fn joined(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns a passage of a collection: `contents` as wiki-18 has them, or `title` and `text`.
+/// Parses a passage of a collection: `contents` as in wiki-18, or `title` and `text`.
 pub(super) fn passage(record: &Value, number: usize) -> Option<Passage> {
     let id = record.get("id").and_then(text_of).unwrap_or_else(|| number.to_string());
     let contents = if let Some(contents) = record.get("contents") {
