@@ -1,4 +1,4 @@
-//! Operators and built-in functions, with the texts of their errors.
+//! Operators and built-in functions with their error messages.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::numbers::{Number, integer};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// A comparison by order.
+/// An ordering comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// `<`
@@ -49,7 +49,7 @@ fn unsupported(operator: &str, left: &Value, right: &Value) -> Raise {
     ))
 }
 
-/// `left OPERATOR right` for numbers; `None` where one of them is no number.
+/// Applies an operator to numbers; `None` if an operand is not a number.
 fn arithmetic(
     left: &Value,
     right: &Value,
@@ -73,7 +73,7 @@ fn arithmetic(
 /// `left + right`
 ///
 /// # Errors
-/// A `TypeError` if their types cannot be added.
+/// Returns a `TypeError` if their types cannot be added.
 pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
@@ -81,7 +81,7 @@ pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
 /// `left += right` of numbers and strings, as a new value.
 ///
 /// # Errors
-/// A `TypeError` if their types cannot be added.
+/// Returns a `TypeError` if their types cannot be added.
 pub fn add_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+=", left, right)
 }
@@ -103,7 +103,7 @@ fn add_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Raise> {
 /// `left - right`
 ///
 /// # Errors
-/// A `TypeError` if they are not numbers.
+/// Returns a `TypeError` if they are not numbers.
 pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
@@ -111,7 +111,7 @@ pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
 /// `left -= right`, as a new value.
 ///
 /// # Errors
-/// A `TypeError` if they are not numbers.
+/// Returns a `TypeError` if they are not numbers.
 pub fn subtract_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-=", left, right)
 }
@@ -127,7 +127,8 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
 /// `left * right`
 ///
 /// # Errors
-/// A `TypeError` if their types cannot be multiplied; a `MemoryError` if a repetition is too long.
+/// Returns a `TypeError` if their types cannot be multiplied, or a `MemoryError` if a repetition is
+/// too long.
 pub fn multiply(left: &Value, right: &Value) -> Result<Value, Raise> {
     let is_sequence = |value: &Value| matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_));
     if let Some(product) = arithmetic(left, right, i64::checked_mul, |l, r| l * r, |l, r| l * r) {
@@ -169,7 +170,7 @@ fn repeat(sequence: &Value, count: &Value) -> Result<Value, Raise> {
 /// `left / right`
 ///
 /// # Errors
-/// A `TypeError` if they are not numbers; a `ZeroDivisionError`.
+/// Returns a `TypeError` if they are not numbers, or a `ZeroDivisionError`.
 pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     let (Some(one), Some(other)) = (Number::of(left), Number::of(right)) else {
         return Err(unsupported("/", left, right));
@@ -192,7 +193,7 @@ pub fn remainder(left: f64, right: f64) -> f64 {
 /// `-value`
 ///
 /// # Errors
-/// A `TypeError` if it is no number.
+/// Returns a `TypeError` if it is not a number.
 pub fn negate(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Int(number) => {
@@ -208,7 +209,7 @@ pub fn negate(value: &Value) -> Result<Value, Raise> {
 /// `abs(value)`
 ///
 /// # Errors
-/// A `TypeError` if it is no number.
+/// Returns a `TypeError` if it is not a number.
 pub fn abs(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Float(value) => Ok(Value::Float(value.abs())),
@@ -223,7 +224,7 @@ pub fn abs(value: &Value) -> Result<Value, Raise> {
 /// `left ORDER right`
 ///
 /// # Errors
-/// A `TypeError` if their types have no order.
+/// Returns a `TypeError` if their types have no order.
 pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise> {
     let refused = || {
         Raise::type_error(format!(
@@ -257,7 +258,7 @@ pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise>
     }
 }
 
-/// An integer as a float, infinite where it is too large.
+/// Converts an integer to a float; too large ones become infinite.
 fn nearest(number: &Number) -> f64 {
     let sign = if matches!(number, Number::Int(value) if value.sign() == Sign::Minus) { -1.0 } else { 1.0 };
     number.float().unwrap_or(sign * f64::INFINITY)
@@ -266,7 +267,7 @@ fn nearest(number: &Number) -> f64 {
 /// `left < right`
 ///
 /// # Errors
-/// A `TypeError` if their types have no order.
+/// Returns a `TypeError` if their types have no order.
 pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
     compare(Order::Less, left, right)
 }
@@ -274,7 +275,7 @@ pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
 /// `item in container`
 ///
 /// # Errors
-/// A `TypeError` if the container has no members, or if the item cannot be one.
+/// Returns a `TypeError` if the container has no members, or if the item cannot be one.
 pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     match container {
         Value::Str(text) => {
@@ -296,10 +297,10 @@ pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     }
 }
 
-/// Checks that a value can be a key.
+/// Checks that a value can be a dictionary key.
 ///
 /// # Errors
-/// A `TypeError` if it cannot.
+/// Returns a `TypeError` if it cannot.
 pub fn hashable(value: &Value) -> Result<(), Raise> {
     match value {
         Value::List(_) | Value::Dict(_) | Value::Set(_) => {
@@ -310,10 +311,10 @@ pub fn hashable(value: &Value) -> Result<(), Raise> {
     }
 }
 
-/// The items that `for item in value` visits.
+/// Returns the items of `for item in value`.
 ///
 /// # Errors
-/// A `TypeError` if it cannot be iterated.
+/// Returns a `TypeError` if it is not iterable.
 pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.clone()),
@@ -326,7 +327,7 @@ pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
 /// `len(value)`
 ///
 /// # Errors
-/// A `TypeError` if it has no length.
+/// Returns a `TypeError` if it has no length.
 pub fn length(value: &Value) -> Result<usize, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.len()),
@@ -336,18 +337,18 @@ pub fn length(value: &Value) -> Result<usize, Raise> {
     }
 }
 
-/// `sum(values)`, item by item from 0 as Python 3.11 adds.
+/// `sum(values)`, added from left to right starting with 0, as in Python 3.11.
 ///
 /// # Errors
-/// A `TypeError` if an item is no number.
+/// Returns a `TypeError` if an item is not a number.
 pub fn sum(values: &Value) -> Result<Value, Raise> {
     iterate(values)?.iter().try_fold(Value::Int(0), |total, item| add(&total, item))
 }
 
-/// The text of a string of which a method is called.
+/// Returns the string on which a method is called.
 ///
 /// # Errors
-/// An `AttributeError` if the value is no string.
+/// Returns an `AttributeError` if the value is not a string.
 pub fn str_method<'a>(value: &'a Value, method: &str) -> Result<&'a str, Raise> {
     value.as_str().ok_or_else(|| Raise::no_attribute(value, method))
 }
