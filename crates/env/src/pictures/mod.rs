@@ -1,13 +1,11 @@
-//! Pictures of observations: a canvas, PNG files, a store by content.
+//! Pictures of observations; only drawn if the `pictures` setting of an environment names a folder.
 //!
-//! | File | Subject |
+//! | file | subject |
 //! |---|---|
-//! | [`canvas`] | a picture in memory and what can be drawn on it |
-//! | [`png`] | pictures as PNG files |
-//! | `store` | a folder of pictures named by their content, and their handles in observations |
-//! | `strokes` | the few letters and digits that pictures need, drawn with a pen |
-//!
-//! Nothing is drawn unless a world's `pictures` names a folder.
+//! | [`canvas`] | pictures in memory, and drawing |
+//! | [`png`] | PNG files |
+//! | `store` | a folder of pictures named by their content |
+//! | `strokes` | letters and digits |
 
 pub mod canvas;
 pub mod png;

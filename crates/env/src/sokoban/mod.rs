@@ -1,18 +1,19 @@
-//! Sokoban: pushing boxes onto targets, with the rules and rewards of gym-sokoban as verl-agent and RAGEN play it.
+//! Sokoban: pushing boxes onto targets, with the rules and rewards of gym-sokoban as used by verl-agent
+//! and RAGEN.
 //!
-//! | File | Subject |
+//! | file | subject |
 //! |---|---|
-//! | [`room`] | cells, pushes, rewards, the room as text |
-//! | [`action`] | the words of an action, read exactly or as verl-agent does |
-//! | [`level`] | levels from text and files, and when two of them are the same |
-//! | [`solver`] | the shortest solution, or that there is none |
-//! | [`generator`] | levels of our own by reverse play |
-//! | `set`, `environment` | the [`turnwise_core::Environment`] over levels in splits |
-//! | `expert` | shortest solutions to imitate, with mistakes if wished |
-//! | `phrases` | rows and cells, for tokenizers |
-//! | `world` | settings, templates, how it is opened |
-//! | [`picture`] | the room as a picture, from tiles |
-//! | [`mod@replay`] | recorded episodes of the original against these rules |
+//! | [`room`] | cells, moves, rewards, the room as text |
+//! | [`action`] | parsing of actions |
+//! | [`level`] | levels from files, equality under symmetry |
+//! | [`solver`] | shortest solutions |
+//! | [`generator`] | generated levels |
+//! | `set`, `environment` | the [`turnwise_core::Environment`] |
+//! | `expert` | demonstrations |
+//! | `phrases` | fixed phrases for the tokenizer |
+//! | `world` | settings, templates |
+//! | [`picture`] | the room as a picture |
+//! | [`mod@replay`] | comparison with recorded episodes of the original |
 
 pub mod action;
 mod environment;
