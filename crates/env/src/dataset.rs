@@ -184,7 +184,6 @@ mod tests {
     use super::*;
     use crate::registry::Registry;
 
-    /// Counts down from the task's number.
     #[derive(Default)]
     struct Count {
         left: usize,
@@ -242,7 +241,6 @@ mod tests {
         assert!(error.contains("valid") && error.contains("train, test"), "{error}");
         assert!(world.has_expert());
         assert_eq!(world.phrases().unwrap(), ["left"]);
-        // Episodes that exceed the turn limit are dropped.
         let request = DemonstrationRequest { count: 5, max_turns: 4, ..DemonstrationRequest::default() };
         let made = world.demonstrations(&request).unwrap().unwrap();
         assert_eq!((made.episodes.len(), made.dropped), (4, 1));

@@ -45,7 +45,6 @@ impl Default for DemonstrationRequest<'_> {
 }
 
 impl DemonstrationRequest<'_> {
-    /// Returns the seed of episode `index`, counted from 0.
     fn seed_of(&self, index: usize) -> Seed {
         Seed::derive(self.seed, Purpose::Demonstration, &[index as u64])
     }
@@ -55,7 +54,6 @@ impl DemonstrationRequest<'_> {
     }
 }
 
-/// Rejects values outside `[0, 1)`.
 pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvError> {
     if (0.0..1.0).contains(&probability) {
         return Ok(());
@@ -309,7 +307,6 @@ mod tests {
         );
         let failing = play_all(&["a"], &request, |_, _| Err(EnvError::NotReset));
         assert!(failing.is_err());
-        // Each episode has its own seed, derived from its index.
         let seeds = |request: &DemonstrationRequest<'_>| {
             let seeds = std::sync::Mutex::new(Vec::new());
             let found = play_all(&[()], request, |(), seed| {
@@ -353,7 +350,6 @@ mod tests {
         let enough =
             DemonstrationRequest { count: 100_000, played: &|| ControlFlow::Break(()), ..Default::default() };
         let made = play_all(&["a"], &enough, |task, _| Ok(Some(episode(task)))).unwrap();
-        // At most one episode on each thread.
         assert!((1..1_000).contains(&made.episodes.len()), "{}", made.episodes.len());
         assert_eq!(
             play_in_turn(&["a"], &enough, |task, _| Ok(Some(episode(task)))).unwrap().episodes.len(),

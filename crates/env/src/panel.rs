@@ -244,7 +244,7 @@ impl PinnedSplit {
     }
 }
 
-/// Rejects splits with common tasks. Each task is given by its name in both splits.
+/// Rejects splits with common tasks, each given by its name in both.
 fn refuse_shared((split, other): (&str, &str), shared: &[(String, String)]) -> Result<(), EnvError> {
     let Some((task, also)) = shared.first() else { return Ok(()) };
     let also = if task == also { String::new() } else { format!(" (which `{other}` has as `{also}`)") };
@@ -255,7 +255,6 @@ fn refuse_shared((split, other): (&str, &str), shared: &[(String, String)]) -> R
     )))
 }
 
-/// Returns all tasks of a split in hash order.
 fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
     let mut tasks = set.tasks(split)?;
     sort(&mut tasks);
@@ -282,7 +281,7 @@ fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
-/// Lengths go in front of texts, so that no two lists of texts have the same bytes.
+/// Prefixes the length, so that no two lists of texts give the same bytes.
 fn feed(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());
@@ -341,7 +340,6 @@ mod tests {
         }
     }
 
-    /// Returns 12 tasks of kind `a`, 6 of `b` and 2 of `c`.
     fn set() -> Set {
         let kinds = [("a", 12), ("b", 6), ("c", 2)];
         let task = |kind: &str, index| Task::new(format!("{kind}{index}"), kind, format!("do {index}"));

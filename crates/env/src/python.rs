@@ -32,7 +32,7 @@ pub fn float(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// Converts scientific notation of a number of at least 1 to positional notation.
+/// Converts scientific to positional notation, for numbers of at least 1.
 fn positional(mantissa: &str, exponent: i32) -> String {
     let (sign, digits) = mantissa.strip_prefix('-').map_or(("", mantissa), |digits| ("-", digits));
     let mut digits = digits.replace('.', "");
@@ -57,8 +57,7 @@ fn python_word(value: f64) -> String {
     word.to_owned()
 }
 
-/// Returns true for characters that Python's `str.strip` removes: Unicode white space and four
-/// ASCII separators.
+/// Matches what Python's `str.strip` removes: Unicode white space and four ASCII separators.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
@@ -84,7 +83,6 @@ pub fn json_string(out: &mut String, text: &str) {
             ' '..='~' => out.push(character),
             _ => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
-                    // Writing into a string cannot fail.
                     let _ = write!(out, "\\u{unit:04x}");
                 }
             }
@@ -186,7 +184,6 @@ impl PythonRandom {
     pub fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);
         let second = self.below(n - 1);
-        // Python moves the last item of the pool to the first drawn position.
         [first, if second == first { n - 1 } else { second }]
     }
 

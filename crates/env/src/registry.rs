@@ -17,7 +17,6 @@ use crate::replay::ReplayReport;
 use crate::world::{EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 use crate::{alfworld, bfcl, coding, ezpoints, process, search, sokoban, webshop};
 
-/// Templates that belong to no particular environment.
 const TEMPLATES: [(&str, &str); 4] = [
     ("plain", include_str!("../templates/plain.toml")),
     ("tools", include_str!("../templates/tools.toml")),
@@ -210,7 +209,6 @@ pub trait Kind: Send + Sync {
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 
-/// Implements [`Kind`] for a kind with typed settings.
 struct Typed<K>(K);
 
 impl<K: WorldKind> Typed<K> {

@@ -55,7 +55,6 @@ impl<'a> Checker<'a> {
         Self { differences, episode, task: task.into(), step: 0 }
     }
 
-    /// Sets the step of the comparisons that follow.
     pub(crate) fn at(&mut self, step: usize) {
         self.step = step;
     }
@@ -79,11 +78,9 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// A line of a recording.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     name: &'a str,
-    /// Line number from 1.
     pub(crate) number: usize,
     pub(crate) text: String,
 }
@@ -95,7 +92,7 @@ impl Line<'_> {
     }
 }
 
-/// Returns the non-blank lines of a recording; `name` is its name in errors.
+/// Returns the non-blank lines; `name` is the recording's name in errors.
 pub(crate) fn numbered_lines(
     name: &str,
     reader: impl BufRead,

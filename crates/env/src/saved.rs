@@ -7,14 +7,11 @@ use turnwise_core::{EnvError, Snapshot};
 
 /// An episode that can be saved as JSON with the keys `format` and `version` first.
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
-    /// Name of the environment in error messages.
     const WORLD: &'static str;
-    /// Name of the format.
     const FORMAT: &'static str;
     /// Version of the format. Increase it if old readers would misread new files.
     const VERSION: u32;
 
-    /// Serializes the episode.
     fn save(&self) -> Result<Snapshot, EnvError> {
         let written = Written { format: Self::FORMAT, version: Self::VERSION, episode: self };
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))

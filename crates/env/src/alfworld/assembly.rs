@@ -72,7 +72,6 @@ struct Types {
 }
 
 impl Types {
-    /// Returns the word number of each thing's type.
     fn kinds(&self) -> Vec<Option<u32>> {
         self.of.iter().map(|kind| kind.map(|kind| self.ids[usize::from(kind)])).collect()
     }
@@ -210,7 +209,6 @@ impl<'f> Things<'f> {
         Ok(Places { ids, of, start })
     }
 
-    /// Returns the [`trait_bit`]s of all things, receptacles first.
     fn traits(&self, types: &Types) -> Result<Vec<u16>, String> {
         let mut traits = vec![0u16; types.of.len()];
         for &id in &self.facts.openable {
@@ -287,7 +285,6 @@ impl<'f> Things<'f> {
         accepts
     }
 
-    /// Returns the goal with the objects and receptacles that can satisfy it.
     fn goal(
         &self,
         shape: &Shape,
@@ -351,12 +348,10 @@ fn order(names: &[String]) -> (Vec<u16>, Vec<u16>) {
     (by_name, rank)
 }
 
-/// Removes the suffix `type`.
 fn short(name: &str) -> &str {
     name.strip_suffix("type").unwrap_or(name)
 }
 
-/// Returns the index of `id` in `known`, adding it if it is new.
 fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     let index = known.iter().position(|&other| other == id).unwrap_or_else(|| {
         known.push(id);

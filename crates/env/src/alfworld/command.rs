@@ -104,7 +104,6 @@ impl Command {
     }
 }
 
-/// Concatenates with exact capacity.
 fn join<const N: usize>(parts: [&str; N]) -> String {
     let mut text = String::with_capacity(parts.iter().map(|part| part.len()).sum());
     for part in parts {
@@ -113,7 +112,7 @@ fn join<const N: usize>(parts: [&str; N]) -> String {
     text
 }
 
-/// Strips like Python's `str.strip`, which also removes four ASCII separators.
+/// Python's `str.strip` also removes four ASCII separators.
 fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }
@@ -260,7 +259,6 @@ impl Episode {
         self.commands().into_iter().map(|command| command.text(game)).collect()
     }
 
-    /// Returns the receptacles at the agent's place, sorted by name.
     fn here_by_name(&self, world: &World) -> Vec<u16> {
         let mut near = self.here().to_vec();
         near.sort_unstable_by_key(|&receptacle| world.rank[usize::from(receptacle)]);
@@ -275,7 +273,6 @@ impl Episode {
         }
     }
 
-    /// Returns true if the object is in this condition.
     pub(super) fn is(&self, object: ObjectId, condition: Condition) -> bool {
         has(&self.words, self.game().world.layout.condition(condition), object.index())
     }

@@ -49,7 +49,6 @@ pub fn demonstrate(
     })
 }
 
-/// Plays one episode; `None` if it was not solved in time.
 fn play(
     game: &Arc<Game>,
     mut expert: Expert<'_>,
@@ -159,8 +158,6 @@ mod tests {
         demonstrate(set, request, Source::Expert, SearchOrder::Likely)
     }
 
-    /// Replays the actions and checks that the engine answers as recorded and wins with the last
-    /// one.
     fn replays(set: &AlfworldSet, demonstration: &Demonstration) -> bool {
         let mut episode = Episode::new(Arc::clone(set.game(&demonstration.task.id).unwrap()));
         let last = demonstration.turns.len() - 1;
@@ -184,7 +181,6 @@ mod tests {
         let turns: Vec<_> = made.episodes.iter().flat_map(|episode| &episode.turns).collect();
         let share = turns.iter().filter(|turn| !turn.imitate).count() as f64 / turns.len() as f64;
         assert!((0.16..0.24).contains(&share), "{share}");
-        // The replay detects a changed command.
         let mut wrong = made.episodes[0].clone();
         wrong.turns[0].action = "look".into();
         assert!(!replays(&set, &wrong));

@@ -23,7 +23,6 @@ pub struct AlfworldEnv {
     episode: Option<Episode>,
 }
 
-/// JSON form of a saved state, with these keys in this order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -31,9 +30,7 @@ struct Saved {
     /// [`super::Game::fingerprint`], to detect a changed game.
     fingerprint: String,
     steps: u32,
-    /// Index of the agent's place.
     place: u16,
-    /// The held object.
     holding: Option<u16>,
     /// All sets of the state, 64 members per word, in hexadecimal.
     state: String,
@@ -88,7 +85,7 @@ impl Environment for AlfworldEnv {
         })
     }
 
-    /// Saves the state as versioned JSON. The step limit is a setting and is not saved.
+    /// The step limit is a setting and is not saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {
@@ -142,7 +139,6 @@ fn observe(episode: &Episode) -> Observation {
     Observation::new(episode.observation()).with_admissible(episode.admissible())
 }
 
-/// Formats each word as 16 hexadecimal digits.
 fn hex(words: &[u64]) -> String {
     let digit =
         |word: u64, place: u32| char::from_digit((word >> (4 * place) & 15) as u32, 16).unwrap_or('0');

@@ -198,7 +198,6 @@ impl Episode {
         (self.won, self.progress) = (won, progress);
     }
 
-    /// Applies an admissible command.
     fn apply(&mut self, command: Command) {
         let game = &self.game;
         let layout = game.world.layout;
@@ -243,7 +242,6 @@ impl Episode {
         }
     }
 
-    /// Returns the feedback to an applied command.
     fn feedback(&self, command: Command) -> String {
         let o = |object: ObjectId| self.game.object_name(object);
         let r = |receptacle: ReceptacleId| self.game.receptacle_name(receptacle);
@@ -283,7 +281,6 @@ impl Episode {
         }
     }
 
-    /// Describes a receptacle: its contents if they are visible, otherwise its door.
     fn describe(&self, receptacle: ReceptacleId) -> String {
         let name = self.game.receptacle_name(receptacle);
         let contents = || list(self.contents(receptacle).map(|object| self.game.object_name(object)));
@@ -356,7 +353,6 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if text.is_empty() { "nothing".into() } else { text }
 }
 
-/// Joins names with commas and `, and `, each with an article.
 fn join<'a>(names: impl Iterator<Item = &'a str>, article: &str) -> String {
     let mut names = names.peekable();
     let mut text = String::new();

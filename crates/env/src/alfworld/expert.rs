@@ -75,13 +75,11 @@ impl Wish {
     }
 }
 
-/// Knowledge about a receptacle.
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
     /// Objects last seen in it; `None` before the first look.
     contents: Option<Vec<String>>,
-    /// True if it was last seen open or has no door.
     open: bool,
     /// True if nothing can be put there.
     refused: bool,
@@ -95,9 +93,7 @@ pub struct Expert<'a> {
     wish: Option<Wish>,
     spots: Vec<Spot>,
     holding: Option<String>,
-    /// Objects that were already cleaned, heated or cooled.
     treated: BTreeSet<String>,
-    /// Objects that cannot be taken.
     fixed: BTreeSet<String>,
 }
 
@@ -239,7 +235,6 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Takes an object of the wanted type or searches for one.
     fn fetch(&self, scene: &View<'_>, wish: &Wish) -> Decision {
         let keep = match wish.task_type {
             TaskType::PickTwo => self.destination(scene, wish),
@@ -296,7 +291,6 @@ impl<'a> Expert<'a> {
             })
     }
 
-    /// Carries the held object to its destination.
     fn place(&self, scene: &View<'_>, wish: &Wish, held: &str) -> Decision {
         let Some(index) = self.destination(scene, wish) else { return self.put_away(scene, held) };
         let spot = &self.spots[index].name;
@@ -313,7 +307,6 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Cleans, heats or cools the held object.
     fn treat(&self, scene: &View<'_>, held: &str, verb: &str, tool: &str) -> Decision {
         let tools = || self.spots.iter().filter(|spot| kind_of(&spot.name) == tool);
         let treat = |spot: &Spot| format!("{verb} {held} with {}", spot.name);
@@ -326,7 +319,6 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Returns the receptacle where a lamp was seen, and the lamp's name.
     fn lamp(&self, wish: &Wish) -> Option<(usize, &String)> {
         self.spots.iter().enumerate().find_map(|(index, spot)| {
             let contents = spot.contents.as_deref()?;
@@ -334,7 +326,6 @@ impl<'a> Expert<'a> {
         })
     }
 
-    /// Carries the held object to a lamp and switches the lamp on.
     fn light(&self, scene: &View<'_>, wish: &Wish) -> Decision {
         match self.lamp(wish) {
             None => self.explore(scene, &[&wish.target]),
@@ -343,7 +334,6 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Puts down an unwanted object.
     fn put_away(&self, scene: &View<'_>, held: &str) -> Decision {
         let prefix = format!("move {held} to ");
         let put = |action: &&String| {
@@ -397,12 +387,10 @@ impl<'a> Expert<'a> {
     }
 }
 
-/// The next action, or a fact found while choosing it.
 enum Decision {
     Do(String),
     /// Nothing can be put into this receptacle.
     Refuse(usize),
-    /// This object cannot be taken.
     Fixed(String),
     /// All receptacles were searched in vain; search again.
     Forget,
@@ -427,7 +415,6 @@ impl<'a> View<'a> {
         self.admissible.iter().any(|other| other == action)
     }
 
-    /// Returns true if the agent is at this receptacle.
     fn here(&self, spot: usize) -> bool {
         self.here[spot]
     }

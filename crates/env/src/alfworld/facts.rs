@@ -16,7 +16,6 @@ const OBJECT_TRAITS: [(&str, u16); 7] = [
     ("isreceptacleobject", trait_bit::VESSEL),
 ];
 
-/// Predicates that no command uses.
 const IDLE: [&str; 10] = [
     "moveable",
     "ison",

@@ -18,10 +18,8 @@ const ARCHIVE: &str = ".tar.zst";
 /// Maximum size of a game file. Official games have about 100 kB.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Maximum number of unpacked files waiting for a parser.
 const WAITING: usize = 64;
 
-/// Games found under a path.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) games: Vec<Game>,
@@ -30,7 +28,6 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Returns true if no game file was found.
     pub(super) fn is_empty(&self) -> bool {
         self.games.is_empty() && self.errors.is_empty() && self.unsolvable == 0
     }
@@ -47,7 +44,6 @@ impl Found {
     }
 }
 
-/// Reads all games of the wanted splits under `path`.
 pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {
     let metadata = std::fs::metadata(path).map_err(|source| io(path, source))?;
     if metadata.is_file() {
@@ -131,7 +127,6 @@ fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, En
 /// A file of an archive: its index, path and content.
 type Entry = (usize, String, Result<Vec<u8>, EnvError>);
 
-/// Unpacks in one thread and parses in the others.
 fn read_archive(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {
     let (sender, receiver) = sync_channel::<Entry>(WAITING);
     let (mut parsed, unpacked) = std::thread::scope(|scope| {

@@ -36,7 +36,6 @@ pub(super) mod trait_bit {
     pub(in super::super) const SLICEABLE: u16 = 1 << 4;
     pub(in super::super) const TOGGLEABLE: u16 = 1 << 5;
     pub(in super::super) const KNIFE: u16 = 1 << 6;
-    /// An object that can contain objects, such as a mug.
     pub(in super::super) const VESSEL: u16 = 1 << 7;
     pub(in super::super) const OPENABLE: u16 = 1 << 8;
     pub(in super::super) const CLEANS: u16 = 1 << 9;
@@ -75,8 +74,8 @@ impl Strings {
     }
 }
 
-/// Offsets into the word array of an episode's state. A set of objects takes [`StateLayout::words`]
-/// words, so one such set per receptacle forms a bit matrix.
+/// Offsets into the word array of an episode's state; a set of objects takes [`StateLayout::words`]
+/// words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
@@ -101,34 +100,29 @@ impl StateLayout {
     pub(super) fn new(receptacles: usize, objects: usize, places: usize) -> Self {
         Self { receptacles, objects, places, words: objects.div_ceil(64).max(1) }
     }
-    /// Returns the offset of the objects in a receptacle (`inReceptacle`).
+    /// Offset of the objects in a receptacle (`inReceptacle`).
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Returns the offset of the objects taken from a receptacle and not put back
-    /// (`not_inReceptacle`).
+    /// Offset of the objects taken from a receptacle and not put back (`not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words
     }
-    /// Returns the offset of the objects at a place (`objectAtLocation`).
+    /// Offset of the objects at a place (`objectAtLocation`).
     pub(super) fn at(self, place: usize) -> usize {
         (2 * self.receptacles + place) * self.words
     }
-    /// Returns the offset of the objects in this condition.
     pub(super) fn condition(self, condition: Condition) -> usize {
         (2 * self.receptacles + self.places + condition as usize) * self.words
     }
-    /// Returns the offset of the open receptacles (`opened`).
     pub(super) fn opened(self) -> usize {
         (2 * self.receptacles + self.places + 5) * self.words
     }
-    /// Returns the total number of words.
     pub(super) fn len(self) -> usize {
         self.opened() + self.receptacles.div_ceil(64)
     }
 }
 
-/// The constant part of a game's world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) layout: StateLayout,
@@ -136,7 +130,6 @@ pub(super) struct World {
     pub(super) names: Strings,
     /// Indices into `names`, sorted by name.
     pub(super) by_name: Box<[u16]>,
-    /// Receptacles sorted by name.
     pub(super) receptacles_by_name: Box<[u16]>,
     /// Inverse of `by_name`.
     pub(super) rank: Box<[u16]>,
@@ -144,7 +137,6 @@ pub(super) struct World {
     pub(super) type_of: Box<[u16]>,
     /// Type names in lower case, without the suffix `type`.
     pub(super) types: Strings,
-    /// [`trait_bit`] flags of each receptacle and object.
     pub(super) traits: Box<[u16]>,
     pub(super) place_of: Box<[u16]>,
     /// Receptacles grouped by place; `mates_end[place]` is the end of a group.
@@ -158,19 +150,16 @@ pub(super) struct World {
     pub(super) initial: Box<[u64]>,
 }
 
-/// Returns bit `index` of the set at `words[base]`.
 pub(super) fn has(words: &[u64], base: usize, index: usize) -> bool {
     words[base + index / 64] >> (index % 64) & 1 == 1
 }
 
-/// Sets or clears bit `index` of the set at `words[base]`.
 pub(super) fn put(words: &mut [u64], base: usize, index: usize, value: bool) {
     let bit = 1 << (index % 64);
     let word = &mut words[base + index / 64];
     if value { *word |= bit } else { *word &= !bit }
 }
 
-/// Returns the members of a set, ascending.
 pub(super) fn members(set: &[u64]) -> impl Iterator<Item = u16> {
     set.iter().enumerate().flat_map(|(index, &word)| {
         let mut rest = word;
@@ -204,7 +193,6 @@ impl World {
         let start = if place == 0 { 0 } else { self.mates_end[place - 1] };
         &self.mates[usize::from(start)..usize::from(self.mates_end[place])]
     }
-    /// Returns the index of a name in `names`.
     fn find(&self, name: &str) -> Option<usize> {
         let found =
             self.by_name.binary_search_by(|&index| self.names.get(usize::from(index)).cmp(name)).ok()?;
@@ -347,7 +335,6 @@ impl Game {
         }
     }
 
-    /// SHA-256 of everything that affects an episode.
     fn content(&self) -> [u8; 32] {
         let world = &self.world;
         let mut hash = Sha256::new();

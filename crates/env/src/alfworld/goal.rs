@@ -67,7 +67,6 @@ impl fmt::Display for TaskType {
 pub(super) struct Shape {
     pub(super) task_type: TaskType,
     pub(super) object: String,
-    /// Type of the receptacle or lamp.
     pub(super) target: String,
 }
 
@@ -173,7 +172,6 @@ impl Shape {
     }
 }
 
-/// Returns both arguments of the `nth` atom called `head`.
 fn arguments<'a>(atoms: &'a [Vec<String>], head: &str, nth: usize) -> Option<[&'a str; 2]> {
     let atom = atoms.iter().filter(|atom| atom[0] == head).nth(nth)?;
     let [_, first, second] = atom.as_slice() else { return None };
@@ -220,11 +218,8 @@ pub struct Goal {
     pub(super) task_type: TaskType,
     pub(super) object: Box<str>,
     pub(super) target: Box<str>,
-    /// Objects that can satisfy the goal: of the right type and able to be treated as it requires.
     pub(super) objects: Box<[u64]>,
-    /// Lamps of the goal's type.
     pub(super) lamps: Box<[u64]>,
-    /// Receptacles of the goal's type.
     pub(super) receptacles: Box<[u16]>,
 }
 
@@ -259,7 +254,6 @@ impl Goal {
         self.receptacles.iter().copied().map(ReceptacleId)
     }
 
-    /// Returns whether the goal holds, and the progress (see [`super::Episode::progress`]).
     pub(super) fn measure(
         &self,
         layout: StateLayout,

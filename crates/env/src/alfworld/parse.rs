@@ -49,7 +49,6 @@ impl Game {
     }
 }
 
-/// Returns the id of the game file `name`: its last three folders.
 pub(super) fn id_of(name: &str) -> String {
     let mut parts: Vec<&str> =
         name.split(['/', '\\']).filter(|part| !matches!(*part, "" | "." | "..")).collect();
@@ -63,7 +62,6 @@ pub(super) fn id_of(name: &str) -> String {
     parts[parts.len().saturating_sub(3)..].join("/")
 }
 
-/// Returns the game, or `None` if the file is marked unsolvable.
 pub(super) fn parse(name: &str, text: &str) -> Result<Option<Game>, String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| {
         format!(

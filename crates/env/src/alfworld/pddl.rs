@@ -1,22 +1,17 @@
 //! Tokenizer and list parser for the parts of PDDL that the games use.
 
-/// Maximum nesting of lists. The games need 10; the limit prevents a stack overflow.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// `(`
     Open,
-    /// `)`
     Close,
-    /// Text between blanks and parentheses.
     Word(&'a str),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum List<'a> {
     Word(&'a str),
-    /// `( ... )`
     Items(Vec<List<'a>>),
 }
 
@@ -38,7 +33,6 @@ impl<'a> Reader<'a> {
         format!("`pddl_problem`, line {line}: {what}")
     }
 
-    /// Returns the next token, or `None` at the end.
     pub(super) fn next(&mut self) -> Option<Token<'a>> {
         let bytes = self.text.as_bytes();
         loop {
@@ -83,8 +77,7 @@ impl<'a> Reader<'a> {
         Err(self.error(&format!("the text ends before `({keyword}`; the file is cut short or no problem")))
     }
 
-    /// Reads a flat fact `(name argument ...)` into `fact`; false at the `)` that ends the list of
-    /// facts.
+    /// Reads a flat fact `(name argument ...)`; false at the `)` that ends the list.
     pub(super) fn fact(&mut self, fact: &mut Vec<&'a str>) -> Result<bool, String> {
         fact.clear();
         match self.next() {
@@ -103,7 +96,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a list or a word.
     pub(super) fn list(&mut self) -> Result<List<'a>, String> {
         let mut open: Vec<Vec<List<'a>>> = Vec::new();
         loop {

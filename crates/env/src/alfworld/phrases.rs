@@ -93,7 +93,6 @@ mod tests {
         Regex::new(&parts.join("|")).unwrap()
     }
 
-    /// Returns all texts of expert episodes on tiny games, including commands.
     fn texts() -> Vec<String> {
         let config = GeneratorConfig { train: 300, valid_seen: 0, valid_unseen: 0, ..Default::default() };
         let set = generate(&config).unwrap();
@@ -132,7 +131,6 @@ mod tests {
         for text in texts() {
             let cut: Vec<&str> = with.find_iter(&text).map(|piece| piece.as_str()).collect();
             assert_eq!(cut.concat(), text);
-            // Every name is one token.
             for found in name.find_iter(&text) {
                 assert!(cut.iter().any(|piece| piece.trim_start() == found.as_str()), "{text}: {cut:?}");
             }

@@ -116,7 +116,6 @@ impl Prior {
     }
 }
 
-/// Returns the value of a key, creating it if needed. Allocates a string only for new keys.
 fn entry<'a, T: Default>(map: &'a mut BTreeMap<String, T>, key: &str) -> &'a mut T {
     if !map.contains_key(key) {
         map.insert(key.to_owned(), T::default());

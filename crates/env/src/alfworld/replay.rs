@@ -38,7 +38,6 @@ pub struct ReplayReport {
     pub differences: Vec<Difference>,
 }
 
-/// A recorded episode; fields are in the order of the keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Recording {
     gamefile: String,
@@ -105,7 +104,6 @@ pub fn replay(
     Ok(report)
 }
 
-/// Parses a line; the error names the invalid key.
 fn parse(line: &str) -> Result<Recording, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
     let object = value.as_object().ok_or("not a JSON object; each line is one episode")?;
@@ -147,7 +145,6 @@ fn key(error: &serde_json::Error, value: &Value) -> String {
     }
 }
 
-/// Plays the recorded actions with the engine.
 fn play(mut episode: Episode, recording: &Recording) -> Recording {
     let initial =
         Initial { observation: episode.observation().to_owned(), admissible_commands: episode.admissible() };

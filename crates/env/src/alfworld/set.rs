@@ -11,10 +11,8 @@ use super::environment::{AlfworldEnv, DEFAULT_MAX_STEPS};
 use super::files::{self, Found};
 use super::game::Game;
 
-/// Official splits in list order; others follow by name.
 const SPLITS: [&str; 3] = ["train", "valid_seen", "valid_unseen"];
 
-/// Games by id, shared by all environments of a set.
 #[derive(Debug, Default)]
 pub(super) struct Games {
     splits: Vec<(String, Vec<Arc<Game>>)>,
@@ -82,7 +80,6 @@ impl AlfworldSet {
     fn found(path: &Path, found: Found) -> Result<(Self, Vec<EnvError>), EnvError> {
         let Found { games, mut errors, unsolvable } = found;
         if games.is_empty() {
-            // If the only file is broken, its error explains everything.
             if errors.len() == 1 {
                 return Err(errors.remove(0));
             }

@@ -119,7 +119,6 @@ impl WorldKind for AlfworldKind {
     fn play_settings(&self, seed: u64, whole: bool) -> AlfworldSettings {
         let mut generator = GeneratorConfig { seed, ..GeneratorConfig::default() };
         if !whole {
-            // One game per task type.
             let count = generator.task_types.len();
             (generator.train, generator.valid_seen, generator.valid_unseen) = (count, count, count);
         }
@@ -181,7 +180,6 @@ impl World for AlfworldWorld {
     }
 }
 
-/// Advises with the expert; the first observation starts its episode.
 struct Searcher {
     expert: Expert<'static>,
     goal: String,

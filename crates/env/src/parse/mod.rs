@@ -108,7 +108,6 @@ impl ActionParser {
             has.then_some("it has characters that are forbidden")
         };
         let reason = reason.or_else(forbidden).or_else(|| {
-            // An empty list means that the environment does not list its actions.
             let foreign =
                 self.admissible && !admissible.is_empty() && !all_offered(admissible, &action, &calls);
             foreign.then_some("the action is not admissible")
@@ -117,7 +116,7 @@ impl ActionParser {
     }
 }
 
-/// Returns true if every call is offered, or the action if there is at most one call.
+/// True if every call is offered, or the action if there is at most one call.
 fn all_offered(admissible: &[String], action: &str, calls: &[ToolCall]) -> bool {
     match calls.len() {
         0 | 1 => offered(admissible, action),
@@ -142,7 +141,6 @@ pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f6
     (listed > 0).then(|| foreign as f64 / listed as f64)
 }
 
-/// Returns true if a listed action or pattern `name[<..>]` admits this action.
 fn admits(listed: &str, action: &str) -> bool {
     let open = || listed.strip_suffix(">]")?.split_once("[<").map(|(name, _)| name);
     let called = || listed.strip_suffix(">)")?.split_once("(<").map(|(name, _)| name);
@@ -165,8 +163,7 @@ fn line(rules: &ResponseRules, text: &str) -> Read {
 }
 
 /// Returns the text after the first line that begins with the label, an optional number and a
-/// colon. Later lines are ignored: the model often continues with an invented reply of the
-/// environment.
+/// colon. Later lines are often an invented reply of the environment.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;
@@ -189,8 +186,8 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// Parses the action after the reasoning, which may contain drafts of actions. Parses the whole
-/// response if it does not begin with reasoning.
+/// Parses the action after the reasoning, which may contain drafts, or the whole response if it has
+/// none.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -201,7 +198,6 @@ fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str)
     }
 }
 
-/// Parses exactly one block after the reasoning.
 fn one_block(rules: &ResponseRules, response: &str) -> Read {
     let (reasoning, answer) = match after_reasoning(rules, response) {
         Ok((reasoning, answer)) => (reasoning, rules.cased(answer)),
@@ -226,8 +222,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the calls after the reasoning, and their text. A response without a call is an answer if
-/// the template allows answers. The error is the text to send to the environment and the reason.
+/// Returns the calls after the reasoning, and their text; without a call, an answer if the template
+/// allows answers. The error is the text to send and the reason.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;
@@ -269,7 +265,6 @@ fn any_block(rules: &ResponseRules, response: &str) -> Read {
     (strip(action).to_owned(), missing.then_some("a tag of the reasoning is missing"))
 }
 
-/// Parses the first valid JSON object in the text.
 fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let object = text.match_indices('{').find_map(|(start, _)| {
         let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();

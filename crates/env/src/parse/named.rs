@@ -6,7 +6,6 @@ use super::rules::{Blocks, ReasoningDemand, ResponseRules};
 use super::{Read, after_reasoning};
 use crate::python::strip;
 
-/// Returns the action block with its tags, and a reason if the response is malformed.
 pub(super) fn read(rules: &ResponseRules, response: &str) -> Read {
     let names = &rules.action_names;
     match rules.blocks {
@@ -71,7 +70,6 @@ fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
     blocks.min_by_key(|(start, ..)| *start).map(|(_, block, after)| (block, after))
 }
 
-/// Returns the only block after the reasoning.
 fn one(rules: &ResponseRules, response: &str) -> Read {
     let names = &rules.action_names;
     let (reasoning, answer) = match after_reasoning(rules, response) {

@@ -38,7 +38,6 @@ fn tags_by_the_projects_own_rule() {
         ("<think>so</think><action>a<action>look</action>", bad("a<action>look")),
         ("<think>so</think><action>look</action></action>", bad("look")),
         ("<think>so</think><action>  </action>", bad("")),
-        // Without a block after the reasoning: the last 30 characters, trimmed.
         ("<action>look</action><think>so</think>", bad("look</action><think>so</think>")),
         ("<think>so</think><Action>look</Action>", bad("o</think><Action>look</Action>")),
         ("<think>so \n", bad("<think>so")),
@@ -89,7 +88,6 @@ fn admissibility_counts_only_when_asked() {
     {
         assert_eq!(parser.parse(response, &listed).valid, valid, "{response}");
     }
-    // A malformed response keeps the first reason.
     let parsed = ActionParser::new(ResponseRules::new(Style::Line), true).parse("", &admissible);
     assert_eq!(parsed.reason, Some("the first line is empty"));
 }
@@ -128,7 +126,6 @@ fn verl_agents_quirks() {
     // Reasoning tags are case-sensitive and matched in the original text.
     assert_eq!(verl("<Think>a</Think><action>look</action>"), bad("look"));
     assert_eq!(verl("<think>a<action>look</action>"), bad("look"));
-    // Missing tags: the last 30 characters, untrimmed.
     assert_eq!(
         verl("<think>a</think> I would rather Go To Desk 1 now "),
         bad("would rather go to desk 1 now ")

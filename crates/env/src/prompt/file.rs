@@ -11,12 +11,10 @@ use super::{PictureTexts, PromptTemplate};
 use crate::parse::ResponseRules;
 use crate::registry::Registry;
 
-/// A section of a template and its keys.
 struct Section {
     name: &'static str,
     required: &'static [&'static str],
-    /// Keys with a default: the rules of responses ([`ResponseRules`]) and keys that few
-    /// observations need.
+    /// Keys with a default.
     optional: &'static [&'static str],
 }
 
@@ -69,7 +67,6 @@ const SECTIONS: [Section; 5] = [
     },
 ];
 
-/// The section for observations shown as pictures.
 const PICTURES: Section =
     Section { name: "pictures", required: &["prompt", "masked"], optional: &["observation"] };
 
@@ -183,7 +180,6 @@ struct File {
 struct PicturesSection {
     prompt: String,
     masked: String,
-    /// Form of observations in these prompts, if it differs.
     observation: Option<ObservationSection>,
 }
 
@@ -225,7 +221,6 @@ struct PromptSection {
     masked_history: String,
     concatenated_first: String,
     concatenated_next: String,
-    /// Request for a summary; replaces `concatenated_next`.
     #[serde(default = "summarize")]
     summarize: String,
     /// Text that replaces the observation in `concatenated_first` after a summary.
@@ -404,10 +399,8 @@ impl PromptTemplate {
     }
 }
 
-/// Maximum length of a chain of bases.
 const MOST_BASES: usize = 8;
 
-/// Returns the keys of a template merged over those of its base.
 fn with_base(source: &str, registry: &Registry, depth: usize) -> Result<toml::Table, String> {
     let mut table: toml::Table = source.parse().map_err(|error: toml::de::Error| error.to_string())?;
     check_keys(&table)?;

@@ -347,11 +347,9 @@ pub fn tool_list(tools: &[Tool]) -> String {
 }
 
 fn push(out: &mut String, number: usize) {
-    // Writing into a string cannot fail.
     let _ = write!(out, "{number}");
 }
 
-/// Returns the goal without its final full stop, since the templates end the sentence.
 fn description(goal: &str) -> &str {
     let goal = goal.trim();
     goal.strip_suffix('.').unwrap_or(goal)

@@ -16,7 +16,6 @@ pub(super) struct ObservationSection {
     separator: String,
     #[serde(default)]
     join: String,
-    /// Quotation mark around every part in prompts.
     #[serde(default)]
     quote: String,
     /// Show goals and observations in lower case. Actions are unchanged.
@@ -68,7 +67,6 @@ impl ObservationSection {
         if self.separator.is_empty() { text } else { without(&text, &self.separator) }.into()
     }
 
-    /// Appends a text with its parts joined and quoted.
     fn push_parts(&self, out: &mut String, text: &str) {
         if self.separator.is_empty() {
             out.push_str(&self.cased(text));

@@ -48,7 +48,6 @@ fn a_compacted_prompt_has_the_first_observation_the_summary_and_the_newest_one()
         template.render_compacted(&view, &compacted),
         format!("{INTRO}\nSummary: seen bed 1.\nYou are here.\n>")
     );
-    // Templates without these texts have the defaults.
     for name in alfworld() {
         let template = PromptTemplate::named(name).unwrap();
         let prompt = template.render_compacted(&view, &compacted);
@@ -110,7 +109,6 @@ fn masks_hide_what_they_say() {
                         hides_goal,
                         "{name} {mask:?} {turns}\n{prompt}"
                     );
-                    // Not every template repeats the environment's own statement of the goal.
                     let states_goal = prompt.contains("Your task is to");
                     assert!(!(hides_goal && states_goal), "{name} {mask:?} {turns}\n{prompt}");
                     let shows_history = turns > 0 && window > 0 && mask == ContextMask::Goal;

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-/// A placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
     TaskDescription,
@@ -59,7 +58,6 @@ impl Slot {
     }
 }
 
-/// Allowed and required placeholders of a text, and why others are rejected.
 pub(super) struct Rule {
     pub(super) allowed: &'static [Slot],
     pub(super) required: &'static [Slot],
@@ -73,7 +71,6 @@ enum Piece {
     Slot(Slot),
 }
 
-/// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text(Vec<Piece>);
 
@@ -123,7 +120,6 @@ impl Text {
         self.0.contains(&Piece::Slot(slot))
     }
 
-    /// Appends the text with its placeholders filled in.
     pub(super) fn fill(&self, into: &mut String, mut value: impl FnMut(Slot, &mut String)) {
         for piece in &self.0 {
             match piece {

@@ -16,7 +16,6 @@
 use super::{Expert, TaskType, kind_of};
 use crate::demonstration::Demonstration;
 
-/// Returns the summary up to and including the observation of turn `turn`.
 pub(in crate::alfworld) fn summary(episode: &Demonstration, turn: usize) -> String {
     let prior = super::Prior::default();
     let mut expert = Expert::new(&prior);
@@ -94,7 +93,6 @@ mod tests {
         let task = Task::new("t", "k", "put a clean mug in cabinet.");
         let episode = Demonstration { task, tools: Vec::new(), turns, final_observation: String::new() };
         assert_eq!(summary(&episode, 1), "seen nothing.");
-        // A receptacle counts as seen once its contents were seen.
         assert_eq!(summary(&episode, 3), "seen drawer 2. found mug 1 in drawer 2, mug 2 in drawer 2.");
         let last = "seen drawer 2, sinkbasin 1. found mug 2 in drawer 2. mug 1 is clean. carrying mug 1.";
         assert_eq!(summary(&episode, 6), last);

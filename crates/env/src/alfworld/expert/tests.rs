@@ -8,7 +8,6 @@ use super::*;
 use crate::alfworld::generator::{GeneratorConfig, Size, generate};
 use crate::alfworld::{AlfworldSet, Episode, Game};
 
-/// Plays a game and returns the number of steps if it was won.
 fn play(game: &Arc<Game>, prior: &Prior, order: SearchOrder, limit: usize) -> Option<usize> {
     let mut episode = Episode::new(Arc::clone(game));
     let mut expert = Expert::new(prior).with_order(order);
@@ -118,7 +117,6 @@ fn sentences_of_other_kinds_are_refused() {
     assert_eq!(wish("find two pen and put them in drawer."), expected(TaskType::PickTwo, "pen", "drawer"));
     assert_eq!(wish("wash the dishes."), None);
     assert_eq!(wish(""), None);
-    // Without a task it explores with admissible commands.
     let prior = Prior::default();
     let mut expert = Expert::new(&prior);
     assert!(!expert.reset("no introduction", "wash the dishes."));

@@ -14,7 +14,6 @@ pub(super) enum Openable {
     Always,
 }
 
-/// Abilities of an object, one bit each.
 pub(super) mod ability {
     pub(in super::super) const CLEANABLE: u8 = 1;
     pub(in super::super) const HEATABLE: u8 = 1 << 1;
@@ -25,14 +24,12 @@ pub(super) mod ability {
     pub(in super::super) const LAMP: u8 = 1 << 5;
 }
 
-/// A type of object, for example `ButterKnife`.
 #[derive(Debug)]
 pub(super) struct ObjectKind {
     pub(super) name: &'static str,
     pub(super) abilities: u8,
 }
 
-/// A type of receptacle, for example `SinkBasin`.
 #[derive(Debug)]
 pub(super) struct ReceptacleKind {
     pub(super) name: &'static str,
@@ -41,14 +38,12 @@ pub(super) struct ReceptacleKind {
     pub(super) fits: Vec<usize>,
 }
 
-/// How many receptacles of one type a room has.
 #[derive(Debug)]
 pub(super) struct Furniture {
     pub(super) kind: usize,
     pub(super) mean: f64,
     pub(super) max: usize,
     pub(super) essential: bool,
-    /// Whether a desk lamp can stand there.
     pub(super) lamp: bool,
 }
 
@@ -61,22 +56,19 @@ pub(super) struct Thing {
     pub(super) places: Vec<(usize, f64)>,
 }
 
-/// One type of room.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) furniture: Vec<Furniture>,
     pub(super) things: Vec<Thing>,
-    /// Receptacle types for the desk lamp with their weights; empty if the room has no lamp.
+    /// Receptacle types for the desk lamp with weights; may be empty.
     pub(super) lamp: Vec<(usize, f64)>,
 }
 
-/// All types of rooms, receptacles and objects.
 #[derive(Debug, Default)]
 pub(super) struct Household {
     pub(super) objects: Vec<ObjectKind>,
     pub(super) receptacles: Vec<ReceptacleKind>,
     pub(super) rooms: Vec<Room>,
-    /// Object type of the desk lamp.
     pub(super) lamp: usize,
 }
 
@@ -84,7 +76,6 @@ static HOUSEHOLD: LazyLock<Result<Household, String>> =
     LazyLock::new(|| Household::read(include_str!("household.txt")));
 
 impl Household {
-    /// Returns the household embedded in the crate.
     pub(super) fn embedded() -> Result<&'static Self, EnvError> {
         HOUSEHOLD.as_ref().map_err(|reason| EnvError::Other(format!("household.txt: {reason}")))
     }
@@ -107,12 +98,10 @@ impl Household {
         Ok(house)
     }
 
-    /// Returns true if the object type fits into the receptacle type.
     pub(super) fn fits(&self, receptacle: usize, object: usize) -> bool {
         self.receptacles[receptacle].fits.contains(&object)
     }
 
-    /// Returns the receptacle type of this name.
     pub(super) fn receptacle(&self, name: &str) -> Option<usize> {
         self.receptacles.iter().position(|kind| kind.name == name)
     }

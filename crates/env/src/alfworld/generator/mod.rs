@@ -159,7 +159,6 @@ impl GameFile {
 const SPLITS: [(&str, Class); 3] =
     [("train", Class::Seen), ("valid_seen", Class::Seen), ("valid_unseen", Class::Unseen)];
 
-/// Maximum number of scenes tried per game; then the settings are rejected as too narrow.
 const ATTEMPTS: u64 = 200;
 
 /// Generates the games as texts by split, in trial order.
@@ -200,7 +199,6 @@ pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvErr
     Ok(files.len())
 }
 
-/// Returns the file of a scene with its shortest plan.
 fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) -> Result<GameFile, EnvError> {
     let trial = format!("trial_G{index:06}");
     let id = format!("{split}/{}/{trial}", scene.folder(house));
@@ -228,7 +226,6 @@ fn verify(game: &Arc<Game>) -> Result<(), EnvError> {
     Ok(())
 }
 
-/// Draws all scenes and converts each with `finish`.
 fn make<T: Send>(
     config: &GeneratorConfig,
     finish: impl Fn(&Household, &Scene<'_>, &str, usize) -> Result<T, EnvError> + Sync,

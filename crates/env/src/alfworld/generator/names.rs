@@ -21,7 +21,6 @@ pub(super) fn object(kind: &str, at: [i32; 3]) -> String {
     id
 }
 
-/// Returns the id of a receptacle. A basin is part of its sink or bathtub.
 pub(super) fn receptacle(kind: &str, at: [i32; 3]) -> String {
     match kind.strip_suffix("Basin") {
         Some(body) => {

@@ -9,7 +9,6 @@ use super::super::TaskType;
 use super::household::{Household, Openable, ability};
 use super::{Size, names};
 
-/// Splits that use a floor plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// `train` and `valid_seen`.
@@ -18,7 +17,6 @@ pub(super) enum Class {
     Unseen,
 }
 
-/// A receptacle of a plan, in list order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Receptacle {
     pub(super) kind: usize,
@@ -31,7 +29,6 @@ pub(super) struct Receptacle {
     pub(super) at: [i32; 3],
 }
 
-/// Where objects of one type are found in this plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Thing {
     pub(super) kind: usize,
@@ -49,7 +46,6 @@ pub(super) struct Choice {
     pub(super) targets: Vec<usize>,
 }
 
-/// A furnished room.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FloorPlan {
     pub(super) number: u16,
@@ -65,7 +61,7 @@ pub(super) struct FloorPlan {
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Maximum number of plans per class and type of room; prevents colliding numbers.
+/// Prevents colliding plan numbers.
 pub(super) const MOST_PLANS: usize = 499;
 
 /// Factors between a plan's weights and the household's, equally likely. A table, since `exp`
@@ -82,10 +78,8 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// Draws the floor plans of one class for one type of room.
-///
-/// The class of a set of furniture depends on the set (one in four is unseen), not on the seed. So
-/// no unseen plan of any seed has the furniture of a training plan.
+/// Draws the floor plans of one class. The class of a set of furniture depends on the set (one in
+/// four is unseen), not on the seed, so splits of different seeds do not overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,
@@ -118,7 +112,6 @@ fn class_of(room: usize, furniture: &[usize]) -> Class {
     if hash.finalize()[0].is_multiple_of(4) { Class::Unseen } else { Class::Seen }
 }
 
-/// Draws the sorted types of a room's receptacles.
 fn furnish(house: &Household, size: Size, room: usize, rng: &mut Rng) -> Vec<usize> {
     let furniture = &house.rooms[room].furniture;
     let limit = |entry: &super::household::Furniture| entry.max.min(size.most_receptacles_of_a_kind());
@@ -190,12 +183,10 @@ impl FloorPlan {
         plan
     }
 
-    /// Returns true if the plan has a receptacle of this type.
     fn has(&self, kind: Option<usize>) -> bool {
         self.receptacles.iter().any(|receptacle| Some(receptacle.kind) == kind)
     }
 
-    /// Returns the tasks of a type that are solvable here.
     fn allowed(&self, house: &Household, task: TaskType) -> Vec<Choice> {
         let needed = |name| house.receptacle(name);
         // The tool is not a target: after cleaning a mug in the sink there would be nothing left to
@@ -234,7 +225,6 @@ impl FloorPlan {
     }
 }
 
-/// Draws ids, doors and places of the receptacles, and the agent's start.
 fn arrange(
     house: &Household,
     size: Size,

@@ -18,18 +18,15 @@ pub(super) struct Object {
     pub(super) receptacle: usize,
 }
 
-/// A scene and its task.
 #[derive(Clone, Debug)]
 pub(super) struct Scene<'a> {
     pub(super) plan: &'a FloorPlan,
     pub(super) task: TaskType,
-    /// Object type of the task.
     pub(super) object: usize,
     /// Type of the target receptacle; the lamp's type for `look_at_obj_in_light`.
     pub(super) target: usize,
     /// Sorted by lower-case id.
     pub(super) objects: Vec<Object>,
-    /// Index of the task's wording, 0 or 1.
     pub(super) wording: usize,
 }
 
@@ -69,7 +66,6 @@ impl<'a> Scene<'a> {
             layout.put(house.lamp, plan.lamp[weighted(&shares, rng)?].0, rng);
         }
 
-        // All other objects.
         let mut counts = vec![0usize; plan.things.len()];
         let (least, most) = size.fillers();
         let room_for = (plan.things.len() - 1) * size.most_objects_of_a_kind() * 3 / 4;
@@ -110,7 +106,6 @@ impl<'a> Scene<'a> {
         (self.plan.number, self.task, self.object, self.target, things)
     }
 
-    /// Returns the task sentence in one of the official games' two wordings per type.
     pub(super) fn sentence(&self, house: &Household) -> String {
         let o = house.objects[self.object].name.to_ascii_lowercase();
         let t = if self.task == TaskType::LookInLight {
@@ -154,7 +149,6 @@ struct SceneBuilder<'a> {
 }
 
 impl SceneBuilder<'_> {
-    /// Adds an object to a receptacle.
     fn put(&mut self, kind: usize, receptacle: usize, rng: &mut Rng) {
         let [x, y, z] = self.plan.receptacles[receptacle].at;
         loop {

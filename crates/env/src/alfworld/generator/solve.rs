@@ -13,7 +13,6 @@ struct Walk<'a> {
     steps: Vec<Step>,
 }
 
-/// A command with indices into the scene.
 #[derive(Clone, Copy)]
 enum Step {
     Go(usize),
@@ -37,7 +36,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks to a receptacle and opens it if necessary.
     fn reach(&mut self, receptacle: usize) {
         self.go(receptacle);
         if self.scene.plan.receptacles[receptacle].openable && !self.opened.contains(&receptacle) {
@@ -74,9 +72,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the shortest plan for the scene's task by trying all objects, tools and targets; `None`
-/// if the task is unsolvable. It neither moves other objects nor closes doors, since this never
-/// helps.
+/// Returns the shortest plan by exhaustive search over objects, tools and targets; `None` if
+/// unsolvable. Moving other objects and closing doors never helps.
 pub(super) fn walkthrough(house: &Household, scene: &Scene<'_>) -> Option<Vec<String>> {
     let of_kind = |kind: usize| -> Vec<usize> {
         (0..scene.objects.len()).filter(|&index| scene.objects[index].kind == kind).collect()

@@ -38,7 +38,6 @@ fn every_size_and_task_is_made_and_wins_its_walkthrough() {
             let receptacles = game.receptacles().len();
             assert!((least..=most).contains(&receptacles), "{}: {receptacles} receptacles", game.id());
             let (least, most) = size.fillers();
-            // The bathroom of a large house has fewer types of objects than a kitchen.
             let least = least.min(16);
             assert!(
                 (least..=most + 4).contains(&game.objects().len()),
@@ -73,12 +72,10 @@ fn a_larger_world_begins_like_a_smaller_one() {
     assert_eq!(files(50), files(200)[..50]);
 }
 
-/// Returns the furniture of a game's room without doors and places.
 fn furniture(game: &Game) -> Vec<String> {
     game.receptacles().map(|receptacle| game.receptacle_name(receptacle).to_owned()).collect()
 }
 
-/// Returns the object positions and the task, which identify a game.
 fn content(game: &Arc<Game>) -> Vec<String> {
     let episode = Episode::new(Arc::clone(game));
     let mut lines = furniture(game);

@@ -18,12 +18,10 @@ struct File<'a> {
     walkthrough: &'a [String],
 }
 
-/// Replaces the domain text, which every original game repeats.
 const DOMAIN: &str = "; The rules are those that all ALFWorld games share; the engine has them built in.\n\
                       (define (domain alfred))\n";
 
-/// Returns the file's text. Keys, facts and goal use the original's names, so readers of the
-/// original's start states and goals work. The rules are omitted.
+/// Returns the file's text with the original's keys and names, but without the rules.
 pub(super) fn game_file(house: &Household, scene: &Scene<'_>, trial: &str, walkthrough: &[String]) -> String {
     let sentence = scene.sentence(house);
     let file = File {

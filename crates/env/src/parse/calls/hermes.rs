@@ -5,7 +5,6 @@ use turnwise_core::ToolCall;
 
 use super::json;
 
-/// Returns the calls in a response; other text around them is ignored.
 pub(super) fn read([open, close]: &[String; 2], answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let mut calls = Vec::new();
     let mut rest = answer;

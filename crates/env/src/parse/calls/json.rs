@@ -27,7 +27,6 @@ pub(super) fn call(value: Value) -> Result<ToolCall, &'static str> {
     Ok(ToolCall { id: String::new(), name, arguments })
 }
 
-/// Writes a call as a JSON object with its arguments under `key`.
 pub(super) fn object(call: &ToolCall, key: &str) -> String {
     format!(
         "{{\"name\": {}, \"{key}\": {}}}",
@@ -42,7 +41,6 @@ pub(super) fn spaced(value: &Value) -> String {
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Spaced);
     match value.serialize(&mut serializer) {
         Ok(()) => String::from_utf8_lossy(&out).into_owned(),
-        // Serializing a `Value` cannot fail.
         Err(_) => value.to_string(),
     }
 }

@@ -39,7 +39,6 @@ pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     if calls.is_empty() { Err("the call is not JSON") } else { Ok(calls) }
 }
 
-/// Writes calls separated by semicolons.
 pub(super) fn write(calls: &[ToolCall]) -> String {
     calls.iter().map(|call| json::object(call, "parameters")).collect::<Vec<_>>().join("; ")
 }

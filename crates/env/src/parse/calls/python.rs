@@ -55,7 +55,6 @@ pub(super) fn write(calls: &[ToolCall]) -> String {
     format!("[{}]", calls.iter().map(call).collect::<Vec<_>>().join(", "))
 }
 
-/// Writes a value as a Python literal. JSON strings and numbers are valid Python.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
@@ -74,7 +73,6 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// The unread rest of a response.
 struct Reader<'a> {
     rest: &'a str,
     depth: usize,
@@ -87,7 +85,6 @@ impl<'a> Reader<'a> {
         self.rest.chars().next()
     }
 
-    /// Consumes this character if it is next.
     fn take(&mut self, character: char) -> bool {
         let next = self.peek() == Some(character);
         if next {

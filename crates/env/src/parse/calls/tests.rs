@@ -21,7 +21,6 @@ fn parse(rules: ResponseRules, response: &str) -> ParsedAction {
     ActionParser::new(rules, false).parse(response, &[])
 }
 
-/// Writes calls as a whole response.
 fn written(format: CallFormat, calls: &[ToolCall]) -> String {
     let text = format.write(&rules(format), calls);
     if format == CallFormat::Hermes { format!("<tool_call>\n{text}\n</tool_call>") } else { text }
@@ -211,7 +210,6 @@ fn call() -> impl Strategy<Value = ToolCall> {
     )
 }
 
-/// Generates text from the punctuation of all formats.
 fn signs() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("<tool_call>"),
