@@ -47,7 +47,6 @@ impl Stage {
         Self::Command,
     ];
 
-    /// Returns what the kernel refused and how to allow it.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Namespaces => (

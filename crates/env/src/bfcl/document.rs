@@ -25,7 +25,7 @@ pub enum BfclDocuments {
     None,
 }
 
-/// Returns the lines about functions that a turn adds; for turn 0, those available from the start.
+/// Returns the lines about functions that a turn adds; for turn 0, all that exist from the start.
 pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclDocuments) -> Vec<String> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let added = task.added.get(&turn).map(Vec::as_slice).unwrap_or_default();
@@ -46,7 +46,6 @@ pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclD
     }
 }
 
-/// Returns the functions available from the start as tools.
 pub(super) fn tools(task: &BfclTask, documents: &HashMap<Api, Vec<(String, Tool)>>) -> Vec<Tool> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let is_of_task =
@@ -55,7 +54,6 @@ pub(super) fn tools(task: &BfclTask, documents: &HashMap<Api, Vec<(String, Tool)
     documents.filter(|(name, _)| !is_added(name) && is_of_task(name)).map(|(_, tool)| tool.clone()).collect()
 }
 
-/// Converts a document of the package to a tool; `None` if it is malformed.
 pub(super) fn tool(name: &str, text: &str) -> Option<Tool> {
     let document: Value = serde_json::from_str(text).ok()?;
     let document = document.as_dict()?;
@@ -67,7 +65,6 @@ pub(super) fn tool(name: &str, text: &str) -> Option<Tool> {
     Tool::from_json(&json).ok()
 }
 
-/// Converts Python's type names in a JSON Schema.
 fn schema(value: &Value) -> Value {
     match value {
         Value::List(items) => Value::List(items.iter().map(schema).collect()),
@@ -88,8 +85,7 @@ fn schema(value: &Value) -> Value {
     }
 }
 
-/// Describes a function in one line. Parameters keep their order, since arguments may be
-/// positional.
+/// Parameters keep their order, since arguments may be positional.
 fn short(name: &str, text: &str) -> String {
     let document: Value = serde_json::from_str(text).unwrap_or_default();
     let field = |value: &Value, name: &str| value.as_dict().and_then(|value| value.get_str(name)).cloned();

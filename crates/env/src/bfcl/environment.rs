@@ -29,7 +29,6 @@ pub struct BfclEnv {
     shared: Arc<Shared>,
     max_turns: usize,
     episode: Option<Episode>,
-    /// Functions of the task, if they are declared as tools.
     tools: Vec<Tool>,
 }
 
@@ -38,7 +37,6 @@ struct Episode {
     task: String,
     session: Session,
     grader: Grader,
-    /// Current turn of the user.
     turn: usize,
     /// Replies with calls in this turn.
     steps: usize,
@@ -49,7 +47,6 @@ struct Episode {
     over: bool,
 }
 
-/// JSON form of a saved state, with these keys in this order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -68,7 +65,6 @@ impl BfclEnv {
         Self { shared, max_turns, episode: None, tools: Vec::new() }
     }
 
-    /// Returns the observation at the start of a user's turn.
     fn says(&self, id: &str, turn: usize) -> Result<String, EnvError> {
         let task = self.shared.task(id)?;
         let documents = lines(&self.shared.package, task, turn, self.shared.options.documents);
@@ -90,7 +86,6 @@ impl BfclEnv {
         Ok(text)
     }
 
-    /// Declares the tools of a task.
     fn declare(&mut self, id: &str) -> Result<(), EnvError> {
         self.tools = tools(self.shared.task(id)?, &self.shared.tools);
         Ok(())
@@ -185,7 +180,6 @@ enum Called {
 }
 
 impl Called {
-    /// Returns bytes that identify the call.
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Python(call) => call.clone().into_bytes(),
@@ -200,8 +194,8 @@ impl Episode {
     }
 }
 
-/// Hides functions missing at a turn of a generated task. In the package's tasks they can be called
-/// but have no document.
+/// Hides functions missing at a turn of a generated task. In the package's tasks they only lack a
+/// document.
 fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
     if task.functions.is_some() && !task.added.is_empty() {
         let later = task.added.iter().filter(|(added, _)| **added > turn);
@@ -240,8 +234,7 @@ impl Environment for BfclEnv {
         &self.tools
     }
 
-    /// Saves task and actions as versioned JSON. A finished episode cannot be saved. The limits are
-    /// settings and are not saved.
+    /// A finished episode cannot be saved. The limits are settings and are not saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -13,7 +13,6 @@ use super::package::{BfclTask, Package};
 use super::python::Dict;
 use super::set::{BfclOptions, BfclTasks};
 
-/// Returns a task with two turns and one between them that adds the function `mkdir`.
 fn tasks(options: BfclOptions) -> BfclTasks {
     let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let task = BfclTask {

@@ -12,10 +12,8 @@ use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, 
 use crate::world::Advisor;
 
 const DONE: &str = "Done.";
-/// Reply if a turn lacks a value or function.
 const MISSING: &str = "I cannot do that yet: something is missing.";
 
-/// How the expert writes its calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     one_by_one: bool,
@@ -43,7 +41,6 @@ impl Form {
     }
 }
 
-/// Returns the replies for a plan: the calls of each turn and a final text.
 fn replies(task: &BfclTask, plan: &[Vec<Vec<String>>], form: Form) -> Vec<String> {
     let mut replies = Vec::new();
     for (turn, planned) in plan.iter().enumerate() {
@@ -57,7 +54,6 @@ fn replies(task: &BfclTask, plan: &[Vec<Vec<String>>], form: Form) -> Vec<String
     replies
 }
 
-/// Returns the plan without the last call of one turn.
 fn hasty(task: &BfclTask, rng: &mut Rng) -> Vec<Vec<Vec<String>>> {
     let mut plan = task.plan.clone();
     let turns: Vec<usize> = (0..plan.len()).filter(|turn| !plan[*turn].is_empty()).collect();
@@ -72,7 +68,6 @@ fn hasty(task: &BfclTask, rng: &mut Rng) -> Vec<Vec<Vec<String>>> {
     plan
 }
 
-/// Advises a human player.
 pub(super) struct Adviser {
     replies: std::vec::IntoIter<String>,
 }
@@ -89,7 +84,6 @@ impl Advisor for Adviser {
     }
 }
 
-/// Plays `count` tasks of a split in turn.
 pub(super) fn demonstrate(
     set: &BfclTasks,
     request: &DemonstrationRequest<'_>,

@@ -19,7 +19,6 @@ pub enum Failure {
 #[derive(Clone, Debug)]
 pub struct Grader {
     gold: Session,
-    /// Results that the model has seen.
     seen: Vec<String>,
     /// Number of results in the current turn.
     of_turn: usize,
@@ -80,7 +79,6 @@ fn same_states(model: &Session, gold: &Session) -> bool {
     states(model) == states(gold)
 }
 
-/// Returns true if every wanted result occurs at least as often as wanted.
 fn has_all(seen: &[String], wanted: &[String]) -> bool {
     let mut left: Vec<&String> = seen.iter().collect();
     wanted.iter().all(|result| {

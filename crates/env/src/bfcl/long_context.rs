@@ -37,7 +37,6 @@ pub struct LongContext {
     pub bookings: Dict,
 }
 
-/// Allows no calls.
 struct Nothing;
 
 impl Caller for Nothing {

@@ -74,7 +74,6 @@ impl Arguments {
         std::array::from_fn(|_| values.next().unwrap_or_default())
     }
 
-    /// Returns true if the argument was given explicitly.
     pub(super) fn is_given(&self, place: usize) -> bool {
         self.given & (1 << place) != 0
     }
@@ -137,7 +136,6 @@ impl Method {
         Err(fault(format!("missing {} required positional argument{plural}: {names}", missing.len())))
     }
 
-    /// Returns the message about too many arguments; Python also counts `self`.
     fn too_many(&self, positional: usize) -> String {
         let most = self.parameters.len() + 1;
         let defaults = self.parameters.iter().filter(|parameter| parameter.default.is_some()).count();

@@ -121,7 +121,6 @@ fn read(path: &Path) -> Result<String, EnvError> {
     std::fs::read_to_string(path).map_err(|source| EnvError::Io { path: name, source })
 }
 
-/// Parses the JSON lines of a file.
 fn rows<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, EnvError> {
     let text = read(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());

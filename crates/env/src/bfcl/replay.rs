@@ -92,8 +92,8 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Returns true if two texts are equal except for the order of a set. Two functions of the original
-/// print sets: the unknown fields of a ticket's update, and the classes of a flight.
+/// True if two texts are equal except for the order of a set. The original prints two: unknown
+/// fields of a ticket's update, and flight classes.
 fn same_text(expected: &str, found: &str) -> bool {
     if expected == found {
         return true;
@@ -110,8 +110,7 @@ fn same_text(expected: &str, found: &str) -> bool {
     both("Invalid fields for update: ", "\"}") || both("Invalid travel class. Must be one of {", "}\"}")
 }
 
-/// Returns true if a value equals the recorded one including types, with keys as strings and sets
-/// by members.
+/// Compares values and types, with keys as strings and sets by members.
 fn same_state(recorded: &Value, found: &Value) -> bool {
     match (recorded, found) {
         (Value::Str(text), Value::Set(items)) => {

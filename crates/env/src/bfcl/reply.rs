@@ -40,7 +40,6 @@ pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
     }
 }
 
-/// Records calls without executing them.
 struct Recorder<'a> {
     apis: &'a [Api],
     made: Vec<(String, Dict)>,

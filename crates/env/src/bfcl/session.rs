@@ -20,7 +20,6 @@ const LONGEST_NAME: usize = 60;
 #[derive(Clone, Debug)]
 pub struct Session {
     instances: Vec<(String, Instance)>,
-    /// Functions that cannot be called yet.
     hidden: Vec<String>,
     long: Option<Arc<LongContext>>,
 }
@@ -63,7 +62,6 @@ impl Session {
         self.instances.iter().map(|(_, instance)| instance)
     }
 
-    /// Hides exactly these functions.
     pub(super) fn hide(&mut self, functions: Vec<String>) {
         self.hidden = functions;
     }
@@ -117,7 +115,7 @@ impl Session {
     }
 
     /// Prefixes each method name before a parenthesis with its object. Like the original's regular
-    /// expression, it also matches inside arguments and removes blanks before the parenthesis.
+    /// expression, it also matches inside arguments.
     fn qualified(&self, call: &str) -> String {
         let mut out = String::with_capacity(call.len() + 64);
         let mut copied = 0;
@@ -142,14 +140,12 @@ impl Session {
         out
     }
 
-    /// Applies changes that earlier episodes made to shared objects.
     pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
         for (_, instance) in &mut self.instances {
             instance.adopt(leftovers);
         }
     }
 
-    /// Records changes to shared objects for later episodes.
     pub(super) fn leave(&self, leftovers: &mut Leftovers, scenario: &Scenario<'_>) {
         for (_, instance) in &self.instances {
             instance.leave(leftovers, scenario.of(instance.api()), self.long.as_deref());

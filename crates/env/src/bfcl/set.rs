@@ -24,7 +24,6 @@ pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 const TEST: u8 = 102;
 const VALID: u8 = 26;
 
-/// Returns the index in [`SPLITS`] of tasks with this name.
 pub(super) fn split_by(name: &str) -> usize {
     split_of(&turnwise_core::digest([b"bfcl multi-turn ", name.as_bytes()]), TEST, VALID)
 }

@@ -21,7 +21,6 @@ pub struct CodingEnv {
     over: bool,
 }
 
-/// The state of an episode, also its saved form. The limits are settings and are not saved.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -67,8 +66,7 @@ impl CodingEnv {
         Ok(Step { observation: Observation::new(text), understood, ..Step::default() })
     }
 
-    /// Evaluates the checks and compares their values in this process, so the agent's code never
-    /// sees the expected ones.
+    /// Compares the values in this process, so the agent's code never sees the expected ones.
     fn submit(&self, episode: &Saved) -> Result<Step, EnvError> {
         let task = self.shared.task(&episode.task)?;
         let job = Job {
@@ -129,7 +127,7 @@ impl Environment for CodingEnv {
         &self.tools
     }
 
-    /// Saves task, turns and files as versioned JSON. A finished episode cannot be saved.
+    /// A finished episode cannot be saved. The limits are settings and are not saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if self.over {

@@ -18,7 +18,6 @@ fn submit() -> String {
     call("submit", json!({}))
 }
 
-/// Returns the calls that solve a task; empty if its fix is unknown.
 fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     let Some((first, last, new)) = task.known_edit() else { return Vec::new() };
     let path = task.path();
@@ -47,13 +46,11 @@ fn old_text(task: &CodingTask, first: usize, last: usize, new: &str) -> Option<(
     one.then(|| (old.to_owned(), new.trim().to_owned()))
 }
 
-/// Advises a human player.
 pub(super) struct Adviser {
     calls: std::vec::IntoIter<String>,
 }
 
 impl Adviser {
-    /// Returns `None` if the task's fix is unknown.
     pub(super) fn new(task: &CodingTask, expert: CodingExpert) -> Option<Self> {
         let calls = calls(task, expert);
         (!calls.is_empty()).then(|| Self { calls: calls.into_iter() })
@@ -66,7 +63,6 @@ impl Advisor for Adviser {
     }
 }
 
-/// Plays `count` tasks of a split in turn.
 pub(super) fn demonstrate(
     set: &CodingTasks,
     request: &DemonstrationRequest<'_>,
@@ -77,7 +73,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; `None` if it does not solve its task in time.
 fn play(
     set: &CodingTasks,
     task: &Task,

@@ -14,8 +14,7 @@ use super::mutation::{Mutant, mutants};
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// CPU seconds for all calls of a library. Normal runs take a hundredth of it; only endless loops
-/// take longer.
+/// CPU seconds for all calls of a library; only endless loops exceed it.
 const SECONDS: f64 = 0.25;
 /// One in this many checks is in the agent's tests.
 const SEEN: usize = 3;
@@ -40,14 +39,12 @@ impl Default for CodingGenerator {
 }
 
 impl CodingGenerator {
-    /// Returns configured names that are not libraries.
     pub(super) fn unknown(&self) -> Vec<String> {
         let known = |name: &&String| !LIBRARIES.iter().any(|library| library.name == name.as_str());
         self.libraries.iter().filter(known).cloned().collect()
     }
 
-    /// Generates the tasks. Every defect fails at least one check that the library passes. Fails if
-    /// the sandbox cannot be set up.
+    /// Generates the tasks. Every defect fails at least one check that the library passes.
     pub(super) fn tasks(&self, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
         let wanted = |library: &&Library| {
             self.libraries.is_empty() || self.libraries.iter().any(|name| name == library.name)
@@ -138,7 +135,6 @@ fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) 
     })
 }
 
-/// Returns the agent's test file.
 fn tests(name: &str, checks: &[&Check]) -> String {
     let mut text = format!("from {name} import *\n\nCHECKS = [\n");
     for Check { call, value } in checks {

@@ -1,6 +1,5 @@
 //! Small built-in Python libraries, and calls that check them.
 
-/// A Python module and expressions that check its behaviour.
 pub(super) struct Library {
     pub(super) name: &'static str,
     pub(super) source: &'static str,

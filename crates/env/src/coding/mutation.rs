@@ -1,6 +1,5 @@
 //! Small defects: one typical mistake in a source text.
 
-/// Texts and what they are mistaken for.
 const MISTAKES: [(&str, &str); 38] = [
     (" + ", " - "),
     (" - ", " + "),
@@ -42,7 +41,6 @@ const MISTAKES: [(&str, &str); 38] = [
     ("break", "continue"),
 ];
 
-/// A text with one defect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mutant {
     pub(super) text: String,
@@ -74,7 +72,6 @@ pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     found
 }
 
-/// Returns true for statements within functions.
 fn is_code(line: &str) -> bool {
     let code = line.trim_start();
     let within = line.starts_with("    ");

@@ -6,11 +6,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use turnwise_sandbox::Files;
 
-/// Maximum number of lines per view.
 const MOST_LINES: usize = 200;
-/// Maximum number of lines per search.
 const MOST_FOUND: usize = 40;
-/// Maximum number of characters shown of a line.
 const LINE_WIDTH: usize = 400;
 /// Maximum size of all files after an edit, in bytes.
 const MOST_BYTES: usize = 4 << 20;
@@ -87,7 +84,6 @@ impl Repository {
         }
     }
 
-    /// Rejects invalid paths in a saved state.
     pub(super) fn check(&self) -> Result<(), String> {
         self.0.keys().try_for_each(|path| check_path(path))
     }

@@ -29,7 +29,6 @@ fn settings(libraries: &[&str], per_library: usize) -> CodingSettings {
     CodingSettings { generator, ..CodingSettings::default() }
 }
 
-/// Opens the environment and collects its notes.
 fn open(settings: &CodingSettings) -> (Box<dyn World>, Vec<String>) {
     let mut notes = Vec::new();
     let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut |note| notes.push(note) };
@@ -88,7 +87,6 @@ fn the_expert_solves_generated_tasks_and_submitting_at_once_does_not() {
         let steps =
             play(&set, &task, &["run({\"command\":\"python3 test_*.py\"})".to_owned(), "submit({})".into()]);
         let seen = steps[0].observation.text().into_owned();
-        // An endless loop is killed.
         assert!(seen.contains("FAILED") || seen.contains("killed after"), "{}: {seen}", task.id);
         assert!(steps[1].terminated && !steps[1].success && steps[1].reward == 0.0, "{}", task.id);
         assert!(steps[1].metrics[0].value < 1.0);
@@ -226,7 +224,6 @@ fn hostile_actions_are_ordinary_steps() {
     assert!(text(8).contains("s of CPU time") && text(9).contains("too much output"));
     assert!(steps[7].understood && !steps[0].understood);
     assert!(steps.len() == actions.len() && !steps[14].truncated);
-    // JSON needs six bytes for each.
     let steps = play(&set, &task, &[run("head -c 15000000 /dev/zero > z"), "submit({})".into()]);
     assert!(steps[1].terminated && !steps[1].success, "{:?}", steps[1]);
 }
@@ -304,7 +301,6 @@ fn mbpp_and_own_files_are_read_and_other_lines_are_refused() {
     assert_eq!((count, set.all()), (5, coding(&settings(&["roman"], 5)).all()));
 }
 
-/// Unpacks QuixBugs of the test data.
 fn quixbugs(data: &Path, folder: &Path) -> PathBuf {
     let file = std::fs::File::open(data.join("swe/quixbugs_tasks.tar.zst")).unwrap();
     tar::Archive::new(zstd::Decoder::new(file).unwrap()).unpack(folder).unwrap();

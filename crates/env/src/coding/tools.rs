@@ -7,7 +7,6 @@ use turnwise_core::{Action, Tool, ToolCall};
 
 use super::repository::Place;
 
-/// A parsed tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     List,
@@ -26,7 +25,6 @@ const TOOLS: [&str; 5] = [
     r#"{"type": "function", "function": {"name": "submit", "description": "Ends the task; hidden tests then check the files.", "parameters": {"type": "object", "properties": {}}}}"#,
 ];
 
-/// Returns the tools for chat templates.
 pub(super) fn tools() -> Vec<Tool> {
     TOOLS.iter().filter_map(|text| Tool::from_json(text).ok()).collect()
 }

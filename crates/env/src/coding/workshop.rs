@@ -141,8 +141,8 @@ impl Workshop {
         Ok(values.unwrap_or_default())
     }
 
-    /// Runs the driver; `None` if the jobs exceed the disk limit. JSON needs six bytes for each
-    /// control character, so a job can be too large although its files fit.
+    /// Runs the driver; `None` if the jobs exceed the disk limit, since JSON needs six bytes for
+    /// each control character.
     fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);
@@ -158,7 +158,6 @@ fn values_of(outcome: &Outcome) -> Option<Vec<Vec<String>>> {
     serde_json::from_slice(outcome.files.get("results.json")?).ok()
 }
 
-/// Formats a command's output and exit status for the agent.
 fn shown(outcome: &Outcome, limits: &CodingLimits) -> String {
     let output = String::from_utf8_lossy(&outcome.output);
     let characters = output.chars().count();

@@ -36,7 +36,6 @@ impl Suit {
     }
 }
 
-/// The original's letters of ranks, from the ace.
 const RANKS: [&str; 13] = ["A", "2", "3", "4", "5", "6", "7", "8", "9", "T", "J", "Q", "K"];
 
 /// A card.

@@ -27,12 +27,10 @@ pub struct EzPointsEnv {
 struct Episode {
     task: String,
     game: Game,
-    /// Actions so far; the saved state consists of them.
     taken: Vec<Cow<'static, str>>,
     over: bool,
 }
 
-/// JSON form of a saved state, with these keys in this order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -58,8 +56,7 @@ impl EzPointsEnv {
     }
 }
 
-/// Returns the observation: the cards in words and the formula so far, its symbols separated by
-/// blanks.
+/// Describes the cards in words and the formula so far.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
     // Formatting dominates the cost of a step, so intermediate strings are avoided.
@@ -131,8 +128,7 @@ impl Environment for EzPointsEnv {
         })
     }
 
-    /// Saves task and actions as versioned JSON. A finished episode cannot be saved. The step limit
-    /// is a setting and is not saved.
+    /// A finished episode cannot be saved. The step limit is a setting and is not saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -21,8 +21,8 @@ fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// Returns the first action of a winning sequence of this many symbols and `=`. Ties are broken by
-/// the order of the cards, then of the operators.
+/// Returns the first action of a winning sequence of this many symbols and `=`; ties go to the
+/// first card and operator.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");
@@ -35,7 +35,6 @@ fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     })
 }
 
-/// Advises a human player.
 pub(super) struct Adviser {
     deal: Deal,
 }
@@ -59,7 +58,7 @@ impl Advisor for Adviser {
 }
 
 /// Plays `count` deals of a split in turn. With probability `early_evaluation_prob` it evaluates
-/// the formula without its second number. Such episodes miss their goal but are imitated.
+/// the formula without its second number; this is imitated.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,
@@ -70,7 +69,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; `None` if it does not reach its `=`.
 fn play(
     set: &EzPointsSet,
     task: &Task,
@@ -135,7 +133,6 @@ mod tests {
         assert!(won == played && played > 190.0, "{won} of {played}");
     }
 
-    /// Returns true if a formula that begins with these symbols can win, by exhaustive search.
     fn is_winnable(numbers: [Symbol; 2], written: &[Symbol]) -> bool {
         if written.len() > MOST_SYMBOLS {
             return false;
@@ -154,7 +151,6 @@ mod tests {
             .any(|symbol| is_winnable(numbers, &[written, &[symbol]].concat()))
     }
 
-    /// Follows the expert's advice until the episode ends.
     fn follow(mut game: Game) -> bool {
         let mut adviser = Adviser::new(game.deal());
         loop {

@@ -45,7 +45,6 @@ impl Action {
     }
 }
 
-/// Returns the index in [`ACTIONS`].
 pub(super) fn place_of(text: &str) -> Option<usize> {
     match *text.as_bytes() {
         [digit @ b'1'..=b'9'] => Some(usize::from(digit - b'1')),
@@ -93,7 +92,6 @@ impl Game {
         &self.formula
     }
 
-    /// Counts the unused cards with this number.
     fn left(&self, number: u8) -> usize {
         let dealt = self.deal.0.iter().filter(|card| card.number() == number).count();
         let used = self.formula.iter().filter(|symbol| **symbol == Symbol::Number(number)).count();

@@ -19,13 +19,10 @@ pub const SIDE: usize = 300;
 pub const CARD_WIDTH: usize = 135;
 /// Height of a card in pixels.
 pub const CARD_HEIGHT: usize = 189;
-/// Left edges of the cards in pixels.
 const LEFT: [usize; 2] = [5, 153];
-/// Upper edge of the cards in pixels.
 const TOP: usize = 55;
 /// Pixel rows of the formula, the only part that differs from the original.
 pub const TEXT_ROWS: std::ops::Range<usize> = 258..282;
-/// Baseline of the formula.
 const TEXT_LINE: i32 = 277;
 const LEFT_MARGIN: f32 = 10.0;
 const TITLE: &str = "Formula: ";
@@ -44,7 +41,6 @@ pub struct Cards {
     /// Sorted by suit and rank.
     cards: Vec<Picture>,
     letters: Letters,
-    /// The rows below [`UPPER`] with the title only.
     lower: Picture,
     /// PNG files up to the rows of the formula, by deal: a few hundred entries of a few kilobytes.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
@@ -114,7 +110,6 @@ impl Cards {
         }
     }
 
-    /// Draws the rows from [`UPPER`] on.
     fn formula(&self, game: &Game) -> Picture {
         let mut rows = self.lower.clone();
         let left = LEFT_MARGIN + strokes::width(TITLE);

@@ -64,7 +64,6 @@ fn deal_of(cards: &[String; 2]) -> Result<Deal, String> {
     Ok(Deal([card(&cards[0])?, card(&cards[1])?]))
 }
 
-/// Parses the deal of a line with `cards`; other keys are ignored.
 pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
     #[derive(Deserialize)]
     struct Dealt {

@@ -14,7 +14,6 @@ use super::picture::Cards;
 use crate::pictures::PictureStore;
 use crate::splits::{SPLITS, split_of, tasks_of};
 
-/// Task statement for the agent.
 pub(super) const GOAL: &str =
     "build a math formula that evaluates to **12**, using only the two numbers shown on the playing cards";
 

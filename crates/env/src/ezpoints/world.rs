@@ -75,7 +75,6 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("ezpoints", include_str!("../../templates/ezpoints.toml")),
 ];
 
-/// Reads the deals of recorded episodes.
 fn read_deals(path: &Path) -> Result<Vec<Deal>, EnvError> {
     let name = path.display().to_string();
     let file = turnwise_files::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;
@@ -177,7 +176,6 @@ impl World for EzPointsWorld {
         demonstrate(&self.set, request, self.expert.early_evaluation_prob).map(Some)
     }
 
-    /// Returns true: numbers are not part of the preceding name.
     fn split_numbers(&self) -> bool {
         true
     }

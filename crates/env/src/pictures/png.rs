@@ -12,7 +12,6 @@ use turnwise_core::EnvError;
 
 use super::canvas::Picture;
 
-/// Maximum side of a picture that is read.
 const MOST_SIDE: u32 = 4096;
 
 /// Encodes a picture as PNG. Equal pictures give equal bytes within one build.
@@ -136,7 +135,6 @@ fn unwritable(error: std::io::Error) -> EnvError {
     EnvError::Other(format!("a picture cannot be written: {error}"))
 }
 
-/// Returns a zlib stream with one block.
 fn compress(filtered: &[u8]) -> Result<Vec<u8>, EnvError> {
     let mut compressor = Compressor::new(Vec::with_capacity(filtered.len() / 8 + 256)).map_err(unwritable)?;
     compressor.write_data(filtered).map_err(unwritable)?;

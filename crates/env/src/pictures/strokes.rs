@@ -12,7 +12,6 @@ const PEN: f32 = 0.95;
 type Point = (f32, f32);
 
 enum Stroke {
-    /// A polyline.
     Lines(&'static [Point]),
     /// Part of an ellipse: centre, half axes, start and end angle in degrees, counter-clockwise
     /// from the right.
@@ -106,7 +105,6 @@ fn glyph(letter: char) -> (&'static [Stroke], f32) {
     }
 }
 
-/// Returns the width of a text of 20 pixels height.
 pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
@@ -141,7 +139,6 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
         .collect()
 }
 
-/// Number of horizontal sub-pixel positions in [`Letters`].
 const PHASES: i32 = 16;
 
 /// Position at which [`Letters`] are drawn, with room for pixels to the left and above.
@@ -181,7 +178,6 @@ impl Letters {
     }
 }
 
-/// Converts a stroke to a polyline.
 fn points(stroke: &Stroke) -> Vec<Point> {
     match *stroke {
         Lines(points) => points.to_vec(),

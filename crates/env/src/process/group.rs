@@ -16,7 +16,6 @@ use super::watchdog::Watchdog;
 pub struct Group {
     leader: Child,
     mark: String,
-    /// Kills the group if this process is killed.
     watchdog: Option<Watchdog>,
     ended: bool,
     status: Option<ExitStatus>,
@@ -80,7 +79,6 @@ impl Group {
         self.forget();
     }
 
-    /// Drops everything except the exit status.
     fn forget(&mut self) {
         self.watchdog = None;
         strays::kill(&self.mark);
@@ -155,7 +153,6 @@ mod tests {
         }
         assert_eq!(group.status().and_then(|status| status.code()), Some(3));
         assert!(ends(&std::fs::read_to_string(&path).unwrap()));
-        // Killing again has no effect.
         group.kill();
         assert!(group.has_ended() && group.status().is_some());
     }
@@ -183,7 +180,6 @@ mod tests {
         }
         assert_eq!(group.status().and_then(|status| status.code()), Some(0));
         assert!(children().iter().all(|child| ends(child)));
-        // The leader is killed.
         std::fs::remove_file(&path).unwrap();
         let mut group = Group::spawn(
             Command::new("sh").args(["-c", &format!("{script}; echo; sleep 60")]).stdout(Stdio::piped()),

@@ -6,16 +6,13 @@ use turnwise_core::{EnvError, Task};
 use super::program::Process;
 use super::protocol::{Request, TaskPage};
 
-/// Number of tasks per request.
 const PAGE: usize = 1000;
 
-/// Maximum number of tasks over all splits.
 const MOST_TASKS: usize = 1_000_000;
 
 /// Maximum memory of all tasks in bytes, as estimated by [`memory`].
 const MOST_MEMORY: usize = 512 << 20;
 
-/// What is left of the limits.
 #[derive(Debug)]
 pub(super) struct Room {
     tasks: usize,
@@ -29,7 +26,6 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Subtracts a task from the limits.
     fn take(&mut self, listed: &Value) -> Result<(), String> {
         let advice = "; all are kept in memory, so list a part of them, or describe each by a number and make it at `reset`";
         let tasks = self.tasks.checked_sub(1);
@@ -56,7 +52,7 @@ fn memory(value: &Value) -> usize {
     }
 }
 
-/// Returns all tasks of a split. Fails if a page or task is malformed or a limit is exceeded.
+/// Returns all tasks of a split.
 pub(super) fn list(process: &Process, split: &str, room: &mut Room) -> Result<Vec<Task>, EnvError> {
     let wrong =
         |reason: String| EnvError::Other(format!("env.command: `tasks` of the split `{split}` {reason}"));

@@ -42,7 +42,6 @@ pub struct ProgramSettings {
 /// Maximum wait for the end of stderr after the process ended.
 const STDERR_WAIT: Duration = Duration::from_secs(1);
 
-/// Number of bytes of stderr that are kept.
 const STDERR: usize = 4096;
 /// Time for the program to exit after `shutdown`.
 const GRACE: Duration = Duration::from_secs(2);
@@ -62,7 +61,6 @@ pub struct Program {
 #[derive(Debug, Default)]
 struct Running {
     process: Option<Arc<Process>>,
-    /// Time and error of the last failed start.
     failed: Option<(Instant, ProcessError)>,
 }
 
@@ -110,7 +108,6 @@ impl Program {
     }
 }
 
-/// Requests waiting for responses, or the reason why no more are possible.
 #[derive(Debug)]
 enum Waiting {
     Open(HashMap<u64, SyncSender<Result<Answer, ProcessError>>>),
@@ -128,7 +125,6 @@ pub struct Process {
     permits: Permits,
 }
 
-/// State shared by the threads of a process.
 #[derive(Debug)]
 struct Shared {
     group: Mutex<Group>,
@@ -137,11 +133,9 @@ struct Shared {
     stderr_ended: Condvar,
 }
 
-/// The last stderr output of a process.
 #[derive(Debug, Default)]
 struct Stderr {
     kept: VecDeque<u8>,
-    /// Whether stderr was closed.
     ended: bool,
 }
 
@@ -353,8 +347,7 @@ impl Shared {
             let ended = group.has_ended().then(|| group.status()).flatten();
             drop(group);
             if let Some(status) = ended {
-                // The rest of stderr may not be read yet. Processes that left the group may hold it
-                // open, so the wait is limited.
+                // Processes that left the group may hold stderr open, so the wait is limited.
                 let stderr = lock(&self.stderr);
                 drop(self.stderr_ended.wait_timeout_while(stderr, STDERR_WAIT, |stderr| !stderr.ended));
                 return format!("it ended by itself ({status})");
@@ -363,7 +356,6 @@ impl Shared {
         "it closed its output".to_owned()
     }
 
-    /// Returns the last lines of stderr as an appendix to a message.
     fn stderr(&self) -> String {
         let bytes: Vec<u8> = lock(&self.stderr).kept.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
@@ -464,7 +456,6 @@ fn keep_stderr(mut stderr: std::process::ChildStderr, shared: &Shared) {
     shared.stderr_ended.notify_all();
 }
 
-/// A counting semaphore.
 #[derive(Debug)]
 struct Permits {
     free: Mutex<usize>,

@@ -147,7 +147,6 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Returns the content; fails if there is neither `ok` nor `error`.
     pub(super) fn answer(self) -> Result<Answer, &'static str> {
         Given { ok: self.ok, error: self.error }.try_into()
     }

@@ -66,7 +66,6 @@ fn an_episode_of_pythons_helper_goes_on_from_its_state() {
         let step = other.step(&Action::from(action)).unwrap();
         let seen = if action == "8" { "between 6 and 7" } else { "between 7 and 9" };
         assert_eq!((step.observation.text(), step.truncated), (seen.into(), false));
-        // The third step is the last in any case.
         assert!(other.step(&Action::from("9")).unwrap().truncated);
     }
     assert_eq!(environment.snapshot().unwrap().unwrap(), snapshot);

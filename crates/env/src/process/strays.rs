@@ -7,10 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Environment variable of the mark.
 pub(super) const VARIABLE: &str = "TURNWISE_WORLD_PROGRAM";
 
-/// Returns a unique mark.
 pub(super) fn new_mark() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
@@ -34,7 +32,6 @@ pub(super) fn kill(mark: &str) {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn kill(_: &str) {}
 
-/// Returns true if a process was found.
 #[cfg(target_os = "linux")]
 fn kill_found(wanted: &[u8]) -> bool {
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

@@ -136,7 +136,6 @@ fn what_a_program_started_does_not_outlive_its_own_end() {
     let folder = tempfile::tempdir().unwrap();
     let child = folder.path().join("child");
     let start = format!("sleep 60 > /dev/null 2>&1 & echo $! > {};", child.display());
-    // It exits by itself.
     let set = open(&format!("{RESET} {start} read l; exit 3"));
     let error = step(&mut begin(&set), "go").unwrap_err().to_string();
     assert!(error.contains("exit status: 3"), "{error}");
@@ -158,14 +157,12 @@ fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
     let config = ProcessConfig {
         // Long enough to start a shell too, since the reset has the same timeout as the step.
         timeout_s: 2.0,
-        // Its child is killed with it.
         ..config(&format!("{HELLO}{TASKS}{RESET} sleep 60 & echo $! > {}; wait", child.display()))
     };
     let set = ProcessSet::open(&config, 0).unwrap();
     let mut environment = begin(&set);
     let started = Instant::now();
     let error = step(&mut environment, "go").unwrap_err();
-    // It would be silent for a minute.
     assert!(started.elapsed() < Duration::from_secs(30));
     assert!(error.to_string().contains("did not answer `step` within 2s and was killed"), "{error}");
     // The episode is lost, so retrying the step is useless.

@@ -21,7 +21,6 @@ const SCRIPT: &str = "read -r _; sleep 2; kill -9 \"-$1\"; \
 pub(super) struct Watchdog(Child);
 
 impl Watchdog {
-    /// Starts the watchdog of a group; `None` without a shell.
     pub(super) fn start(group: u32, mark: &str) -> Option<Self> {
         if !cfg!(unix) {
             return None;

@@ -272,7 +272,6 @@ impl TaskSet for ProcessSet {
         true
     }
 
-    /// Returns the maximum number of steps in one request.
     fn batch_limit(&self) -> usize {
         if self.0.welcome.capabilities.step_many { 64 } else { 1 }
     }
@@ -334,13 +333,11 @@ impl TaskSet for ProcessSet {
     }
 }
 
-/// Returns the episode of a pending step.
 fn playing<'a>(pending: &'a mut PendingStep<'_>) -> Option<&'a mut Episode> {
     let environment: &mut dyn Any = pending.environment;
     environment.downcast_mut::<ProcessEnvironment>()?.episode.as_mut()
 }
 
-/// An episode in a program.
 #[derive(Debug)]
 struct ProcessEnvironment {
     served: Arc<Served>,
@@ -357,7 +354,6 @@ struct Episode {
     max_turns: usize,
 }
 
-/// A saved episode: the program's state and the trainer's.
 #[derive(Serialize, Deserialize)]
 struct SavedEpisode {
     task: Value,
@@ -402,7 +398,6 @@ impl Episode {
 }
 
 impl ProcessEnvironment {
-    /// Ends the running episode and returns the number and process of a new one.
     fn next_episode(&mut self) -> Result<(u64, Arc<Process>), EnvError> {
         self.close();
         let number = self.served.next.fetch_add(1, Ordering::Relaxed);

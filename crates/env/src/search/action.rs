@@ -3,7 +3,6 @@
 use crate::python::strip;
 use turnwise_core::Action;
 
-/// Admissible actions for prompts and human players.
 pub(super) const ADMISSIBLE: [&str; 2] = ["search[<your query>]", "answer[<your answer>]"];
 
 /// A parsed action with trimmed texts.

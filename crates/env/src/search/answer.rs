@@ -69,7 +69,7 @@ pub fn stands_in(text: &str, golden: &[String]) -> bool {
 
 const POSSESSIVE: &str = "'s";
 
-/// Returns true if the text contains these words, not as parts of longer words.
+/// True if the text contains these words, not as parts of longer words.
 fn has_words(text: &str, words: &str) -> bool {
     let is_part = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     let Some(first) = words.chars().next() else { return false };
@@ -79,20 +79,17 @@ fn has_words(text: &str, words: &str) -> bool {
         if !is_part(text[..at].chars().next_back()) && !is_part(after.chars().next()) {
             return true;
         }
-        // Matches may overlap.
         from = at + first.len_utf8();
     }
     false
 }
 
-/// Adds a blank if the last word needs one.
 fn open_word(normal: &mut String) {
     if !normal.is_empty() && !normal.ends_with(' ') {
         normal.push(' ');
     }
 }
 
-/// Splits a word into runs of alphanumeric and of other characters.
 fn pieces(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
@@ -107,9 +104,8 @@ fn pieces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the F1 over normalized words with repetition: `2 P R / (P + R)`, where `P` and `R`
-/// divide the number of common words by that of the answer and of the golden answer. `yes`, `no`
-/// and `noanswer` match only themselves.
+/// Returns the F1 over normalized words with repetition: `2 P R / (P + R)`, with precision `P` and
+/// recall `R`. `yes`, `no` and `noanswer` match only themselves.
 fn f1(answer: &str, golden: &str) -> f64 {
     let decided = |text: &str| matches!(text, "yes" | "no" | "noanswer");
     if answer != golden && (decided(answer) || decided(golden)) {
@@ -153,7 +149,6 @@ mod tests {
 
     #[test]
     fn the_normal_form_is_that_of_the_original() {
-        // Results of Search-R1's normalize_answer in Python 3.12.
         for (text, normal) in [
             ("The Beatles", "beatles"),
             (" An  apple,\u{a0}a day! ", "apple day"),
@@ -183,7 +178,6 @@ mod tests {
         assert_eq!(scores("Wake County", &["78.5", "in Franklin and Wake counties"]).1, 0.28571428571428575);
         assert_eq!(scores("7", &["seven", "7"]), (true, 1.0, true));
         assert_eq!(scores("Copernicus", &["Galilei"]), (false, 0.0, false));
-        // Words count as often as they occur.
         assert_eq!(scores("no no", &["no no no"]).1, 0.8);
         assert_eq!(scores("anything", &[]), (false, 0.0, false));
     }

@@ -29,9 +29,8 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// Returns the options whose normalized text equals the answer. A bare label does not count,
-    /// even if an option has that text. If normalization removes the label as an article, it may
-    /// also precede the option's text.
+    /// Returns the options whose normalized text equals the answer. A bare label does not count. A
+    /// label that normalization removes as an article may precede the text.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -56,12 +55,10 @@ impl Choices {
     }
 }
 
-/// Skips to the first letter or digit.
 fn bare(text: &str) -> &str {
     text.trim_start_matches(|character: char| !character.is_alphanumeric())
 }
 
-/// Returns the leading letters and digits.
 fn first_word(text: &str) -> &str {
     text.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
 }
@@ -131,7 +128,6 @@ mod tests {
         for (place, text) in texts.into_iter().enumerate() {
             assert_eq!(chosen(texts, text), Some(place), "{text}");
             assert_eq!(chosen(texts, &format!(" {} ", text.to_uppercase())), Some(place), "{text}");
-            // After its own label it names the same option.
             let labelled = format!("{}. {text}", ["A", "B", "C", "D"][place]);
             assert_eq!(chosen(texts, &labelled), Some(place), "{labelled}");
         }

@@ -45,7 +45,6 @@ struct Episode {
     task: String,
     steps: usize,
     searches: usize,
-    /// Whether a retrieved passage contained a golden answer.
     found: bool,
     over: bool,
     /// Actions and observations, for [`AnswerFrom::Transcript`].
@@ -63,7 +62,6 @@ impl SearchEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// Returns the running episode.
     fn playing(&self) -> Result<&Episode, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {
@@ -75,7 +73,6 @@ impl SearchEnv {
         Ok(episode)
     }
 
-    /// Returns the query to search for before the action is applied.
     fn query<'a>(&self, action: &'a Action) -> Result<Option<&'a str>, EnvError> {
         let last = self.playing()?.steps + 1 >= self.max_steps;
         Ok(match Request::of(action) {
@@ -84,8 +81,8 @@ impl SearchEnv {
         })
     }
 
-    /// Applies an action with the `hits` of its query. Nothing has changed before, so a step with a
-    /// failed search can be retried.
+    /// Applies an action with the `hits` of its query. Nothing changed before, so a failed search
+    /// can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -155,7 +152,6 @@ fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     ]
 }
 
-/// Returns the passages of each query.
 fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalError> {
     let found = shared.retriever.search(queries, shared.options.top_k)?;
     if found.len() != queries.len() {
@@ -170,8 +166,8 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Retrieves passages for all queries in one call. If a query may be the cause of a failure, each
-/// query is sent alone, so that only that one fails.
+/// Retrieves passages for all queries in one call. If that fails because of a query, each is sent
+/// alone.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),
@@ -183,14 +179,12 @@ fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, Retrie
     }
 }
 
-/// Downcasts an environment.
 fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvError> {
     let any: &mut dyn Any = environment;
     any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))
 }
 
-/// Steps several environments of a set with one retriever call, or one call per query if that
-/// fails.
+/// Steps several environments of a set with one retriever call.
 pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
     let mut queries = Vec::new();
     let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());

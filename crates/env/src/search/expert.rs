@@ -10,10 +10,8 @@ use super::set::SearchSet;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Follows a planned list of queries and answers from the passages.
 pub(super) struct Expert {
     question: Question,
-    /// Passages seen so far.
     seen: String,
     searches: usize,
 }
@@ -23,7 +21,6 @@ impl Expert {
         Self { question, seen: String::new(), searches: 0 }
     }
 
-    /// Collects the passages of an observation; other observations are ignored.
     fn read(&mut self, observation: &str) {
         if let Some(passages) = shown(observation) {
             self.searches += 1;
@@ -32,9 +29,8 @@ impl Expert {
         }
     }
 
-    /// Returns the next action: the first planned search whose passage was not seen (without a
-    /// plan, a search for the question), then the golden answer if a passage contains it, or else
-    /// `unknown`.
+    /// Returns the first planned search whose passage was not seen (without a plan, the question),
+    /// then the golden answer if a passage contains it, or else `unknown`.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -81,8 +77,8 @@ fn answered(answer: &str) -> String {
 }
 
 /// Plays `count` questions of a split in turn. With probability `early_answer_prob` the expert
-/// skips its last planned search and gives the answer that would seem right without it. Such an
-/// episode misses its goal but is imitated. Other episodes without the right answer are dropped.
+/// skips its last planned search and guesses; such an episode is imitated although it misses its
+/// goal.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,
@@ -93,7 +89,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; `None` if it should not be imitated.
 fn play(
     set: &SearchSet,
     task: &Task,
@@ -112,7 +107,6 @@ fn play(
         expert.read(&seen.text());
         let imitate = !rng.chance(request.invalid_action_prob);
         let action = match early {
-            // Text without tags is invalid.
             _ if !imitate => question.text.clone(),
             Some((last, answer)) if searches == last => answered(answer),
             _ => {
@@ -222,14 +216,12 @@ mod tests {
         }
     }
 
-    /// Formats passages as the environment does.
     fn block(contents: &str) -> String {
         let passage = turnwise_retrieval::Passage { id: "0".into(), contents: contents.into() };
         let hit = turnwise_retrieval::Hit { passage: Arc::new(passage), score: 1.0 };
         ObservationFormat::SearchR1.information(&[hit])
     }
 
-    /// Returns the expert's action after a search with these passages.
     fn advised(question: &Question, contents: &str) -> String {
         let mut expert = Expert::new(question.clone());
         expert.read(&question.prompt());

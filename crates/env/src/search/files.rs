@@ -16,7 +16,6 @@ use turnwise_retrieval::Passage;
 /// ([`super::SearchKind::with_tables`]).
 pub type TableReader = Arc<dyn Fn(&Path) -> Result<Vec<Value>, String> + Send + Sync>;
 
-/// Magic bytes of Parquet.
 const PARQUET: &[u8] = b"PAR1";
 
 fn file_error(path: &Path, reason: impl Into<String>) -> EnvError {
@@ -59,7 +58,6 @@ pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<V
     })
 }
 
-/// Reads consecutive JSON values.
 pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EnvError> {
     let file = turnwise_files::open(path).map_err(|source| io_error(path, source))?;
     let values = serde_json::Deserializer::from_reader(file).into_iter::<T>();
@@ -67,8 +65,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| file_error(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// Reads the questions of a file. The default name of their data set is that of the file, or of its
-/// folder if the file is named after a split (`nq/test.jsonl` is `nq`).
+/// Reads the questions of a file. Their default data set is the name of the file, or of its folder
+/// if the file is named after a split (`nq/test.jsonl` is `nq`).
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);
@@ -94,7 +92,6 @@ pub(super) fn passages(path: &Path, tables: Option<&TableReader>) -> Result<Vec<
     records(path, tables)?.iter().enumerate().map(read).collect()
 }
 
-/// Derives the name of the data set from the path.
 fn dataset(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.split('.').next().unwrap_or_default();

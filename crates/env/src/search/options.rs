@@ -14,7 +14,6 @@ use serde_json::{Map, Value};
 use super::choice::Choices;
 use super::records::{CountedFrom, text_of};
 
-/// Labels of options in a list.
 const LABELS: [&str; 26] = [
     "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S", "T", "U",
     "V", "W", "X", "Y", "Z",
@@ -23,14 +22,12 @@ const LABELS: [&str; 26] = [
 /// Separates the question from its options in MedXpertQA.
 const ANSWER_CHOICES: &str = "Answer Choices:";
 
-/// A question's text without its options, and its options if it has any.
 pub(super) struct Asked<'a> {
     pub(super) text: &'a str,
     pub(super) choices: Option<Choices>,
 }
 
-/// Parses the options of a record and removes them from the question's text. The error is the
-/// reason why the options, or the right one, are invalid.
+/// Parses the options of a record and removes them from the question's text.
 pub(super) fn asked<'a>(
     record: &Map<String, Value>,
     text: &'a str,
@@ -57,7 +54,6 @@ pub(super) fn asked<'a>(
     in_text(record, text)
 }
 
-/// Returns the first of these keys with a value.
 fn present<'a>(record: &'a Map<String, Value>, keys: &[&'static str]) -> Option<(&'static str, &'a Value)> {
     keys.iter().find_map(|key| Some((*key, record.get(*key).filter(|value| !value.is_null())?)))
 }
@@ -136,7 +132,7 @@ fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, 
     }
 }
 
-/// Returns the positions of a label that is followed by a colon and preceded by a blank or nothing.
+/// Returns the positions of a label followed by a colon.
 fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item = usize> + 'a {
     let found = text[from..].match_indices(label).map(move |(at, _)| from + at);
     found.filter(move |&at| {
@@ -176,7 +172,6 @@ mod tests {
         Ok((found.text.to_owned(), found.choices))
     }
 
-    /// Returns text, options and right label.
     fn chosen(record: &Value) -> (String, Vec<String>, String) {
         let (text, choices) = read(record).unwrap();
         let Choices { options, right } = choices.unwrap();

@@ -4,7 +4,6 @@ use super::format::ObservationFormat;
 
 const TAGS: [&str; 4] = ["<search>", " </search>", "<answer>", " </answer>"];
 
-/// Phrases of the generated passages.
 const SENTENCES: [&str; 24] = [
     " was a ",
     ". She was born in",
@@ -32,8 +31,7 @@ const SENTENCES: [&str; 24] = [
     "In which country is ",
 ];
 
-/// Returns phrases that a word-level tokenizer should keep as one token: text between names, years,
-/// and words that a model must choose.
+/// Returns phrases that a word-level tokenizer should keep as one token.
 pub(super) fn phrases(format: ObservationFormat, top_k: usize, generated: bool) -> Vec<String> {
     let mut phrases: Vec<String> = TAGS.map(str::to_owned).to_vec();
     match format {

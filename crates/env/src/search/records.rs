@@ -18,25 +18,22 @@ use super::choice::Choices;
 use super::options::{Asked, asked};
 use super::question::{Question, with_mark};
 
-/// Index base of MedMCQA's right option (`cop`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountedFrom {
-    /// Parquet files on the Hugging Face hub.
     Zero,
-    /// The original JSON.
     One,
 }
 
 impl CountedFrom {
-    /// Returns `Zero` if any record has option 0, else `One`.
+    /// MedMCQA's `cop` counts from 0 in the Hugging Face hub's Parquet files and from 1 in the
+    /// original JSON; any 0 decides.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// Parses a question. `number` is its name if it has no id; `dataset` is its default data set. The
-/// error is the reason why the record is invalid.
+/// Parses a question. `number` is its default name and `dataset` its default data set.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -114,7 +111,6 @@ fn answers(record: &Map<String, Value>, choices: Option<&Choices>) -> Vec<String
     found
 }
 
-/// Returns the passages that come with a question, named after it.
 fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
     let mut found: Vec<(String, String)> = Vec::new();
     for value in ["passages", "paragraphs", "context", "CONTEXTS"].iter().filter_map(|key| record.get(*key)) {
@@ -142,7 +138,6 @@ fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
     found.into_iter().enumerate().map(number).collect()
 }
 
-/// Returns title and text of a passage.
 fn titled(value: &Value) -> Option<(String, String)> {
     match value {
         Value::String(text) => Some((String::new(), text.clone())),

@@ -36,7 +36,6 @@ use crate::prompt::{PromptTemplate, PromptView};
 use crate::replay::{Checker, ReplayReport};
 use crate::world::ReplayRequest;
 
-/// Template of the recordings.
 const TEMPLATE: &str = "search-r1";
 const SEARCHED: &str = "</search>";
 const SHOWN: &str = "</information>";
@@ -64,7 +63,6 @@ struct MetricScore {
     f1: f64,
 }
 
-/// Passages that the recorded retriever found.
 #[derive(Default)]
 struct Collection {
     passages: HashMap<String, Arc<Passage>>,
@@ -72,7 +70,6 @@ struct Collection {
     found: HashMap<(String, String), Vec<String>>,
 }
 
-/// A search of the recorded retriever.
 #[derive(Deserialize)]
 struct Retrieval {
     qid: String,
@@ -103,8 +100,7 @@ impl Collection {
     }
 
     /// Returns the passages found; `None` if the query was not recorded. Titles get the quotation
-    /// marks of the recorded observation, because collections differ in them (CSV quotes only
-    /// some).
+    /// marks of the recorded observation, because collections differ in them.
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -118,7 +114,6 @@ impl Collection {
     }
 }
 
-/// Returns the file of this name, or with `.zst` if only that exists.
 fn existing(folder: &Path, name: &str) -> PathBuf {
     let packed = folder.join(format!("{name}.zst"));
     if packed.exists() { packed } else { folder.join(name) }
@@ -162,7 +157,6 @@ fn passages(block: &str) -> Vec<Hit> {
     found.into_iter().map(passage).collect()
 }
 
-/// Splits a response into pairs of generated text and observation.
 fn turns(response: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), response);
     while let Some(at) = rest.find(SEARCHED) {
@@ -185,8 +179,7 @@ fn user_words(prompt: &str) -> &str {
     inside().map_or(prompt, |(words, _)| words)
 }
 
-/// Replays a recording. Fails if it is malformed (the error names the place) or the collection
-/// cannot be read. Differences are not errors.
+/// Replays a recording. Differences are not errors.
 pub(super) fn replay(request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
     let ReplayRequest { name, mut recording, data, .. } = request;
     let collection = data.map(Collection::read).transpose()?;

@@ -61,7 +61,6 @@ pub type OpenRetriever =
     Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
 
 impl RetrieverSettings {
-    /// Opens the retriever. `passages` are searched by `bm25` without an index.
     pub(super) fn open(
         &self,
         others: Option<&OpenRetriever>,
@@ -136,7 +135,6 @@ impl RetrieverSettings {
     }
 }
 
-/// Converts an error of a search; transient errors can be retried.
 pub(super) fn search_failed(error: &RetrievalError) -> EnvError {
     let text = format!("the search failed: {error}");
     if error.is_transient() { EnvError::Transient(text) } else { EnvError::Other(text) }

@@ -50,12 +50,10 @@ impl Default for SearchOptions {
     }
 }
 
-/// Data shared by all environments of a set.
 pub(super) struct Shared {
     pub(super) retriever: Arc<dyn Retriever>,
     pub(super) options: SearchOptions,
     questions: Vec<Question>,
-    /// Indices into `questions` by task id.
     places: HashMap<String, usize>,
     splits: [Vec<Task>; 3],
 }

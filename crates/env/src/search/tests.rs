@@ -98,10 +98,8 @@ fn passages_come_with_the_question_if_it_is_searched_for_first() {
     let end = environment.step(&Action::from("<answer>Sarn</answer>")).unwrap();
     assert!(end.terminated && end.success);
     assert_eq!(value(&end.metrics, "answer_found"), Some(0.0));
-    // Without hits the block is empty.
     let nothing = set.search().reset(&tasks[1], seed).unwrap();
     assert_eq!(nothing.text(), "Which river?\n\n<information></information>\n\n");
-    // Without `search_first` only the question is shown.
     assert_eq!(
         reset(&self::set(SearchOptions::default())).reset(&tasks[1], seed).unwrap().text(),
         "Which river?"
@@ -127,7 +125,6 @@ fn the_last_step_searches_no_more() {
         (value(&end.metrics, "exact_match"), value(&end.metrics, "answer_found")),
         (Some(0.0), Some(1.0))
     );
-    // An answer at the last step counts.
     let mut environment = reset(&set);
     environment.step(&Action::from("what")).unwrap();
     let end = environment.step(&Action::from("<answer>Sarn</answer>")).unwrap();

@@ -189,12 +189,10 @@ const TEMPLATES: [(&str, &str); 9] = [
     ("search", include_str!("../../templates/search.toml")),
 ];
 
-/// File names of the splits in a folder; the first existing one is read.
 const STEMS: [&[&str]; 3] = [&["train"], &["valid", "dev", "validation"], &["test"]];
 const ENDS: [&str; 5] = ["jsonl", "jsonl.zst", "json", "json.zst", "parquet"];
 
 impl SearchData {
-    /// Returns the files of all splits.
     fn files(&self) -> Result<[Vec<PathBuf>; 3], EnvError> {
         let folder = match self {
             Self::Splits(SearchFiles { train, valid, test }) => {
@@ -225,7 +223,6 @@ impl SearchData {
 }
 
 impl SearchKind {
-    /// Returns the questions of the wanted splits.
     fn questions(
         &self,
         data: &SearchData,
@@ -244,8 +241,8 @@ impl SearchKind {
     }
 }
 
-/// Returns the distinct passages that come with questions. Each split is in one of the arguments,
-/// so the collection does not depend on which splits were requested.
+/// Returns the distinct passages of all questions. Each split is in one of the arguments, so the
+/// result does not depend on which were requested.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));
@@ -307,8 +304,6 @@ impl WorldKind for SearchKind {
         let collection = || match (&settings.data, &settings.corpus) {
             (None, _) => Ok(passages),
             (Some(_), Some(path)) => files::passages(path, self.tables.as_ref()),
-            // The collection does not depend on the requested splits, so tasks are the same in
-            // training and evaluation.
             (Some(data), None) => own_passages(&splits, &self.questions(data, |split| !is_asked_for(split))?),
         };
         // If no step can search, no index is built and no server contacted.
@@ -416,7 +411,6 @@ impl World for SearchWorld {
         Ok(phrases(self.set.format(), self.top_k, self.generated))
     }
 
-    /// Returns true: numbers are years, not part of the preceding word.
     fn split_numbers(&self) -> bool {
         true
     }

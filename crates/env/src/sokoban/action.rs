@@ -44,7 +44,6 @@ impl Action {
     }
 }
 
-/// Returns true if the text, lower-cased like in Python, contains a lower-case ASCII word.
 fn contains_ignore_case(text: &str, word: &str) -> bool {
     if text.is_ascii() {
         let fits = |window: &[u8]| window.eq_ignore_ascii_case(word.as_bytes());

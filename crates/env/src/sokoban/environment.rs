@@ -33,12 +33,10 @@ struct Episode {
     over: bool,
 }
 
-/// JSON form of a saved state, with these keys in this order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// The room in RAGEN's format.
     room: String,
     /// Boxes on targets at the last reward.
     counted: usize,
@@ -121,8 +119,7 @@ impl Environment for SokobanEnv {
         })
     }
 
-    /// Saves task, room, counted boxes and steps as versioned JSON. A finished episode cannot be
-    /// saved. The step limit is a setting and is not saved.
+    /// A finished episode cannot be saved. The step limit is a setting and is not saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

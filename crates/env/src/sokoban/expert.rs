@@ -11,7 +11,6 @@ use crate::demonstration::{
 };
 use crate::world::Advisor;
 
-/// An invalid action for demonstrations.
 const NO_ACTION: &str = "push";
 
 /// An expert that computes a shortest solution from the current room.
@@ -36,10 +35,9 @@ impl Advisor for Expert {
     }
 }
 
-/// Plays `count` levels of a split in order. With probability `random_move_prob` it makes a random
-/// move, which is imitated; otherwise the intended noise would be lost. An episode ends when no
-/// solution is left, and is imitated up to that move. Without noise, only solved episodes are
-/// imitated. The result does not depend on the number of threads.
+/// Plays `count` levels of a split in order. Random moves (probability `random_move_prob`) are
+/// imitated too. An episode ends when no solution is left. Without noise, only solved episodes are
+/// imitated.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,
@@ -50,7 +48,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; `None` if nothing in it should be imitated.
 fn play(
     set: &SokobanSet,
     task: &Task,

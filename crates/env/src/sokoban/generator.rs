@@ -139,8 +139,8 @@ impl Generator {
         }
     }
 
-    /// Returns a state this many moves from the solved room, with no box on a target. Lengths are
-    /// equally likely, and so are states of the same length.
+    /// Returns a state this many moves from the solved room, with no box on a target. All lengths
+    /// are equally likely.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -210,8 +210,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Returns a room without boxes, and its floor. A random walk, sometimes two cells wide, carves
-/// floor up to a random size between what the boxes need and the whole room.
+/// Carves a room by a random walk, sometimes two cells wide, up to a random size between what the
+/// boxes need and the whole room.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

@@ -54,8 +54,6 @@ pub(super) struct RecordedRoom {
 }
 
 impl RecordedRoom {
-    /// Returns the room. Fails if the tables differ in shape, a number is unknown, or it is not a
-    /// level ([`Room::new`]).
     pub(super) fn room(&self) -> Result<Room, String> {
         let width = self.room_state.first().map_or(0, Vec::len);
         if self.room_fixed.len() != self.room_state.len() {
@@ -119,7 +117,6 @@ pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     Ok(levels)
 }
 
-/// Parses levels; an error has its line.
 fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     let mut solver = Solver::default();
     let mut found = Vec::new();
@@ -258,7 +255,6 @@ mod tests {
             "#######\n##PXO##\n##_####\n#######",
             // Rotated, and at the bottom.
             "######\n######\n##O###\n##X###\n##P_##\n######",
-            // With an unreachable floor cell.
             "#######\n#PXO#_#\n#_#####\n#######",
         ];
         let digests: Vec<String> = same.map(|rows| level_digest(&parse(rows).unwrap())).to_vec();

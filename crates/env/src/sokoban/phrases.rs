@@ -5,9 +5,8 @@ use super::room::{Cell, RoomText};
 /// Maximum number of distinct rows; beyond it the cells are the phrases.
 const MOST_ROWS: usize = 2048;
 
-/// Returns phrases that a word-level tokenizer should keep as one token: all possible rows of a
-/// room with this width and number of boxes, so that each row is one token. If there are too many
-/// rows, or cells are separated by blanks, the phrases are the cells.
+/// Returns all possible rows of a room as phrases, so that each row is one token. If there are too
+/// many rows, or cells are separated by blanks, the phrases are the cells.
 pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String> {
     let owned = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
     match text {

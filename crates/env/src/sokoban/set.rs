@@ -16,7 +16,6 @@ use super::room::{Room, RoomText};
 use crate::pictures::PictureStore;
 use crate::splits::{SPLITS, split_of, tasks_of};
 
-/// Task statement for the agent.
 pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`O`)";
 
 /// Default step limit, as in verl-agent.
@@ -68,7 +67,6 @@ pub struct SokobanPictures {
     pub store: PictureStore,
 }
 
-/// A generated level and its split.
 struct Made {
     room: Room,
     /// Digest without the player.
@@ -91,7 +89,6 @@ impl Shared {
     }
 }
 
-/// Returns the number of levels to generate at once.
 fn chunk(missing: usize) -> u64 {
     (missing as u64).saturating_mul(MADE_FOR_ONE).clamp(SMALL_CHUNK, CHUNK)
 }

@@ -52,7 +52,6 @@ impl Hasher for Spread {
     }
 }
 
-/// The states that a search has visited.
 #[derive(Default)]
 pub(super) struct Seen {
     /// Search number of the last visit, by state code.
@@ -63,7 +62,6 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Starts a new search with codes below `codes`.
     pub(super) fn clear(&mut self, codes: u64) {
         self.uses_table = codes <= MOST_TABLE;
         if self.uses_table {
@@ -80,7 +78,6 @@ impl Seen {
         }
     }
 
-    /// Returns true if the state is new.
     pub(super) fn insert(&mut self, code: u64) -> bool {
         if self.uses_table {
             std::mem::replace(&mut self.table[code as usize], self.search) != self.search
@@ -90,7 +87,6 @@ impl Seen {
     }
 }
 
-/// The reachable cells, numbered, and their neighbours.
 #[derive(Default)]
 pub(super) struct Floor {
     /// Index of each cell in the room.
@@ -142,7 +138,6 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns the code of the state, below [`Floor::codes`].
     pub(super) fn code(&self, cells: u64) -> u64 {
         self.boxes[..self.count].iter().fold(u64::from(self.player), |code, &at| code * cells + u64::from(at))
     }
@@ -156,12 +151,10 @@ impl State {
         Self { player: code as u16, boxes, count }
     }
 
-    /// Returns the index of the box on a cell.
     pub(super) fn box_at(&self, at: u16) -> Option<usize> {
         self.boxes[..self.count].iter().position(|&place| place == at)
     }
 
-    /// Moves a box and restores the order.
     pub(super) fn shift(&mut self, index: usize, to: u16) {
         self.boxes[index] = to;
         let mut index = index;
@@ -281,7 +274,6 @@ impl Solver {
     }
 }
 
-/// Returns the moves to the last node.
 fn path(nodes: &[Node]) -> Vec<Direction> {
     let mut moves = Vec::new();
     let mut at = nodes.len() - 1;

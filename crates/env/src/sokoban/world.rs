@@ -68,7 +68,6 @@ pub struct SokobanExpert {
 pub struct SokobanWorld {
     set: SokobanSet,
     expert: SokobanExpert,
-    /// Cells per row and maximum number of boxes of generated levels.
     width: usize,
     boxes: usize,
 }

@@ -28,7 +28,6 @@ impl Action {
 
 fn split(line: &str) -> Option<(&str, &str)> {
     let close = line.rfind(']')?;
-    // Name and argument must not be empty.
     let open = line[..close].bytes().enumerate().rposition(|(at, byte)| byte == b'[' && at + 1 < close)?;
     (open > 0).then(|| (&line[..open], &line[open + 1..close]))
 }

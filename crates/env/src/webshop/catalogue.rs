@@ -25,7 +25,6 @@ enum Products {
     Mapped { store: Store, nouns: Option<NounFile> },
 }
 
-/// Price of a product without one.
 const UNKNOWN_PRICE: f64 = 100.0;
 
 /// Draws the price of each product as the original does: uniformly within its range, if it has one.
@@ -38,7 +37,6 @@ fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut
         .collect()
 }
 
-/// Returns the price, or both ends of a price range.
 pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
     match product.pricing.as_slice() {
         [] => (UNKNOWN_PRICE, None),
@@ -76,8 +74,8 @@ impl Catalogue {
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Adds the nouns of titles from the file `path`, which is created from the side file in
-    /// `folder` if missing. Returns false if there are none.
+    /// Adds the nouns of titles from the file `path`, created from the side file in `folder` if
+    /// missing.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();
@@ -127,7 +125,6 @@ impl Catalogue {
         }
     }
 
-    /// Returns a product's ASIN without reading the product.
     pub(super) fn identifier(&self, index: u32) -> Result<String, EnvError> {
         match &self.products {
             Products::Mapped { store, .. } if (index as usize) < store.len() => {
@@ -137,7 +134,6 @@ impl Catalogue {
         }
     }
 
-    /// Returns the first byte of the SHA-256 of a product's ASIN.
     pub(super) fn identifier_byte(&self, index: u32) -> Result<u8, EnvError> {
         let first = |asin: &[u8]| Sha256::digest(asin)[0];
         match &self.products {

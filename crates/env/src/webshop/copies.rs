@@ -11,8 +11,8 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Removes goals from a split that also occur in a later one. `splits` are in the order of
-/// [`super::Splits`]: training first; the test split is last and does not change.
+/// Removes goals from a split that also occur in a later one; the last split (test) does not
+/// change.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,
@@ -42,8 +42,7 @@ pub(super) fn take_out(
     Ok(())
 }
 
-/// Returns true if two goals of a product may be equal: an option lists a value twice, or an
-/// instruction occurs twice.
+/// True if two goals of a product may be equal.
 fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
     fn repeats<'a>(mut texts: impl Iterator<Item = &'a str>) -> bool {
         let mut seen = BTreeSet::new();
@@ -54,7 +53,6 @@ fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
             product.options.iter().any(|option| repeats(option.values.iter().map(String::as_str)))
         }
         GoalKind::Human => {
-            // Goals trim the text in the same way.
             repeats(product.human_instructions.iter().map(|human| human.text.trim_matches('.')))
         }
     }

@@ -31,7 +31,6 @@ pub fn demonstrate(
     })
 }
 
-/// Plays one episode; `None` if it misses more than the skipped options.
 fn play(
     set: &WebshopSet,
     task: Task,

@@ -54,7 +54,6 @@ struct Episode {
     types: HashMap<u32, f64>,
 }
 
-/// JSON form of a saved state, with these keys in this order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -187,8 +186,7 @@ impl Environment for WebshopEnv {
         })
     }
 
-    /// Saves task, instruction, steps and visit as versioned JSON. A finished episode cannot be
-    /// saved. The step limit is a setting and is not saved.
+    /// A finished episode cannot be saved. The step limit is a setting and is not saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.session.visit().page == Page::Done {

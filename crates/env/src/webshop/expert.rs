@@ -13,11 +13,9 @@ use turnwise_core::Observation;
 use super::environment::DEFAULT_MAX_STEPS;
 use super::page::SEARCH;
 
-/// Clickable items that are not option values.
 const BUTTONS: [&str; 8] =
     ["back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now"];
 
-/// Words of instructions that do not describe the product.
 const FILLERS: &str = "a about after am an and are as be best broke buy by called can care choose comes described do feature \
     features find for friend from get give help i if in interested is it kind like look looking me must my need new of old \
     on one ones or order our out people please possible price search should show sister some that the them they thing to \
@@ -26,32 +24,23 @@ const FILLERS: &str = "a about after am an and are as be best broke buy by calle
 /// Maximum number of result pages to visit before buying the best product so far.
 const PAGES: usize = 3;
 
-/// Requests parsed from an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wish {
-    /// Words to search for.
     query: String,
-    /// Words that the product should have.
     words: BTreeSet<String>,
-    /// Requested values of options (`option: value`).
     values: Vec<String>,
     /// The instruction without the price, to find option values in free wording.
     text: String,
-    /// Price limit in dollars.
     limit: Option<u32>,
-    /// True if the instruction is in free wording. Option values can then be recognised only on the
+    /// True if the instruction is in free wording, so that option values are recognised only on the
     /// product's page.
     loose: bool,
 }
 
-/// Knowledge about a product.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// Result page that lists it.
     page: usize,
-    /// Title, price and sub-pages read so far.
     text: String,
-    /// Whether the features were read.
     read: bool,
     /// What is missing: 1 per word, 10 per option value.
     missing: Option<usize>,
@@ -91,7 +80,6 @@ impl Expert {
         self
     }
 
-    /// Returns the next action.
     pub fn act(&mut self, observation: &Observation) -> String {
         self.act_noisy(observation, &mut || false)
     }
@@ -225,7 +213,6 @@ impl Expert {
         let wanted = self.wish.wanted(&offered);
         let absent = self.wish.values.iter().filter(|value| !offered.contains(&value.as_str())).count();
         let Some(open) = self.open.clone() else {
-            // A human player opened this product.
             return self.choose_or_buy(&wanted, option_drop_prob);
         };
         let left = self.left();
@@ -254,7 +241,6 @@ impl Expert {
         self.choose_or_buy(&wanted, option_drop_prob)
     }
 
-    /// Chooses the next option value, or buys if all are chosen.
     fn choose_or_buy(&mut self, wanted: &[String], option_drop_prob: &mut dyn FnMut() -> bool) -> String {
         for value in wanted {
             if self.chosen.insert(value.clone()) && !option_drop_prob() {
@@ -308,7 +294,6 @@ impl Wish {
         Self { query, words, values, text: text.to_lowercase(), limit: price, loose }
     }
 
-    /// Counts the words missing from a text.
     fn missing(&self, text: &str) -> usize {
         let found = words(text);
         self.words.iter().filter(|word| !found.contains(*word)).count()
@@ -354,7 +339,6 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
         })
 }
 
-/// Removes filler words for a search.
 fn plain(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
@@ -377,7 +361,6 @@ fn words(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Removes a plural ending.
 fn stem(word: &str) -> String {
     let without = |ending: &str| word.strip_suffix(ending).filter(|rest| rest.len() > 2);
     if let Some(rest) = without("ies") {

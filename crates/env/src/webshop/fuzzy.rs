@@ -14,7 +14,6 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// The distinct words of a text, sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Words(Vec<Box<str>>);
 
@@ -29,15 +28,14 @@ fn is_word(character: char) -> bool {
     WORD.as_ref().is_some_and(|word| word.is_match(character.encode_utf8(&mut buffer)))
 }
 
-/// Lower-cases a character if the result is a single character.
 fn lower(character: char) -> char {
     let mut lowered = character.to_lowercase();
     lowered.next().unwrap_or(character)
 }
 
 impl Words {
-    /// Splits a text into words: drops U+0080 to U+00FF (thefuzz's `force_ascii`), replaces
-    /// characters other than letters and digits by spaces, and lower-cases.
+    /// Drops U+0080 to U+00FF (thefuzz's `force_ascii`), replaces characters other than letters and
+    /// digits by spaces, and lower-cases.
     pub(super) fn new(text: &str) -> Self {
         let kept = text.chars().filter(|character| !('\u{80}'..='\u{ff}').contains(character));
         let clean: String =
@@ -49,7 +47,6 @@ impl Words {
         Self(words)
     }
 
-    /// Returns the score from 0 to 100.
     pub(super) fn token_set_ratio(&self, other: &Self) -> u32 {
         if self.0.is_empty() || other.0.is_empty() {
             return 0;
@@ -104,7 +101,6 @@ pub fn token_set_ratio(left: &str, right: &str) -> u32 {
     Words::new(left).token_set_ratio(&Words::new(right))
 }
 
-/// Words joined by spaces.
 #[derive(Default)]
 struct Joined(Vec<char>);
 
@@ -121,8 +117,7 @@ fn ratio(distance: usize, total: usize) -> f64 {
     if total == 0 { 100.0 } else { 100.0 - 100.0 * distance as f64 / total as f64 }
 }
 
-/// Counts insertions and deletions that turn one text into the other: both lengths minus twice the
-/// longest common subsequence.
+/// Counts insertions and deletions: both lengths minus twice the longest common subsequence.
 fn indel(left: &[char], right: &[char]) -> usize {
     let start = left.iter().zip(right).take_while(|(a, b)| a == b).count();
     let (left, right) = (&left[start..], &right[start..]);
@@ -170,7 +165,6 @@ mod tests {
 
     #[test]
     fn worked_examples() {
-        // Order and case do not matter.
         assert_eq!(token_set_ratio("Wash, MACHINE", "machine wash cold"), 100);
         // indel("long", "short") = 9 - 2 |"o"|: ratio 100 (1 - 7 / (11 + 12)) with "sleeve " in front of both;
         // ratio("sleeve", "sleeve long") = 100 (1 - 5 / 17) is better.

@@ -93,7 +93,6 @@ pub enum GoalKind {
     Human,
 }
 
-/// Price limit of a goal without one.
 const NO_LIMIT: f64 = 1_000_000.0;
 
 /// All goals of a catalogue in order. Each takes 20 bytes and is assembled on demand.
@@ -106,7 +105,6 @@ pub struct Goals {
     skipped: usize,
 }
 
-/// Maximum number of option combinations per product if all become goals.
 const MOST_COMBINATIONS: u32 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +182,6 @@ impl Goals {
         Ok(Self { kind, specs, order, skipped })
     }
 
-    /// Restores goals from [`Goals::parts`].
     pub(super) fn from_parts(kind: GoalKind, specs: &[[u32; 3]], order: Vec<u32>, skipped: usize) -> Self {
         let spec = |[product, number, tens]: &[u32; 3]| Spec {
             product: *product,
@@ -194,8 +191,8 @@ impl Goals {
         Self { kind, specs: specs.iter().map(spec).collect(), order, skipped }
     }
 
-    /// Returns product, number and price limit in tens of each goal, and the indices sorted by
-    /// product and number.
+    /// Returns product, number and price limit of each goal, and the indices sorted by product and
+    /// number.
     pub(super) fn parts(&self) -> (impl Iterator<Item = [u32; 3]> + '_, &[u32]) {
         (self.specs.iter().map(|spec| [spec.product, spec.number, u32::from(spec.tens)]), &self.order)
     }
@@ -241,12 +238,10 @@ impl Goals {
         self.kind
     }
 
-    /// Returns the catalogue index of the goal's product.
     pub(super) fn product(&self, index: usize) -> Result<u32, EnvError> {
         Ok(self.spec(index)?.product)
     }
 
-    /// Returns the indices of all goals of the same product, including this one.
     pub(super) fn of_same_product(&self, index: usize) -> Result<&[u32], EnvError> {
         let product = self.product(index)?;
         let of = |index: &u32| self.specs[*index as usize].product;
@@ -319,7 +314,6 @@ impl Goals {
     }
 }
 
-/// Returns all numbers below `count`, or `most` random ones in ascending order.
 fn some_of(count: u32, most: Option<usize>, seed: u64, product: u32) -> Vec<u32> {
     let Some(most) = most.filter(|most| *most < count as usize) else { return (0..count).collect() };
     let mut rng = Seed::derive(seed, Purpose::Tasks, &[u64::from(product)]).rng();
@@ -330,7 +324,6 @@ fn some_of(count: u32, most: Option<usize>, seed: u64, product: u32) -> Vec<u32>
     chosen.into_iter().collect()
 }
 
-/// Draws the price limit above a price, in tens of dollars; 0 if there is none.
 fn price_limit(price: f64, random: &mut PythonRandom) -> u16 {
     let above: Vec<u16> = (1..100).filter(|tens| f64::from(*tens) * 10.0 > price).take(4).collect();
     if above.len() < 2 {

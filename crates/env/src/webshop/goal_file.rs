@@ -15,12 +15,10 @@ use turnwise_core::EnvError;
 use super::goal::{GoalKind, Goals};
 use super::set::{Splits, WebshopOptions};
 
-/// Everything that determines the goals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
     /// Increase if the same options give other goals.
     version: u32,
-    /// Fingerprint of the products.
     products: String,
     goals: GoalKind,
     goals_per_product: Option<usize>,
@@ -34,7 +32,6 @@ impl Source {
         Self { version: 2, products: products.to_owned(), goals, goals_per_product, seed, splits }
     }
 
-    /// Returns the name of a cache file for these goals.
     pub(super) fn file_name(&self, kind: &str) -> String {
         let name = serde_json::to_string(self).unwrap_or_default();
         let digest = Sha256::digest(name);
@@ -55,7 +52,6 @@ struct Header {
     splits: Vec<usize>,
 }
 
-/// Goals and the indices of each split.
 pub(super) type Divided = (Goals, Vec<Vec<u32>>);
 
 /// Loads the goals if the folder has a complete file.

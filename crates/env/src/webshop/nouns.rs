@@ -61,7 +61,6 @@ fn io(path: &Path) -> impl Fn(std::io::Error) -> EnvError {
     move |source| EnvError::Io { path: path.display().to_string(), source }
 }
 
-/// The nouns of a mapped catalogue.
 #[derive(Debug)]
 pub(super) struct NounFile {
     map: Mmap,
@@ -138,7 +137,6 @@ impl NounFile {
         }
     }
 
-    /// Returns the nouns of a product's title, if the side file has them.
     pub(super) fn of(&self, index: usize) -> Option<Vec<String>> {
         let list = self.map.get(self.end(index)?..self.end(index + 1)?)?;
         postcard::from_bytes::<Option<Vec<String>>>(list).ok().flatten()

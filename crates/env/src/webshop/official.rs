@@ -69,7 +69,6 @@ pub struct CatalogueReport {
     pub examples: Vec<String>,
 }
 
-/// Maximum number of examples.
 const EXAMPLES: usize = 5;
 
 impl CatalogueReport {
@@ -201,11 +200,9 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
     serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
 }
 
-/// Callback for a product and its line number (if there is one product per line), or for the reason
-/// why it is invalid. Returns false to stop.
+/// Receives a product and its line number, or the reason why it is invalid. Returns false to stop.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
-/// Streams the elements of a JSON list.
 fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
     struct Each<'a> {
         take: Take<'a>,
@@ -307,7 +304,6 @@ enum Pricing {
     Numbers(Vec<f64>),
 }
 
-/// An empty string if there are no choices.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Choices {
@@ -335,7 +331,6 @@ struct RawHuman {
     instruction_options: Vec<String>,
 }
 
-/// A JSON object that keeps the order of its keys.
 struct Ordered<T>(Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
@@ -426,7 +421,6 @@ impl RawHuman {
     }
 }
 
-/// Parses the numbers after the dollar signs of a crawled price.
 fn prices(text: &str) -> Result<Vec<f64>, String> {
     if text.is_empty() {
         return Ok(vec![]);

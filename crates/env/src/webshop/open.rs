@@ -26,7 +26,6 @@ const SEARCH: &str = "search";
 const NOUNS: &str = "nouns.bin";
 /// File that lists the skipped products.
 const NOTES: &str = "left-out.txt";
-/// Locked while files are built.
 const LOCK: &str = "build.lock";
 
 fn failed(error: &SearchError) -> EnvError {
@@ -152,8 +151,8 @@ impl WebshopSet {
 /// Number of products whose content determines the folder name.
 const SAMPLED: u32 = 64;
 
-/// Returns the folder of a generated catalogue. Its name contains a digest of the first products,
-/// so other seeds and generator versions use other folders.
+/// The name contains a digest of the first products, so other seeds and generator versions use
+/// other folders.
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     let sample = GeneratorConfig { products: config.products.min(SAMPLED), ..config };
     let sample: Vec<Product> = generator::products(sample).collect();

@@ -194,7 +194,6 @@ pub(super) fn options_json(options: &[(String, String)]) -> String {
     plain.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026").replace('\'', "\\u0027")
 }
 
-/// Formats a dictionary of strings as `json.dumps` does.
 pub(super) fn dumps<'a>(options: impl Iterator<Item = &'a (String, String)>) -> String {
     let mut out = String::from("{");
     for (number, (name, value)) in options.enumerate() {

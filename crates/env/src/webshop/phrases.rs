@@ -4,11 +4,9 @@ use turnwise_core::EnvError;
 
 use super::catalogue::Catalogue;
 
-/// Largest catalogue whose ASINs are phrases.
 const MOST_PRODUCTS: usize = 4_000;
 
-/// Phrases that a word-level tokenizer should keep as one token, longest first: text between
-/// titles, prices and option values on pages of `webshop-compact`, and parts of actions.
+/// Phrases that a word-level tokenizer should keep as one token, longest first.
 const PHRASES: &[&str] = &[
     "rating: n.a.\ndescription\nfeatures\nreviews\nbuy now\n>",
     "back to search\npage 1 (total results: 50)\nnext >\n",

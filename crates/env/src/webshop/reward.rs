@@ -133,7 +133,6 @@ pub struct Judge {
     matching: Matching,
 }
 
-/// Data of the goal's product for the type factor.
 #[derive(Clone, Debug)]
 struct Target {
     query: String,
@@ -265,7 +264,6 @@ fn colours() -> impl Iterator<Item = &'static str> {
     COLOURS.split_ascii_whitespace()
 }
 
-/// Returns the first colour that occurs in a text, or else the text.
 fn normalize_colour(text: &str) -> &str {
     colours().find(|colour| text.contains(colour)).unwrap_or(text)
 }
@@ -385,7 +383,6 @@ mod tests {
         assert!(!of(&["mug"]).type_stand_in);
         let unknown = judge.type_score(&product("Mug", "x", "x"));
         assert!(unknown.type_stand_in && unknown.title_score == 0.1, "{unknown:?}");
-        // The title itself: six distinct words of ten.
         let own = judge.type_score(&target);
         assert_eq!((own.title_score, own.factor, own.type_stand_in), (0.6, 1.0, false));
         // A title without nouns gives 0.2.

@@ -84,12 +84,9 @@ pub struct Session {
     shop: Arc<Shop>,
     instruction: String,
     visit: Visit,
-    /// All search results.
     hits: Vec<u32>,
-    /// Products on the result page.
     shown: Vec<(u32, Arc<Product>)>,
     product: Option<Arc<Product>>,
-    /// Score on the page after the purchase.
     score: f64,
 }
 
@@ -199,7 +196,6 @@ impl Session {
         }
     }
 
-    /// Opens the first page of search results.
     pub(super) fn found(&mut self, query: &str, hits: Vec<u32>) -> Result<(), EnvError> {
         self.hits = hits;
         self.visit.query = Some(query.to_owned());

@@ -59,7 +59,6 @@ impl Splits {
         }
     }
 
-    /// Returns the split of a goal by its shuffled index and the byte of its product.
     fn of(self, place: usize, byte: u8) -> usize {
         match self {
             Self::ByProduct => match byte {
@@ -122,7 +121,6 @@ impl Default for WebshopOptions {
     }
 }
 
-/// Data shared by all environments of a set.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) shop: Arc<Shop>,
@@ -137,7 +135,6 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Returns the task's goal, prepared for judging.
     pub(super) fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         let catalogue = self.shop.catalogue();
         let place = self.goals.position(catalogue, id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))?;
@@ -156,9 +153,8 @@ pub struct WebshopSet {
     world: Arc<World>,
     max_steps: usize,
     notes: Arc<Vec<String>>,
-    /// Folder and source of the task index files; `None` for a catalogue in memory.
+    /// Folder and source of the task index files, for a large catalogue.
     kept: Option<Arc<Kept>>,
-    /// Task indices of splits used so far.
     indices: Arc<Mutex<BTreeMap<String, Arc<TaskIndex>>>>,
 }
 
@@ -188,7 +184,6 @@ impl WebshopSet {
         Self::with_goals(catalogue, ranker, options, divided)
     }
 
-    /// Creates the goals of a catalogue and returns them with the indices of each split.
     pub(super) fn divide(
         catalogue: &Catalogue,
         random: &mut PythonRandom,
@@ -326,12 +321,10 @@ impl WebshopSet {
         })
     }
 
-    /// Returns the index of the goal with this id in the shuffled order of all goals.
     pub(super) fn position(&self, id: &str) -> Option<usize> {
         self.world.goals.position(self.world.shop.catalogue(), id)
     }
 
-    /// Returns the id of the goal at this index of the shuffled order of all goals.
     pub(super) fn id(&self, place: usize) -> Result<String, EnvError> {
         self.world.goals.id(self.world.shop.catalogue(), place)
     }

@@ -209,12 +209,12 @@ impl Store {
     }
 }
 
-/// Reads 8 bytes; the caller guarantees that they exist.
+/// Reads 8 bytes that the caller knows to exist.
 fn number(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Reads 4 bytes; the caller guarantees that they exist.
+/// Reads 4 bytes that the caller knows to exist.
 fn half(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }

@@ -21,7 +21,6 @@ use super::WebshopSet;
 use super::goal_file::Source;
 use crate::panel::rank;
 
-/// Where index files are kept, and the goals that they belong to.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) folder: PathBuf,
@@ -53,7 +52,6 @@ struct Header {
     catalogue: Stamp,
     split: String,
     tasks: usize,
-    /// Hash of a panel of all tasks.
     hash: String,
     /// SHA-256 of the numbers.
     numbers: String,
@@ -61,7 +59,6 @@ struct Header {
 
 const VERSION: u32 = 1;
 
-/// Order, hash and content digests of a split's tasks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskIndex {
     hash: String,
@@ -76,7 +73,6 @@ fn prefix(digest: &str) -> u64 {
 }
 
 impl TaskIndex {
-    /// Loads the index of a split, or creates and saves it.
     pub(super) fn of(set: &WebshopSet, split: &str, kept: &Kept) -> Result<Self, EnvError> {
         let path = kept.folder.join(kept.source.file_name(&format!("tasks-{split}")));
         let places = set.split(split)?;
@@ -159,7 +155,6 @@ impl TaskIndex {
     }
 }
 
-/// Tasks of a split of a large shop.
 pub(super) struct IndexedTasks {
     pub(super) set: WebshopSet,
     pub(super) split: &'static str,

@@ -17,7 +17,6 @@ use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
-/// Number of products for human players; enough to search in, and quick to generate.
 const PLAYED_PRODUCTS: u32 = 2000;
 
 /// The environment kind `webshop`.
@@ -261,7 +260,6 @@ impl World for WebshopWorld {
         self.set.phrases()
     }
 
-    /// Returns true: numbers are sizes, prices or quantities, not part of the preceding name.
     fn split_numbers(&self) -> bool {
         true
     }

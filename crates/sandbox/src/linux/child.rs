@@ -12,7 +12,6 @@ use super::kernel::{self, Done, Errno, Side};
 use super::layout::Mount;
 use crate::Stage;
 
-/// User and group id of a command in its namespace.
 pub(super) const USER: u32 = 1000;
 
 /// Descriptors of the first process: a socket to the program, the output pipe, Landlock rules.
@@ -22,7 +21,6 @@ const RULES: c_int = 5;
 /// Larger than all final descriptor numbers.
 const HIGH: c_int = 64;
 
-/// Maximum number of mounts of a layout.
 pub(super) const MOST_MOUNTS: usize = 48;
 
 /// First byte of messages to the program.
@@ -32,7 +30,6 @@ pub(super) const RUNNING: u8 = b'X';
 pub(super) const FAILED: u8 = b'F';
 pub(super) const ENDED: u8 = b'E';
 
-/// All data that the new processes need.
 pub(super) struct Plan<'a> {
     pub(super) control: c_int,
     pub(super) output: c_int,
@@ -42,14 +39,12 @@ pub(super) struct Plan<'a> {
     /// Folders, relative to the root, parents first.
     pub(super) folders: &'a [CString],
     pub(super) mounts: &'a [Mount],
-    /// Target and path of links, relative to the root.
     pub(super) links: &'a [(CString, CString)],
     /// Mount options of `/work` and `/tmp`.
     pub(super) memory: &'a CStr,
     /// Input files and their folders, parents first, relative to the root.
     pub(super) file_folders: &'a [CString],
     pub(super) files: &'a [(CString, &'a [u8])],
-    /// Resources and their limits.
     pub(super) limits: &'a [(u32, u64)],
     /// Landlock rights below paths that exist only in the new root.
     pub(super) access: &'a [(&'a CStr, u64)],
@@ -65,7 +60,6 @@ fn at(stage: Stage) -> impl Fn(Errno) -> Failed {
     move |error| (stage, error)
 }
 
-/// Runs the first process of a sandbox.
 pub(super) fn first(plan: &Plan<'_>) -> ! {
     let failed = match set_up(plan).and_then(|()| watch(plan)) {
         Ok(status) => {
@@ -162,7 +156,6 @@ fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
     kernel::close_from(RULES + 1).map_err(&mounts)
 }
 
-/// Starts the command, waits for its end and returns its status.
 fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
     // Continues once the new process has executed the command and is no longer a copy of the
     // program.
@@ -180,7 +173,6 @@ fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
     }
 }
 
-/// Executes the command; returns only on failure.
 fn command(plan: &Plan<'_>) -> Failed {
     match prepare(plan) {
         Ok(()) => (Stage::Command, kernel::execute(plan.program, plan.arguments, plan.variables)),

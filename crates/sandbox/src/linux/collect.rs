@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 use crate::Files;
 
-/// Maximum depth of folders.
 const DEPTH: usize = 24;
 
 /// Reads all regular files below a folder, at most `budget` bytes, and counts skipped entries.

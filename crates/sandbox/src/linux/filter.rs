@@ -65,7 +65,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getsockopt, libc::SYS_setsockopt, libc::SYS_getsockname, libc::SYS_getpeername,
 ];
 
-/// Older forms of calls, only on x86-64.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const OLDER: &[libc::c_long] = &[

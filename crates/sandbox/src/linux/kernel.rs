@@ -10,7 +10,6 @@
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::ptr;
 
-/// Error number of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Errno(pub(super) i32);
 
@@ -71,7 +70,6 @@ macro_rules! call {
     };
 }
 
-/// The two sides of a new process.
 pub(super) enum Side {
     New,
     Old { process: i32, handle: c_int },
@@ -94,7 +92,6 @@ pub(super) fn clone(flags: c_int, handle: bool) -> Result<Side, Errno> {
     }
 }
 
-/// Exits immediately.
 pub(super) fn exit(code: c_int) -> ! {
     // SAFETY: `_exit` runs no code of this process.
     unsafe { libc::_exit(code) }
@@ -134,7 +131,6 @@ pub(super) fn write_all(descriptor: c_int, mut bytes: &[u8]) -> Done {
     Ok(())
 }
 
-/// Sends bytes with a descriptor over a socket.
 pub(super) fn send_descriptor(socket: c_int, bytes: &[u8], descriptor: c_int) -> Done {
     // `struct cmsghdr` and one descriptor, aligned as the kernel requires.
     #[repr(C)]

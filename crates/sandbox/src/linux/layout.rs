@@ -27,7 +27,6 @@ const SYSTEM: [&str; 9] = [
 /// Devices without shared state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// A read-only mount of a system folder or file.
 #[derive(Debug)]
 pub(super) struct Mount {
     pub(super) source: CString,
@@ -41,9 +40,7 @@ pub(super) struct Mount {
 pub(super) struct Layout {
     pub(super) folders: Vec<CString>,
     pub(super) mounts: Vec<Mount>,
-    /// Targets and paths of links.
     pub(super) links: Vec<(CString, CString)>,
-    /// Paths that Landlock allows to read and execute.
     pub(super) readable: Vec<PathBuf>,
 }
 

@@ -184,7 +184,6 @@ fn work_access() -> BitFlags<AccessFs> {
     AccessFs::from_all(version) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
 
-/// A command as C strings.
 struct Words {
     program: CString,
     arguments: Vec<CString>,
@@ -205,7 +204,6 @@ impl Words {
         Ok(Self { program, arguments, variables })
     }
 
-    /// Returns null-terminated pointer lists of arguments and variables.
     fn pointers(&self) -> (Vec<*const libc::c_char>, Vec<*const libc::c_char>) {
         let list = |texts: &[CString]| {
             texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
@@ -270,7 +268,6 @@ impl<'a> Running<'a> {
             .map_err(kernel_error(Stage::Users))
     }
 
-    /// Waits for the end of the command and enforces the limits.
     fn watch(self, control: &OwnedFd, output: &OwnedFd, limits: &Limits) -> Result<Outcome, SandboxError> {
         let mut seen = Seen::default();
         let mut early = None;
@@ -306,7 +303,6 @@ impl<'a> Running<'a> {
                 break;
             }
         }
-        // Ends all processes.
         drop(self);
         while seen.take_message(control)? {}
         if !seen.take_output(output, limits.output) {
@@ -347,7 +343,6 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Messages and output of a sandbox.
 #[derive(Default)]
 struct Seen {
     output: Vec<u8>,
@@ -414,7 +409,6 @@ impl Seen {
         }
     }
 
-    /// Converts an exit status.
     fn end(status: i32) -> End {
         if libc::WIFSIGNALED(status) {
             match libc::WTERMSIG(status) {

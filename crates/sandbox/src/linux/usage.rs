@@ -2,7 +2,6 @@
 
 use std::fs;
 
-/// Current resource usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
     /// Resident memory in pages, without the first process.

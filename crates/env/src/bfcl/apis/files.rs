@@ -41,7 +41,6 @@ fn missing(command: &str, name: &Value) -> Value {
     error(format!("{command}: {name}: No such file or directory"))
 }
 
-/// Returns true if a name has no forbidden character.
 fn is_name(name: &Value) -> Result<bool, Raise> {
     for forbidden in ["|", "/", "\\", "?", "%", "*", ":", "\"", ">", "<"] {
         if contains(name, &forbidden.into())? {
@@ -101,13 +100,11 @@ impl Files {
         }
     }
 
-    /// Returns the entry of this name in the current directory.
     fn here(&self, name: &Value) -> Result<Option<Item>, Raise> {
         hashable(name)?;
         Ok(self.tree.get(self.current, name))
     }
 
-    /// Returns the content of a file in the current directory.
     fn file(&self, name: &Value) -> Result<Option<&Value>, Raise> {
         Ok(match self.here(name)? {
             // `.` is the directory itself, even if a file has that name.
@@ -163,7 +160,6 @@ impl Files {
         }
     }
 
-    /// Resolves the path of a directory.
     fn navigate(&self, path: &Value) -> Result<Option<usize>, Raise> {
         match path {
             Value::None => return Ok(Some(self.current)),
@@ -334,7 +330,6 @@ impl Files {
         Ok(dict([("diff_lines", lines.join("\n").into())]))
     }
 
-    /// Moves or copies an entry of the current directory.
     fn transfer(&mut self, [source, destination]: [Value; 2], moves: bool) -> Result<Value, Raise> {
         let (command, verb, done) = if moves { ("mv", "move", "moved") } else { ("cp", "copy", "copied") };
         let prefix = format!("{command}: cannot {verb} '{source}'");
@@ -407,7 +402,6 @@ fn removed(name: &Value) -> Value {
     dict([("result", format!("'{name}' removed").into())])
 }
 
-/// Fills a directory with the content of a scenario.
 fn load(tree: &mut Tree, directory: usize, scenario: &Value, long: Option<&LongContext>) {
     let contents = scenario.as_dict().and_then(|entry| entry.get_str("contents")).and_then(Value::as_dict);
     let mut is_innermost = true;

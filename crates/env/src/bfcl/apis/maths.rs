@@ -46,7 +46,7 @@ const FACTORS: [(&str, f64); 12] = [
     ("fahrenheit_to_celsius", 5.0 / 9.0),
 ];
 
-/// Returns the result of a computation, or `text` as the error if it raised a `TypeError`.
+/// Returns `text` as the error if the computation raised a `TypeError`.
 fn or_error(result: Result<Value, Raise>, text: &str) -> Result<Value, Raise> {
     match result {
         Ok(value) => Ok(dict([("result", value)])),
@@ -147,7 +147,6 @@ fn deviation(numbers: &Value) -> Result<Value, Raise> {
     Ok(Value::Float(float_of(&variance)?.sqrt()))
 }
 
-/// Returns the first item of a list that no other is `better` than.
 fn extreme(numbers: &Value, better: impl Fn(&Value, &Value) -> Result<bool, Raise>) -> Result<Value, Raise> {
     let mut items = iterate(numbers)?.into_iter();
     let mut best = items.next().unwrap_or_default();

@@ -31,7 +31,6 @@ pub(super) struct Messages {
     user: Value,
 }
 
-/// Returns receiver and text of a message.
 fn entry(message: &Value) -> Result<(&Value, &Value), Raise> {
     let Value::Dict(message) = message else { return Err(Raise::no_attribute(message, "items")) };
     message.iter().next().ok_or_else(|| Raise::new(super::Class::Lookup, "list index out of range"))

@@ -198,7 +198,7 @@ impl Instance {
         }
     }
 
-    /// Applies changes that earlier episodes made to objects shared by all instances of a process.
+    /// Applies what earlier episodes changed in shared objects.
     pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
         match &mut self.0 {
             State::Posting(posting) => posting.default_mentions.clone_from(&leftovers.mentions),
@@ -213,7 +213,7 @@ impl Instance {
         }
     }
 
-    /// Records changes for later episodes of the process. `scenario` is the start of this instance.
+    /// Records changes of shared objects. `scenario` is the start of this instance.
     pub(super) fn leave(&self, leftovers: &mut Leftovers, scenario: &Dict, long: Option<&LongContext>) {
         match (&self.0, long) {
             (State::Posting(posting), _) => leftovers.mentions.clone_from(&posting.default_mentions),
@@ -231,15 +231,13 @@ impl Instance {
 }
 
 /// Changes to objects that all instances share in one process of the original: a default list of
-/// mentions, and the credit cards that long contexts add. Only replays of recordings carry them
-/// over; other episodes start without them.
+/// mentions, and the credit cards of long contexts. Only replays carry them over.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,
     cards: Dict,
 }
 
-/// The fields of a scenario with defaults.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a Dict);
 
@@ -266,7 +264,6 @@ impl Fields<'_> {
         self.0.get_str(name).and_then(Value::as_dict).cloned().unwrap_or_else(default)
     }
 
-    /// Returns the seed of the instance's random numbers.
     fn seed(self, default: u64) -> u64 {
         match self.0.get_str("random_seed") {
             Some(Value::Int(seed)) => seed.unsigned_abs(),
@@ -275,7 +272,6 @@ impl Fields<'_> {
     }
 }
 
-/// Returns `{"error": text}`.
 fn error(text: impl Into<Value>) -> Value {
     dict([("error", text.into())])
 }

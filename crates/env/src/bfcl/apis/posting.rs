@@ -39,7 +39,6 @@ pub(super) struct Posting {
     /// The default of `mentions`. In the original, all posts without mentions share this one list
     /// object.
     pub(super) default_mentions: Vec<Value>,
-    /// Posts that share it.
     sharing: Vec<Value>,
 }
 

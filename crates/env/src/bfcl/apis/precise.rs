@@ -8,7 +8,6 @@ use crate::bfcl::python::{Order, Raise, Value, compare, dict, float_of, int_of};
 /// Maximum number of digits; beyond it the original would take very long.
 const MOST_DIGITS: i64 = 2000;
 
-/// Bits per decimal digit, as in `mpmath`.
 const BITS: f64 = 3.321_928_094_887_362_6;
 
 /// Additional bits of logarithms.
@@ -66,7 +65,6 @@ impl Real {
         Self { infinite: !number.is_finite(), ..real }
     }
 
-    /// Rounds to `precision` bits, half to even.
     fn rounded(mut self, precision: u64) -> Self {
         let extra = self.mantissa.bits().saturating_sub(precision);
         if extra > 0 {
@@ -133,7 +131,6 @@ impl Real {
         Ok(Self::new(negative, (quotient << 1) + sticky, exponent).rounded(precision))
     }
 
-    /// Returns the natural logarithm of the magnitude.
     fn ln(&self, precision: u64) -> Self {
         if self.is_zero() || self.infinite {
             return Self { infinite: true, negative: self.is_zero(), ..self.clone() };
@@ -209,7 +206,7 @@ impl Real {
         format!("{sign}{whole}.{fraction}{tail}")
     }
 
-    /// Returns the first digits, rounded down, and the decimal exponent of the first.
+    /// Returns the first digits, rounded down, and their decimal exponent.
     fn decimal(&self, digits: usize) -> (String, i64) {
         let bits = i64::try_from(self.mantissa.bits()).unwrap_or(i64::MAX) + self.exponent;
         // Enough decimal places for all digits, for numbers of any size.
@@ -229,8 +226,7 @@ impl Real {
     }
 }
 
-/// Rounds decimal digits to `digits` places, half to even. Returns true if the result is a power of
-/// ten with one more digit before the point.
+/// Rounds decimal digits half to even. True if the result has one more digit before the point.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');
@@ -251,7 +247,6 @@ fn round_text(written: &mut String, digits: usize) -> bool {
     false
 }
 
-/// Returns `artanh(numerator / denominator)` with `digits` fractional bits.
 fn artanh(numerator: &BigUint, denominator: &BigUint, digits: u64) -> BigUint {
     let mut power = (numerator << digits) / denominator;
     let square = (&power * &power) >> digits;
@@ -269,7 +264,7 @@ fn too_precise() -> Raise {
     Raise::value_error(format!("precision must be at most {MOST_DIGITS} digits"))
 }
 
-/// Returns the logarithm of a value to a base. Fails if they are not numbers, or the base is 1.
+/// Returns a logarithm as `mpmath` computes it.
 pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Result<Value, Raise> {
     let digits = match int_of(precision)? {
         Value::Int(digits) if digits <= MOST_DIGITS => digits,
@@ -308,7 +303,7 @@ pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Resul
     Ok(Value::Opaque { class: "mpc", repr: format!("mpc(real='{real}', imag='{imaginary}')") })
 }
 
-/// Returns a square root as `decimal` computes it. Fails if the precision is out of range.
+/// Returns a square root as `decimal` computes it.
 pub(super) fn square_root(number: &Value, precision: &Value) -> Result<Value, Raise> {
     let invalid = || error("Input must be a number or computation resulted in an invalid operation");
     let Ok(is_negative) = compare(Order::Less, number, &Value::Int(0)) else { return Ok(invalid()) };
@@ -348,12 +343,11 @@ pub(super) fn square_root(number: &Value, precision: &Value) -> Result<Value, Ra
     Ok(decimal(&root(whole, exponent, digits)))
 }
 
-/// Wraps a decimal number in a result.
 fn decimal(text: &str) -> Value {
     dict([("result", Value::Opaque { class: "decimal.Decimal", repr: format!("Decimal('{text}')") })])
 }
 
-/// Returns the root of `whole * 10^exponent` rounded to `digits` digits.
+/// Returns the root of `whole * 10^exponent`.
 fn root(whole: BigUint, exponent: i64, digits: u64) -> String {
     let ten = BigUint::from(10u8);
     let power = |places: i64| ten.pow(u32::try_from(places.unsigned_abs()).unwrap_or(u32::MAX));

@@ -204,7 +204,6 @@ const RATES: [(&str, f64, bool); 10] = [
     ("MXN", 20.0, true),
 ];
 
-/// Converts an amount to or from dollars. Fails if there is no rate or the amount is not a number.
 pub(super) fn exchange([base, target, value]: [Value; 3]) -> Result<Value, Raise> {
     for (currency, rate, is_integer) in RATES {
         let rate = if is_integer { Value::Int(rate as i64) } else { Value::Float(rate) };

@@ -2,7 +2,6 @@
 
 use crate::bfcl::python::{Dict, Raise, Value, date, dict};
 
-/// Companies and their symbols.
 pub(in crate::bfcl) const SYMBOLS: [(&str, &str); 13] = [
     ("Apple", "AAPL"),
     ("Google", "GOOG"),
@@ -37,7 +36,6 @@ const STOCKS: [(&str, [f64; 5]); 11] = [
     ("ZETA", [22.09, -0.05, 0.789, 22.12, 22.34]),
 ];
 
-/// Stocks of a scenario without its own.
 pub(super) fn default_stocks() -> Dict {
     let stock = |[price, change, volume, short, long]: [f64; 5]| {
         dict([
@@ -51,7 +49,6 @@ pub(super) fn default_stocks() -> Dict {
     STOCKS.into_iter().map(|(symbol, numbers)| (symbol.into(), stock(numbers))).collect()
 }
 
-/// Orders of a scenario without its own.
 pub(super) fn default_orders() -> Dict {
     let order = |id: i64, kind: &str, symbol: &str, price: f64, amount: i64, status: &str| {
         let order = dict([
@@ -71,7 +68,6 @@ pub(super) fn default_orders() -> Dict {
     orders.into_iter().collect()
 }
 
-/// Account of a scenario without its own.
 pub(super) fn default_account() -> Dict {
     let mut account = Dict::new();
     account.insert("account_id", 12_345i64);

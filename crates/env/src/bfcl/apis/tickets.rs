@@ -32,7 +32,6 @@ pub(super) struct Tickets {
     user: Value,
 }
 
-/// Returns a required field of a ticket.
 fn field<'a>(ticket: &'a Value, name: &str) -> Result<&'a Value, Raise> {
     ticket.as_dict().and_then(|ticket| ticket.get_str(name)).ok_or_else(|| Raise::key_error(&name.into()))
 }
@@ -94,7 +93,6 @@ impl Tickets {
         }
     }
 
-    /// Returns the index of the ticket with this id.
     fn find(&self, id: &Value) -> Result<Option<usize>, Raise> {
         for (place, ticket) in self.queue.iter().enumerate() {
             if field(ticket, "id")? == id {
@@ -132,7 +130,6 @@ impl Tickets {
         Ok(ticket)
     }
 
-    /// Sets the status of a ticket unless it has it already.
     fn finish(
         &mut self,
         id: &Value,

@@ -103,7 +103,6 @@ impl Trading {
         ]
     }
 
-    /// Returns the error of a call that needs a login.
     fn refusal(&self, method: &str) -> Option<Value> {
         if self.authenticated.is_true() {
             return None;
@@ -296,7 +295,6 @@ impl Trading {
         self.account.get_str("balance").ok_or_else(|| Raise::key_error(&"balance".into()))
     }
 
-    /// Sets the balance and records the transaction.
     fn book(&mut self, balance: Value, kind: &str, amount: Value, text: &str) -> Value {
         self.account.insert("balance", balance.clone());
         let timestamp = self.moment();

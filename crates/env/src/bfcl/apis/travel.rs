@@ -117,7 +117,6 @@ fn key<'a>(entries: &'a Dict, key: &Value) -> Result<&'a Value, Raise> {
     entries.get(key).ok_or_else(|| Raise::key_error(key))
 }
 
-/// Returns a field in a dictionary of dictionaries.
 fn field<'a>(entries: &'a Dict, id: &Value, name: &str) -> Result<&'a Value, Raise> {
     let entry = key(entries, id)?;
     entry.as_dict().and_then(|entry| entry.get_str(name)).ok_or_else(|| Raise::key_error(&name.into()))

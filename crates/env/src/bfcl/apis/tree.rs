@@ -7,7 +7,6 @@ use crate::bfcl::python::{Dict, Raise, Value, dict};
 const MOST_VISITED: usize = 50_000;
 const DEEPEST: usize = 300;
 
-/// An entry of a directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
     File(usize),
@@ -18,7 +17,6 @@ pub(super) enum Item {
 struct Directory {
     name: Value,
     parent: Option<usize>,
-    /// Index of its contents.
     contents: usize,
 }
 
@@ -28,7 +26,6 @@ struct File {
     content: Value,
 }
 
-/// All directories and files created in an episode.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     directories: Vec<Directory>,
@@ -37,7 +34,6 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Creates a directory that no other contains yet.
     pub(super) fn new_directory(&mut self, name: Value, parent: Option<usize>) -> usize {
         self.contents.push(Vec::new());
         self.directories.push(Directory { name, parent, contents: self.contents.len() - 1 });
@@ -52,7 +48,6 @@ impl Tree {
         self.directories[directory].parent
     }
 
-    /// Returns the entries of a directory in order.
     pub(super) fn entries(&self, directory: usize) -> &[(Value, Item)] {
         &self.contents[self.directories[directory].contents]
     }
@@ -90,14 +85,12 @@ impl Tree {
         self.entries_mut(parent).push((name, Item::Directory(directory)));
     }
 
-    /// Adds a file. Raises a `ValueError` if the name exists.
     pub(super) fn add_file(&mut self, directory: usize, name: Value, content: Value) -> Result<(), Raise> {
         self.check_free("File", directory, &name)?;
         self.put_file(directory, name, content);
         Ok(())
     }
 
-    /// Adds an empty directory and returns it. Raises a `ValueError` if the name exists.
     pub(super) fn add_directory(&mut self, parent: usize, name: Value) -> Result<usize, Raise> {
         self.check_free("Directory", parent, &name)?;
         let directory = self.new_directory(name.clone(), Some(parent));
@@ -122,15 +115,14 @@ impl Tree {
         self.directories[with].contents = self.directories[of].contents;
     }
 
-    /// Copies the entries of a directory to another, without copying what is in them.
     pub(super) fn copy_contents(&mut self, of: usize, to: usize) {
         let entries = self.entries(of).to_vec();
         self.contents.push(entries);
         self.directories[to].contents = self.contents.len() - 1;
     }
 
-    /// Visits all entries below a directory, parents first. `visit` gets the path from the start
-    /// (`base/name`), the name and the entry. Fails if `visit` does or a directory contains itself.
+    /// Visits all entries below a directory, parents first, with path (`base/name`), name and
+    /// entry.
     pub(super) fn walk(
         &self,
         directory: usize,

@@ -13,7 +13,6 @@ fn file(content: String) -> Value {
     dict([("type", "file".into()), ("content", content.into())])
 }
 
-/// Draws a file system and requests.
 pub(super) fn scene(draw: &mut Draw) -> Scene {
     let topics: [&str; 16] = draw.words(&TOPICS);
     let names: Vec<String> = topics.iter().map(|topic| format!("{topic}.{}", draw.word(&ENDINGS))).collect();

@@ -10,7 +10,6 @@ use crate::bfcl::python::{Dict, Value, dict};
 
 const TEXT: &str = include_str!("functions.txt");
 
-/// Names of the documented functions.
 pub(in crate::bfcl) static NAMES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| TEXT.lines().filter_map(|line| Some(line.split_once('(')?.0)).collect());
 

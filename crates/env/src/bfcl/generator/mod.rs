@@ -58,7 +58,6 @@ impl BfclLevel {
         }
     }
 
-    /// Number of listed functions that are not needed.
     fn distractors(self) -> usize {
         match self {
             Self::Easy => 3,
@@ -111,7 +110,6 @@ impl Default for BfclGenerator {
     }
 }
 
-/// What is missing at first.
 #[derive(Clone, Copy)]
 enum Gap {
     Value(usize),
@@ -131,7 +129,6 @@ impl BfclGenerator {
         Ok(Package { tasks, documents: functions::documents(), long: Arc::new(LongContext::default()) })
     }
 
-    /// Draws `count` distinct tasks of a split.
     fn split(&self, split: usize, count: usize) -> Result<Vec<BfclTask>, EnvError> {
         let mut seen = HashSet::new();
         let mut tasks = Vec::with_capacity(count);
@@ -289,7 +286,6 @@ fn assemble(
     BfclTask { id, kind, is_long: false, apis, config, turns, functions: Some(functions), added, plan, gold }
 }
 
-/// Returns true if all calls of the plan succeed.
 fn succeeds(task: &BfclTask) -> bool {
     let scenario = Scenario { id: &task.id, apis: &task.apis, config: &task.config, long: None };
     let mut session = Session::new(scenario, "plan");
@@ -302,7 +298,6 @@ fn succeeds(task: &BfclTask) -> bool {
 }
 
 impl BfclTask {
-    /// Returns a digest of the task's content.
     pub(super) fn digest(&self) -> String {
         let state = Value::Dict(self.config.clone()).repr();
         let gold = self.gold.concat().join("\n");

@@ -7,7 +7,6 @@ use crate::bfcl::python::{Dict, Value, dict};
 /// Number of [`SYMBOLS`] with stock data; the others are known only by name.
 const COMPANIES: usize = 11;
 
-/// Draws an account with orders, and requests.
 pub(super) fn trading(draw: &mut Draw) -> Scene {
     let mut companies = SYMBOLS[..COMPANIES].to_vec();
     draw.0.shuffle(&mut companies);
@@ -110,7 +109,6 @@ pub(super) fn trading(draw: &mut Draw) -> Scene {
     Scene { config, requests }
 }
 
-/// Routes with a price.
 const ROUTES: [(&str, &str); 10] = [
     ("SFO", "LAX"),
     ("SFO", "JFK"),
@@ -136,7 +134,6 @@ const AIRPORTS: [(&str, &str); 6] = [
 
 const CURRENCIES: [&str; 8] = ["RMB", "EUR", "JPY", "GBP", "CAD", "AUD", "INR", "MXN"];
 
-/// Draws cards and bookings, and requests about flights.
 pub(super) fn travel(draw: &mut Draw) -> Scene {
     let token = format!("tk{}", draw.number(100, 999));
     let [card, booked] = draw.numbers(1000, 9999).map(|number| format!("card_{number}"));

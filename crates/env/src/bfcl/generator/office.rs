@@ -3,7 +3,6 @@
 use super::request::{Draw, NAMES, Request, Scene, TOPICS, texts};
 use crate::bfcl::python::{Dict, Value, dict};
 
-/// Draws a workspace and requests.
 pub(super) fn messages(draw: &mut Draw) -> Scene {
     let [own, one, other, third, new] = draw.words(&NAMES);
     let numbers: [i64; 4] = draw.numbers(1, 60);
@@ -61,7 +60,6 @@ pub(super) fn messages(draw: &mut Draw) -> Scene {
     Scene { config, requests }
 }
 
-/// Draws tickets and requests.
 pub(super) fn tickets(draw: &mut Draw) -> Scene {
     let [user] = draw.words(&NAMES);
     let topics: [&str; 6] = draw.words(&TOPICS);
@@ -117,7 +115,6 @@ pub(super) fn tickets(draw: &mut Draw) -> Scene {
     Scene { config, requests }
 }
 
-/// Draws posts and requests.
 pub(super) fn posting(draw: &mut Draw) -> Scene {
     let users: [String; 7] = draw.words(&NAMES).map(str::to_lowercase);
     let [own, one, other, third, followed, liked, new] = &users;

@@ -9,17 +9,14 @@ pub(super) struct Request {
     pub(super) says: String,
     /// Text without a value that a call needs, and the text that supplies it.
     pub(super) vague: Option<[String; 2]>,
-    /// Calls that fulfil the request, in order.
     pub(super) calls: Vec<Call>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) name: &'static str,
-    /// The call in Python syntax.
     pub(super) text: String,
-    /// False for a call that only looks up a value. It is not graded, since there may be other
-    /// ways.
+    /// False for a lookup, which is not graded, since there may be other ways.
     pub(super) is_graded: bool,
 }
 
@@ -32,12 +29,10 @@ impl Request {
         self.with(name, arguments, true)
     }
 
-    /// Adds a call that looks up an unstated value.
     pub(super) fn lookup<const N: usize>(self, name: &'static str, arguments: [(&str, Value); N]) -> Self {
         self.with(name, arguments, false)
     }
 
-    /// Sets the text without a needed value, and the text that supplies it.
     pub(super) fn vaguely(mut self, says: impl Into<String>, answer: impl Into<String>) -> Self {
         self.vague = Some([says.into(), answer.into()]);
         self
@@ -55,7 +50,6 @@ impl Request {
         self
     }
 
-    /// Returns true if some value must be looked up.
     pub(super) fn has_lookups(&self) -> bool {
         self.calls.iter().any(|call| !call.is_graded)
     }
@@ -74,7 +68,6 @@ impl Draw {
         self.0.choose(words).copied().unwrap_or_default()
     }
 
-    /// Draws `N` different words.
     pub(super) fn words<const N: usize>(&mut self, words: &[&'static str]) -> [&'static str; N] {
         let mut words = words.to_vec();
         self.0.shuffle(&mut words);
@@ -82,7 +75,6 @@ impl Draw {
         std::array::from_fn(|_| words.next().unwrap_or_default())
     }
 
-    /// Draws a number from `low` to `high`, inclusive.
     pub(super) fn number(&mut self, low: i64, high: i64) -> i64 {
         let span = usize::try_from(high - low + 1).unwrap_or(1);
         low + i64::try_from(self.0.below(span)).unwrap_or_default()
@@ -99,7 +91,6 @@ impl Draw {
         drawn
     }
 
-    /// Draws a text of three words.
     pub(super) fn sentence(&mut self) -> String {
         let [subject] = self.words(&TOPICS);
         format!(

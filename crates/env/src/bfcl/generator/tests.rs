@@ -14,7 +14,6 @@ fn generated(settings: &BfclGenerator) -> BfclTasks {
     BfclTasks::new(settings.package().unwrap(), BfclOptions::default())
 }
 
-/// Plays a plan and returns its last reward.
 fn reward(set: &BfclTasks, id: &str, plan: &[Vec<Vec<String>>]) -> f64 {
     let tasks = set.split("all").unwrap();
     let task = tasks.iter().find(|task| task.id == id).unwrap();
@@ -30,7 +29,6 @@ fn reward(set: &BfclTasks, id: &str, plan: &[Vec<Vec<String>>]) -> f64 {
     last
 }
 
-/// Returns the results of a plan and the final states.
 fn outcome(task: &BfclTask, plan: &[Vec<Vec<String>>]) -> (Vec<String>, String) {
     let scenario = Scenario { id: &task.id, apis: &task.apis, config: &task.config, long: None };
     let mut session = Session::new(scenario, "plan");

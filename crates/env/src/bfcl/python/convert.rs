@@ -21,7 +21,6 @@ pub fn float_of(value: &Value) -> Result<f64, Raise> {
             let bad = || Raise::value_error(format!("could not convert string to float: {}", value.repr()));
             let trimmed = python::strip(text);
             let digits = without_underscores(trimmed).ok_or_else(bad)?;
-            // Rust parses the same forms.
             digits.parse().map_err(|_| bad())
         }
         _ => {

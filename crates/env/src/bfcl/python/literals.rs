@@ -48,7 +48,6 @@ impl Parser<'_> {
         Ok(Expression::Constant(value))
     }
 
-    /// Parses adjacent string literals.
     pub(super) fn strings(&mut self) -> Result<Expression, Raise> {
         let mut text = String::new();
         loop {

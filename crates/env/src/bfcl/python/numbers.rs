@@ -10,16 +10,13 @@ use super::value::Value;
 /// Maximum size of an integer result in bits; Python could not print larger ones either.
 const MOST_BITS: u64 = 1 << 20;
 
-/// A number for arithmetic.
 pub(super) enum Number {
     Int(BigInt),
-    /// An integer that fits into 64 bits.
     Small(i64),
     Float(f64),
 }
 
 impl Number {
-    /// Converts a value; `None` if it is not a number.
     pub(super) fn of(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Bool(value) => Self::Small(i64::from(*value)),
@@ -30,7 +27,6 @@ impl Number {
         })
     }
 
-    /// Returns the nearest float, or an `OverflowError`.
     pub(super) fn float(&self) -> Result<f64, Raise> {
         match self {
             Self::Small(value) => Ok(*value as f64),
@@ -49,7 +45,6 @@ impl Number {
     }
 }
 
-/// Converts a large integer to the nearest float.
 pub(super) fn float_of_big(value: &BigInt) -> Result<f64, Raise> {
     // Parsing the decimal text rounds correctly; larger numbers are infinite, so the text is short.
     let float =
@@ -61,7 +56,6 @@ pub(super) fn float_of_big(value: &BigInt) -> Result<f64, Raise> {
     }
 }
 
-/// Returns an integer in its smallest representation.
 pub(super) fn integer(value: BigInt) -> Value {
     i64::try_from(&value).map_or(Value::Big(value), Value::Int)
 }
@@ -102,7 +96,6 @@ pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
     Ok(Value::Float(result))
 }
 
-/// Returns the error of printing an integer with too many digits.
 fn too_long() -> Raise {
     Raise::value_error("Exceeds the limit (4300 digits) for integer string conversion")
 }

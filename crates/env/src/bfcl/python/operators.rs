@@ -49,7 +49,6 @@ fn unsupported(operator: &str, left: &Value, right: &Value) -> Raise {
     ))
 }
 
-/// Applies an operator to numbers; `None` if an operand is not a number.
 fn arithmetic(
     left: &Value,
     right: &Value,
@@ -258,7 +257,6 @@ pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise>
     }
 }
 
-/// Converts an integer to a float; too large ones become infinite.
 fn nearest(number: &Number) -> f64 {
     let sign = if matches!(number, Number::Int(value) if value.sign() == Sign::Minus) { -1.0 } else { 1.0 };
     number.float().unwrap_or(sign * f64::INFINITY)

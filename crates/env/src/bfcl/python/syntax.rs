@@ -146,7 +146,6 @@ impl<'a> Parser<'a> {
         Raise::new(Class::Syntax, format!("{reason} (<string>, line {line})"))
     }
 
-    /// Returns the number of lines of the text.
     pub(super) fn lines(&self) -> usize {
         self.text.matches('\n').count() + 1
     }
@@ -195,7 +194,6 @@ impl<'a> Parser<'a> {
         Some(&rest[..end])
     }
 
-    /// Parses an expression, or several separated by commas.
     fn tuple(&mut self) -> Result<Expression, Raise> {
         let first = self.expression()?;
         if self.peek() != Some(',') {
@@ -302,7 +300,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Enters a bracket and returns its position.
     fn open(&mut self) -> usize {
         let place = self.place;
         self.place += 1;

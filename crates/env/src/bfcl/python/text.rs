@@ -5,7 +5,6 @@ use std::fmt::{self, Write as _};
 use super::value::{Dict, Value};
 use crate::python;
 
-/// Maximum number of digits that Python prints of an integer.
 const MOST_DIGITS: usize = 4300;
 
 /// The value has no JSON form.
@@ -20,7 +19,6 @@ fn is_escaped(character: char) -> bool {
         | 0x205f..=0x206f | 0x3000 | 0xe000..=0xf8ff | 0xfeff | 0xfff0..=0xfffb | 0xe0000..=0x10ffff)
 }
 
-/// Appends the `repr` of a string.
 fn quoted(out: &mut String, text: &str) {
     if text.is_ascii() || !text.contains(is_escaped) {
         return python::quoted(out, text);

@@ -200,7 +200,6 @@ impl Value {
     }
 }
 
-/// A number in a form for comparing different types.
 enum Number<'a> {
     Int(i64),
     Big(&'a BigInt),

@@ -31,7 +31,6 @@ fn draft(kind: &str, id: String, statement: String, begin: String, fix: Option<S
     }
 }
 
-/// Returns the head of a function with a body that raises `NotImplementedError`.
 fn unwritten(head: &str) -> String {
     format!("{}\n    raise NotImplementedError\n", head.trim_end())
 }
@@ -56,7 +55,6 @@ fn human_eval(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(checks.flatten().map(|checks| Draft { task, checks }))
 }
 
-/// Parses MBPP in its authors' form.
 fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     let id = match keys.get("task_id") {
         Some(Value::Number(number)) => format!("mbpp/{number}"),

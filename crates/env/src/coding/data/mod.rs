@@ -24,15 +24,13 @@ use super::workshop::{Job, Workshop};
 /// CPU seconds for the checks of a known fix.
 const SECONDS: f64 = 5.0;
 
-/// A task whose checks are not evaluated yet.
 struct Draft {
     task: CodingTask,
     /// Pairs of Python expressions: a call and its expected value.
     checks: Vec<(String, String)>,
 }
 
-/// Reads tasks; `note` receives a line about skipped tasks. Fails if the files are unreadable, have
-/// an unknown form or no task, or if the sandbox cannot be set up.
+/// Reads tasks; `note` receives a line about skipped tasks.
 pub(super) fn read(
     path: &Path,
     workshop: &Workshop,

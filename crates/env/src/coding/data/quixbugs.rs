@@ -62,7 +62,6 @@ fn draft(folder: &Path, name: &str) -> Result<Draft, EnvError> {
     Ok(Draft { task, checks })
 }
 
-/// Writes a JSON value as a Python literal.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),

@@ -24,7 +24,6 @@ const WORKS: [(&str, usize); 8] = [
 ];
 /// Range of birth years, end excluded.
 const BIRTHS: (u16, u16) = (1700, 1900);
-/// Range of years in which towns were founded.
 const FOUNDED: (u16, u16) = (1500, 1700);
 /// Maximum number of draws for a person's mother or teacher.
 const TRIES: usize = 40;
@@ -68,8 +67,8 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// All facts. They are consistent: mothers are women who were old enough and alive; teachers are
-/// older and have the same occupation; nobody works before the age of 20 or after death.
+/// All facts. Mothers are women who were old enough and alive; teachers are older and have the same
+/// occupation; nobody works before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
     /// Sorted by year of birth.
@@ -81,7 +80,6 @@ pub(super) struct Encyclopaedia {
     rivers: Vec<String>,
 }
 
-/// An entity with a passage, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Entity {
     Person(usize),
@@ -90,7 +88,6 @@ pub(super) enum Entity {
     Event(usize),
 }
 
-/// Relations that questions ask about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Relation {
     Mother,
@@ -101,25 +98,16 @@ pub(super) enum Relation {
     Occupation,
     Country,
     River,
-    /// Year in which a town was founded.
     Founded,
-    /// Builder of a town's theatre.
     Builder,
-    /// Person who made a work.
     Author,
-    /// Year in which a work was finished.
     Finished,
-    /// Town in which a work is set.
     Setting,
-    /// Town of an event.
     Venue,
-    /// Year of an event.
     Held,
-    /// Winner of an event.
     Winner,
 }
 
-/// Value of a relation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     Entity(Entity),
@@ -222,7 +210,6 @@ impl Encyclopaedia {
         WORKS[work.kind].0
     }
 
-    /// Returns the value of a relation, if it has one.
     pub(super) fn fact(&self, entity: Entity, relation: Relation) -> Option<Fact> {
         let person = |index: usize| Some(Fact::Entity(Entity::Person(index)));
         let town = |index: usize| Some(Fact::Entity(Entity::Town(index)));
@@ -280,7 +267,6 @@ impl Encyclopaedia {
 }
 
 impl Relation {
-    /// Returns the relations of this type of entity.
     pub(super) fn of(entity: Entity) -> &'static [Self] {
         match entity {
             Entity::Person(_) => &[

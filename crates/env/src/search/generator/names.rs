@@ -58,7 +58,6 @@ const EVENTS: [&str; 15] = [
     "Trial",
 ];
 
-/// Unique names in random order.
 pub(super) struct Names {
     women: Pool,
     men: Pool,
@@ -119,7 +118,6 @@ impl Names {
     }
 }
 
-/// Names not used yet.
 struct Pool(Vec<String>);
 
 impl Pool {

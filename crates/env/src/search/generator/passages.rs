@@ -6,7 +6,6 @@ use turnwise_retrieval::Passage;
 
 use super::facts::{Encyclopaedia, Entity, Relation};
 
-/// Returns the numbered passages of all entities.
 pub(super) fn all(encyclopaedia: &Encyclopaedia) -> Vec<Passage> {
     let entities = encyclopaedia.entities();
     let passage = |(number, entity): (usize, &Entity)| Passage {

@@ -45,8 +45,8 @@ impl QuestionKind {
     }
 }
 
-/// Draws the questions of all splits. The digest of a question's start name selects its split, so
-/// no two splits start from the same name.
+/// Draws the questions of all splits. A digest of the start name selects the split, so no two
+/// splits start from the same name.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {
@@ -89,14 +89,12 @@ pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec
     Ok(splits)
 }
 
-/// Draws questions that start from names of one split.
 struct Drawer<'a> {
     all: &'a Encyclopaedia,
     subjects: &'a [Vec<Entity>; 4],
 }
 
 impl Drawer<'_> {
-    /// Draws a question; `None` if this draw gives none.
     fn question(&self, kind: QuestionKind, rng: &mut Rng) -> Option<Question> {
         match kind {
             QuestionKind::SingleHop => self.chain(1, rng),
@@ -106,7 +104,6 @@ impl Drawer<'_> {
         }
     }
 
-    /// Draws a chain of relations.
     fn chain(&self, hops: usize, rng: &mut Rng) -> Option<Question> {
         let of = rng.below(4);
         let mut entity = *rng.choose(&self.subjects[of])?;
@@ -144,13 +141,11 @@ impl Drawer<'_> {
         Some(Question { text: last.question(&noun), golden, plan, ..Question::default() })
     }
 
-    /// Returns a wrong answer of the right type.
     fn made_up(&self, relation: Relation, answer: &Fact, rng: &mut Rng) -> String {
         for _ in 0..8 {
             let other = match answer {
                 Fact::Entity(Entity::Person(_)) => Entity::Person(rng.below(self.all.people.len())),
                 Fact::Entity(Entity::Town(_)) => Entity::Town(rng.below(self.all.towns.len())),
-                // The value of another entity.
                 _ => match relation {
                     Relation::Born | Relation::Occupation => Entity::Person(rng.below(self.all.people.len())),
                     Relation::Country | Relation::River | Relation::Founded => {
@@ -171,7 +166,6 @@ impl Drawer<'_> {
         "unknown".to_owned()
     }
 
-    /// Draws a comparison of two entities.
     fn comparison(&self, rng: &mut Rng) -> Option<Question> {
         let subjects = &self.subjects[rng.below(4)];
         let left = *rng.choose(subjects)?;

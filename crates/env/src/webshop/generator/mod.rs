@@ -117,7 +117,6 @@ fn one<'a>(rng: &mut Rng, items: &[&'a str]) -> &'a str {
     items[rng.below(items.len())]
 }
 
-/// Draws between `low` and `high` items (inclusive) in random order.
 fn some_of<T: Clone>(rng: &mut Rng, items: &[T], low: usize, high: usize) -> Vec<T> {
     let mut items = items.to_vec();
     rng.shuffle(&mut items);
@@ -132,7 +131,6 @@ fn options(rng: &mut Rng, kind: &Kind) -> Vec<ProductOption> {
     kind.options.iter().filter_map(|list| option(rng, list)).collect()
 }
 
-/// Draws the values of an option, sometimes none.
 fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     if rng.chance(0.12) {
         return None;
@@ -163,7 +161,6 @@ fn pricing(rng: &mut Rng, kind: &Kind) -> Vec<f64> {
     if first != second && rng.chance(0.1) { vec![first.min(second), first.max(second)] } else { vec![first] }
 }
 
-/// Draws some attributes, in the product's order.
 fn attributes_for(rng: &mut Rng, attributes: &[String], count: usize) -> Vec<String> {
     let mut indices: Vec<usize> = (0..attributes.len()).collect();
     rng.shuffle(&mut indices);

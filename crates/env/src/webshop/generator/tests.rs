@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::webshop::search::{SearchIndex, document_text};
 
-/// Returns the lower-case text of all pages of a product.
 fn pages(product: &Product) -> String {
     let lines = product.bullet_points.join(" ");
     format!("{} {} {lines}", product.title, product.description).to_lowercase()

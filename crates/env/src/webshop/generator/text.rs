@@ -15,7 +15,6 @@ fn capitalised(text: &str) -> String {
         .collect()
 }
 
-/// Formats a list: `a`, `a and b`, `a, b and c`.
 fn listed(items: &[String]) -> String {
     match items {
         [] => String::new(),
@@ -24,7 +23,6 @@ fn listed(items: &[String]) -> String {
     }
 }
 
-/// Returns a title of brand, type, series and one or two attributes.
 pub(super) fn title(rng: &mut Rng, brand: &str, series: &str, noun: &str, attributes: &[String]) -> String {
     let first = capitalised(&attributes[0]);
     let second = capitalised(&attributes[1]);

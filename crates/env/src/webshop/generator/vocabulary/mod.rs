@@ -9,25 +9,20 @@ pub(super) use options::OptionList;
 
 #[derive(Debug)]
 pub(super) struct Category {
-    /// Department in the product's record.
     pub(super) name: &'static str,
-    /// Start of the category path.
     pub(super) root: &'static str,
     /// Attributes, each with a sentence that names it in a bullet point.
     pub(super) attributes: &'static [(&'static str, &'static str)],
     pub(super) kinds: &'static [Kind],
 }
 
-/// A type of product.
 #[derive(Debug)]
 pub(super) struct Kind {
     /// Name in goals.
     pub(super) query: &'static str,
     /// Noun in titles.
     pub(super) noun: &'static str,
-    /// Rest of the category path.
     pub(super) path: &'static str,
-    /// Price range in dollars.
     pub(super) prices: (f64, f64),
     pub(super) options: &'static [&'static OptionList],
 }
@@ -48,7 +43,6 @@ pub(super) const CATEGORIES: [&Category; 12] = [
     &home::OFFICE,
 ];
 
-/// First and second halves of brand names.
 pub(super) const BRANDS: ([&str; 24], [&str; 24]) = (
     [
         "Nor", "Bel", "Hav", "Tolm", "Ard", "Quill", "Ves", "Lumo", "Kest", "Orr", "Fen", "Mira", "Dal",
@@ -60,7 +54,6 @@ pub(super) const BRANDS: ([&str; 24], [&str; 24]) = (
     ],
 );
 
-/// Names of series in titles.
 pub(super) const SERIES: [&str; 20] = [
     "Aster", "Birch", "Cove", "Dune", "Ember", "Fjord", "Grove", "Harbor", "Isle", "Juniper", "Kite", "Lark",
     "Meadow", "North", "Opal", "Prairie", "Ridge", "Sable", "Tide", "Willow",

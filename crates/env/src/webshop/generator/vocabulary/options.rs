@@ -1,6 +1,5 @@
 //! Options of product pages.
 
-/// An option and its values.
 #[derive(Debug)]
 pub(in crate::webshop::generator) struct OptionList {
     pub(in crate::webshop::generator) name: &'static str,
