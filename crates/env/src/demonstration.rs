@@ -203,8 +203,8 @@ pub fn play_in_turn<T>(
 }
 
 /// Plays one episode of an expert. `act` returns the next action and whether SFT imitates it, or
-/// `None` to give up. Returns `None` if the episode exceeds the request's turns or its last step is
-/// not `worth` imitating.
+/// `None` to give up. Returns `None` if the episode takes too many turns or its last step is not
+/// `worth` imitating.
 ///
 /// # Errors
 /// Returns errors of the environment.
@@ -234,8 +234,7 @@ pub fn play_episode<E: Environment + ?Sized>(
 }
 
 /// Plays episodes with random admissible actions, to train the tokenizer of an environment without
-/// an expert. Without admissible actions an episode is only its first observation. Failed episodes
-/// are dropped and counted.
+/// an expert. Failed episodes are dropped and counted.
 ///
 /// # Errors
 /// Fails if there is no such split or every episode failed.

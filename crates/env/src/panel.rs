@@ -1,7 +1,7 @@
 //! Pinned task panels: fixed lists of tasks, identified by a hash.
 //!
 //! The training and evaluation tasks of a run are two panels that share no task. Tasks are ordered
-//! by hash, so neither file order nor the order within a task set changes which tasks are chosen.
+//! by hash, so the order of files does not matter.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,8 +112,8 @@ impl Panel {
     /// Checks the panel's hash and that each of its tasks is unchanged in a task set.
     ///
     /// # Errors
-    /// Fails if the panel was changed, belongs to another environment or its split cannot be read.
-    /// Fails if a task is missing or has changed; the error names the task.
+    /// Fails if the panel was changed, belongs to another environment or its split cannot be read,
+    /// or if a task is missing or has changed. The error names the task.
     pub fn verify(&self, set: &dyn TaskSet) -> Result<(), EnvError> {
         self.check_hash()?;
         if self.env != set.name() {
@@ -287,8 +287,8 @@ fn feed(hash: &mut Sha256, text: &str) {
     hash.update(text.as_bytes());
 }
 
-/// Returns the hash that decides the position of a task. It covers the task's name but not its
-/// content, so a changed file keeps its position and [`Panel::verify`] detects the change.
+/// Returns the hash that decides the position of a task. It does not cover the content, so a
+/// changed task keeps its position and [`Panel::verify`] detects the change.
 pub(crate) fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {
@@ -301,8 +301,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// Returns one task of each kind, then the second of each, and so on, keeping the order within a
-/// kind.
+/// Returns one task of each kind, then the second of each, and so on.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks

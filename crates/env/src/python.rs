@@ -102,9 +102,8 @@ pub fn pair(first: &str, second: &str) -> String {
     out
 }
 
-/// Appends the `repr` of a string: in single quotes unless it contains only those; escapes
-/// unprintable characters. Outside ASCII, Python considers fewer characters printable; the
-/// comparison that reads the result treats both forms alike.
+/// Appends the `repr` of a string: in single quotes unless it contains only those. Outside ASCII,
+/// Python escapes more characters, but readers treat both forms alike.
 pub(crate) fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
@@ -127,10 +126,8 @@ pub(crate) fn quoted(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// Python's `random.Random`: the Mersenne Twister and the methods that WebShop calls.
-///
-/// Equal to CPython 3 bit for bit (`seed` with a non-negative integer, `random`, `uniform`,
-/// `randint`, `sample`, `shuffle`).
+/// Python's `random.Random`: the Mersenne Twister and the methods that WebShop calls, equal to
+/// CPython 3 bit for bit.
 #[derive(Clone, Debug)]
 pub struct PythonRandom(Mt);
 

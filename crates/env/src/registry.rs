@@ -30,8 +30,7 @@ const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
 /// The available kinds of environments, by name.
 ///
 /// Add an environment with [`Registry::with_environment`], or an implementation of [`WorldKind`]
-/// with [`Registry::with`]. Cloning is cheap. Two registries are equal if they have the same names
-/// in the same order.
+/// with [`Registry::with`]. Two registries are equal if they have the same names in the same order.
 #[derive(Clone)]
 pub struct Registry {
     kinds: Vec<Arc<dyn Kind>>,

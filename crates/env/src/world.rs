@@ -244,8 +244,8 @@ pub trait WorldKind: Send + Sync + 'static {
         EvalDefaults::default()
     }
 
-    /// Returns default settings for a human player: a small environment with this seed. If `whole`
-    /// is set, it must contain all tasks, since the player asked for one by name.
+    /// Returns default settings for a human player: a small environment with this seed, or one with
+    /// all tasks if `whole` is set.
     fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
         let _ = (seed, whole);
         Self::Settings::default()

@@ -15,17 +15,6 @@
 //! assert!(outcome.files.contains_key("b.txt"));
 //! # Ok::<(), turnwise_sandbox::SandboxError>(())
 //! ```
-//!
-//! | file | subject |
-//! |---|---|
-//! | `linux/mod.rs` | starts a sandbox, enforces its limits, ends it |
-//! | `linux/child.rs` | setup in the new processes: mounts, limits, privileges |
-//! | `linux/kernel.rs` | system calls of `child.rs`, without allocation |
-//! | `linux/filter.rs` | the seccomp filter |
-//! | `linux/layout.rs` | system folders that a command sees |
-//! | `linux/collect.rs` | reads the files back |
-//! | `linux/usage.rs` | memory and CPU time of a sandbox |
-//! | `python.rs` | finds the Python interpreter |
 
 mod error;
 #[cfg(target_os = "linux")]

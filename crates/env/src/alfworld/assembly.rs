@@ -6,8 +6,8 @@ use super::facts::Facts;
 use super::game::{StateLayout, Strings, World, put, trait_bit};
 use super::goal::{Goal, Shape, TaskType};
 
-/// Returns the world and its goal. Fails if facts contradict each other or are missing, or if the
-/// goal is unreachable.
+/// Returns the world and its goal. Fails if facts are contradictory or missing, or if the goal is
+/// unreachable.
 pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), String> {
     let things = Things::of(facts)?;
     let names = things.names()?;

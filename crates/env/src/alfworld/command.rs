@@ -39,9 +39,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Parses a command as the original does: surrounding white space is ignored, the rest must
-    /// match exactly. Returns `None` for other text. [`Episode::admits`] checks whether the command
-    /// is possible now.
+    /// Parses a command; only surrounding white space is ignored. Returns `None` for other text.
+    /// [`Episode::admits`] checks whether the command is possible now.
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);
@@ -181,8 +180,8 @@ impl Episode {
 
     /// Returns all admissible commands in the byte order of their texts.
     ///
-    /// Since a blank sorts before any other character of a name, sorting by (verb, first name,
-    /// second name) gives this order.
+    /// This equals sorting by (verb, first name, second name), since a blank sorts before any other
+    /// character of a name.
     pub fn commands(&self) -> Vec<Command> {
         let world = &self.game().world;
         let near = self.here_by_name(world);

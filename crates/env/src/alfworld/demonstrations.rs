@@ -1,8 +1,7 @@
 //! Demonstrations for SFT warm starts.
 //!
-//! The expert demonstrates searching and acting; a walkthrough knows the scene and demonstrates
-//! only acting. Inserted invalid commands show the policy how to continue after `Nothing happens.`;
-//! they have no loss.
+//! The expert demonstrates searching and acting, a walkthrough only acting. Inserted invalid
+//! commands, which have no loss, show how to continue after `Nothing happens.`
 
 use std::sync::Arc;
 

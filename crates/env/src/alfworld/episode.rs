@@ -142,8 +142,7 @@ impl Episode {
         has(&self.words, self.game.world.layout.opened(), receptacle.index())
     }
 
-    /// Returns true if the receptacle is open or has no door, so that objects can be put in and
-    /// taken out.
+    /// Returns true if the receptacle is open or has no door.
     pub fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
         !self.game.is_openable(receptacle) || self.is_open(receptacle)
     }
@@ -291,8 +290,7 @@ impl Episode {
         }
     }
 
-    /// Describes the held object. Only the first matching line is returned, so a clean mug may be
-    /// just a mug.
+    /// Returns only the first matching line, so a clean mug may be just a mug.
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
         let name = self.game.object_name(object);
@@ -322,11 +320,8 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// Describes the receptacles in front of the agent.
-    ///
-    /// "Next to it" lists objects at this place that were taken from one of its receptacles since
-    /// they were last put there. In practice these are objects moved between neighbours, listed
-    /// once per neighbour.
+    /// Describes the receptacles in front of the agent. "Next to it" lists objects at this place
+    /// that were taken from one of its receptacles since they were last put there.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;

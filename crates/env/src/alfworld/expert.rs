@@ -1,11 +1,8 @@
 //! An expert that acts on its observations alone.
 //!
-//! It reads the introduction, the task sentence, the feedback and the admissible commands, but not
-//! the scene. It searches likely receptacles first ([`Prior`]) and remembers everything it has
-//! seen.
-//!
-//! It opens the receptacle with the most expected objects per command needed to look inside (one to
-//! walk, one to open a door), or follows the order of the introduction.
+//! It searches likely receptacles first ([`Prior`]) and remembers everything it has seen. It opens
+//! the receptacle with the most expected objects per command needed to look inside, or follows the
+//! order of the introduction.
 
 use std::collections::BTreeSet;
 

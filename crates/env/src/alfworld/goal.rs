@@ -71,8 +71,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Parses one of the six goals in `(and ...)`. Missing or additional atoms and wrong variables
-    /// are errors, so no goal is mistaken for an easier one.
+    /// Parses one of the six goals in `(and ...)`. Any other atom or variable is an error, so no
+    /// goal is mistaken for an easier one.
     pub(super) fn read(goal: &List<'_>) -> Result<Self, String> {
         let mut atoms = Vec::new();
         collect(goal, &mut atoms)?;

@@ -2,24 +2,17 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `pddl` | tokens and facts of a PDDL problem |
-//! | `parse`, `facts`, `assembly` | from a `game.tw-pddl` file to a [`Game`] |
-//! | `game` | constants: names, types, places, which objects fit where |
-//! | `goal` | the six goals and progress toward them |
-//! | `command` | commands and their admissibility |
-//! | `episode` | state, effects and feedback |
-//! | `set`, `files` | folders and archives of games, splits and order |
-//! | `environment` | the [`turnwise_core::Environment`] |
+//! | `pddl`, `parse`, `facts`, `assembly` | from a `game.tw-pddl` file to a [`Game`] |
+//! | `game`, `goal` | constants of a game, and the six goals |
+//! | `command`, `episode` | commands, their effects and feedback |
+//! | `set`, `files`, `environment` | the task set and [`turnwise_core::Environment`] |
 //! | [`generator`] | generated games |
-//! | [`expert`], `prior` | an expert that searches likely places first |
-//! | [`demonstrations`] | expert episodes for SFT |
-//! | `world` | the [`crate::world::WorldKind`]: settings, templates |
-//! | `phrases` | [`PHRASES`]: fixed phrases for the tokenizer |
+//! | [`expert`], `prior`, [`demonstrations`] | an expert that searches likely places first |
+//! | `world`, `phrases` | settings, templates, tokenizer phrases |
 //! | [`replay`] | comparison with recorded episodes of the original |
 //!
-//! The engine reproduces the original (TextWorld 1.7.0 with the ALFWorld 0.4.2 logic stored in the
-//! games) byte for byte: observations, admissible commands, rewards and ends. Rules have the names
-//! of the games' PDDL domain. The three-dimensional simulator is not included.
+//! Observations, admissible commands, rewards and ends equal the original's byte for byte (TextWorld 1.7.0
+//! with the ALFWorld 0.4.2 logic stored in the games). The three-dimensional simulator is not included.
 
 mod assembly;
 mod command;

@@ -1,8 +1,7 @@
 //! Parses official `game.tw-pddl` files.
 //!
-//! All official games have the same PDDL domain and, except for the task sentence, the same
-//! grammar. This engine implements both, so it reads only the sentence, start state, goal and
-//! walkthrough.
+//! All official games have the same PDDL domain and grammar, which this engine implements. So it
+//! reads only the task sentence, start state, goal and walkthrough.
 
 use std::borrow::Cow;
 

@@ -2,12 +2,9 @@
 
 /// Phrases that a word-level tokenizer should keep as one token, longest first.
 ///
-/// They surround object names (`drawer 1`) in observations, task sentences and commands. No phrase
-/// ends in a blank, since the tokenizer attaches blanks to the next token: ` drawer 1` is always
-/// one token. Command prefixes occur with and without a leading blank.
-///
-/// `look` lists receptacles without an article, so `, armchair 2` is split after `, a`. The
-/// tokenization stays lossless.
+/// They surround object names (`drawer 1`). No phrase ends in a blank, since the tokenizer attaches
+/// blanks to the next token: ` drawer 1` is always one token. Command prefixes occur with and
+/// without a leading blank.
 pub const PHRASES: &[&str] = &[
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a",
     "You are in the middle of a room. Looking quickly around you, you see nothing.",

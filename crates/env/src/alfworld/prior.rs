@@ -21,8 +21,7 @@ struct Count {
 
 /// How often each type of object is found in each type of receptacle.
 ///
-/// It is counted over the start states of training games, so the agent knows typical households but
-/// not its own scene.
+/// It is counted over the start states of training games.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prior {

@@ -28,8 +28,7 @@ impl Games {
 /// ALFWorld as a task set.
 ///
 /// Splits are ordered train, valid_seen, valid_unseen, then others by name. Games are ordered by
-/// the SHA-256 of their id, which is reproducible and mixes task types. Differs from the original,
-/// which uses the order of the file system.
+/// the SHA-256 of their id. Differs from the original, which uses the order of the file system.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,

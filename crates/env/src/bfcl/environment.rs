@@ -19,11 +19,11 @@ use crate::saved::SavedEpisode;
 
 /// Plays the tasks of a [`super::BfclTasks`], one episode at a time.
 ///
-/// Calls (tool calls, or a reply that is a list of calls) are executed; the observation lists their
-/// results. Any other reply ends the turn of the user, and the observation is the user's next
-/// message. The episode ends after the last turn or after too many replies with calls within one
-/// turn (`terminated`), or at the turn limit (`truncated`). The reward is 1 for the reply that ends
-/// the last turn if all turns passed, and 0 otherwise.
+/// Calls are executed; the observation lists their results. Any other reply ends the turn of the
+/// user, and the observation is the user's next message. The episode ends after the last turn or
+/// after too many replies with calls within one turn (`terminated`), or at the turn limit
+/// (`truncated`). The reward is 1 for the reply that ends the last turn if all turns passed, and 0
+/// otherwise.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,

@@ -3,12 +3,9 @@
 //! | file | subject |
 //! |---|---|
 //! | `python/` | Python values, operators and expressions as far as the APIs need them |
-//! | `method.rs` | parameters of methods, and the binding of arguments |
-//! | `apis/` | the eight APIs |
-//! | `session` | the APIs of one task, and textual calls of them |
-//! | `long_context.rs` | padding in the set `long_context` |
+//! | `apis/`, `method.rs`, `session` | the eight APIs and calls of them |
+//! | `package`, `long_context.rs` | tasks and documents from the package `bfcl-eval` |
 //! | `generator/` | generated tasks |
-//! | `package` | tasks, gold calls and documents from the package `bfcl-eval` |
 //! | `grade.rs` | comparison with the gold calls |
 //! | `reply.rs`, `document.rs` | replies of the model, and descriptions of the functions |
 //! | `set`, `environment`, `expert`, `world` | the environment |

@@ -31,8 +31,8 @@ struct Play {
     state: HashMap<String, Value>,
 }
 
-/// Replays a recording. Blank lines are skipped. Episodes must be in the order in which one process
-/// of the original played them, because they share objects and see earlier changes.
+/// Replays a recording. Episodes must be in the order in which one process of the original played
+/// them, because they share objects.
 ///
 /// # Errors
 /// Fails if a line is not a recorded episode (the error has the line), or reading fails.

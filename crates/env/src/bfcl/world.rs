@@ -50,7 +50,7 @@ pub struct BfclSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {
     /// Fraction of demonstrations in which the expert omits the last call of a turn. They are
-    /// imitated too, so that RL has something to improve.
+    /// imitated, so that RL has something to improve.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
     /// Make one call per reply instead of all calls of a turn.

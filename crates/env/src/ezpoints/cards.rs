@@ -99,9 +99,9 @@ pub struct Deal(pub [Card; 2]);
 
 impl Deal {
     /// Draws a deal from the original's distribution. The first rank is uniform from 2 to the king;
-    /// its suit is uniform. The second number gives 12 with the first: by multiplication with
-    /// probability 1/2 if possible (2, 3, 4, 6), otherwise by addition. Then the cards are swapped
-    /// with probability 1/2. (The original draws `random.random() <= 0.5`.)
+    /// its suit is uniform. The second number gives 12 with the first, by multiplication with
+    /// probability 1/2 if possible, otherwise by addition. Then the cards are swapped with
+    /// probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];

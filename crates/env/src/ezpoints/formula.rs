@@ -42,9 +42,9 @@ pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
     out
 }
 
-/// Evaluates digits, `+` and `*` like Python's `eval`: sums of products of powers. Any number of
-/// `+` may precede an operand (`4+++8` is 12, `2*+6` too). `**` is right-associative and binds
-/// tighter than a preceding `+` (`+2**+3` is 8).
+/// Evaluates digits, `+` and `*` like Python's `eval`. Any number of `+` may precede an operand
+/// (`4+++8` is 12, `2*+6` too). `**` is right-associative and binds tighter than a preceding `+`
+/// (`+2**+3` is 8).
 ///
 /// Returns `None` if Python raises, or if the number has more than 127 bits.
 pub fn eval(text: &str) -> Option<i128> {

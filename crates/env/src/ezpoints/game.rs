@@ -107,11 +107,11 @@ impl Game {
         }
     }
 
-    /// Applies an action.
+    /// Applies an action, in the original's order of checks.
     ///
-    /// In the original's order: [`Action::Nothing`] has no effect at any length. A formula of more
-    /// than [`MOST_SYMBOLS`] symbols ends the episode before the action is considered. A number on
-    /// no unused card has no effect. `=` evaluates the formula.
+    /// [`Action::Nothing`] has no effect at any length. A formula of more than [`MOST_SYMBOLS`]
+    /// symbols ends the episode before the action is considered. A number without an unused card
+    /// has no effect.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

@@ -8,9 +8,8 @@
 //! ```
 //!
 //! A folder of the original's pictures is optional: the cards in `cards_135x189`, and the last observations
-//! of episodes as `final_obs_seedN.png`. Each is compared with a picture drawn with those cards. Pixels
-//! outside the formula's rows must be equal. Inside, where fonts differ, the mean absolute difference of the
-//! channels must be at most [`TEXT_TOLERANCE`].
+//! of episodes as `final_obs_seedN.png`. Pixels outside the formula's rows must be equal. Inside, where
+//! fonts differ, the mean absolute difference of the channels must be at most [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;

@@ -92,8 +92,8 @@ impl Shared {
 ///
 /// A task is a deal; its kind is sum or product. No two splits share a pair of cards, in any order.
 /// The first byte of the deal's digest selects the split (about 60, 15 and 25 percent of the 154
-/// pairs), independently of the seed. Pairs differ by suits: there are only ten pairs of ranks, and
-/// training has all of them.
+/// pairs), independently of the seed. There are only ten pairs of ranks, and training has all of
+/// them.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,

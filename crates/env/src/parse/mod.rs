@@ -1,15 +1,9 @@
 //! Parsing of responses into actions.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `mod.rs` | the parser |
-//! | `calls/` | tool calls, one file per format |
-//! | `named.rs` | blocks whose tag is the kind of action |
-//! | `rules.rs` | the rules, part of a prompt template's `[response]` section |
-//!
-//! The action is one of: the first line of a response (`line`), a block in tags (`tags`, `named`), text after a label
-//! (`label`, such as ReAct's `Action:`), a JSON object (`json`) or tool calls (`call`). Malformed responses
-//! are still sent to the environment, which does nothing; the turn is marked invalid and credit applies its penalty.
+//! The action is one of: the first line of a response (`line`), a block in tags (`tags`, `named`),
+//! text after a label (`label`, such as ReAct's `Action:`), a JSON object (`json`) or tool calls
+//! (`call`). Malformed responses are still sent to the environment, which does nothing; the turn is
+//! marked invalid and credit applies its penalty.
 
 mod calls;
 mod named;

@@ -28,9 +28,8 @@ pub enum Style {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// The only block after the reasoning; it must not be empty. Tags inside the reasoning do not
-    /// count. Unclosed reasoning extends to the end, so a response cut off while reasoning has no
-    /// action.
+    /// The only block after the reasoning; it must not be empty. Unclosed reasoning extends to the
+    /// end, so a response cut off while reasoning has no action.
     #[default]
     One,
     /// As in verl-agent; details depend on the style.

@@ -1,9 +1,7 @@
 //! Runs the program of an environment, and handles its failures.
 //!
-//! Each process has a writer thread, a reader thread and a thread that collects stderr. A request
-//! waits for its response on a channel. If the process times out, writes an invalid line or exits,
-//! it is killed with its children, and all waiting requests fail. The next request that needs no
-//! existing episode restarts it.
+//! If the process times out, writes an invalid line or exits, it is killed with its children, and
+//! all waiting requests fail. The next request that needs no existing episode restarts it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};

@@ -1,11 +1,5 @@
 //! Prompts from observations.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `file.rs` | templates from TOML |
-//! | `observation.rs` | observations inside prompts |
-//! | `text.rs` | texts with placeholders, checked when they are parsed so that rendering cannot fail |
-//!
 //! A template is a TOML file with the texts of the prompts and the rules for parsing responses. Embedded templates:
 //!
 //! | template | prompts |
@@ -70,8 +64,8 @@ pub struct PromptView<'a> {
     pub step: usize,
 }
 
-/// Text of a picture in a prompt: one token each for start, picture and end. Qwen2.5-VL's tokenizer
-/// and that of picture-reading models from scratch have these tokens.
+/// Text of a picture in a prompt: one token each for start, picture and end, as in Qwen2.5-VL's
+/// tokenizer.
 pub const PICTURE: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,9 +199,8 @@ impl PromptTemplate {
 
     /// Renders the per-turn prompt of one turn.
     ///
-    /// The first turn has its own prompt without history: hiding the history changes nothing, and
-    /// hiding the goal gives the masked prompt. With a window of 0, all later prompts omit the
-    /// history and state the goal. The same holds if the full prompt would exceed
+    /// The first turn has its own prompt without history. With a window of 0, all later prompts
+    /// omit the history and state the goal. The same holds if the full prompt would exceed
     /// `history.max_chars` (Unicode scalar values); masked prompts of that turn then omit the
     /// history too.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
@@ -253,9 +246,9 @@ impl PromptTemplate {
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Renders the start of the sequence after a compaction. It differs from
-    /// [`PromptTemplate::render_concatenated_first`] in showing the first observation, the summary
-    /// and the newest observation (in `view`).
+    /// Renders the start of the sequence after a compaction: like
+    /// [`PromptTemplate::render_concatenated_first`], but with the first observation, the summary
+    /// and the newest observation.
     pub fn render_compacted(&self, view: &PromptView<'_>, compacted: &Compacted<'_>) -> String {
         self.fill_after(&self.concatenated_first, view, &[], false, Some(compacted))
     }

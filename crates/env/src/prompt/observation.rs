@@ -25,8 +25,7 @@ pub(super) struct ObservationSection {
 
 impl ObservationSection {
     /// Appends the observation. If `strip` is set, the goal is removed from its marker to its end,
-    /// and so is a line or part that contains only the goal. Words of the goal in other sentences
-    /// stay.
+    /// and so is a line or part that contains only the goal.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);

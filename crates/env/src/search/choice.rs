@@ -15,8 +15,7 @@ pub struct Choices {
 impl Choices {
     /// Returns the index of the option that an answer names: by its text, or by its label alone or
     /// in front (`B`, `(b)`, `B. text`, `option B: text`). `C. difficile colitis` names the option
-    /// with that text, whatever its label. If several options have the text, the first counts.
-    /// Articles are kept in labels, because `A` is one.
+    /// with that text. If several options have the text, the first counts.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
         let label = label(answer);
@@ -147,8 +146,7 @@ mod tests {
         // `A` is a label, although normalization removes it as an article.
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "A. Radiation"), Some(0));
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "C. Radiation"), Some(2));
-        // If the options are letters, a letter is a label. If several options have a text, only a
-        // label before it decides.
+        // If several options have a text, only a label before it decides.
         assert_eq!(chosen(["D", "C", "B", "A"], "B"), Some(1));
         let twice = ["group B", "B, group", "Group B.", "none"];
         assert_eq!(chosen(twice, "B. group"), Some(1));

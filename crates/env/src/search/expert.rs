@@ -77,8 +77,7 @@ fn answered(answer: &str) -> String {
 }
 
 /// Plays `count` questions of a split in turn. With probability `early_answer_prob` the expert
-/// skips its last planned search and guesses; such an episode is imitated although it misses its
-/// goal.
+/// skips its last planned search and guesses; this is imitated.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,

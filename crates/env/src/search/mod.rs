@@ -2,17 +2,13 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `question.rs`, `choice.rs` | questions, golden answers, options |
-//! | `answer.rs` | normalization, exact match, F1, cover match |
+//! | `question.rs`, `choice.rs`, `answer.rs` | questions and the scoring of answers |
 //! | `records.rs`, `options.rs`, `files.rs` | layouts of data sets |
 //! | `generator/` | a generated encyclopaedia with questions |
-//! | `action.rs`, `format.rs` | actions and observations |
-//! | `retriever.rs` | settings of the retriever |
-//! | `environment.rs`, `set.rs` | episodes and the task set |
-//! | `expert.rs` | demonstrations |
-//! | `phrases.rs` | fixed phrases for the tokenizer |
-//! | `replay.rs` | recorded episodes of the original |
-//! | `world.rs` | settings, templates |
+//! | `action.rs`, `format.rs`, `retriever.rs` | actions, observations and the retriever |
+//! | `environment.rs`, `set.rs`, `world.rs` | episodes, the task set, settings |
+//! | `expert.rs`, `phrases.rs` | demonstrations and tokenizer phrases |
+//! | `replay.rs` | comparison with recorded episodes |
 
 mod action;
 pub mod answer;

@@ -10,12 +10,11 @@
 //!
 //! The response is split into generated text (up to `</search>`) and observations. Actions are parsed and
 //! applied as in training. The prompt, the type of each action, each observation byte for byte, the
-//! answer, exact match, cover match (`acc`) and F1 are compared. The expected observation is built from
-//! the recorded passages, so this compares numbers and tags.
+//! answer, exact match, cover match (`acc`) and F1 are compared.
 //!
-//! With a folder of the collection, it is built from the passages that the recorded retriever found, so
-//! texts are compared too, except for quotation marks around titles. The folder contains
-//! `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`, `topk_doc_ids`).
+//! With a folder of the collection, the texts of passages are compared too, except for quotation marks
+//! around titles. It contains `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`,
+//! `topk_doc_ids`).
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;

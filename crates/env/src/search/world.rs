@@ -154,9 +154,8 @@ impl Default for SearchSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
-    /// Probability that the expert skips its last search and answers from what it has seen or
-    /// invents an answer. Such demonstrations are imitated even if they are wrong. Only for
-    /// generated questions.
+    /// Probability that the expert skips its last search and guesses the answer. Such
+    /// demonstrations are imitated even if they are wrong. Only for generated questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }

@@ -15,9 +15,9 @@ use crate::saved::SavedEpisode;
 /// Plays the levels of a [`super::SokobanSet`], one episode at a time.
 ///
 /// An episode ends when all boxes are on targets (`terminated`), or at the step limit
-/// (`truncated`). `still` and invalid actions cost a step and move nothing. All actions count
-/// toward the limit, as in verl-agent's rollout; its environment does not count those two. With
-/// pictures, each observation has one after its text. Progress is the fraction of boxes on targets.
+/// (`truncated`). `still` and invalid actions move nothing but count as steps, as in verl-agent's
+/// rollout. With pictures, each observation has one after its text. Progress is the fraction of
+/// boxes on targets.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,

@@ -1,19 +1,5 @@
-//! Sokoban: pushing boxes onto targets, with the rules and rewards of gym-sokoban as used by verl-agent
-//! and RAGEN.
-//!
-//! | file | subject |
-//! |---|---|
-//! | [`room`] | cells, moves, rewards, the room as text |
-//! | [`action`] | parsing of actions |
-//! | [`level`] | levels from files, equality under symmetry |
-//! | [`solver`] | shortest solutions |
-//! | [`generator`] | generated levels |
-//! | `set`, `environment` | the [`turnwise_core::Environment`] |
-//! | `expert` | demonstrations |
-//! | `phrases` | fixed phrases for the tokenizer |
-//! | `world` | settings, templates |
-//! | [`picture`] | the room as a picture |
-//! | [`mod@replay`] | comparison with recorded episodes of the original |
+//! Sokoban: pushing boxes onto targets, with the rules and rewards of gym-sokoban as used by
+//! verl-agent and RAGEN.
 
 pub mod action;
 mod environment;

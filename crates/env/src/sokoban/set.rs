@@ -106,9 +106,8 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 /// Sokoban as a task set.
 ///
 /// A task is a level; its kind is the number of boxes. No two splits share a room, even rotated,
-/// reflected, shifted or with another start of the player. The first byte of the digest of the room
-/// without its player selects the split (about 80, 10 and 10 percent), independently of the seed.
-/// Within a split, a room may occur with several starts.
+/// reflected, shifted or with another start of the player. A digest of the room without its player
+/// selects the split (about 80, 10 and 10 percent), independently of the seed.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -264,8 +263,8 @@ mod tests {
         set.split(split).unwrap().iter().map(|task| task.digest.clone()).collect()
     }
 
-    /// Returns a canonical form of a room: reachable cells without the player and without
-    /// surrounding walls; the smallest of the eight rotations and reflections.
+    /// Returns the reachable cells without the player and surrounding walls; the smallest of the
+    /// eight rotations and reflections.
     fn plain(room: &Room) -> String {
         let rows: Vec<Vec<char>> = room.to_string().lines().map(|row| row.chars().collect()).collect();
         let mut reached: Vec<Vec<char>> = rows.iter().map(|row| vec!['#'; row.len()]).collect();

@@ -13,8 +13,7 @@ pub enum Action {
 
 impl Action {
     /// Parses an action as the original does, with the greedy pattern `(.+)\[(.+)\]` on the first
-    /// line. The name extends to the last opening bracket before the last closing one; text after
-    /// it is ignored. Names other than `search` and `click` have no effect.
+    /// line; text after it is ignored. Names other than `search` and `click` have no effect.
     pub fn parse(text: &str) -> Self {
         let line = text.split('\n').next().unwrap_or_default();
         let Some((name, argument)) = split(line) else { return Self::Other };

@@ -14,8 +14,8 @@ use crate::demonstration::{
 /// Plays the goals of a split with the [`Expert`] and keeps episodes that reach their goal or miss
 /// only skipped options.
 ///
-/// With `option_drop_prob` the expert skips requested option values, and a policy that imitates it
-/// will too. Inserted invalid actions click items that are not on the page.
+/// With `option_drop_prob` the expert skips requested option values. Inserted invalid actions click
+/// items that are not on the page.
 ///
 /// # Errors
 /// Returns [`EnvError::UnknownSplit`], the errors of [`play_all`] and those of the shop. Returns

@@ -27,14 +27,13 @@ pub const TYPE_STAND_IN: &str = "type_stand_in";
 /// Plays the goals of a [`super::WebshopSet`], one episode at a time.
 ///
 /// The reward of a purchase is 1 for a score of 1, else 0; or the score itself
-/// ([`super::reward::Reward`]). Other actions give 0. The score is also the metric [`TASK_SCORE`]
-/// of the last step. Episodes end with a purchase (`terminated`) or at the step limit
-/// (`truncated`). Actions without effect count as steps.
+/// ([`super::reward::Reward`]). Other actions give 0. The score is also the metric [`TASK_SCORE`].
+/// Episodes end with a purchase (`terminated`) or at the step limit (`truncated`). Actions without
+/// effect count as steps.
 ///
 /// Progress is the fraction of the goal's requirements that the open page meets: attributes,
-/// options, price, and the type with its factor. On product pages, the product and chosen options
-/// count. On result pages, only price and type of the best listed product count, since nothing else
-/// is visible. Progress is 0 at the start page, and 1 exactly if buying now would reach the goal.
+/// options, price, and the type with its factor. On result pages, only price and type of the best
+/// listed product count. Progress is 1 exactly if buying now would reach the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,

@@ -1,10 +1,9 @@
 //! An expert that shops by reading the pages, for demonstrations and for advising players.
 //!
-//! It knows only the instruction, the observations and the admissible actions. It searches for
-//! words of the instruction and opens the product whose title has most of them within the price
-//! limit. It checks the requested options, and reads the features if the title misses words. If too
-//! much is missing, it tries the next product. With few steps left, it buys the best product so
-//! far.
+//! It searches for words of the instruction and opens the product whose title has most of them
+//! within the price limit. It checks the requested options, and reads the features if the title
+//! misses words. If too much is missing, it tries the next product. With few steps left, it buys
+//! the best product so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -126,15 +126,14 @@ impl Goals {
     /// Creates the goals of a catalogue in product order, then shuffles them with the seed
     /// `shuffle`.
     ///
-    /// `random` continues after the price draws. The price limit of a product with an instruction
-    /// is the higher of two random multiples of 10 dollars, drawn from the next four above its
-    /// price and below 1,000. This matches the original bit for bit: with seed 42 everywhere, the
-    /// 1,000-product files give the 6,910 goals of verl-agent in its order.
+    /// `random` continues after the price draws. The price limit of a goal is the higher of two
+    /// random multiples of 10 dollars, drawn from the next four above the product's price and below
+    /// 1,000. This matches the original bit for bit: with seed 42 everywhere, the 1,000-product
+    /// files give the 6,910 goals of verl-agent in its order.
     ///
-    /// `most` limits the goals per product; they are drawn by this project's generator. If it is
-    /// `None`, all option combinations become goals, as in the original, except that products with
-    /// more than a million are skipped ([`Goals::skipped`]). Products with more than 4,294,967,295
-    /// combinations are always skipped.
+    /// `most` limits the goals per product; `None` keeps all option combinations, as in the
+    /// original, except that products with more than a million are skipped ([`Goals::skipped`]).
+    /// Products with more than 4,294,967,295 combinations are always skipped.
     ///
     /// # Errors
     /// Fails if a product's record in the catalogue's file is broken.

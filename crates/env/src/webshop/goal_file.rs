@@ -1,6 +1,6 @@
-//! Caches the goals of a large catalogue in a file.
+//! Caches the goals of a large catalogue in a file, since creating them takes minutes and
+//! gigabytes.
 //!
-//! Creating the goals of the full catalogue reads every product, which takes minutes and gigabytes.
 //! The file starts with a JSON line with the source and the number of goals. Little-endian 32-bit
 //! numbers follow: product, number and price limit in tens of each goal; the indices sorted by
 //! product and number; and the indices of each split.

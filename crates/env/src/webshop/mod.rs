@@ -3,18 +3,16 @@
 //! | file | subject |
 //! |---|---|
 //! | [`product`], [`catalogue`], [`store`] | products, in memory or in a mapped file |
-//! | [`official`], [`generator`], `open` | official files, generated products, and opening shops of either |
+//! | [`official`], [`nouns`], [`generator`], `open` | official files, generated products, opening shops |
 //! | [`search`] | ranking of search results |
 //! | [`action`], [`session`], [`page`] | actions, their effects and the pages |
 //! | [`goal`], [`reward`], `fuzzy` | goals and the score of a purchase |
-//! | [`nouns`] | nouns of titles from a side file |
 //! | `goal_file`, `task_index` | caches for a large catalogue |
-//! | `set`, `environment` | the [`turnwise_core::Environment`] |
+//! | `set`, `environment`, `phrases` | the environment |
 //! | `expert`, [`demonstrations`] | an expert and its purchases for SFT |
-//! | `phrases` | fixed phrases for the tokenizer |
 //! | [`replay`] | comparison with recorded sessions of the original |
 //!
-//! Pages, clickable items, goals, prices and rewards match the original byte for byte. The exception is a
+//! Pages, clickable items, goals, prices and rewards equal the original's byte for byte. The exception is a
 //! factor of the reward for products other than the goal's: [`reward::Judge::type_score`].
 
 pub mod action;

@@ -44,14 +44,13 @@ impl WebshopSet {
     /// Opens the shop of an official folder ([`official`]).
     ///
     /// The 1,000 products and their index are kept in memory. The full catalogue is converted on
-    /// first use into `built` (default: `turnwise-shop` in the folder): a product file, a search
-    /// index, and the goals for each choice of options. One process builds while others wait. An
-    /// interrupted build starts again. If the official files change, delete the folder to rebuild.
+    /// first use into `built` (default: `turnwise-shop` in the folder). One process builds while
+    /// others wait. If the official files change, delete the folder to rebuild.
     ///
     /// # Errors
-    /// Fails if an official file is missing or broken, if the side file of nouns is broken, or if a
-    /// file in `built` is damaged, read-only or inconsistent. The error names the file. Also fails
-    /// if no product yields a goal of the requested kind.
+    /// Fails if an official file or the side file of nouns is missing or broken, or if a file in
+    /// `built` is damaged, read-only or inconsistent. The error names the file. Also fails if no
+    /// product yields a goal of the requested kind.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {

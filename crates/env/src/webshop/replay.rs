@@ -8,10 +8,8 @@
 //! ```
 //!
 //! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`; the page after a purchase has
-//! only `text`. Everything is compared byte for byte, with numbers in Python's format. The exception is
-//! the score for buying another product than the goal's, since its type factor needs a language model
-//! ([`super::reward::Judge::type_score`]). Its other parts are compared, and the page after the purchase
-//! is compared with the recorded score filled in.
+//! only `text`. Everything is compared byte for byte. The exception is the score for buying another product
+//! than the goal's, since its type factor needs a language model ([`super::reward::Judge::type_score`]).
 //!
 //! A recording may have used a fixed list of search results instead of the search engine. For a replay,
 //! name the queries that this list lacked.

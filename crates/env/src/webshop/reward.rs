@@ -40,8 +40,8 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
     /// As in the original, with its side effects. A colour represents every text that contains it:
-    /// `light blue` is `blue`, `tailored` is `red`. For synthetic goals, Python's text of the pair
-    /// of name and value is compared; it becomes a colour only if name or value is exactly one.
+    /// `light blue` is `blue`, `tailored` is `red`. Synthetic goals compare the text of Python's
+    /// pair of name and value, which becomes a colour only if name or value is exactly one.
     #[default]
     Original,
     /// An option is met only by exactly the requested value; for synthetic goals, under the

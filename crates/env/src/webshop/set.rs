@@ -40,13 +40,12 @@ pub enum Splits {
     ByProduct,
     /// As in the original: the first 500 shuffled goals are `test`, the next 1,000 `eval`, the rest
     /// `train`. Goals of one product can be in all splits. Differs from the original: goals equal
-    /// to one of a later split are removed (`test` is last). With the official 1,000 products these
-    /// are two training goals and one `eval` goal.
+    /// to one of a later split are removed (two training goals and one `eval` goal of the official
+    /// 1,000 products).
     Original,
     /// As in verl-agent: the first 500 shuffled goals are `test`, the rest `train`, without two
     /// goals equal to a test goal. Differs from verl-agent, whose workers shuffle with their own
-    /// seeds, so test goals of one worker are training goals of another. Here all workers use the
-    /// same order.
+    /// seeds, so test goals of one are training goals of another.
     VerlAgent,
 }
 

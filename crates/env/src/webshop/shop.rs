@@ -45,8 +45,7 @@ impl Shop {
     ///
     /// As in the original, the first word `<r>`, `<c>` or `<q>` requests random products, a
     /// category or a type of product. Differs from the original: `<r>` returns every n-th product,
-    /// depending only on the query. `<a>`, which fails in the original's text environment, is an
-    /// ordinary search, since attributes determine the score.
+    /// and `<a>`, which fails in the original's text environment, is an ordinary search.
     ///
     /// # Errors
     /// Fails if the ranker fails, or if a product that `<c>` or `<q>` checks cannot be read.

@@ -1,8 +1,7 @@
 //! Caches order, hash and content digests of a split's tasks in a file, so that a start creates
 //! only the tasks that it plays.
 //!
-//! A panel needs the order of its tasks, the hash of their ids and contents, and all content
-//! digests. Computing these reads every product. The file starts with a JSON line with its source.
+//! Computing these reads every product. The file starts with a JSON line with its source.
 //! Little-endian numbers follow: the task indices in panel order (32 bits), the first 64 bits of
 //! the digests in ascending order, and the task index of each (32 bits). The file is recreated if
 //! the size or modification time of the catalogue changes, or if its own digest is wrong.

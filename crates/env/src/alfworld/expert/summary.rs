@@ -7,11 +7,9 @@
 //! A summary lists the facts that the expert acts on:
 //!
 //! - `seen`: receptacles that were searched;
-//! - `found`: objects of the wanted type and where they are, including objects that were put down again;
+//! - `found`: objects of the wanted type and where they are;
 //! - objects that were cleaned, heated or cooled for the task;
 //! - `carrying`: the held object.
-//!
-//! Together with the task it lets a policy continue without the earlier turns.
 
 use super::{Expert, TaskType, kind_of};
 use crate::demonstration::Demonstration;

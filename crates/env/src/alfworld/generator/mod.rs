@@ -1,26 +1,17 @@
 //! Generated household games in the official file format.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `household.rs` | types of rooms, receptacles and objects, read from `household.txt` |
-//! | `names.rs` | PDDL ids and the names derived from them |
-//! | `plan.rs` | floor plans |
-//! | `scene.rs` | a scene: objects in receptacles, and a task |
-//! | `solve.rs` | shortest plans with full knowledge of the scene |
-//! | `text.rs` | `game.tw-pddl` files |
+//! A **floor plan** is a type of room with its receptacles and hidden frequencies of where objects
+//! are. A **game** places objects on a floor plan by these frequencies and poses one of the six
+//! task types. The generator replays the shortest plan of each game in the engine.
 //!
-//! A **floor plan** is a type of room with its receptacles (numbers, places, doors) and hidden
-//! frequencies of where objects are. A **game** places objects on a floor plan by these frequencies and
-//! poses one of the six task types. The generator replays the shortest plan of each game in the engine.
-//!
-//! * `train` and `valid_seen` share floor plans with different tasks and layouts; `valid_unseen` has
-//!    its own. Whether a set of furniture is unseen depends on the set, not on the seed, so data of
-//!    different seeds do not leak into each other.
+//! * `train` and `valid_seen` share floor plans; `valid_unseen` has its own. Whether a set of
+//!   furniture is unseen does not depend on the seed, so data of different seeds do not leak into
+//!   each other.
 //! * Random draws are indexed: the first hundred training games do not depend on the total number.
-//!    Exception: a layout that an earlier game already has is drawn again.
+//!   Exception: a layout that an earlier game already has is drawn again.
 //!
-//! Differs from the original: there are no windows, stove knobs and other fixtures without commands.
-//! Nothing starts cool, and no object is inside another.
+//! Differs from the original: there are no windows, stove knobs and other fixtures without
+//! commands. Nothing starts cool, and no object is inside another.
 
 mod household;
 mod names;

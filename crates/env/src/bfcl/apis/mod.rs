@@ -230,8 +230,8 @@ impl Instance {
     }
 }
 
-/// Changes to objects that all instances share in one process of the original: a default list of
-/// mentions, and the credit cards of long contexts. Only replays carry them over.
+/// Changes to objects that all instances share in one process of the original; only replays carry
+/// them over.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,

@@ -1,13 +1,8 @@
 //! Generated tasks for BFCL's APIs: start states, requests, and the calls that fulfil them.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `request.rs` | a request with its calls, and random draws |
-//! | `files.rs`, `office.rs`, `money.rs`, `car.rs` | start states and requests of each API |
-//! | `functions.rs`, `functions.txt` | documents of the functions |
-//!
-//! They contain nothing of the package. The generator executes the calls of each task and draws again if one
-//! fails. The calls determine the split ([`SPLITS`]), so no call sequence is in two splits.
+//! They contain nothing of the package. The generator executes the calls of each task and draws
+//! again if one fails. The calls determine the split ([`SPLITS`]), so no call sequence is in two
+//! splits.
 
 mod car;
 mod files;

@@ -14,8 +14,7 @@ const DEEPEST: usize = 64;
 
 type Read<T> = Result<T, &'static str>;
 
-/// Returns the calls of a response: `[f(a=1), g(b="x")]`, or one call without brackets. A response
-/// that does not begin like a call has none.
+/// Returns the calls of a response: `[f(a=1), g(b="x")]`, or one call without brackets.
 pub(super) fn read(answer: &str) -> Read<Vec<ToolCall>> {
     let text = answer.trim();
     let text = text.strip_prefix("<|python_tag|>").unwrap_or(text).trim_start();

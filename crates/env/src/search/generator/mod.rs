@@ -1,16 +1,8 @@
 //! A generated encyclopaedia with consistent facts about people, towns, works and events.
 //!
-//! Each entity has a passage. Questions need one passage, or two or three linked ones.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `names.rs` | names built from a few hundred words |
-//! | `facts.rs` | the facts |
-//! | `passages.rs` | the passages |
-//! | `questions.rs` | questions with golden answers and searches that find them |
-//!
-//! Names share words, so models with a small vocabulary can copy unseen names and searches also find
-//! similar names.
+//! Each entity has a passage. Questions need one passage, or two or three linked ones. Names are
+//! built from a few hundred words, so models with a small vocabulary can copy unseen names and
+//! searches also find similar names.
 
 mod facts;
 mod names;

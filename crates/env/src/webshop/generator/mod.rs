@@ -6,11 +6,9 @@
 //! * Its category is `i % 12`; its type is one of that category.
 //! * It has four to seven attributes of the category. Each is named in a bullet point, one or two
 //!   in the title, and about half in the description.
-//! * It has options from the type's lists: ranges of sizes, some of the colors. One product in ten
-//!   has none.
-//! * It has a price, or (one in ten) a price range.
-//! * It has an instruction that names type and one to three attributes, in the original's form, and
-//!   one in free wording that may name option values.
+//! * One product in ten has no options, and one in ten has a price range.
+//! * It has an instruction in the original's form, and one in free wording that may name option
+//!   values.
 //!
 //! Differs from the official catalogue: other vocabulary, brands and sentences; every product has
 //! an instruction; more products have options (42 of 100 there); descriptions are shorter.

@@ -1,12 +1,7 @@
 //! The shop's search: the original's Lucene ranking (`turnwise-retrieval`) over product texts.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `recording.rs` | recorded queries and answers |
-//! | `text.rs` | searched text of a product ([`document_text`]) |
-//!
-//! A text's name is the product's ASIN; its position is the product's catalogue index. Equal scores are
-//! ordered by ASIN, then by position, ascending.
+//! A text's name is the product's ASIN; its position is the product's catalogue index. Equal scores
+//! are ordered by ASIN, then by position, ascending.
 
 pub mod recording;
 mod text;

@@ -1,8 +1,7 @@
 //! Recorded queries and answers, in the format of the original's recordings.
 //!
-//! A query file has one JSON object per line with the key `query`; other keys are ignored, so a
-//! recording is also a query file. A recording has `{"query", "tokens", "hits"}`: `tokens` are the
-//! analyzer's terms; each hit is `[asin, catalogue index, score]`, best first.
+//! A query file has JSON lines with the key `query`. A recording has `{"query", "tokens", "hits"}`:
+//! `tokens` are the analyzer's terms; each hit is `[asin, catalogue index, score]`, best first.
 //!
 //! Scores are printed like Anserini's, with four decimals. Among consecutive equal scores, each is
 //! one millionth lower than the one before ([`printed_scores`]).
