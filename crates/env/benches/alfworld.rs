@@ -23,7 +23,6 @@ mod kitchen;
 
 const STEPS: usize = 50;
 
-/// Plays an episode of random admissible commands.
 fn play(game: &Arc<Game>, seed: u64) -> usize {
     let mut rng = Seed::derive(seed, Purpose::Rollout, &[]).rng();
     let mut episode = Episode::new(Arc::clone(game));

@@ -26,14 +26,12 @@ use turnwise_env::sokoban::room::RoomText;
 use turnwise_env::sokoban::solver::Solver;
 use turnwise_env::sokoban::{SokobanOptions, SokobanSet};
 
-/// Steps per round.
 const STEPS: usize = 100;
 
 fn reset(environment: &mut dyn Environment, task: &Task) {
     environment.reset(task, Seed::derive(0, Purpose::Environment, &[])).expect("the task is there");
 }
 
-/// Plays a round of steps, starting new episodes as needed.
 fn walk(environment: &mut dyn Environment, tasks: &[Task], actions: &[Action]) {
     let mut next = 0;
     reset(environment, &tasks[0]);

@@ -19,7 +19,6 @@ use turnwise_env::search::generator::{SearchGenerator, generate};
 use turnwise_env::search::{ObservationFormat, Question, SearchOptions, SearchSet};
 use turnwise_retrieval::{Bm25Retriever, Hit, Passage, RetrievalError, Retriever};
 
-/// Returns the same passages for every query.
 struct Given(Vec<Hit>);
 
 impl Retriever for Given {
@@ -28,7 +27,6 @@ impl Retriever for Given {
     }
 }
 
-/// Searches per round; the answer is one more step.
 const SEARCHES: u64 = 3;
 
 fn episodes(criterion: &mut Criterion, name: &str, set: &SearchSet, query: &str) {

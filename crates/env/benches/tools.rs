@@ -19,7 +19,6 @@ fn settings() -> BfclGenerator {
     BfclGenerator { train: 300, valid: 0, test: 0, ..BfclGenerator::default() }
 }
 
-/// Measures the gold calls of all tasks in Python syntax.
 fn calls(criterion: &mut Criterion) {
     let package = settings().package().expect("the tasks are there");
     let count: usize = package.tasks.iter().map(|task| task.gold.concat().len()).sum();
@@ -44,7 +43,6 @@ fn calls(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures tool calls through the environment, including observations and grading.
 fn steps(criterion: &mut Criterion) {
     const STEPS: usize = 100;
     let options = BfclOptions { documents: BfclDocuments::Tools, max_steps: 1000, ..BfclOptions::default() };

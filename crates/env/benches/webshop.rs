@@ -19,7 +19,6 @@ use turnwise_core::{Action, Environment as _, Observation, Purpose, Rng, Seed};
 use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::{WebshopEnv, WebshopOptions, WebshopSet};
 
-/// Steps per round.
 const STEPS: usize = 60;
 
 /// Returns a random click that neither buys nor leaves the first result page. Every fourth click
@@ -35,7 +34,6 @@ fn click(observation: &Observation, rng: &mut Rng) -> String {
     (*rng.choose(&actions).expect("every page has something to click")).clone()
 }
 
-/// Returns the words of a goal as a query.
 fn query(set: &WebshopSet, rng: &mut Rng) -> String {
     let goal = set.goal(rng.below(set.len())).expect("the goal is there");
     let words = goal.instruction.split(" with ").next().unwrap_or_default();

@@ -48,7 +48,6 @@ fn seconds(start: Instant) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Returns the peak resident memory, and the current part without mapped files.
 fn memory() -> String {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return String::new() };
     let of = |name: &str| {

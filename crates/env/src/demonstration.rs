@@ -333,7 +333,6 @@ mod tests {
         assert_eq!((ids(&made), made.dropped, made.failed), (vec!["a", "a"], 2, 2));
         assert_eq!(made.failure, Some(EnvError::NotReset.to_string()));
         assert!(play_in_turn(&["broken"], &request, play).is_err());
-        // If the expert solves nothing, the error says so and does not name the single failure.
         let unsolved = |task: &&str, seed| match *task {
             "broken" => play(task, seed),
             _ => Ok(None),

@@ -233,7 +233,7 @@ impl PinnedSplit {
                     shared.push((task.id.clone(), found.id));
                 }
             }
-            // A name in both is the same task, even if its content has changed.
+            // A name in both is the same task.
             if shared.last().is_none_or(|(own, _)| *own != task.id)
                 && let Some(found) = list.find(&task.id)?
             {
@@ -244,7 +244,6 @@ impl PinnedSplit {
     }
 }
 
-/// Rejects splits with common tasks, each given by its name in both.
 fn refuse_shared((split, other): (&str, &str), shared: &[(String, String)]) -> Result<(), EnvError> {
     let Some((task, also)) = shared.first() else { return Ok(()) };
     let also = if task == also { String::new() } else { format!(" (which `{other}` has as `{also}`)") };

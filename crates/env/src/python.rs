@@ -12,8 +12,7 @@ const LEAST_TIE: f64 = 562_949_953_421_312.0;
 pub fn float(value: f64) -> String {
     let mut scientific = format!("{value:e}");
     if value.abs() >= LEAST_TIE {
-        // If two shortest forms are equally near, Python takes the even digit, as rounding the
-        // exact value does.
+        // If two shortest forms are equally near, Python takes the even digit.
         let digits =
             scientific.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).count();
         let even = format!("{value:.*e}", digits.saturating_sub(1));

@@ -214,8 +214,7 @@ impl<K: WorldKind> Typed<K> {
     fn read(&self, settings: &Table) -> Result<K::Settings, SettingsError> {
         let value = Value::Table(settings.clone());
         SettingsError::of(problems(&schema_of::<K::Settings>(), &value))?;
-        // The schema has rejected all other values; only strings with a custom parser can still
-        // fail.
+        // Only strings with a custom parser can still fail.
         let read: K::Settings =
             value.try_into().map_err(|error: toml::de::Error| failed(error.to_string().trim()))?;
         SettingsError::of(self.0.rules(&read))?;

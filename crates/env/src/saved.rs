@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use turnwise_core::{EnvError, Snapshot};
 
-/// An episode that can be saved as JSON with the keys `format` and `version` first.
+/// An episode saved as JSON, with the keys `format` and `version` first.
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     const WORLD: &'static str;
     const FORMAT: &'static str;

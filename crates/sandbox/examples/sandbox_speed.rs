@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use turnwise_sandbox::{Command, End, Files, Limits, Sandbox};
 
-/// Number of sequential starts.
 const STARTS: usize = 200;
-/// Number of parallel sandboxes.
 const AT_ONCE: usize = 50;
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {

@@ -6,8 +6,7 @@ use super::facts::Facts;
 use super::game::{StateLayout, Strings, World, put, trait_bit};
 use super::goal::{Goal, Shape, TaskType};
 
-/// Returns the world and its goal. Fails if facts are contradictory or missing, or if the goal is
-/// unreachable.
+/// Returns the world and its goal.
 pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), String> {
     let things = Things::of(facts)?;
     let names = things.names()?;
@@ -50,7 +49,7 @@ pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), S
     Ok((world, goal))
 }
 
-/// Receptacles and objects named in the facts, each in the order in which the engine lists them.
+/// Receptacles and objects named in the facts, in the order of the engine's lists.
 struct Things<'f> {
     facts: &'f Facts<'f>,
     receptacles: Vec<u32>,
@@ -85,7 +84,6 @@ struct Places {
 }
 
 impl Places {
-    /// Returns the receptacles place by place, and the end of each place's range.
     fn mates(&self) -> (Vec<u16>, Vec<u16>) {
         let mut mates = Vec::with_capacity(self.of.len());
         let mut ends = Vec::with_capacity(self.ids.len());
@@ -145,8 +143,7 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// Returns all names, receptacles first. Within a type, numbers count down in id order, over
-    /// objects and receptacles together.
+    /// Returns all names, receptacles first. Within a type, numbers count down in id order.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =
@@ -337,7 +334,6 @@ impl<'f> Things<'f> {
     }
 }
 
-/// Returns the things sorted by name, and the rank of each thing.
 fn order(names: &[String]) -> (Vec<u16>, Vec<u16>) {
     let mut by_name: Vec<u16> = (0..names.len() as u16).collect();
     by_name.sort_unstable_by(|&a, &b| names[usize::from(a)].cmp(&names[usize::from(b)]));

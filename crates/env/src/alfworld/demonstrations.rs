@@ -96,7 +96,7 @@ fn play(
     })
 }
 
-/// Names shown in an episode so far. Inserted commands use only these, so they reveal nothing.
+/// Names shown in an episode so far; inserted commands use only these.
 struct Seen {
     receptacles: Vec<String>,
     objects: Vec<String>,
@@ -120,7 +120,7 @@ impl Seen {
         }
     }
 
-    /// Returns a plausible command that is not admissible now, or `None` after a few failed tries.
+    /// Returns a plausible command that is not admissible now.
     fn mistake(&self, admissible: &[String], rng: &mut Rng) -> Option<String> {
         for _ in 0..8 {
             let place = rng.choose(&self.receptacles)?;

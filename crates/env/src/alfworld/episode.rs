@@ -92,7 +92,7 @@ impl Episode {
         &self.game
     }
 
-    /// Returns the latest observation: the introduction or the feedback to the last command.
+    /// Returns the introduction or the feedback to the last command.
     pub fn observation(&self) -> &str {
         &self.observation
     }
@@ -342,7 +342,7 @@ impl Episode {
     }
 }
 
-/// Formats a list: `a X`, `a X, and a Y`, `a X, a Y, and a Z`, or `nothing`.
+/// `a X`, `a X, and a Y`, `a X, a Y, and a Z`, or `nothing`.
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let text = join(names, "a ");
     if text.is_empty() { "nothing".into() } else { text }

@@ -61,7 +61,7 @@ impl Wish {
         Some(Self { task_type, object: (*object).to_owned(), target: (*target).to_owned() })
     }
 
-    /// Returns the verb and the type of receptacle with which the object must be treated first.
+    /// Returns the verb and receptacle type of the treatment.
     fn treatment(&self) -> Option<(&'static str, &'static str)> {
         match self.task_type {
             TaskType::PickCleanThenPlace => Some(("clean", "sinkbasin")),
@@ -135,7 +135,7 @@ impl<'a> Expert<'a> {
     pub fn act(&mut self, observation: &Observation) -> String {
         self.observe(&observation.text());
         let scene = View::new(&self.spots, &observation.admissible);
-        // Each round excludes a receptacle or an object, so the number of rounds is bounded.
+        // Each round excludes a receptacle or an object.
         let rounds = 64 + self.spots.len();
         let mut chosen = None;
         for _ in 0..rounds {
@@ -273,8 +273,7 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the receptacle to collect all objects in: the one that already has most of them,
-    /// then the nearest.
+    /// Returns the receptacle that already has most of the objects, or else the nearest.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -334,7 +333,7 @@ impl<'a> Expert<'a> {
     fn put_away(&self, scene: &View<'_>, held: &str) -> Decision {
         let prefix = format!("move {held} to ");
         let put = |action: &&String| {
-            // Not into a target receptacle, from where it would have to be removed.
+            // Not into a target receptacle.
             let wanted = self.wish.as_ref().is_some_and(|wish| {
                 action.strip_prefix(&prefix).is_some_and(|place| kind_of(place) == wish.target)
             });
@@ -417,7 +416,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Parses a list such as `a mug 1, a cup 2, and a pan 1`.
+/// Parses a list such as `a mug 1, and a cup 2`.
 pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(", ").filter_map(|item| {
         let item = item.strip_prefix("and ").unwrap_or(item);

@@ -29,8 +29,7 @@ const IDLE: [&str; 10] = [
     "total-cost",
 ];
 
-/// Start state of the problem. Words are numbered. Letter case is ignored, since the original's
-/// planner lower-cases everything.
+/// Start state of the problem. Letter case is ignored, as in the original's planner.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     exact: HashMap<&'a str, u32>,
@@ -116,8 +115,7 @@ impl<'a> Facts<'a> {
         &self.words[id as usize]
     }
 
-    /// Returns the words of `ids` sorted and without duplicates, the order in which the engine
-    /// lists them.
+    /// Returns distinct words in sorted order, the order of the engine's lists.
     pub(super) fn sorted(&self, ids: impl Iterator<Item = u32>) -> Vec<u32> {
         let mut ids: Vec<u32> = ids.collect();
         ids.sort_unstable_by(|&a, &b| self.text(a).cmp(self.text(b)));

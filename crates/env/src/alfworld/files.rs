@@ -60,7 +60,7 @@ pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Resul
             archives.push(entry);
         }
     }
-    // An archive contains the whole set, so unpacked files beside it are ignored.
+    // An archive contains the whole set.
     if archives.is_empty() {
         let mut files = Vec::new();
         walk(path, &mut files)?;
@@ -90,7 +90,7 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), EnvError> {
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(&folder).map_err(|source| io(&folder, source))? {
             let entry = entry.map_err(|source| io(&folder, source))?;
-            // Folder links are skipped because they may form a cycle; file links are followed.
+            // Folder links may form a cycle.
             let kind = entry.file_type().map_err(|source| io(&entry.path(), source))?;
             if kind.is_dir() {
                 open.push(entry.path());
@@ -116,7 +116,7 @@ fn read_files(files: &[PathBuf], wanted: &(dyn Fn(&str) -> bool + Sync)) -> Foun
     Found::default().with(parsed)
 }
 
-/// Parses a file. `shown` is its name in errors; the game's id is derived from `name`.
+/// Parses a file. `shown` is its name in errors.
 fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, EnvError> {
     let broken = |reason: String| EnvError::File { path: shown.to_owned(), reason };
     let text = std::str::from_utf8(bytes)

@@ -320,14 +320,13 @@ impl Game {
         usize::from(self.world.place_of(receptacle.index()))
     }
 
-    /// Returns a digest of everything that affects an episode. Saved states contain it.
+    /// Returns a digest of everything that affects an episode.
     pub fn fingerprint(&self) -> String {
         let first = self.content().iter().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte));
         format!("{first:016x}")
     }
 
-    /// Returns the game as a task. The task's digest covers objects, places, the goal and its
-    /// sentence.
+    /// Returns the game as a task.
     pub fn task(&self) -> Task {
         Task {
             digest: turnwise_core::digest([self.content()]),

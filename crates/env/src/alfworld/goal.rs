@@ -45,7 +45,6 @@ impl TaskType {
         }
     }
 
-    /// Returns the condition that the object needs before it is put down, if any.
     pub(super) fn treatment(self) -> Option<Condition> {
         match self {
             Self::PickCleanThenPlace => Some(Condition::Clean),
@@ -62,7 +61,7 @@ impl fmt::Display for TaskType {
     }
 }
 
-/// A goal by type names in lower case, before it is bound to the objects of a world.
+/// A goal before it is bound to the objects of a world.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) task_type: TaskType,

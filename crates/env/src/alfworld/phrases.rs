@@ -81,8 +81,6 @@ mod tests {
     use crate::alfworld::expert::Expert;
     use crate::alfworld::generator::{GeneratorConfig, generate};
 
-    /// Splits texts as small models' tokenizers do: phrases, `name number`, words, numbers, other
-    /// characters.
     fn cutter(phrases: &[&str]) -> Regex {
         let phrases: Vec<String> = phrases.iter().map(|phrase| regex::escape(phrase)).collect();
         let tail = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
@@ -135,7 +133,6 @@ mod tests {
             plain += without.find_iter(&text).count();
             names += name.find_iter(&text).count();
         }
-        // Each name needs one token before it, and sometimes one after the last.
         assert!(pieces < 5 * names / 2, "{pieces} pieces for {names} names");
         assert!(pieces * 3 < plain * 2, "{pieces} pieces with the phrases, {plain} without");
     }

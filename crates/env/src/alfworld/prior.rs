@@ -122,7 +122,6 @@ fn entry<'a, T: Default>(map: &'a mut BTreeMap<String, T>, key: &str) -> &'a mut
     map.entry(key.to_owned()).or_default()
 }
 
-/// Returns the type of a name, such as `sinkbasin` of `sinkbasin 1`.
 pub(super) fn kind_of(name: &str) -> &str {
     name.rsplit_once(' ').map_or(name, |(kind, _)| kind)
 }

@@ -119,7 +119,6 @@ fn parse(line: &str) -> Result<Recording, String> {
     Recording::deserialize(&value).map_err(|error| key(&error, &value))
 }
 
-/// Returns the error's message, with the key of `value` if it is missing.
 fn key(error: &serde_json::Error, value: &Value) -> String {
     let message = error.to_string();
     if message.contains('`') && message.starts_with("missing field") {

@@ -25,7 +25,7 @@ pub enum BfclDocuments {
     None,
 }
 
-/// Returns the lines about functions that a turn adds; for turn 0, all that exist from the start.
+/// Returns the functions that a turn adds; for turn 0, all that exist from the start.
 pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclDocuments) -> Vec<String> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let added = task.added.get(&turn).map(Vec::as_slice).unwrap_or_default();

@@ -108,7 +108,6 @@ impl BfclEnv {
         })
     }
 
-    /// Returns the calls of an action: tool calls or Python calls; empty for text.
     fn calls(&self, action: &Action) -> Vec<Called> {
         if let Action::Call(call) = action {
             return vec![Called::Tool(call.clone())];
@@ -194,8 +193,7 @@ impl Episode {
     }
 }
 
-/// Hides functions missing at a turn of a generated task. In the package's tasks they only lack a
-/// document.
+/// Hides functions missing at a turn of a generated task.
 fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
     if task.functions.is_some() && !task.added.is_empty() {
         let later = task.added.iter().filter(|(added, _)| **added > turn);

@@ -96,7 +96,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; `None` if it does not end in time, or fails without being hasty.
 fn play(
     set: &BfclTasks,
     task: &Task,

@@ -128,8 +128,7 @@ mod tests {
         let gold: &[&[&str]] = &[&["touch('a')"], &[], &["ls()", "setHeadlights('on')"]];
         let good: &[&str] = &["touch(file_name='a')"];
         assert_eq!(grade(gold, &[good, &[], &["setHeadlights('on')", "ls()"]]), (None, 3));
-        // Additional calls are allowed if the state is the same, and results of earlier turns
-        // count.
+        // Additional calls are allowed if the state is the same.
         assert_eq!(grade(gold, &[good, &["ls()"], &["setHeadlights('on')", "pwd()"]]), (None, 3));
         assert_eq!(grade(gold, &[&[], &[], &[]]), (Some(Failure::NoCalls), 0));
         assert_eq!(grade(gold, &[&["touch('b')"], &[], &[]]), (Some(Failure::State), 0));

@@ -68,7 +68,6 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the values in the order of the parameters; `N` must be their number.
     pub(super) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())

@@ -13,7 +13,6 @@ use crate::python;
 /// Names that the original refuses to call.
 const FORBIDDEN: [&str; 8] = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"];
 
-/// Maximum number of characters of an unknown function's name in an error.
 const LONGEST_NAME: usize = 60;
 
 /// The APIs of a task with their states.
@@ -188,7 +187,7 @@ fn shown_or_error(result: Result<Value, Raise>) -> String {
     }
 }
 
-/// Formats a result: strings unchanged, dictionaries as JSON if possible, everything else by `str`.
+/// Strings stay, dictionaries become JSON if possible, everything else is formatted by `str`.
 fn shown(value: &Value) -> Result<String, Raise> {
     if value.is_too_long() {
         let text = "Exceeds the limit (4300 digits) for integer string conversion";

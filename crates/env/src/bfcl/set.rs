@@ -20,7 +20,7 @@ pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 /// Consecutive calls after which the package abandons a turn.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
-/// Of 256 tasks, those of the test and validation splits.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 102;
 const VALID: u8 = 26;
 

@@ -37,7 +37,6 @@ fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     calls
 }
 
-/// Returns old and new text if only one line changes and its text is unique.
 fn old_text(task: &CodingTask, first: usize, last: usize, new: &str) -> Option<(String, String)> {
     let text = task.files.get(&task.path())?;
     let old = text.lines().nth(first.checked_sub(1)?)?.trim();

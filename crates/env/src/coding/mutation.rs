@@ -48,7 +48,7 @@ pub(super) struct Mutant {
     pub(super) line: usize,
 }
 
-/// Returns all distinct texts with one mistake in the body of a function, in source order.
+/// Returns all distinct texts with one mistake in a function, in source order.
 pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     let mut found: Vec<Mutant> = Vec::new();
     let mut in_text = false;

@@ -12,7 +12,7 @@ use crate::splits::{SPLITS, split_of, tasks_of};
 
 pub(super) const DEFAULT_MAX_TURNS: usize = 20;
 
-/// Of 256 tasks, those of the test and validation splits.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 64;
 const VALID: u8 = 26;
 

@@ -48,12 +48,11 @@ impl CodingTask {
         self.checks.iter().map(|check| check.call.clone()).collect()
     }
 
-    /// Counts the checks that `values` pass; a missing value fails its check.
     pub(super) fn passed(&self, values: &[String]) -> usize {
         self.checks.iter().zip(values).filter(|(check, value)| check.value == **value).count()
     }
 
-    /// Returns the fix as an edit: first and last line to replace, from 1, and the new text.
+    /// Returns the fix as an edit: first and last line to replace, and the new text.
     pub(super) fn known_edit(&self) -> Option<(usize, usize, String)> {
         let before: Vec<&str> = self.files.get(&self.path())?.split_inclusive('\n').collect();
         let after: Vec<&str> = self.fix.as_ref()?.split_inclusive('\n').collect();

@@ -96,8 +96,7 @@ impl Workshop {
         command.variable("PATH", format!("{folder}:/usr/local/bin:/usr/bin:/bin"))
     }
 
-    /// Runs an agent's command on its files. Returns the text for the agent, and the files if it
-    /// ran.
+    /// Returns the text for the agent, and the files if the command ran.
     pub(super) fn run(
         &self,
         line: &str,
@@ -132,7 +131,7 @@ impl Workshop {
         })
     }
 
-    /// Returns the values of a job on an agent's files; empty if the files make it exceed a limit.
+    /// Returns no values if the files make the job exceed a limit.
     pub(super) fn values_of_agent(&self, job: Job, limits: &CodingLimits) -> Result<Vec<String>, EnvError> {
         // The job's JSON contains the files again.
         let disk = (limits.disk_mib << 22) + (16 << 20);

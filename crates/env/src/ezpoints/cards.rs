@@ -198,7 +198,6 @@ mod tests {
             numbers.sort_unstable();
             *counts.entry(numbers).or_default() += 1;
         }
-        // In 24ths: four of the 12 first ranks have two possible second numbers.
         let expected =
             [([2, 6], 2), ([2, 10], 9), ([3, 4], 2), ([3, 9], 3), ([4, 8], 3), ([5, 7], 4), ([6, 6], 1)];
         assert_eq!(counts.len(), expected.len());

@@ -59,7 +59,7 @@ impl EzPointsEnv {
 /// Describes the cards in words and the formula so far.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
-    // Formatting dominates the cost of a step, so intermediate strings are avoided.
+    // Formatting dominates the cost of a step.
     let mut text = String::with_capacity(80);
     for (between, card) in [("Cards: ", left), (", ", right)] {
         for part in [between, card.rank_word(), " of ", card.suit().word()] {

@@ -10,7 +10,6 @@ use super::set::EzPointsSet;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Returns a formula for 12 with the numbers in the order of the cards.
 fn formula(deal: Deal) -> [Symbol; 3] {
     let [left, right] = deal.numbers().map(Symbol::Number);
     [left, deal.operator().unwrap_or(Symbol::Times), right]

@@ -42,7 +42,7 @@ pub struct Cards {
     cards: Vec<Picture>,
     letters: Letters,
     lower: Picture,
-    /// PNG files up to the rows of the formula, by deal: a few hundred entries of a few kilobytes.
+    /// PNG files up to the rows of the formula, by deal.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
 }
 
@@ -136,7 +136,6 @@ fn every_card() -> impl Iterator<Item = Card> {
     Suit::ALL.into_iter().flat_map(|suit| (1..=13).filter_map(move |rank| Card::new(suit, rank)))
 }
 
-/// Draws a card: rank and suit in two corners, and a large suit.
 fn draw(card: Card) -> Picture {
     let (width, height) = (CARD_WIDTH as f32, CARD_HEIGHT as f32);
     let color = if matches!(card.suit(), Suit::Hearts | Suit::Diamonds) { RED } else { BLACK };
@@ -162,7 +161,6 @@ fn draw(card: Card) -> Picture {
 /// Returns the signed distance of a point to a suit's symbol of size -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
-    // A heart with its tip at 1; a spade is an inverted heart.
     let heart = |y: f32| {
         let lobe = (x - 0.48).hypot(y + 0.42) - 0.52;
         let tip = ((x + 0.86 * (y - 1.0)) * 0.76).max(-y - 0.42);

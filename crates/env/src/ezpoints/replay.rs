@@ -123,7 +123,6 @@ pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<R
     Ok(ReplayReport { counts, unit: "episode", differences })
 }
 
-/// Describes the difference of two pictures; `None` if it is within the tolerance.
 pub(super) fn compare(expected: &Picture, found: &Picture) -> Option<String> {
     let size = |picture: &Picture| (picture.width(), picture.height());
     if size(expected) != size(found) {

@@ -20,7 +20,7 @@ pub(super) const GOAL: &str =
 /// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 
-/// Of 256 pairs of cards, those of the test and validation splits.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 

@@ -110,7 +110,6 @@ impl ActionParser {
     }
 }
 
-/// True if every call is offered, or the action if there is at most one call.
 fn all_offered(admissible: &[String], action: &str, calls: &[ToolCall]) -> bool {
     match calls.len() {
         0 | 1 => offered(admissible, action),
@@ -170,8 +169,7 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Splits a response into reasoning and the rest. Returns the action for unclosed reasoning as the
-/// error.
+/// Returns the action for unclosed reasoning as the error.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -180,8 +178,7 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// Parses the action after the reasoning, which may contain drafts, or the whole response if it has
-/// none.
+/// Skips the reasoning, which may contain drafts of actions.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -245,7 +242,6 @@ fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall
     Ok((words.join("\n"), calls))
 }
 
-/// Returns the text between the first opening and the first closing tag.
 fn any_block(rules: &ResponseRules, response: &str) -> Read {
     let text = rules.cased(response);
     let [open, close] = &rules.action_tags;
@@ -307,7 +303,7 @@ impl ResponseRules {
         }
     }
 
-    /// Returns the last characters of a response, counted in Unicode scalar values as in Python.
+    /// Counts Unicode scalar values, as Python does.
     fn tail(&self, response: &str) -> String {
         let text = self.cased(response);
         let start = match self.tail.checked_sub(1) {

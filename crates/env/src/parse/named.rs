@@ -33,7 +33,6 @@ pub(super) fn read(rules: &ResponseRules, response: &str) -> Read {
 const NO_BLOCK: &str = "there is no block with an action";
 const SEVERAL: &str = "there is more than one block with an action";
 
-/// Returns the content if the action is exactly one block with this tag.
 pub(super) fn inside<'a>(action: &'a str, name: &str) -> Option<&'a str> {
     action.strip_prefix(&opening(name))?.strip_suffix(&closing(name))
 }

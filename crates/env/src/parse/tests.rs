@@ -119,7 +119,6 @@ fn verl_agents_quirks() {
     // Everything is lower-cased, tags included; the reasoning may stand anywhere.
     assert_eq!(verl("<think>a</think><ACTION> Go To Desk 1 </Action>"), ok("go to desk 1"));
     assert_eq!(verl("<action>look</action></think><think>"), ok("look"));
-    // The first tag of each kind counts, even inside the reasoning or across blocks.
     assert_eq!(verl("<think><action>a</think><action>look</action>"), ok("a</think><action>look"));
     assert_eq!(verl("<think></action></think><action>look</action>"), ok(""));
     assert_eq!(verl("<think></think><action>look</action><action>go</action>"), ok("look"));

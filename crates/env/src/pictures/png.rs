@@ -39,11 +39,10 @@ pub struct Start {
     file: Vec<u8>,
     /// Checksum of the filtered rows.
     adler: u32,
-    /// The last of these rows, from which the next one is predicted.
     last: Vec<u8>,
 }
 
-/// Offset of a [`Start`]'s data: after signature, header, and length and name of the chunk.
+/// After signature, header, and length and name of the chunk.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
@@ -66,7 +65,6 @@ impl Start {
         let filtered = filter(rows, &mut last);
         let mut encoder = DeflateEncoder::new(file, flate2::Compression::default());
         encoder.write_all(&filtered).map_err(unwritable)?;
-        // Ends the block at a byte boundary, so that others can follow.
         encoder.flush().map_err(unwritable)?;
         let file = encoder.get_ref().clone();
         let mut adler = Adler32::new();
@@ -119,7 +117,7 @@ fn header(width: usize, height: usize) -> Vec<u8> {
     file
 }
 
-/// Returns the differences of each row from the one above, and stores the last row in `above`.
+/// Returns the differences between rows; `above` becomes the last row.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {

@@ -8,7 +8,7 @@ use super::canvas::{Color, Picture};
 /// Half the width of a stroke at 20 pixels.
 const PEN: f32 = 0.95;
 
-/// A point relative to the pen's position: to the right, and above the baseline.
+/// Right of the pen's position, and above the baseline.
 type Point = (f32, f32);
 
 enum Stroke {
@@ -120,7 +120,6 @@ pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Col
     }
 }
 
-/// Returns the pixels covered by a letter at this position, with the covered fraction.
 fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
     let (strokes, advance) = glyph(letter);
     let place = |(right, above): Point| (x + right, y - above);
@@ -141,10 +140,9 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 
 const PHASES: i32 = 16;
 
-/// Position at which [`Letters`] are drawn, with room for pixels to the left and above.
+/// Leaves room for pixels to the left and above.
 const ORIGIN: (i32, i32) = (4, 20);
 
-/// Pixels of a letter relative to its position, with the covered fraction.
 type Mask = Vec<(i32, i32, f32)>;
 
 /// Letters drawn once at each sub-pixel position.

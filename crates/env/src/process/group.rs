@@ -125,7 +125,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns true once a process is gone or a zombie, false after five seconds.
     fn ends(pid: &str) -> bool {
         let path = std::path::Path::new("/proc").join(pid.trim()).join("stat");
         let until = Instant::now() + Duration::from_secs(5);

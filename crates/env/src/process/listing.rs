@@ -101,7 +101,6 @@ mod tests {
     use super::super::program::{Program, ProgramSettings};
     use super::*;
 
-    /// A program that answers every request with the same page and announces another one.
     fn endless(page: &str) -> Program {
         let welcome = r#"{"id":0,"ok":{"protocol":1,"name":"w","splits":["train"]}}"#;
         let script = format!(

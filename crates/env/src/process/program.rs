@@ -85,7 +85,7 @@ impl Program {
         if let Some(process) = running.process.as_ref().filter(|process| process.is_alive()) {
             return Ok(Arc::clone(process));
         }
-        // Callers that waited for a failed start return its error instead of starting again.
+        // Callers that waited for a failed start return its error.
         if let Some((_, error)) = running.failed.as_ref().filter(|(at, _)| *at >= asked) {
             return Err(error.clone());
         }
@@ -337,7 +337,6 @@ impl Shared {
         error
     }
 
-    /// Describes how the process ended, after a short wait for its exit status and stderr.
     fn end(&self) -> String {
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(10));
@@ -385,7 +384,6 @@ fn read<T: DeserializeOwned>(op: &'static str, value: &RawValue) -> Result<T, Pr
 }
 
 fn write_lines(mut stdin: std::process::ChildStdin, queue: &Receiver<String>) {
-    // If the program stops reading, its timeout or exit is noticed elsewhere.
     while let Ok(line) = queue.recv() {
         if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
             break;

@@ -92,7 +92,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the number of steps in the request; the timeout applies to each.
+    /// Number of steps; the timeout applies to each.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -136,7 +136,6 @@ pub(super) struct Envelope<'a> {
     pub(super) request: &'a Request<'a>,
 }
 
-/// A line from the program: the response to the request `id`, with `ok` or `error`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Line {
     pub(super) id: u64,

@@ -59,7 +59,6 @@ fn an_episode_of_pythons_helper_goes_on_from_its_state() {
     environment.reset(seven, seed()).unwrap();
     environment.step(&Action::from("5")).unwrap();
     let snapshot = environment.snapshot().unwrap().unwrap();
-    // The other process continues it twice in different ways; the first episode does not change.
     let mut other = set.environment().unwrap();
     for action in ["8", "6"] {
         other.restore(&snapshot).unwrap();

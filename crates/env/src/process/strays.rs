@@ -19,8 +19,7 @@ pub(super) fn new_mark() -> String {
 #[cfg(target_os = "linux")]
 pub(super) fn kill(mark: &str) {
     let wanted = format!("{VARIABLE}={mark}");
-    // A process may start another one just before it is killed, and a killed one may still be
-    // listed.
+    // A process may start another one just before it is killed.
     for _ in 0..16 {
         if !kill_found(wanted.as_bytes()) {
             return;

@@ -14,7 +14,6 @@ pub(super) const TASKS: &str =
     r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"win","metadata":{"n":1}}]}}';"#;
 pub(super) const RESET: &str = r#"read l; echo '{"id":2,"ok":{"observation":"start"}}';"#;
 
-/// Returns true if Python is available; otherwise prints that the test is skipped.
 pub(super) fn has_python() -> bool {
     let python = std::process::Command::new("python3").arg("--version").output();
     let found = python.is_ok_and(|output| output.status.success());
@@ -119,7 +118,6 @@ fn a_program_that_is_no_world_is_refused_with_the_reason() {
     assert!(error.contains("unknown key `secret`"), "{error}");
 }
 
-/// Checks that the process whose id is in a file is gone within five seconds.
 fn assert_gone(file: &std::path::Path) {
     let pid = std::fs::read_to_string(file).unwrap();
     let path = std::path::Path::new("/proc").join(pid.trim()).join("stat");
@@ -155,7 +153,6 @@ fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
     let folder = tempfile::tempdir().unwrap();
     let child = folder.path().join("child");
     let config = ProcessConfig {
-        // Long enough to start a shell too, since the reset has the same timeout as the step.
         timeout_s: 2.0,
         ..config(&format!("{HELLO}{TASKS}{RESET} sleep 60 & echo $! > {}; wait", child.display()))
     };

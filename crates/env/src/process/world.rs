@@ -219,7 +219,7 @@ fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Converts an error of a reset, which can be retried with a restarted program.
+/// A reset can be retried with a restarted program.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -228,7 +228,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// Converts an error of a step, whose episode is lost with the program.
+/// The episode is lost with the program.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())
@@ -267,7 +267,7 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
-    /// Returns true: [`Process::call`] starts the timeout only when the program has capacity.
+    /// [`Process::call`] starts the timeout only when the program has capacity.
     fn limits_calls(&self) -> bool {
         true
     }
@@ -363,13 +363,11 @@ struct SavedEpisode {
 }
 
 impl Episode {
-    /// Counts an action and returns true if it is the last one allowed.
     fn is_last(&mut self) -> bool {
         self.turns += 1;
         self.max_turns > 0 && self.turns >= self.max_turns
     }
 
-    /// Answers a malformed call without contacting the program, if there are tools.
     fn refuse(&mut self, action: &Action) -> Option<Step> {
         let Action::Malformed { error, .. } = action else { return None };
         if self.tools.is_empty() {
@@ -379,7 +377,6 @@ impl Episode {
         Some(Step { observation, truncated: self.is_last(), ..Step::default() })
     }
 
-    /// Converts a step and truncates the episode if it was the last one allowed.
     fn count(&mut self, stepped: Stepped) -> Step {
         let limit = self.is_last();
         let metrics = stepped.metrics.into_iter().map(|(name, value)| Metric::last(name, value)).collect();

@@ -147,7 +147,6 @@ fn slot(name: &str, rule: &Rule) -> Result<Slot, String> {
     })
 }
 
-/// Returns the candidate nearest to a word, if it is near enough.
 pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))

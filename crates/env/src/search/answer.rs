@@ -36,7 +36,7 @@ impl Scores {
 /// Differs from the original only if Unicode tables differ: a letter with a combining mark next to
 /// `a`, `an` or `the`.
 pub fn normalize(text: &str) -> String {
-    // Fast path: most texts are ASCII, and passages are normalized at every search.
+    // Most texts are ASCII, and passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
     bare.retain(|character| !character.is_ascii_punctuation());
     let mut normal = String::with_capacity(bare.len());
@@ -196,7 +196,6 @@ mod tests {
             ("Nobody knows. No.", "no", true),
             ("no", "no", true),
             ("It weighs 1,200 grams.", "200", false),
-            // The first match may be part of a word and a later one not.
             ("Norway says no", "no", true),
             ("obi wan obi wan obi", "bi wan obi", false),
             ("tora tora torah tora torah", "torah tora torah", true),

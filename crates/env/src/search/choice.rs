@@ -137,7 +137,6 @@ mod tests {
                 assert_eq!(chosen(texts, &answer), Some(place), "{answer}");
             }
         }
-        // If no option has that text, it is a label followed by words.
         let others = ["salmonella", "an agonist", "an increase", "E. coli"];
         for (text, place) in texts.into_iter().zip([2, 3, 0, 1]) {
             assert_eq!(chosen(others, text), Some(place), "{text}");

@@ -81,8 +81,7 @@ impl SearchEnv {
         })
     }
 
-    /// Applies an action with the `hits` of its query. Nothing changed before, so a failed search
-    /// can be retried.
+    /// Nothing changes before this call, so a failed search can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -141,7 +140,7 @@ impl SearchEnv {
     }
 }
 
-/// Returns the scores as metrics. `answer_found`: a retrieved passage contained a golden answer.
+/// `answer_found`: a retrieved passage contained a golden answer.
 fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     let number = |yes: bool| f64::from(u8::from(yes));
     [

@@ -42,8 +42,6 @@ impl Expert {
         answered(&self.answer().unwrap_or_else(|| "unknown".to_owned()))
     }
 
-    /// Returns a golden answer if a passage contains it. With a plan, the answer follows from the
-    /// passages.
     fn answer(&self) -> Option<String> {
         if !self.question.plan.is_empty() {
             return self.question.golden.first().cloned();
@@ -284,7 +282,6 @@ mod tests {
         let hit = turnwise_retrieval::Hit { passage: Arc::new(passage), score: 1.0 };
         for format in [ObservationFormat::SearchR1, ObservationFormat::VerlAgent] {
             let block = format.information(std::slice::from_ref(&hit));
-            // Answers at the start and end of lines, and words that JSON escapes.
             for golden in ["Zürich", "Schloß Wyl", "Ada Fenn"] {
                 let mut expert = Expert::new(open_question("Where?", &[golden]));
                 expert.read(&block);

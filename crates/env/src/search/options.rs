@@ -27,7 +27,6 @@ pub(super) struct Asked<'a> {
     pub(super) choices: Option<Choices>,
 }
 
-/// Parses the options of a record and removes them from the question's text.
 pub(super) fn asked<'a>(
     record: &Map<String, Value>,
     text: &'a str,
@@ -58,8 +57,7 @@ fn present<'a>(record: &'a Map<String, Value>, keys: &[&'static str]) -> Option<
     keys.iter().find_map(|key| Some((*key, record.get(*key).filter(|value| !value.is_null())?)))
 }
 
-/// Parses options by label (MedQA and MedXpertQA). Tables contain null for labels that only other
-/// questions have.
+/// Tables contain null for labels that only other questions have.
 fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, text)| !text.is_null());
     let option = |(label, text): (&String, &Value)| {
@@ -91,7 +89,6 @@ fn by_place(list: &[Value], (key, answer): (&str, &str), right: &Value) -> Resul
     Ok(Choices { options, right: place })
 }
 
-/// Parses options in `opa` to `opd` (MedMCQA); `None` if a key is missing.
 fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Option<Choices>, String> {
     let letters = [("opa", "A"), ("opb", "B"), ("opc", "C"), ("opd", "D")];
     let options: Option<Vec<(String, String)>> = letters

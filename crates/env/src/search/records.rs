@@ -60,7 +60,7 @@ pub(super) fn question(
     let id = name.iter().find_map(|key| text_of(record.get(*key)?)).unwrap_or_else(|| number.to_string());
     let dataset =
         ["dataset", "data_source"].iter().find_map(|key| record.get(*key)?.as_str()).unwrap_or(dataset);
-    // Medical case descriptions need no question mark; the options may ask the question.
+    // Medical case descriptions need no question mark.
     let text = if choices.is_some() { text.trim().to_owned() } else { with_mark(text) };
     let passages = passages(record, &id);
     Ok(Question { id, dataset: dataset.to_owned(), text, golden, choices, passages, plan: Vec::new() })
@@ -154,7 +154,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// Returns a text, or concatenated sentences; HotpotQA's sentences begin with their blank.
+/// HotpotQA's sentences begin with their blank.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -133,7 +133,7 @@ impl Retriever for Queued {
     }
 }
 
-/// Parses the passages of an observation. Each begins with a line `Doc`, a number and `(Title: `.
+/// Each passage begins with a line `Doc`, a number and `(Title: `.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);
@@ -172,7 +172,7 @@ fn turns(response: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// Returns the user message of a prompt in Qwen's chat format, or else the whole prompt.
+/// Returns the whole prompt if it is not in Qwen's chat format.
 fn user_words(prompt: &str) -> &str {
     let inside = || prompt.split_once("<|im_start|>user\n")?.1.split_once("<|im_end|>");
     inside().map_or(prompt, |(words, _)| words)

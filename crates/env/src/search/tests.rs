@@ -94,7 +94,6 @@ fn passages_come_with_the_question_if_it_is_searched_for_first() {
                     Ellis.</information>\n\n";
     assert_eq!(shown.text(), expected);
     assert_eq!(tasks[0].goal, "On which river was Ada Fenn born?");
-    // The only step must answer; the passages shown first count as found.
     let end = environment.step(&Action::from("<answer>Sarn</answer>")).unwrap();
     assert!(end.terminated && end.success);
     assert_eq!(value(&end.metrics, "answer_found"), Some(0.0));
@@ -257,7 +256,6 @@ fn a_search_that_fails_changes_nothing_and_fails_for_those_who_asked() {
         assert_eq!(error.is_transient(), !fatal, "{error}");
         assert!(error.to_string().contains("the search failed"), "{error}");
         assert!(results[1].is_ok());
-        // The step was not taken: two are left, and the next one may search.
         let step = environments[0].step(&Action::from("<search>a</search>")).unwrap();
         assert!(step.observation.text().contains("text of a") && !step.truncated);
     }

@@ -10,10 +10,8 @@ use turnwise_core::{EnvError, Purpose, Rng, Seed};
 use super::room::{Cell, Direction, MOST_BOXES, Room};
 use super::solver::{Floor, Seen, Solution, Solver, State, WALL};
 
-/// Maximum number of rooms to try per level; then the settings are rejected as too hard.
 const MOST_ATTEMPTS: u64 = 2_000;
 
-/// Maximum number of states of the backward search; the level is chosen among those found.
 const MOST_BACKWARD: usize = 200_000;
 
 /// Settings of the generator.

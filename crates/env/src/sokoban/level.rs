@@ -46,7 +46,7 @@ fn cell(symbol: char) -> Option<Cell> {
     })
 }
 
-/// A level in gym-sokoban's form: the fixed cells (walls, floors, targets) and the current state.
+/// A level in gym-sokoban's form: the fixed cells and the current state.
 #[derive(Deserialize)]
 pub(super) struct RecordedRoom {
     room_fixed: Vec<Vec<u64>>,
@@ -172,8 +172,7 @@ pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 
-/// Returns the smallest digest over the eight rotations and reflections of the reachable cells;
-/// `as_cell` maps each cell.
+/// Returns the smallest digest over the eight rotations and reflections.
 fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
     let reachable = room.reachable();
     let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);

@@ -21,7 +21,7 @@ pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`
 /// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Of 256 rooms, those of the test and validation splits.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
@@ -32,7 +32,6 @@ const SMALL_CHUNK: u64 = 64;
 /// Number of levels generated per missing one; one in ten belongs to the test split.
 const MADE_FOR_ONE: u64 = 16;
 
-/// Maximum number of consecutive levels without a new one that is needed.
 const MOST_IN_VAIN: usize = 10_240;
 
 /// Reward of a step.
@@ -146,8 +145,7 @@ impl SokobanSet {
                 break;
             }
             let count = chunk(missing);
-            // An error matters only if its level is needed, so the result does not depend on the
-            // chunk size.
+            // An error matters only if its level is needed.
             let made: Vec<Result<Made, EnvError>> = (next..next + count)
                 .into_par_iter()
                 .map_init(Generator::default, |generator, index| {
@@ -263,8 +261,6 @@ mod tests {
         set.split(split).unwrap().iter().map(|task| task.digest.clone()).collect()
     }
 
-    /// Returns the reachable cells without the player and surrounding walls; the smallest of the
-    /// eight rotations and reflections.
     fn plain(room: &Room) -> String {
         let rows: Vec<Vec<char>> = room.to_string().lines().map(|row| row.chars().collect()).collect();
         let mut reached: Vec<Vec<char>> = rows.iter().map(|row| vec!['#'; row.len()]).collect();

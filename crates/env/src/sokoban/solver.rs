@@ -123,7 +123,6 @@ impl Floor {
         self.numbers[at]
     }
 
-    /// Returns the number of states with this many boxes; `None` on overflow.
     pub(super) fn codes(&self, boxes: usize) -> Option<u64> {
         (self.cells.len() as u64).checked_pow(boxes as u32 + 1)
     }
@@ -312,7 +311,6 @@ mod tests {
     #[test]
     fn what_cannot_be_solved_is_known() {
         assert_eq!(solve("#####\n#X_O#\n#_P_#\n#####"), Solution::Unsolvable);
-        // An unreachable box off its target, and one already on a target.
         assert_eq!(solve("#######\n#PXO#X#\n#___#O#\n#######"), Solution::Unsolvable);
         assert!(solve("#######\n#PXO#√#\n#___#_#\n#######").moves().is_some());
         let wide = format!(

@@ -27,7 +27,7 @@ enum Products {
 
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// Draws the price of each product as the original does: uniformly within its range, if it has one.
+/// As in the original, prices are uniform within their range.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {
@@ -74,8 +74,7 @@ impl Catalogue {
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Adds the nouns of titles from the file `path`, created from the side file in `folder` if
-    /// missing.
+    /// The file `path` is created from the side file in `folder` if missing.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();

@@ -53,7 +53,7 @@ fn play(
         let imitate = mistake.is_none();
         let action = mistake.unwrap_or_else(|| {
             expert.act_noisy(&observation, &mut || {
-                // With probability 0 nothing is drawn, so the other draws stay the same.
+                // With probability 0 the other draws stay the same.
                 let dropped = option_drop_prob > 0.0 && rng.chance(option_drop_prob);
                 dropped_options += usize::from(dropped);
                 dropped

@@ -47,8 +47,7 @@ struct Episode {
     session: Session,
     steps: usize,
     score: Option<Score>,
-    /// Caches of attribute and type scores by product; comparing texts dominates the cost of
-    /// progress.
+    /// Caches of scores by product; comparing texts dominates the cost of progress.
     attributes: HashMap<u32, usize>,
     types: HashMap<u32, f64>,
 }

@@ -20,7 +20,6 @@ const FILLERS: &str = "a about after am an and are as be best broke buy by calle
     on one ones or order our out people please possible price search should show sister some that the them they thing to \
     want what which who will with would you";
 
-/// Maximum number of result pages to visit before buying the best product so far.
 const PAGES: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +27,9 @@ struct Wish {
     query: String,
     words: BTreeSet<String>,
     values: Vec<String>,
-    /// The instruction without the price, to find option values in free wording.
     text: String,
     limit: Option<u32>,
-    /// True if the instruction is in free wording, so that option values are recognised only on the
-    /// product's page.
+    /// True if option values are recognised only on the product's page.
     loose: bool,
 }
 
@@ -177,8 +174,8 @@ impl Expert {
                 self.click(&asin, parts)
             };
         }
-        // Without results, search again with the second half of the query, which usually has the
-        // type of product.
+        // Without results, search again with the second half of the query, usually the type of
+        // product.
         let words: Vec<&str> = self.wish.query.split(' ').collect();
         let shorter = words[words.len() / 2..].join(" ");
         self.wish.query = shorter;
@@ -298,7 +295,6 @@ impl Wish {
         self.words.iter().filter(|word| !found.contains(*word)).count()
     }
 
-    /// Counts the options that a free wording names but whose named value is not on the page.
     fn unmet(&self, parts: &[&str], offered: &[&str], wanted: &[String]) -> usize {
         let named = |part: &&&str| self.loose && !offered.contains(*part) && has_phrase(&self.text, part);
         let met = |name: &str| {
@@ -349,7 +345,6 @@ fn is_filler(word: &str) -> bool {
     FILLERS.split_ascii_whitespace().any(|filler| filler == word)
 }
 
-/// Returns the words of a text in lower case, without fillers and plural endings.
 fn words(text: &str) -> BTreeSet<String> {
     let lower = text.to_lowercase();
     let split = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');

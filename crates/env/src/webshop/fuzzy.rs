@@ -17,7 +17,6 @@ use regex::Regex;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Words(Vec<Box<str>>);
 
-/// Matches letters and digits of any script; all other characters separate words.
 static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\p{L}\p{N}]$").ok());
 
 fn is_word(character: char) -> bool {
@@ -34,8 +33,7 @@ fn lower(character: char) -> char {
 }
 
 impl Words {
-    /// Drops U+0080 to U+00FF (thefuzz's `force_ascii`), replaces characters other than letters and
-    /// digits by spaces, and lower-cases.
+    /// Drops U+0080 to U+00FF, as thefuzz's `force_ascii` does.
     pub(super) fn new(text: &str) -> Self {
         let kept = text.chars().filter(|character| !('\u{80}'..='\u{ff}').contains(character));
         let clean: String =
@@ -117,7 +115,6 @@ fn ratio(distance: usize, total: usize) -> f64 {
     if total == 0 { 100.0 } else { 100.0 - 100.0 * distance as f64 / total as f64 }
 }
 
-/// Counts insertions and deletions: both lengths minus twice the longest common subsequence.
 fn indel(left: &[char], right: &[char]) -> usize {
     let start = left.iter().zip(right).take_while(|(a, b)| a == b).count();
     let (left, right) = (&left[start..], &right[start..]);
@@ -126,8 +123,7 @@ fn indel(left: &[char], right: &[char]) -> usize {
     left.len() + right.len() - 2 * common(left, right)
 }
 
-/// Returns the length of the longest common subsequence. Uses 64-bit words if the shorter text fits
-/// (Hyyrö 2004).
+/// Uses 64-bit words if the shorter text fits (Hyyrö 2004).
 fn common(left: &[char], right: &[char]) -> usize {
     let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
     if short.is_empty() {

@@ -190,8 +190,6 @@ impl Goals {
         Self { kind, specs: specs.iter().map(spec).collect(), order, skipped }
     }
 
-    /// Returns product, number and price limit of each goal, and the indices sorted by product and
-    /// number.
     pub(super) fn parts(&self) -> (impl Iterator<Item = [u32; 3]> + '_, &[u32]) {
         (self.specs.iter().map(|spec| [spec.product, spec.number, u32::from(spec.tens)]), &self.order)
     }
@@ -332,8 +330,7 @@ fn price_limit(price: f64, random: &mut PythonRandom) -> u16 {
     above[first.max(second)]
 }
 
-/// Returns an option combination by its number. Options are sorted by name; the last one varies
-/// fastest.
+/// Options are sorted by name; the last one varies fastest.
 fn combination(product: &Product, number: u32) -> Vec<(String, String)> {
     let mut options: Vec<_> = product.options.iter().collect();
     options.sort_by(|a, b| a.name.cmp(&b.name));

@@ -85,7 +85,6 @@ impl NounFile {
         Self::open(path, catalogue.len(), size)
     }
 
-    /// Returns `None` if the file is missing or belongs to other products or another side file.
     fn open(path: &Path, count: usize, size: Option<u64>) -> Result<Option<Self>, EnvError> {
         let file = match File::open(path) {
             Ok(file) => file,

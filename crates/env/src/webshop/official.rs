@@ -165,7 +165,6 @@ pub fn read(
     Ok(report)
 }
 
-/// Returns the first existing file of these names, with or without `.zst`.
 pub(super) fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
     let candidates = names.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.zst")]);
     candidates.map(|name| folder.join(name)).find(|path| path.is_file()).ok_or_else(|| EnvError::File {
@@ -270,7 +269,6 @@ struct Document {
     product: RawProduct,
 }
 
-/// A product in the files, without the keys that only the original's web pages use.
 #[derive(Deserialize)]
 struct RawProduct {
     asin: String,

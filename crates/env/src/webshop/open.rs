@@ -150,8 +150,7 @@ impl WebshopSet {
 /// Number of products whose content determines the folder name.
 const SAMPLED: u32 = 64;
 
-/// The name contains a digest of the first products, so other seeds and generator versions use
-/// other folders.
+/// A digest in the name separates other seeds and generator versions.
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     let sample = GeneratorConfig { products: config.products.min(SAMPLED), ..config };
     let sample: Vec<Product> = generator::products(sample).collect();

@@ -124,7 +124,7 @@ pub fn replay(
     Ok(report)
 }
 
-/// Compares a step. Returns true if it is a purchase whose score is not compared.
+/// Returns true for a purchase whose score is not compared.
 fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,

@@ -26,7 +26,6 @@ const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige bla
     royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise \
     violet walnut wheat white wine yellow";
 
-/// Words that the approximate type factor skips, since they do not describe a product.
 static FUNCTION_WORDS: LazyLock<HashSet<&str>> =
     LazyLock::new(|| FUNCTION_LIST.split_ascii_whitespace().collect());
 
@@ -272,7 +271,6 @@ fn categories(path: &str) -> impl Iterator<Item = &str> {
     path.split('\u{203a}').map(crate::python::strip)
 }
 
-/// Returns the fraction of the wanted title's words that both titles have.
 fn title_score(wanted: &[String], found: &[String]) -> f64 {
     if wanted.is_empty() {
         return 0.2;
@@ -375,7 +373,6 @@ mod tests {
         let target = nouns("Mug Mug Mug Mug Mug with Handle, Coffee Tea Cup Gift", &wanted);
         let judge = Judge::new(goal(GoalOptions::Values(vec![])), &target, Matching::Original);
         let of = |found: &[&str]| judge.type_score(&nouns("Other", found));
-        // One of six distinct words but of ten words in all: 0.1, not 1 / 6.
         assert_eq!((of(&["mug"]).title_score, of(&["mug"]).factor), (0.1, 0.5));
         assert_eq!((of(&["mug", "mug", "tea"]).title_score, of(&["mug", "tea"]).factor), (0.2, 0.5));
         assert_eq!((of(&["mug", "tea", "cup"]).factor, of(&["pot"]).factor), (1.0, 0.0));
@@ -395,8 +392,6 @@ mod tests {
         let original = |asked, options: &[(&str, &str)]| met(Matching::Original, asked, options);
         let strict = |asked, options: &[(&str, &str)]| met(Matching::Strict, asked, options);
         let light = || named(&[("color", "light blue")]);
-        // The pair contains no colour word, the chosen value does; `blue` is among the words of the
-        // pair.
         assert_eq!(original(light(), &[("color", "light blue")]), 1);
         assert_eq!(original(light(), &[("color", "dark blue")]), 1);
         assert_eq!(strict(light(), &[("color", "dark blue")]), 0);

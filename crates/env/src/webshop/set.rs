@@ -124,7 +124,6 @@ impl Default for WebshopOptions {
 pub(super) struct World {
     pub(super) shop: Arc<Shop>,
     goals: Goals,
-    /// Whether a product's goals are a random subset of its option combinations.
     drawn: bool,
     splits: Vec<(&'static str, Vec<u32>)>,
     matching: Matching,
@@ -152,7 +151,6 @@ pub struct WebshopSet {
     world: Arc<World>,
     max_steps: usize,
     notes: Arc<Vec<String>>,
-    /// Folder and source of the task index files, for a large catalogue.
     kept: Option<Arc<Kept>>,
     indices: Arc<Mutex<BTreeMap<String, Arc<TaskIndex>>>>,
 }
@@ -375,8 +373,7 @@ impl TaskSet for WebshopSet {
         let Some(split) = self.world.splits.iter().map(|(name, _)| *name).find(|name| *name == split) else {
             return Ok(None);
         };
-        // Entries are complete even if a thread panicked. The lock is not held while all threads
-        // build an index.
+        // The lock is not held while all threads build an index.
         let indices = || self.indices.lock().unwrap_or_else(PoisonError::into_inner);
         let known = indices().get(split).map(Arc::clone);
         let index = if let Some(index) = known {

@@ -23,7 +23,7 @@ use super::product::Product;
 const HEAD: &[u8; 8] = b"TWSHOP1\n";
 const TAIL: &[u8; 8] = b"\nTWSHOPE";
 const ENTRY: usize = 48;
-/// Maximum length of an ASIN in bytes; the original skips products with longer ones.
+/// The original skips products with longer ASINs.
 pub(super) const ASIN: usize = 10;
 
 /// An open catalogue file.

@@ -63,7 +63,7 @@ pub(super) struct TaskIndex {
     hash: String,
     /// Task indices in panel order.
     order: Vec<u32>,
-    /// First 64 bits of the content digests, ascending, and the task index of each.
+    /// First 64 bits of the content digests, ascending, with task indices.
     contents: Vec<(u64, u32)>,
 }
 

@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 use turnwise_core::{Purpose, Seed, TaskSet as _};
 use turnwise_env::alfworld::{AlfworldSet, Episode, TaskType, replay};
 
-/// Returns the data folder, or prints that the test is skipped.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
     if folder.is_none() {
@@ -21,7 +20,6 @@ fn data() -> Option<PathBuf> {
     folder.map(|folder| PathBuf::from(folder).join("alfworld"))
 }
 
-/// Returns all official games, loaded once for all tests.
 fn games(folder: &Path) -> &'static AlfworldSet {
     static SET: OnceLock<AlfworldSet> = OnceLock::new();
     SET.get_or_init(|| {

@@ -14,7 +14,6 @@ use turnwise_env::bfcl::replay::replay;
 use turnwise_env::bfcl::reply::write_calls;
 use turnwise_env::bfcl::{BfclOptions, BfclTasks};
 
-/// Returns the recording and the package's folder, or prints what is missing.
 fn data() -> Option<(String, PathBuf)> {
     let folder = |name: &str| {
         let folder = std::env::var_os(name);

@@ -17,7 +17,6 @@ use turnwise_env::replay::ReplayReport;
 use turnwise_env::search::{SearchKind, SearchWorld};
 use turnwise_env::world::{OpenOptions, ReplayRequest, World};
 
-/// Returns the data folder, or prints that the test is skipped.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
     if folder.is_none() {
@@ -30,7 +29,6 @@ fn open(settings: &str) -> Result<Box<dyn World>, EnvError> {
     open_for(settings, &[])
 }
 
-/// Opens an environment for these splits.
 fn open_for(settings: &str, splits: &[&str]) -> Result<Box<dyn World>, EnvError> {
     let settings: Table = settings.parse().unwrap();
     let mut notes = |note: String| panic!("{note}");
@@ -38,7 +36,6 @@ fn open_for(settings: &str, splits: &[&str]) -> Result<Box<dyn World>, EnvError>
     Registry::builtin().kind("search").unwrap().open(&settings, &mut options)
 }
 
-/// Opens an environment with one file of questions and an unrelated collection.
 fn open_file(file: &Path) -> Box<dyn World> {
     let folder = tempfile::tempdir().unwrap();
     let corpus = folder.path().join("corpus.jsonl");
@@ -255,7 +252,6 @@ fn the_recorded_episodes_replay_without_a_difference() {
         assert_eq!(report.counts, counts, "{:?}", report.differences.first());
         let report = replay(&folder.join(file), Some(&collection));
         assert!(report.differences.is_empty(), "{}: {:?}", report.counts, report.differences.first());
-        // A modified recording.
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         let place = tempfile::tempdir().unwrap();
         let doctored = place.path().join("doctored.json");
@@ -345,7 +341,6 @@ fn retrievers_are_handed_in() {
     assert!(!world.task_set().is_instant());
 }
 
-/// Compares prompts with the originals byte for byte.
 #[test]
 fn prompts_are_those_of_the_originals() {
     let history: Vec<(String, String)> = [
@@ -375,7 +370,6 @@ fn prompts_are_those_of_the_originals() {
     let narrow = PromptView { window: 1, ..view };
     let shown = verl.render(&narrow, PromptKind::Full);
     assert!(shown.contains("History:\nStep 2:<search>b</search> ") && !shown.contains("Step 1:"), "{shown}");
-    // Turns are counted, not searches.
     let own = PromptTemplate::named("search").unwrap().render(&view, PromptKind::Full);
     assert!(own.contains("So far you have taken 2 step(s):\n<search>a</search>"), "{own}");
     for name in [

@@ -9,14 +9,12 @@ use crate::worlds::{WORLDS, open};
 const TURNS: usize = 8;
 const EPISODES: usize = 6;
 
-/// An episode: the state before each turn, the action and the result.
 struct Played {
     states: Vec<turnwise_core::Snapshot>,
     actions: Vec<Action>,
     steps: Vec<Step>,
 }
 
-/// Plays an expert's actions mixed with random admissible and invalid ones.
 fn play(environment: &mut dyn Environment, expert: &[String], seed: Seed) -> Played {
     let mut rng = seed.rng();
     let mut played = Played { states: Vec::new(), actions: Vec::new(), steps: Vec::new() };

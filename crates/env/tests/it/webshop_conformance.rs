@@ -19,7 +19,6 @@ use turnwise_env::webshop::reward::{Judge, Matching, Score, TypeScore};
 use turnwise_env::webshop::session::{Effect, Session};
 use turnwise_env::webshop::{Product, Splits, WebshopOptions, WebshopSet, replay, token_set_ratio};
 
-/// Returns the data folder, or prints that the test is skipped.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
     if folder.is_none() {
@@ -182,7 +181,6 @@ fn thefuzz_is_reproduced() {
         assert_eq!(token_set_ratio(left, right), *score, "{left:?} {right:?}");
     }
     assert_eq!(cases.len(), 1500);
-    // The comparison detects a changed letter.
     let changed =
         cases.iter().filter(|(left, right, score)| token_set_ratio(&format!("{left}q"), right) != *score);
     assert!(changed.count() > 700);

@@ -15,7 +15,6 @@ use turnwise_env::webshop::search::recording::{Answer, record};
 use turnwise_env::webshop::search::{Analyzer, Bm25, SearchIndex, document_text};
 use turnwise_env::webshop::{Product, ProductOption};
 
-/// Returns the data folder, or prints that the test is skipped.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
     if folder.is_none() {
@@ -24,7 +23,6 @@ fn data() -> Option<PathBuf> {
     folder.map(|folder| PathBuf::from(folder).join("webshop"))
 }
 
-/// Returns the lines of a compressed file.
 fn lines(path: &Path) -> Vec<String> {
     let decoder = zstd::Decoder::new(std::fs::File::open(path).unwrap()).unwrap();
     BufReader::new(decoder).lines().map(Result::unwrap).collect()
@@ -38,7 +36,6 @@ fn strings(value: &Value) -> Vec<String> {
     value.as_array().unwrap().iter().map(|item| item.as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns the ASIN and text of each search document.
 fn documents(folder: &Path) -> &'static [Value] {
     static DOCUMENTS: OnceLock<Vec<Value>> = OnceLock::new();
     DOCUMENTS.get_or_init(|| values(&folder.join("products_1000_documents.jsonl.zst")))
@@ -128,7 +125,6 @@ fn other_constants_are_noticed() {
         let wrong = differing(&index(&folder).with_ranking(ranking), &recorded).len();
         assert!(wrong > 140, "{ranking:?}: only {wrong} of 150 differ");
     }
-    // The comparison also detects an additional document.
     let pairs = documents(&folder)
         .iter()
         .map(|document| (document["id"].as_str().unwrap(), document["contents"].as_str().unwrap()));

@@ -8,7 +8,6 @@ use turnwise_core::{Action, Environment, Purpose, Seed, Task, ToolCall};
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World};
 
-/// A small environment of each native kind.
 pub(crate) const WORLDS: [(&str, &str); 7] = [
     ("alfworld", "generator = { size = \"tiny\", train = 6, valid_seen = 0, valid_unseen = 0 }"),
     ("webshop", "goals_per_product = 2\ngenerator = { products = 40 }"),
@@ -47,12 +46,10 @@ fn reset(environment: &mut dyn Environment, task: &Task) {
     environment.reset(task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
 }
 
-/// Returns arrays nested to this depth.
 fn nested(depth: usize) -> Value {
     (0..depth).fold(json!(1), |inner, _| json!([inner]))
 }
 
-/// Returns malformed, huge, deep and unknown actions.
 fn hostile(tools: &[String]) -> Vec<Action> {
     let long = "a".repeat(1 << 20);
     let mut texts: Vec<String> = [
@@ -147,7 +144,6 @@ fn saves(world: &dyn World) -> bool {
     other.snapshot().unwrap().unwrap() == state
 }
 
-/// Returns the row of an environment in the guide's table.
 fn row(kind: &str, world: &dyn World) -> String {
     let yes = |is: bool| if is { "yes" } else { "no" };
     let task = first_task(world);

@@ -78,8 +78,7 @@ fn report((stage, Errno(number)): Failed) -> ! {
     kernel::exit(1)
 }
 
-/// Moves the descriptors to their numbers and closes all others, including those of other
-/// sandboxes.
+/// Also closes the descriptors of other sandboxes.
 fn take_descriptors(plan: &Plan<'_>) -> Done {
     let control = kernel::duplicate_above(plan.control, HIGH)?;
     let output = kernel::duplicate_above(plan.output, HIGH)?;
@@ -157,8 +156,7 @@ fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
 }
 
 fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
-    // Continues once the new process has executed the command and is no longer a copy of the
-    // program.
+    // Continues once the new process has executed the command.
     match kernel::clone(libc::CLONE_VFORK, false).map_err(at(Stage::Processes))? {
         Side::New => report(command(plan)),
         Side::Old { process, .. } => {

@@ -250,7 +250,6 @@ pub(super) fn limit(resource: u32, value: u64) -> Done {
 
 /// Drops all capabilities permanently.
 pub(super) fn drop_capabilities() -> Done {
-    // Version 3 of the interface: a header and two groups of three masks.
     let header: [u32; 2] = [0x2008_0522, 0];
     let none = [0u32; 6];
     for capability in 0..64 {

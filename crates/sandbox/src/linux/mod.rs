@@ -148,8 +148,7 @@ impl Sandbox {
         running.watch(&control, &output, limits)
     }
 
-    /// Returns the Landlock rules of the system folders. The first process adds those of
-    /// [`Plan::access`].
+    /// The first process adds the rules of [`Plan::access`].
     fn rules(&self) -> Result<OwnedFd, SandboxError> {
         let failed = kernel_error(Stage::Landlock);
         let make = || {
@@ -214,7 +213,6 @@ impl Words {
 
 type NamedFile<'a> = (CString, &'a [u8]);
 
-/// Returns the folders (parents first) and the files, relative to the new root.
 fn file_paths(files: &Files) -> Result<(Vec<CString>, Vec<NamedFile<'_>>), SandboxError> {
     let mut folders = BTreeSet::new();
     let mut named = Vec::with_capacity(files.len());
@@ -319,8 +317,7 @@ impl<'a> Running<'a> {
         Ok(Outcome { end, output: seen.output, files, left_out })
     }
 
-    /// Returns the limit that all processes together exceed, if any. Memory counts only once the
-    /// command is running.
+    /// Memory counts only once the command is running.
     fn over(&self, limits: &Limits, running: bool) -> Option<End> {
         let usage = usage::usage(self.process);
         if running && usage.pages.saturating_mul(self.sandbox.page) > limits.memory {

@@ -3,16 +3,12 @@
 //! Each prints `ESCAPED` if it succeeds and `refused` if it fails. `escapes.rs` fills in
 //! placeholders such as `{SECRET}` and `{PORT}`, and provides the host's side.
 
-/// How an attempt must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// It prints `refused` and exits with 0.
     Refused,
-    /// A time limit ends it.
     Time,
-    /// The memory limit ends it.
     Memory,
-    /// The output limit ends it.
     Output,
     /// It ends in any way, with or without output.
     Ended,
@@ -45,7 +41,6 @@ const fn ends(name: &'static str, expect: Expect, code: &'static str) -> Attempt
     Attempt { name, code, expect, control: Control::NotRun }
 }
 
-/// Code before each attempt.
 pub(crate) const PRELUDE: &str = r#"
 import ctypes, errno, mmap, os, platform, resource, signal, socket, subprocess, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -46,7 +46,6 @@ pub(crate) fn sandbox() -> Option<(Sandbox, Python)> {
     }
 }
 
-/// Targets of attempts on the host.
 struct Host {
     folder: tempfile::TempDir,
     tcp: TcpListener,
@@ -115,7 +114,6 @@ fn outside(python: &Python, code: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Returns what is wrong with the end of an attempt.
 fn wrong(attempt: &Attempt, outcome: &Outcome) -> Option<String> {
     let text = String::from_utf8_lossy(&outcome.output);
     let as_expected = match attempt.expect {
@@ -173,7 +171,6 @@ fn no_attempt_escapes() {
     assert_eq!((outcome.end, outcome.output.as_slice()), (End::Exited(0), &b"4\n"[..]));
 }
 
-/// Returns the ids of the host's processes whose command line contains a word.
 fn processes_with(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -209,7 +206,6 @@ fn processes_do_not_outlive_their_sandbox() {
     assert_eq!(processes_with(&word), Vec::<String>::new());
     // The search can fail: it finds a running process with this word.
     let mut child = process::Command::new("sh").args(["-c", "sleep 30; :", &word]).spawn().unwrap();
-    // A new process has no command line at first.
     let found = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         !processes_with(&word).is_empty()

@@ -63,8 +63,6 @@ fn generated_games_of_every_size_and_type_are_solved() {
             report(&format!("{size:?} {order:?}"), &score);
             assert!(lowest(&score) >= 0.95, "{size:?} {order:?}: {score:?}");
         }
-        // Without the prior's counts, all receptacles are equally likely and the search takes
-        // longer.
         if size == Size::Full {
             let steps = |prior: &Prior| -> usize {
                 score(games, prior, SearchOrder::Likely, 200).values().map(|score| score.2).sum()
@@ -134,7 +132,6 @@ fn a_closed_door_a_wrong_object_and_a_failed_command_do_not_confuse_it() {
         let mut episode = Episode::new(Arc::clone(game));
         let mut expert = Expert::new(prior);
         expert.reset(episode.observation(), game.sentence());
-        // Every third command is random: it takes objects, closes doors or is invalid.
         while !episode.won() && episode.steps() < 120 {
             let observation = Observation::new(episode.observation()).with_admissible(episode.admissible());
             let foreign = ["close ", "take ", "dance "][episode.steps() / 3 % 3];

@@ -47,7 +47,6 @@ pub(super) struct Furniture {
     pub(super) lamp: bool,
 }
 
-/// Where objects of one type are found in one type of room.
 #[derive(Debug)]
 pub(super) struct Thing {
     pub(super) kind: usize,
@@ -214,7 +213,6 @@ mod tests {
         assert!(house.objects.len() > 50 && house.receptacles.len() > 25);
         for room in &house.rooms {
             assert!(room.furniture.iter().any(|furniture| furniture.essential));
-            // Every named place must be in that room; otherwise its probability would be lost.
             for (place, _) in room.things.iter().flat_map(|thing| &thing.places).chain(&room.lamp) {
                 let name = house.receptacles[*place].name;
                 assert!(room.furniture.iter().any(|furniture| furniture.kind == *place), "{name}");

@@ -284,7 +284,6 @@ fn make<T: Send>(
     all.into_par_iter().map(|(split, index, scene)| finish(house, &scene, split, index)).collect()
 }
 
-/// Draws one scene; `None` if the drawn plan does not allow the task.
 fn draw_scene<'a>(
     house: &Household,
     config: &GeneratorConfig,

@@ -37,7 +37,6 @@ pub(super) struct Thing {
     pub(super) places: Vec<(usize, f64)>,
 }
 
-/// Tasks of one type that a plan allows with one type of object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Choice {
     /// Index into [`FloorPlan::things`].
@@ -64,15 +63,14 @@ pub(super) struct FloorPlan {
 /// Prevents colliding plan numbers.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors between a plan's weights and the household's, equally likely. A table, since `exp`
-/// differs between maths libraries.
+/// Equally likely factors of the household's weights. A table, since `exp` differs between maths
+/// libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Maximum number of draws of new furniture; then a duplicate within the class is accepted.
+/// Then a duplicate within the class is accepted.
 const ATTEMPTS: u64 = 400;
 
-/// Returns the number of a plan. The hundreds identify the room, as in the original but with wider
-/// ranges.
+/// The hundreds identify the room, as in the original.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16

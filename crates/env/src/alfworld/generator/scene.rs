@@ -34,8 +34,6 @@ pub(super) struct Scene<'a> {
 const SPARE: f64 = 0.3;
 
 impl<'a> Scene<'a> {
-    /// Draws a task of this type and the objects. Returns `None` if the plan does not allow the
-    /// type.
     pub(super) fn draw(
         house: &Household,
         size: Size,
@@ -48,7 +46,7 @@ impl<'a> Scene<'a> {
         let target = *rng.choose(&choice.targets)?;
         let mut layout = SceneBuilder { house, plan, objects: Vec::new(), ids: BTreeSet::new() };
 
-        // The task's objects never start in the target; otherwise the task would be solved already.
+        // The task's objects never start in the target.
         let wanted = &plan.things[choice.thing];
         let needed = if task == TaskType::PickTwo { 2 } else { 1 };
         let spare = usize::from(rng.chance(SPARE) && needed < size.most_objects_of_a_kind());

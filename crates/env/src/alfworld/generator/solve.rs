@@ -4,7 +4,6 @@ use super::super::TaskType;
 use super::household::Household;
 use super::scene::Scene;
 
-/// A partial plan: the agent's place, opened receptacles and commands so far.
 #[derive(Clone)]
 struct Walk<'a> {
     scene: &'a Scene<'a>,

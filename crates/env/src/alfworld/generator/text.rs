@@ -21,7 +21,6 @@ struct File<'a> {
 const DOMAIN: &str = "; The rules are those that all ALFWorld games share; the engine has them built in.\n\
                       (define (domain alfred))\n";
 
-/// Returns the file's text with the original's keys and names, but without the rules.
 pub(super) fn game_file(house: &Household, scene: &Scene<'_>, trial: &str, walkthrough: &[String]) -> String {
     let sentence = scene.sentence(house);
     let file = File {

@@ -342,7 +342,7 @@ impl Files {
         }
         let (directory, name, shown) = match self.here(&destination)? {
             Some(Item::Directory(directory)) => {
-                // When copying, the original looks for the whole path, which never exists.
+                // The original looks for the whole path, which never exists.
                 let entry = if moves { source.to_string() } else { format!("{destination}/{source}") };
                 if self.tree.get(directory, &entry.into()).is_some() {
                     return Ok(error(format!("{prefix} to '{destination}/{source}': File exists")));

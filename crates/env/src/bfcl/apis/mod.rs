@@ -213,7 +213,6 @@ impl Instance {
         }
     }
 
-    /// Records changes of shared objects. `scenario` is the start of this instance.
     pub(super) fn leave(&self, leftovers: &mut Leftovers, scenario: &Dict, long: Option<&LongContext>) {
         match (&self.0, long) {
             (State::Posting(posting), _) => leftovers.mentions.clone_from(&posting.default_mentions),

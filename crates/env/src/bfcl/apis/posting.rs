@@ -36,8 +36,7 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// The default of `mentions`. In the original, all posts without mentions share this one list
-    /// object.
+    /// In the original, all posts without mentions share this list object.
     pub(super) default_mentions: Vec<Value>,
     sharing: Vec<Value>,
 }

@@ -2,7 +2,7 @@
 
 use crate::bfcl::python::{Raise, Value, dict, divide, float_of, multiply, round};
 
-/// Base costs of the routes (from, to, cost), in the order in which costs are listed.
+/// From, to and base cost, in the order of listings.
 pub(super) const ROUTES: [(&str, &str, u16); 153] = [
     ("SFO", "LAX", 200),
     ("SFO", "JFK", 500),

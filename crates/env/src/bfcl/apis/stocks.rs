@@ -76,7 +76,7 @@ pub(super) fn default_account() -> Dict {
     account
 }
 
-/// Parses `YYYY-MM-DD HH:MM:SS` into year, month, day and second of the day.
+/// Returns year, month, day and second of the day.
 pub(super) fn moment(value: &Value) -> Result<(i64, i64, i64, i64), Raise> {
     let mismatch = || {
         let repr = value.repr();

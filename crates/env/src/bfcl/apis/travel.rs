@@ -94,8 +94,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 141_053;
 
-/// The date for computing ages. The original uses the current date; a fixed one keeps episodes
-/// reproducible.
+/// The original uses the current date; a fixed one keeps episodes reproducible.
 const TODAY: (i64, i64, i64) = (2026, 1, 1);
 
 #[derive(Clone, Debug)]
@@ -230,7 +229,6 @@ impl Travel {
         self.expires_in == Value::Int(0)
     }
 
-    /// Returns the error of a call with an invalid token; `status` is the key that is false in it.
     fn denied(&self, status: &str, token: &Value) -> Option<Value> {
         if self.is_expired() {
             Some(refused(status, "Token expired"))

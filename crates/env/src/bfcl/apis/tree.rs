@@ -3,7 +3,7 @@
 
 use crate::bfcl::python::{Dict, Raise, Value, dict};
 
-/// Limits of a walk in entries and depth, since a directory copied into itself is infinite.
+/// Limits of a walk, since a directory copied into itself is infinite.
 const MOST_VISITED: usize = 50_000;
 const DEEPEST: usize = 300;
 
@@ -121,8 +121,7 @@ impl Tree {
         self.directories[to].contents = self.contents.len() - 1;
     }
 
-    /// Visits all entries below a directory, parents first, with path (`base/name`), name and
-    /// entry.
+    /// Visits all entries below a directory, parents first.
     pub(super) fn walk(
         &self,
         directory: usize,
@@ -152,7 +151,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns a directory with all its contents as a dictionary; `None` if it contains itself.
+    /// Returns `None` if the directory contains itself.
     pub(super) fn value(&self, directory: usize) -> Option<Value> {
         let mut left = MOST_VISITED;
         self.value_from(directory, &mut left, 0)

@@ -13,7 +13,6 @@ const TEXT: &str = include_str!("functions.txt");
 pub(in crate::bfcl) static NAMES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| TEXT.lines().filter_map(|line| Some(line.split_once('(')?.0)).collect());
 
-/// Returns name and JSON text of the documents by API, in the package's form.
 pub(super) fn documents() -> HashMap<Api, Vec<(String, String)>> {
     let mut documents: HashMap<Api, Vec<(String, String)>> = HashMap::new();
     for (name, document) in TEXT.lines().filter_map(read) {

@@ -149,7 +149,6 @@ impl BfclGenerator {
         Ok(tasks)
     }
 
-    /// Draws task `number` until it is of this split and its calls succeed.
     fn task(&self, split: usize, number: u64) -> Option<BfclTask> {
         (0..ATTEMPTS).find_map(|attempt| {
             let seed = Seed::derive(self.seed, Purpose::World, &[split as u64, number, attempt]);
@@ -204,8 +203,7 @@ fn scene(api: Api, draw: &mut Draw) -> Scene {
     }
 }
 
-/// Draws what is missing: a value that a request can omit, or a function that no other request
-/// needs.
+/// Draws what is missing at first: a value or a function.
 fn gap(requests: &[Request], lacks_value: bool, draw: &mut Draw) -> Option<Gap> {
     let needs = |request: &Request, name: &str| request.calls.iter().any(|call| call.name == name);
     let mut gaps = Vec::new();

@@ -7,7 +7,7 @@ use crate::bfcl::python::{Dict, Value};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub(super) says: String,
-    /// Text without a value that a call needs, and the text that supplies it.
+    /// Text without a needed value, and the text that supplies it.
     pub(super) vague: Option<[String; 2]>,
     pub(super) calls: Vec<Call>,
 }
@@ -80,7 +80,6 @@ impl Draw {
         low + i64::try_from(self.0.below(span)).unwrap_or_default()
     }
 
-    /// Draws `N` different numbers from `low` to `high`, inclusive; the range must be large enough.
     pub(super) fn numbers<const N: usize>(&mut self, low: i64, high: i64) -> [i64; N] {
         let mut drawn = [low - 1; N];
         for place in 0..N {

@@ -51,7 +51,6 @@ fn wrong(task: &BfclTask) -> Vec<Vec<Vec<Vec<String>>>> {
                         Some((head, tail)) if call.contains('=') => format!("{head}7{tail}"),
                         _ => continue,
                     };
-                // Another value can have the same effect, as with the largest of some numbers.
                 if outcome(task, &other) != outcome(task, &task.plan) {
                     plans.push(other);
                 }
@@ -94,7 +93,6 @@ fn what_is_missing_cannot_be_called_or_guessed() {
     });
     for task in &set.shared.package.tasks {
         let turn = task.gold.iter().position(Vec::is_empty).unwrap();
-        // All calls in the turn that lacks something, none in the next.
         let mut early = task.plan.clone();
         early.swap(turn, turn + 1);
         let is_function = !task.added.is_empty();

@@ -7,7 +7,7 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Maximum size of an integer result in bits; Python could not print larger ones either.
+/// Python could not print larger integers either.
 const MOST_BITS: u64 = 1 << 20;
 
 pub(super) enum Number {
@@ -46,7 +46,7 @@ impl Number {
 }
 
 pub(super) fn float_of_big(value: &BigInt) -> Result<f64, Raise> {
-    // Parsing the decimal text rounds correctly; larger numbers are infinite, so the text is short.
+    // Parsing the decimal text rounds correctly.
     let float =
         if value.bits() > 1100 { f64::INFINITY } else { value.to_string().parse().unwrap_or(f64::NAN) };
     if float.is_finite() {
@@ -146,7 +146,6 @@ pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
             Ok(Value::Float(format!("{value:.digits$}").parse().unwrap_or(value)))
         }
         Some(Number::Float(value)) => {
-            // For tens and larger, the fraction only decides whether a half is exact.
             let whole = big_of_float(value.trunc());
             let rounded = round_to_tens(&whole, digits.unsigned_abs(), value.fract() != 0.0);
             let float = float_of_big(&rounded)?;

@@ -9,7 +9,6 @@ use super::Draft;
 
 const MODULE: &str = "solution";
 
-/// Parses a line; `None` if its assertions have other forms than `call == value`.
 pub(super) fn read(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     if keys.contains_key("test_list") { mbpp(keys) } else { human_eval(keys) }
 }
@@ -76,7 +75,7 @@ fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(Some(Draft { task, checks }))
 }
 
-/// Parses lines `assert call == value`; `None` if there are none, or if there are other assertions.
+/// Parses lines `assert call == value`; `None` if there are others.
 fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| line.starts_with("assert")) {
@@ -92,7 +91,6 @@ fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// Returns true if brackets are balanced and there is no comma outside of them.
 fn balanced(text: &str) -> bool {
     let mut depth = 0i32;
     let mut quote = None;

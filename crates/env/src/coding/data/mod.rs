@@ -94,8 +94,7 @@ fn read_lines(
     Ok(own)
 }
 
-/// Evaluates the expected values without the task's files, and drops tasks whose known fix fails
-/// its checks.
+/// Drops tasks whose known fix fails its checks.
 fn evaluate(
     drafts: Vec<Draft>,
     workshop: &Workshop,

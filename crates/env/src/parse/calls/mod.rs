@@ -48,8 +48,7 @@ impl CallFormat {
         }
     }
 
-    /// Writes calls in this format. [`CallFormat::Hermes`] omits the outermost tags, which the
-    /// template's text contains.
+    /// Writes calls. [`CallFormat::Hermes`] omits the outermost tags, which the template contains.
     pub(crate) fn write(self, rules: &ResponseRules, calls: &[ToolCall]) -> String {
         match self {
             Self::Hermes => hermes::write(&rules.action_tags, calls),

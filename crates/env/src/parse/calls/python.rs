@@ -151,7 +151,6 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// Parses values in brackets. Also returns whether there was a trailing comma.
     fn list(&mut self, open: char, close: char) -> Read<(Vec<Value>, bool)> {
         self.take(open);
         let (mut values, mut comma) = (Vec::new(), false);
@@ -227,7 +226,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// Parses an escape sequence. As in Python, a backslash before an unknown character stays.
+    /// As in Python, a backslash before an unknown character stays.
     fn escaped(&mut self, text: &mut String) -> Read<()> {
         let mut characters = self.rest.chars();
         let kind = characters.next().ok_or("a text is not closed")?;

@@ -121,7 +121,6 @@ impl Names {
 struct Pool(Vec<String>);
 
 impl Pool {
-    /// Returns the next name. The settings' limits keep the pool from running out.
     fn next(&mut self) -> String {
         self.0.pop().unwrap_or_default()
     }

@@ -14,9 +14,9 @@ use crate::splits::{SPLITS, split_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
-    /// The answer is in the passage about the name in the question.
+    /// The passage about the name in the question has the answer.
     SingleHop,
-    /// That passage names the entity whose passage has the answer.
+    /// The passage about that name leads to a second passage, which has the answer.
     TwoHop,
     /// A chain of three passages.
     ThreeHop,
@@ -24,7 +24,7 @@ pub enum QuestionKind {
     Comparison,
 }
 
-/// Of 256 names, those of the test and validation splits.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 /// Maximum number of consecutive draws without a new question.
@@ -172,8 +172,7 @@ impl Drawer<'_> {
         let same = matches!(left, Entity::Person(_)) && rng.chance(0.5);
         let home = |entity: &Entity| self.all.fact(*entity, Relation::Birthplace);
         let right = if same && rng.chance(0.5) {
-            // Equal birthplaces are rare among random pairs; without this, nearly every answer
-            // would be no.
+            // Equal birthplaces are rare among random pairs.
             let neighbours: Vec<Entity> =
                 subjects.iter().filter(|entity| home(entity) == home(&left)).copied().collect();
             *rng.choose(&neighbours)?

@@ -24,7 +24,7 @@ use super::product::{HumanInstruction, Product, ProductOption};
 /// Default number of products.
 pub const DEFAULT_PRODUCTS: u32 = 12_000;
 
-/// Separates these draws from those of other generators with the same seed.
+/// Keeps the draws apart from those of other generators.
 const STREAM: u64 = 0x7765_6273_686f_7001;
 
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -96,7 +96,7 @@ fn path(category: &Category, kind: &Kind) -> String {
     format!("{} › {}", category.root, kind.path)
 }
 
-/// Returns `T` and nine base-36 digits, a permutation of all such numbers, so ASINs are unique.
+/// `T` and nine base-36 digits, a permutation of all such numbers, so ASINs are unique.
 fn asin(seed: u64, index: u32) -> String {
     const COUNT: u128 = 36_u128.pow(9);
     // Coprime to 36 and large, so that neighbours differ in all digits.

@@ -35,8 +35,7 @@ pub(super) fn title(rng: &mut Rng, brand: &str, series: &str, noun: &str, attrib
     }
 }
 
-/// Returns two to four sentences that name about half of the attributes; one product in twenty has
-/// none.
+/// Names about half of the attributes; one product in twenty has no description.
 pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[String]) -> String {
     const ENDS: [&str; 8] = [
         "Questions are answered within a day.",
@@ -70,7 +69,6 @@ pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[
     format!("{start}{middle} {}", one(rng, &ENDS))
 }
 
-/// Returns a line for each attribute in random order, and one about the whole product.
 pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &str) -> Vec<String> {
     let mut lines: Vec<String> = attributes.iter().map(|(_, sentence)| (*sentence).to_owned()).collect();
     rng.shuffle(&mut lines);
@@ -93,7 +91,6 @@ pub(super) fn instruction(query: &str, attributes: &[String]) -> String {
     }
 }
 
-/// Returns an instruction in free wording with option values, without a price.
 pub(super) fn human(rng: &mut Rng, query: &str, attributes: &[String], options: &[(&str, &str)]) -> String {
     let wanted = listed(attributes);
     let text = match rng.below(16) {

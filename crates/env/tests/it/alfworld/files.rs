@@ -14,7 +14,6 @@ fn error(text: &str) -> String {
     Game::parse(NAME, text).unwrap_err().to_string()
 }
 
-/// Returns the error of a kitchen with one change.
 fn changed(from: &str, to: &str) -> String {
     let problem = PROBLEM.replace("GOAL", SIMPLE);
     let broken = problem.replacen(from, to, 1);
@@ -306,7 +305,6 @@ proptest! {
         }
     }
 
-    /// Odd commands are answered.
     #[test]
     fn odd_commands_never_panic(command in "(go to|take|move|examine|slice|use)? ?.{0,20}( from | to | with )?.{0,12}") {
         let game = Game::parse(NAME, &kitchen::file(TWO)).unwrap();

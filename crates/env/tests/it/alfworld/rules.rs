@@ -20,7 +20,6 @@ impl Play {
         self.0.observation()
     }
 
-    /// Executes several actions and returns the last observation.
     fn all(&mut self, actions: &[&str]) -> &str {
         for action in actions {
             assert_ne!(self.act(action), "Nothing happens.", "{action}");
@@ -142,7 +141,6 @@ fn taking_and_moving() {
     assert!(play.lists("take ").is_empty(), "hands are full");
     assert_eq!(play.act("take mug 1 from countertop 1"), NOTHING);
     assert_eq!(play.act("inventory"), "You are carrying: a apple 2.");
-    // The cabinet is closed; shelf and counter are open.
     assert_eq!(play.lists("move "), ["move apple 2 to countertop 1", "move apple 2 to shelf 11"]);
     play.act("open cabinet 1");
     assert_eq!(play.lists("move ").len(), 3);

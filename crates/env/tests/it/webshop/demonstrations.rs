@@ -27,7 +27,6 @@ fn the_expert_reaches_generated_goals() {
         let steps: usize = made.episodes.iter().map(|episode| episode.turns.len()).sum();
         println!("{goals:?}: {} of 400, {steps} steps", made.episodes.len());
         assert!(made.episodes.len() >= least, "{goals:?}: {} of 400", made.episodes.len());
-        // The actions reach the goal again through the same pages.
         let episode = &made.episodes[7];
         let mut shop = set.webshop();
         let mut observation =

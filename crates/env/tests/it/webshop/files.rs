@@ -115,7 +115,6 @@ fn the_full_shop_is_built_once_and_read_in_place() {
     );
     let open = || WebshopSet::open(folder.path(), None, &WebshopOptions::default());
     let set = open().unwrap();
-    // The official files are not read again.
     write("items_shuffle.json", "[");
     let again = open().unwrap();
     for set in [&set, &again] {
@@ -229,7 +228,6 @@ fn many_processes_build_one_shop_and_keep_its_goals() {
         WebshopSet::generated(config, &other).unwrap(),
     );
     assert_eq!(goals(&mapped), goals(&memory));
-    // No temporary build folder is left.
     let names = std::fs::read_dir(&inside).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(names.into_iter().all(|name| !name.to_str().unwrap().starts_with(".building")));
     // Other products are built in another folder.
@@ -292,7 +290,6 @@ fn a_large_shop_is_pinned_without_making_its_tasks() {
     let hash = || PinnedSplit::pin(&open(), "train").unwrap().hash().to_owned();
     let (files, before) = (names(&inside, "tasks-train-"), hash());
     assert_eq!((files.len(), names(&inside, "tasks-").len()), (1, 3));
-    // A damaged file is recreated.
     let whole = std::fs::read(&files[0]).unwrap();
     let mut damaged = whole.clone();
     *damaged.last_mut().unwrap() ^= 1;

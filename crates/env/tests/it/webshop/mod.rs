@@ -19,7 +19,6 @@ use turnwise_env::webshop::{
     HumanInstruction, Product, ProductOption, WebshopEnv, WebshopOptions, WebshopSet, token_set_ratio,
 };
 
-/// Finds products whose title has a word of the query, in catalogue order.
 #[derive(Debug)]
 struct Titles(Vec<(String, String)>);
 
@@ -72,7 +71,6 @@ fn set(options: &WebshopOptions) -> WebshopSet {
     WebshopSet::from_products(products(), Box::new(Titles(ranker)), options).unwrap()
 }
 
-/// Returns the goal with these options.
 fn task(set: &WebshopSet, options: &str) -> Task {
     let tasks = (0..set.len()).map(|index| set.task(index).unwrap());
     tasks.into_iter().find(|task| task.goal.contains(options)).unwrap()
@@ -96,7 +94,6 @@ fn chosen(shop: &WebshopEnv) -> Vec<(&str, &str)> {
 #[test]
 fn an_episode_from_search_to_purchase() {
     let set = set(&WebshopOptions::default());
-    // Eight combinations of option values.
     assert_eq!(set.len(), 8);
     let goal = "color: navy, and size: large, and price lower than";
     let mut shop = set.webshop();
@@ -172,7 +169,6 @@ fn pages_go_on_beyond_the_results_and_back() {
     assert!(step.observation.text().contains("Page 2 (Total results: 12)"));
     let step = play(&mut shop, &["click[back to search]", "search[nothing]"]);
     assert!(step.observation.text().ends_with("Page 1 (Total results: 0) [SEP] Next >"));
-    // A search works on every page.
     let step = play(&mut shop, &["search[mug]", "click[mug0000001]", "search[mug]"]);
     assert!(step.understood && step.observation.text().contains("Page 1 (Total results: 12)"));
 }
@@ -251,7 +247,6 @@ fn states_can_be_those_of_the_page_and_the_options() {
     let both = chosen(&["click[navy]", "click[large]"]).1;
     assert_eq!(both, chosen(&["click[large]", "click[caf\u{e9}]", "click[navy]"]).1);
     assert!(both != navy && both != chosen(&["click[navy]", "click[large]", "click[features]"]).1);
-    // Returning to the results clears the options.
     assert_eq!(chosen(&["click[navy]", "click[< prev]"]).1, None);
 }
 

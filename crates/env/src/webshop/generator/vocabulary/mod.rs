@@ -11,7 +11,6 @@ pub(super) use options::OptionList;
 pub(super) struct Category {
     pub(super) name: &'static str,
     pub(super) root: &'static str,
-    /// Attributes, each with a sentence that names it in a bullet point.
     pub(super) attributes: &'static [(&'static str, &'static str)],
     pub(super) kinds: &'static [Kind],
 }

@@ -4,7 +4,7 @@
 pub(in crate::webshop::generator) struct OptionList {
     pub(in crate::webshop::generator) name: &'static str,
     pub(in crate::webshop::generator) values: &'static [&'static str],
-    /// Whether a product offers a range of adjacent values (sizes) instead of any values (colors).
+    /// Whether a product offers adjacent values (sizes) instead of any values (colors).
     pub(in crate::webshop::generator) ordered: bool,
 }
 
