@@ -251,7 +251,7 @@ pub trait WorldKind: Send + Sync + 'static {
         Self::Settings::default()
     }
 
-    /// Additional help text for players.
+    /// Returns additional help text for players.
     fn play_help(&self) -> &'static str {
         ""
     }

@@ -85,7 +85,7 @@ impl Environment for AlfworldEnv {
         })
     }
 
-    /// The step limit is a setting and is not saved.
+    /// Saves the state without the step limit, which is a setting.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {

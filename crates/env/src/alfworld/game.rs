@@ -100,15 +100,16 @@ impl StateLayout {
     pub(super) fn new(receptacles: usize, objects: usize, places: usize) -> Self {
         Self { receptacles, objects, places, words: objects.div_ceil(64).max(1) }
     }
-    /// Offset of the objects in a receptacle (`inReceptacle`).
+    /// Returns the offset of the objects in a receptacle (`inReceptacle`).
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Offset of the objects taken from a receptacle and not put back (`not_inReceptacle`).
+    /// Returns the offset of the objects taken from a receptacle and not put back
+    /// (`not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words
     }
-    /// Offset of the objects at a place (`objectAtLocation`).
+    /// Returns the offset of the objects at a place (`objectAtLocation`).
     pub(super) fn at(self, place: usize) -> usize {
         (2 * self.receptacles + place) * self.words
     }

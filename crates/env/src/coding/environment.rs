@@ -127,7 +127,7 @@ impl Environment for CodingEnv {
         &self.tools
     }
 
-    /// A finished episode cannot be saved. The limits are settings and are not saved.
+    /// Saves the state without the limits, which are settings. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if self.over {

@@ -71,7 +71,7 @@ impl Parser<'_> {
         Some(value)
     }
 
-    /// `factor ("*" factor)*`; the factor consumes its `**`, so one found here is an error.
+    /// `factor ("*" factor)*`
     fn product(&mut self) -> Option<i128> {
         let mut value = self.factor()?;
         while !self.rest.starts_with("**") && self.take("*") {

@@ -92,7 +92,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Number of steps; the timeout applies to each.
+    /// Returns the number of steps; the timeout applies to each.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),

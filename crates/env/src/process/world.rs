@@ -219,7 +219,7 @@ fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// A reset can be retried with a restarted program.
+/// Converts an error of a reset, which can be retried with a restarted program.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -228,7 +228,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// The episode is lost with the program.
+/// Converts an error of a step, whose episode is lost with the program.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())
@@ -267,7 +267,7 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
-    /// [`Process::call`] starts the timeout only when the program has capacity.
+    /// Returns true, since [`Process::call`] starts the timeout only when the program has capacity.
     fn limits_calls(&self) -> bool {
         true
     }

@@ -69,7 +69,7 @@ pub fn stands_in(text: &str, golden: &[String]) -> bool {
 
 const POSSESSIVE: &str = "'s";
 
-/// True if the text contains these words, not as parts of longer words.
+/// Returns true if the text contains these whole words.
 fn has_words(text: &str, words: &str) -> bool {
     let is_part = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     let Some(first) = words.chars().next() else { return false };

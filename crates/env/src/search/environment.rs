@@ -81,7 +81,7 @@ impl SearchEnv {
         })
     }
 
-    /// Nothing changes before this call, so a failed search can be retried.
+    /// Applies an action. Nothing changes before this call, so a failed search can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -140,7 +140,7 @@ impl SearchEnv {
     }
 }
 
-/// `answer_found`: a retrieved passage contained a golden answer.
+/// Returns the metrics; `answer_found` means that a retrieved passage contained a golden answer.
 fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     let number = |yes: bool| f64::from(u8::from(yes));
     [

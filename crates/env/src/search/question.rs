@@ -87,7 +87,7 @@ impl Question {
         stands_in(text, golden)
     }
 
-    /// SHA-256 of the prompt and of everything that affects the scores.
+    /// Returns the SHA-256 of the prompt and of everything that affects the scores.
     pub fn digest(&self) -> String {
         let prompt = self.prompt();
         let right = self.choices.as_ref().map(|choices| choices.right.to_string()).unwrap_or_default();

@@ -133,7 +133,7 @@ impl Retriever for Queued {
     }
 }
 
-/// Each passage begins with a line `Doc`, a number and `(Title: `.
+/// Parses passages, each of which begins with a line `Doc`, a number and `(Title: `.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);

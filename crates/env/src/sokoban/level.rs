@@ -166,8 +166,7 @@ pub fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
 
-/// Like [`level_digest`], but ignores the player: the digest is equal if walls, targets and boxes
-/// are.
+/// Returns a digest like [`level_digest`] that ignores the player.
 pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }

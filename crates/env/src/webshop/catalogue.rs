@@ -27,7 +27,7 @@ enum Products {
 
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// As in the original, prices are uniform within their range.
+/// Draws prices, uniformly within their range as in the original.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {
@@ -74,7 +74,8 @@ impl Catalogue {
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// The file `path` is created from the side file in `folder` if missing.
+    /// Adds the nouns of titles. The file `path` is created from the side file in `folder` if
+    /// missing.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();
@@ -84,6 +85,7 @@ impl Catalogue {
         Ok(any)
     }
 
+    /// Returns the number of products.
     pub fn len(&self) -> usize {
         self.prices.len()
     }

@@ -41,7 +41,7 @@ pub(super) fn take_out(
     Ok(())
 }
 
-/// True if two goals of a product may be equal.
+/// Returns true if two goals of a product may be equal.
 fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
     fn repeats<'a>(mut texts: impl Iterator<Item = &'a str>) -> bool {
         let mut seen = BTreeSet::new();

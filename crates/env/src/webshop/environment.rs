@@ -184,7 +184,8 @@ impl Environment for WebshopEnv {
         })
     }
 
-    /// A finished episode cannot be saved. The step limit is a setting and is not saved.
+    /// Saves the state without the step limit, which is a setting. A finished episode cannot be
+    /// saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.session.visit().page == Page::Done {

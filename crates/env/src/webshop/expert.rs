@@ -76,6 +76,7 @@ impl Expert {
         self
     }
 
+    /// Returns the next action.
     pub fn act(&mut self, observation: &Observation) -> String {
         self.act_noisy(observation, &mut || false)
     }

@@ -150,7 +150,7 @@ impl WebshopSet {
 /// Number of products whose content determines the folder name.
 const SAMPLED: u32 = 64;
 
-/// A digest in the name separates other seeds and generator versions.
+/// Returns the folder of a generated catalogue; its name has a digest of the first products.
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     let sample = GeneratorConfig { products: config.products.min(SAMPLED), ..config };
     let sample: Vec<Product> = generator::products(sample).collect();

@@ -44,7 +44,8 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// The ASINs are phrases in small catalogues, so that copying one takes one token.
+/// Returns the page phrases and, for small catalogues, the ASINs, so that copying one takes one
+/// token.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
     if catalogue.len() <= MOST_PRODUCTS {

@@ -367,7 +367,7 @@ impl Session {
         }
     }
 
-    /// The original's page for human players, including hidden parts and a misspelling.
+    /// Shows the original's page for human players, including hidden parts and a misspelling.
     fn view_done<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         for text in [
             "Thank you for shopping with us!",

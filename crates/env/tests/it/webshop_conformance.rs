@@ -258,8 +258,8 @@ fn total(parts: &Value, [attributes, options]: [usize; 2], factor: f64) -> f64 {
     met / (attributes + options + 1) as f64 * factor
 }
 
-/// For purchases other than the target, the recorded type factor is that of a spaCy stub. The other
-/// parts are the original's.
+/// Compares rewards. For purchases other than the target, the recorded type factor is that of a
+/// spaCy stub.
 #[cfg(unix)]
 #[test]
 fn rewards_of_purchases_beside_the_target_are_the_originals_with_real_nouns() {
@@ -313,8 +313,7 @@ fn rewards_of_purchases_beside_the_target_are_the_originals_with_real_nouns() {
     assert!(differ(&stand_in, |(score, expected, _)| score != expected) > 0, "{stand_in:?}");
 }
 
-/// The recorded human's products are not among the 1,000, so attributes and type are taken from the
-/// recording.
+/// Takes attributes and type from the recording, since its products are not among the 1,000.
 #[test]
 fn the_reward_of_the_human_session_is_the_recorded_one() {
     let Some(folder) = data() else { return };

@@ -78,7 +78,7 @@ fn report((stage, Errno(number)): Failed) -> ! {
     kernel::exit(1)
 }
 
-/// Also closes the descriptors of other sandboxes.
+/// Closes all other descriptors, including those of other sandboxes.
 fn take_descriptors(plan: &Plan<'_>) -> Done {
     let control = kernel::duplicate_above(plan.control, HIGH)?;
     let output = kernel::duplicate_above(plan.output, HIGH)?;

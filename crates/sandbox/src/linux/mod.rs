@@ -148,7 +148,7 @@ impl Sandbox {
         running.watch(&control, &output, limits)
     }
 
-    /// The first process adds the rules of [`Plan::access`].
+    /// Returns the Landlock rules of the system folders.
     fn rules(&self) -> Result<OwnedFd, SandboxError> {
         let failed = kernel_error(Stage::Landlock);
         let make = || {
@@ -317,7 +317,7 @@ impl<'a> Running<'a> {
         Ok(Outcome { end, output: seen.output, files, left_out })
     }
 
-    /// Memory counts only once the command is running.
+    /// Returns the exceeded limit, if any. Memory counts only once the command is running.
     fn over(&self, limits: &Limits, running: bool) -> Option<End> {
         let usage = usage::usage(self.process);
         if running && usage.pages.saturating_mul(self.sandbox.page) > limits.memory {

@@ -65,7 +65,7 @@ impl Size {
         [2, 2, 3, 3][self as usize]
     }
 
-    /// Probability that a receptacle shares the place of its neighbour of the same type.
+    /// Returns the probability that neighbours of the same type share a place.
     fn shared_places(self) -> f64 {
         [0.1, 0.15, 0.2, 0.2][self as usize]
     }

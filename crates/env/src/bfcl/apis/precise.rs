@@ -226,7 +226,7 @@ impl Real {
     }
 }
 
-/// True if the rounded result has one more digit before the point.
+/// Returns true if the rounded result has one more digit before the point.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');

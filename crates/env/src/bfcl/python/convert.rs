@@ -7,7 +7,7 @@ use super::raise::{Class, Raise};
 use super::value::Value;
 use crate::python;
 
-/// `float(value)`
+/// Evaluates `float(value)`.
 ///
 /// # Errors
 /// Returns a `TypeError` or `ValueError` if it is not a number.
@@ -42,7 +42,7 @@ fn without_underscores(text: &str) -> Option<String> {
     fine.then(|| text.replace('_', ""))
 }
 
-/// `int(value)`
+/// Evaluates `int(value)`.
 ///
 /// # Errors
 /// Returns a `TypeError`, `ValueError` or `OverflowError` if it is not an integer.
@@ -74,12 +74,12 @@ pub fn int_of(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// `text.lower()`
+/// Evaluates `text.lower()`.
 pub fn lower(text: &str) -> String {
     text.to_lowercase()
 }
 
-/// `text.splitlines()`
+/// Evaluates `text.splitlines()`.
 pub fn split_lines(text: &str) -> Vec<&str> {
     let is_end = |character: char| {
         matches!(
@@ -101,7 +101,7 @@ pub fn split_lines(text: &str) -> Vec<&str> {
     lines
 }
 
-/// `text.split()`
+/// Evaluates `text.split()`.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(python::is_space).filter(|word| !word.is_empty())
 }

@@ -31,7 +31,7 @@ fn unknown(name: &str) -> Raise {
     Raise::new(Class::Name, format!("name '{name}' is not defined"))
 }
 
-/// `eval(expression)`
+/// Evaluates `eval(expression)`.
 ///
 /// # Errors
 /// Returns the exception of the evaluation.
@@ -122,7 +122,7 @@ fn call(
     caller.call(&object, &method, values, named)
 }
 
-/// `value[index]`
+/// Evaluates `value[index]`.
 fn subscript(value: &Value, index: &Value) -> Result<Value, Raise> {
     let at = |length: usize, kind: &str| -> Result<usize, Raise> {
         let place = match index {

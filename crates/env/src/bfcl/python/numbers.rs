@@ -60,7 +60,7 @@ pub(super) fn integer(value: BigInt) -> Value {
     i64::try_from(&value).map_or(Value::Big(value), Value::Int)
 }
 
-/// `base ** exponent`
+/// Evaluates `base ** exponent`.
 ///
 /// # Errors
 /// Returns a `TypeError` if they are not numbers, an `OverflowError` or a `ZeroDivisionError`.
@@ -112,7 +112,7 @@ fn complex_power(base: f64, exponent: f64) -> Value {
     Value::Opaque { class: "complex", repr: format!("({real}{sign}{imaginary}j)") }
 }
 
-/// `round(number, digits)`
+/// Evaluates `round(number, digits)`.
 ///
 /// # Errors
 /// Returns a `TypeError` if the first is not a number or the second not an integer.

@@ -69,7 +69,7 @@ fn arithmetic(
     })
 }
 
-/// `left + right`
+/// Evaluates `left + right`.
 ///
 /// # Errors
 /// Returns a `TypeError` if their types cannot be added.
@@ -77,7 +77,7 @@ pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
 
-/// `left += right` of numbers and strings, as a new value.
+/// Evaluates `left += right` of numbers and strings, as a new value.
 ///
 /// # Errors
 /// Returns a `TypeError` if their types cannot be added.
@@ -99,7 +99,7 @@ fn add_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// `left - right`
+/// Evaluates `left - right`.
 ///
 /// # Errors
 /// Returns a `TypeError` if they are not numbers.
@@ -107,7 +107,7 @@ pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
 
-/// `left -= right`, as a new value.
+/// Evaluates `left -= right`, as a new value.
 ///
 /// # Errors
 /// Returns a `TypeError` if they are not numbers.
@@ -123,7 +123,7 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
         .unwrap_or_else(|| Err(unsupported(operator, left, right)))
 }
 
-/// `left * right`
+/// Evaluates `left * right`.
 ///
 /// # Errors
 /// Returns a `TypeError` if their types cannot be multiplied, or a `MemoryError` if a repetition is
@@ -166,7 +166,7 @@ fn repeat(sequence: &Value, count: &Value) -> Result<Value, Raise> {
     })
 }
 
-/// `left / right`
+/// Evaluates `left / right`.
 ///
 /// # Errors
 /// Returns a `TypeError` if they are not numbers, or a `ZeroDivisionError`.
@@ -183,13 +183,13 @@ pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     Ok(Value::Float(one / other))
 }
 
-/// `left % right` for floats.
+/// Evaluates `left % right` for floats.
 pub fn remainder(left: f64, right: f64) -> f64 {
     let rest = left % right;
     if rest != 0.0 && (rest < 0.0) != (right < 0.0) { rest + right } else { rest }
 }
 
-/// `-value`
+/// Evaluates `-value`.
 ///
 /// # Errors
 /// Returns a `TypeError` if it is not a number.
@@ -205,7 +205,7 @@ pub fn negate(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// `abs(value)`
+/// Evaluates `abs(value)`.
 ///
 /// # Errors
 /// Returns a `TypeError` if it is not a number.
@@ -220,7 +220,7 @@ pub fn abs(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// `left ORDER right`
+/// Evaluates `left ORDER right`.
 ///
 /// # Errors
 /// Returns a `TypeError` if their types have no order.
@@ -262,7 +262,7 @@ fn nearest(number: &Number) -> f64 {
     number.float().unwrap_or(sign * f64::INFINITY)
 }
 
-/// `left < right`
+/// Evaluates `left < right`.
 ///
 /// # Errors
 /// Returns a `TypeError` if their types have no order.
@@ -270,7 +270,7 @@ pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
     compare(Order::Less, left, right)
 }
 
-/// `item in container`
+/// Evaluates `item in container`.
 ///
 /// # Errors
 /// Returns a `TypeError` if the container has no members, or if the item cannot be one.
@@ -322,7 +322,7 @@ pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
     }
 }
 
-/// `len(value)`
+/// Evaluates `len(value)`.
 ///
 /// # Errors
 /// Returns a `TypeError` if it has no length.
@@ -335,7 +335,7 @@ pub fn length(value: &Value) -> Result<usize, Raise> {
     }
 }
 
-/// `sum(values)`, added from left to right starting with 0, as in Python 3.11.
+/// Evaluates `sum(values)`, added from left to right starting with 0, as in Python 3.11.
 ///
 /// # Errors
 /// Returns a `TypeError` if an item is not a number.

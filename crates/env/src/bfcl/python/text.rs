@@ -46,7 +46,7 @@ fn items(out: &mut String, items: &[Value]) {
 }
 
 impl Value {
-    /// `repr(value)`
+    /// Evaluates `repr(value)`.
     pub fn repr(&self) -> String {
         let mut out = String::new();
         self.write_repr(&mut out);

@@ -166,7 +166,7 @@ impl Value {
         }
     }
 
-    /// `bool(value)`
+    /// Evaluates `bool(value)`.
     pub fn is_true(&self) -> bool {
         match self {
             Self::None => false,

@@ -96,7 +96,7 @@ fn path(category: &Category, kind: &Kind) -> String {
     format!("{} › {}", category.root, kind.path)
 }
 
-/// `T` and nine base-36 digits, a permutation of all such numbers, so ASINs are unique.
+/// Returns `T` and nine base-36 digits, a permutation of all such numbers, so ASINs are unique.
 fn asin(seed: u64, index: u32) -> String {
     const COUNT: u128 = 36_u128.pow(9);
     // Coprime to 36 and large, so that neighbours differ in all digits.

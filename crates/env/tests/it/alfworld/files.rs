@@ -268,7 +268,7 @@ fn a_recording_of_the_kitchen_replays_and_a_changed_byte_is_found() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A mutated file is a playable game or an error.
+    /// Checks that a mutated file is a playable game or an error.
     #[test]
     fn mutated_files_never_panic(
         goal in prop::sample::select(vec![SIMPLE, CLEAN, LOOK, TWO]),
