@@ -11,7 +11,7 @@ use turnwise_core::{
 /// Which demonstrations to play, and how.
 #[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
-    /// Split to play. Its tasks are played in order.
+    /// Split to play, in task order.
     pub split: &'a str,
     /// Number of episodes to play; fewer are returned if some fail.
     pub count: usize,
@@ -20,8 +20,8 @@ pub struct DemonstrationRequest<'a> {
     pub invalid_action_prob: f64,
     /// Maximum number of turns of an episode, including inserted actions.
     pub max_turns: usize,
-    /// Keep the admissible actions of each turn, for prompts that list them. They take most of the
-    /// memory.
+    /// Keep the admissible actions of each turn, for prompts that list them. These lists take most
+    /// of the memory.
     pub keep_admissible: bool,
     /// Seed of all random draws.
     pub seed: u64,
@@ -237,7 +237,7 @@ pub fn play_episode<E: Environment + ?Sized>(
 /// an expert. Failed episodes are dropped and counted.
 ///
 /// # Errors
-/// Fails if there is no such split or every episode failed.
+/// Fails if the split is unknown or every episode failed.
 pub fn explore(set: &dyn TaskSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     let tasks = set.tasks(request.split)?;
     play_in_turn(&tasks, request, |task, seed| wander(set, task.clone(), request, seed).map(Some))

@@ -181,8 +181,7 @@ impl PinnedSplit {
     /// Reads the tasks of a split and computes their hash.
     ///
     /// # Errors
-    /// Fails if there is no such split, if two tasks have the same id, or if the data cannot be
-    /// read.
+    /// Fails if the split is unknown, if two tasks have the same id, or if the data cannot be read.
     pub fn pin(set: &dyn TaskSet, split: &str) -> Result<Self, EnvError> {
         Ok(match set.list(split)? {
             Some(list) => Self::Listed { env: set.name().to_owned(), split: split.to_owned(), list },
@@ -286,8 +285,8 @@ fn feed(hash: &mut Sha256, text: &str) {
     hash.update(text.as_bytes());
 }
 
-/// Returns the hash that decides the position of a task. It does not cover the content, so a
-/// changed task keeps its position and [`Panel::verify`] detects the change.
+/// Returns the hash that decides the position of a task. The hash ignores the content, so a changed
+/// task keeps its position and [`Panel::verify`] detects the change.
 pub(crate) fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {

@@ -55,7 +55,7 @@ impl Registry {
         Self { kinds: Vec::new() }
     }
 
-    /// Returns the registry with one more kind. It replaces a kind of the same name.
+    /// Returns the registry with one more kind, replacing one of the same name.
     #[must_use]
     pub fn with<K: WorldKind>(mut self, kind: K) -> Self {
         let kind: Arc<dyn Kind> = Arc::new(Typed(kind));
@@ -92,7 +92,7 @@ impl Registry {
     /// Returns a kind by its name.
     ///
     /// # Errors
-    /// Fails if there is no such kind; the error suggests the nearest name.
+    /// Fails if the kind is unknown; the error suggests the nearest name.
     pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
         self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
             let feature = REMOTE.contains(&name).then_some("remote").or((name == "agent").then_some("serve"));
@@ -111,8 +111,7 @@ impl Registry {
     }
 
     /// Returns the JSON Schema of the `[env]` table: one alternative per kind, selected by `kind`.
-    /// Each has its own keys and those in `common`, which are schema properties of all
-    /// environments.
+    /// `common` contains the schema properties of all environments.
     pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
         let alternatives = self.kinds().map(|kind| {
             let mut schema = kind.schema();

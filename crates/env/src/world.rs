@@ -41,7 +41,7 @@ pub trait World: Any + Send + Sync {
     /// Returns expert episodes for SFT; `None` if the environment has no expert.
     ///
     /// # Errors
-    /// Fails if there is no such split, or the request cannot be met.
+    /// Fails if the split is unknown or the request cannot be met.
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
         let _ = request;
         Ok(None)

@@ -180,8 +180,8 @@ impl Episode {
 
     /// Returns all admissible commands in the byte order of their texts.
     ///
-    /// This equals sorting by (verb, first name, second name), since a blank sorts before any other
-    /// character of a name.
+    /// Sorting by (verb, first name, second name) gives this order, since a blank sorts before any
+    /// other character of a name.
     pub fn commands(&self) -> Vec<Command> {
         let world = &self.game().world;
         let near = self.here_by_name(world);

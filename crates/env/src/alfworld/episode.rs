@@ -109,8 +109,8 @@ impl Episode {
 
     /// Returns how much of the goal is reached, in `[0, 1]`; 1 exactly if the goal holds.
     ///
-    /// Differs from the original, which has no such measure. It is the fraction of these facts that
-    /// hold, for the object or receptacle for which most hold:
+    /// Differs from the original, which has no such measure. The measure is the largest fraction of
+    /// these facts that hold for one object or receptacle:
     /// * put: in hand or in place; in place.
     /// * clean, heat, cool: treated; in hand or in place; treated and in place.
     /// * look: in hand; some lamp switched on; a lit lamp at the agent's place.

@@ -1,8 +1,8 @@
 //! An expert that acts on its observations alone.
 //!
-//! It searches likely receptacles first ([`Prior`]) and remembers everything it has seen. It opens
-//! the receptacle with the most expected objects per command needed to look inside, or follows the
-//! order of the introduction.
+//! The expert searches likely receptacles first ([`Prior`]) and remembers everything it has seen.
+//! The most promising receptacle has the most expected objects per command needed to look inside.
+//! Alternatively the expert follows the order of the introduction.
 
 use std::collections::BTreeSet;
 

@@ -295,7 +295,7 @@ impl Game {
         self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
     }
 
-    /// Returns true if a receptacle has a door. It is then closed at the start.
+    /// Returns true if a receptacle has a door; it is closed at the start.
     pub fn is_openable(&self, receptacle: ReceptacleId) -> bool {
         self.world.receptacle_is(receptacle.index(), trait_bit::OPENABLE)
     }

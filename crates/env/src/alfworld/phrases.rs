@@ -2,9 +2,9 @@
 
 /// Phrases that a word-level tokenizer should keep as one token, longest first.
 ///
-/// They surround object names (`drawer 1`). No phrase ends in a blank, since the tokenizer attaches
-/// blanks to the next token: ` drawer 1` is always one token. Command prefixes occur with and
-/// without a leading blank.
+/// The phrases surround object names (`drawer 1`). No phrase ends in a blank, since the tokenizer
+/// attaches blanks to the next token: ` drawer 1` is always one token. Command prefixes occur with
+/// and without a leading blank.
 pub const PHRASES: &[&str] = &[
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a",
     "You are in the middle of a room. Looking quickly around you, you see nothing.",

@@ -13,15 +13,15 @@ use super::{Episode, Game};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
-    /// Objects of the type found in receptacles of the type.
+    /// Number of objects of the type found in receptacles of the type.
     found: u64,
-    /// Receptacles of the type in scenes that contain such an object.
+    /// Number of receptacles of the type in scenes that contain such an object.
     searched: u64,
 }
 
 /// How often each type of object is found in each type of receptacle.
 ///
-/// It is counted over the start states of training games.
+/// The frequencies are counted over the start states of training games.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prior {

@@ -154,7 +154,7 @@ impl AlfworldSet {
         self.games.by_id.len()
     }
 
-    /// Returns true if there is no game.
+    /// Returns true if the set has no games.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -162,7 +162,7 @@ impl AlfworldSet {
     /// Returns a game by its id.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownTask`] if there is no such game.
+    /// Returns [`EnvError::UnknownTask`] for unknown ids.
     pub fn game(&self, id: &str) -> Result<&Arc<Game>, EnvError> {
         self.games.get(id)
     }

@@ -59,7 +59,7 @@ impl BfclSet {
 pub struct BfclTask {
     /// Id of the task.
     pub id: String,
-    /// Its set, or the kind of a generated task.
+    /// Name of the set, or the kind of a generated task.
     pub kind: String,
     /// Whether states and results are padded.
     pub is_long: bool,

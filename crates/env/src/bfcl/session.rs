@@ -113,8 +113,8 @@ impl Session {
         owner.map(|(name, _)| name.as_str())
     }
 
-    /// Prefixes each method name before a parenthesis with its object. Like the original's regular
-    /// expression, it also matches inside arguments.
+    /// Prefixes each method name before a parenthesis with its object. As in the original, names
+    /// inside arguments are prefixed too.
     fn qualified(&self, call: &str) -> String {
         let mut out = String::with_capacity(call.len() + 64);
         let mut copied = 0;

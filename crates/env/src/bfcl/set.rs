@@ -116,7 +116,7 @@ impl BfclTasks {
     /// Returns the tasks of a split without copying them.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         let names = SPLITS.into_iter().chain([ALL]);
         let found = names.zip(&self.shared.splits).find(|(name, _)| *name == split);
@@ -129,7 +129,7 @@ impl BfclTasks {
     /// Returns a task with its turns and gold calls.
     ///
     /// # Errors
-    /// Fails if there is no such task.
+    /// Fails if the task is unknown.
     pub fn task(&self, id: &str) -> Result<&BfclTask, EnvError> {
         self.shared.task(id)
     }

@@ -86,7 +86,7 @@ impl Card {
     }
 }
 
-/// Writes the original's name.
+/// Writes the original's name of the card.
 impl fmt::Display for Card {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}{}", self.suit.letter(), RANKS[usize::from(self.rank) - 1])

@@ -110,8 +110,8 @@ impl Game {
     /// Applies an action, in the original's order of checks.
     ///
     /// [`Action::Nothing`] has no effect at any length. A formula of more than [`MOST_SYMBOLS`]
-    /// symbols ends the episode before the action is considered. A number without an unused card
-    /// has no effect.
+    /// symbols ends the episode before the action is considered. A number has no effect if no
+    /// unused card has it.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

@@ -169,7 +169,7 @@ impl EzPointsSet {
     /// Returns the deal of a task.
     ///
     /// # Errors
-    /// Fails if there is no such task.
+    /// Fails if the task is unknown.
     pub fn deal(&self, id: &str) -> Result<Deal, EnvError> {
         self.shared.deal(id)
     }
@@ -177,7 +177,7 @@ impl EzPointsSet {
     /// Returns the tasks of a split without copying them.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }

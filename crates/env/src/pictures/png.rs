@@ -49,7 +49,7 @@ impl Start {
     /// Compresses the first rows of pictures of `height` rows.
     ///
     /// # Errors
-    /// Fails if there are no rows or more than `height`.
+    /// Fails unless there are 1 to `height` rows.
     pub fn new(rows: &Picture, height: usize) -> Result<Self, EnvError> {
         let (width, count) = (rows.width(), rows.height());
         if !(1..=height).contains(&count) {

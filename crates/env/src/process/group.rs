@@ -11,7 +11,6 @@ use super::watchdog::Watchdog;
 ///
 /// When the leader has ended, the group is killed before the leader is reaped, so that no other
 /// process can have the group's id. On Linux, descendants that left the group are killed too.
-/// Without Unix, only the leader is killed.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,

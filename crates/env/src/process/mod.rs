@@ -9,9 +9,9 @@
 //! | [`error`] | failures of requests |
 //! | [`world`] | the [`turnwise_core::TaskSet`] |
 //!
-//! The program reads JSON objects from stdin and writes JSON objects to stdout, one per line. It may play
-//! many episodes at once. Requests carry an `id`; responses may come in any order. Error messages include
-//! its stderr.
+//! The program reads JSON objects from stdin and writes JSON objects to stdout, one per line. One
+//! program may play many episodes at once. Requests carry an `id`; responses may come in any order.
+//! Error messages include its stderr.
 //!
 //! ```text
 //! > {"id":0,"op":"hello","protocol":1,"client":"turnwise 0.1.0","settings":{"numbers":9}}

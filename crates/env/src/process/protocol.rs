@@ -8,8 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use turnwise_core::{Tool, ToolCall};
 
-/// Version of the protocol. It increases if older programs would misread requests or their
-/// responses would be misread.
+/// Version of the protocol, increased for incompatible changes.
 pub const PROTOCOL: u32 = 1;
 
 /// A request without its `id`.

@@ -23,8 +23,8 @@ pub enum AnswerFrom {
     /// The answer action; an episode without one has no answer.
     #[default]
     Action,
-    /// The last `<answer>` block of the whole episode, as in Search-R1 and verl-agent. It may be in
-    /// a retrieved passage, which can thus answer an episode that runs out of steps.
+    /// The last `<answer>` block of the whole episode, as in Search-R1 and verl-agent. The block
+    /// may be in a retrieved passage, so an episode that runs out of steps can have an answer.
     Transcript,
 }
 

@@ -138,7 +138,7 @@ fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item
     })
 }
 
-/// Splits a text before its options. They begin at the last `A:` followed by a `B:`, since a
+/// Splits a text before its options. The options begin at the last `A:` followed by a `B:`, since a
 /// question can contain `vitamin A:`.
 fn lettered(text: &str) -> (&str, Vec<(String, String)>) {
     let first = markers(text, "B", 0)

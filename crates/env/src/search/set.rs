@@ -135,7 +135,7 @@ impl SearchSet {
     /// Returns the question of a task.
     ///
     /// # Errors
-    /// Fails if there is no such task.
+    /// Fails if the task is unknown.
     pub fn question(&self, task: &str) -> Result<&Question, EnvError> {
         self.shared.question(task)
     }
@@ -143,7 +143,7 @@ impl SearchSet {
     /// Returns the tasks of a split without copying them.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }

@@ -240,8 +240,8 @@ impl SearchKind {
     }
 }
 
-/// Returns the distinct passages of all questions. Each split is in one of the arguments, so the
-/// result does not depend on which were requested.
+/// Returns the distinct passages of all questions. The result does not depend on which splits were
+/// requested.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));

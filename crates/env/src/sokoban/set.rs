@@ -208,7 +208,7 @@ impl SokobanSet {
     /// Returns the level of a task.
     ///
     /// # Errors
-    /// Fails if there is no such task.
+    /// Fails if the task is unknown.
     pub fn level(&self, id: &str) -> Result<&Room, EnvError> {
         self.shared.level(id)
     }
@@ -216,7 +216,7 @@ impl SokobanSet {
     /// Returns the tasks of a split without copying them.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }

@@ -90,7 +90,7 @@ impl Catalogue {
         self.prices.len()
     }
 
-    /// Returns true if there is no product.
+    /// Returns true if the catalogue is empty.
     pub fn is_empty(&self) -> bool {
         self.prices.is_empty()
     }
@@ -98,7 +98,7 @@ impl Catalogue {
     /// Returns the product at this index.
     ///
     /// # Errors
-    /// Fails if there is no such product, or if its record in the file is broken.
+    /// Fails if the index is out of range or the product's record is broken.
     pub fn product(&self, index: u32) -> Result<Arc<Product>, EnvError> {
         let missing = || EnvError::Other(format!("the catalogue has no product number {index}"));
         match &self.products {

@@ -77,8 +77,7 @@ fn play(
     }
 }
 
-/// Returns a click on an item of an earlier page that this page lacks. It has no effect and reveals
-/// nothing.
+/// Returns a click on an item of an earlier page that this page lacks. Such a click has no effect.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

@@ -1,9 +1,9 @@
 //! An expert that shops by reading the pages, for demonstrations and for advising players.
 //!
-//! It searches for words of the instruction and opens the product whose title has most of them
-//! within the price limit. It checks the requested options, and reads the features if the title
-//! misses words. If too much is missing, it tries the next product. With few steps left, it buys
-//! the best product so far.
+//! The expert searches for words of the instruction and opens the product whose title has most of
+//! them within the price limit. It checks the requested options, and reads the features if the
+//! title misses words. If too much is missing, it tries the next product. With few steps left, it
+//! buys the best product so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +82,6 @@ impl Expert {
     }
 
     /// Like [`Expert::act`], but skips a requested option value if `option_drop_prob` returns true.
-    /// It is called once per value.
     pub fn act_noisy(
         &mut self,
         observation: &Observation,

@@ -95,7 +95,7 @@ pub enum GoalKind {
 
 const NO_LIMIT: f64 = 1_000_000.0;
 
-/// All goals of a catalogue in order. Each takes 20 bytes and is assembled on demand.
+/// All goals of a catalogue in order, assembled on demand from 20 bytes each.
 #[derive(Clone, Debug)]
 pub struct Goals {
     kind: GoalKind,
@@ -128,8 +128,8 @@ impl Goals {
     ///
     /// `random` continues after the price draws. The price limit of a goal is the higher of two
     /// random multiples of 10 dollars, drawn from the next four above the product's price and below
-    /// 1,000. This matches the original bit for bit: with seed 42 everywhere, the 1,000-product
-    /// files give the 6,910 goals of verl-agent in its order.
+    /// 1,000. The goals equal the original's bit for bit. With seed 42 everywhere, the
+    /// 1,000-product files give the 6,910 goals of verl-agent in its order.
     ///
     /// `most` limits the goals per product; `None` keeps all option combinations, as in the
     /// original, except that products with more than a million are skipped ([`Goals::skipped`]).
@@ -204,7 +204,7 @@ impl Goals {
         self.specs.len()
     }
 
-    /// Returns true if there is no goal.
+    /// Returns true without goals.
     pub fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }
@@ -212,8 +212,8 @@ impl Goals {
     /// Returns the goal at this index of the shuffled order.
     ///
     /// # Errors
-    /// Fails if there is no such goal, if the catalogue lacks its product or instruction, or if the
-    /// product's record is broken.
+    /// Fails if the index is out of range, if the catalogue lacks the product or instruction, or if
+    /// the product's record is broken.
     pub fn get(&self, catalogue: &Catalogue, index: usize) -> Result<Goal, EnvError> {
         let spec = self.spec(index)?;
         self.build(catalogue, *spec)
@@ -267,7 +267,7 @@ impl Goals {
     /// Returns the first byte of the SHA-256 of the ASIN of the goal's product.
     ///
     /// # Errors
-    /// Fails if there is no such goal, or if a catalogue in memory lacks its product.
+    /// Fails if the index is out of range or a catalogue in memory lacks the product.
     pub fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
         let spec = self.spec(index)?;
         catalogue.identifier_byte(spec.product)

@@ -1,7 +1,8 @@
 //! Nouns of titles, from a side file made with a part-of-speech tagger.
 //!
-//! The original's type factor compares the nouns and names that spaCy finds in two titles. They are read
-//! from `nouns.jsonl` (or `.zst`) in the official folder, made by `tools/webshop_nouns.py`:
+//! The original's type factor compares the nouns and names that spaCy finds in two titles. The
+//! nouns are read from `nouns.jsonl` (or `.zst`) in the official folder, made by
+//! `tools/webshop_nouns.py`:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}

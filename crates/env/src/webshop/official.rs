@@ -7,9 +7,9 @@
 //! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and generated instructions by product |
 //! | `items_human_ins.json` | human instructions by product |
 //!
-//! Files may be compressed with zstd (`.zst`). They are streamed, so they need not fit into memory.
-//! Invalid products are skipped and counted ([`CatalogueReport::skipped`]). Truncated files and files that
-//! are not JSON are rejected.
+//! Files may be compressed with zstd (`.zst`). All files are streamed and need not fit into memory.
+//! Invalid products are skipped and counted ([`CatalogueReport::skipped`]). Truncated files and
+//! files that are not JSON are rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -72,7 +72,7 @@ pub struct Visit {
     pub number: usize,
     /// Catalogue index of the open product.
     pub product: Option<u32>,
-    /// Its chosen options and values, in the order of the first choice.
+    /// Chosen options of that product with their values, in the order of the first choice.
     pub options: Vec<(String, String)>,
     /// Products opened since the last `back to search`.
     pub visited: BTreeSet<u32>,

@@ -292,7 +292,7 @@ impl WebshopSet {
     /// Returns the goal at this index of the shuffled order of all goals.
     ///
     /// # Errors
-    /// Fails if there is no such goal, or if its product cannot be read.
+    /// Fails if the goal does not exist or its product cannot be read.
     pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
@@ -329,7 +329,7 @@ impl WebshopSet {
     /// Returns a goal as a task.
     ///
     /// # Errors
-    /// Fails if there is no such goal, or if its product cannot be read.
+    /// Fails if the goal does not exist or its product cannot be read.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();

@@ -61,7 +61,7 @@ impl<'a> StoreWriter<'a> {
         Ok(Self { path, file, offset: HEAD.len() as u64, entries: Vec::new(), asins: Vec::new() })
     }
 
-    /// Adds a product. Its ASIN must be new and have at most 10 bytes.
+    /// Adds a product with a new ASIN of at most 10 bytes.
     ///
     /// # Errors
     /// Fails if the ASIN is empty or longer than 10 bytes, or if the file cannot be written.
@@ -144,7 +144,7 @@ impl Store {
         self.count
     }
 
-    /// Returns true if there is no product.
+    /// Returns true if the file has no products.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -170,7 +170,7 @@ impl Store {
     /// Reads a product.
     ///
     /// # Errors
-    /// Fails if there is no such product or its record is broken; the error names the file.
+    /// Fails if the index is out of range or the record is broken; the error names the file.
     pub fn product(&self, index: usize) -> Result<Product, EnvError> {
         let refuse = |reason: String| EnvError::File { path: self.path.clone(), reason };
         if index >= self.count {

@@ -31,7 +31,7 @@ pub struct WebshopSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Folder for the files of a large shop, which are built at the first start. For the full
-    /// official catalogue the default is `turnwise-shop` inside `data`. Without it, a generated
+    /// official catalogue the default is `turnwise-shop` inside `data`. If absent, a generated
     /// catalogue is created in memory at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,

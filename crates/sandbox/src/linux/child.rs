@@ -18,7 +18,7 @@ pub(super) const USER: u32 = 1000;
 const CONTROL: c_int = 3;
 const OUTPUT: c_int = 4;
 const RULES: c_int = 5;
-/// Larger than all final descriptor numbers.
+/// A number above all final descriptors.
 const HIGH: c_int = 64;
 
 pub(super) const MOST_MOUNTS: usize = 48;

@@ -169,8 +169,8 @@ impl Sandbox {
     }
 }
 
-/// Returns the rights in `/work` and `/tmp`: all except devices. They are limited to what this
-/// kernel supports, since it rejects unknown rights.
+/// Returns the rights in `/work` and `/tmp`: all except devices. Rights that this kernel does not
+/// know are left out, since it would reject them.
 fn work_access() -> BitFlags<AccessFs> {
     let version = match kernel::landlock_version() {
         ..=1 => ABI::V1,

@@ -12,7 +12,7 @@ pub(super) struct Usage {
 
 /// Sums the usage of all descendants of a sandbox's first process, and its own CPU time.
 ///
-/// Its memory is excluded: it is a copy of the program and runs only our code.
+/// The first process's memory is excluded, since it is a copy of the program.
 pub(super) fn usage(first: i32) -> Usage {
     let mut total = Usage::default();
     let mut open = vec![first];

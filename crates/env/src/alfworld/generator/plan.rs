@@ -67,7 +67,7 @@ pub(super) const MOST_PLANS: usize = 499;
 /// libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Then a duplicate within the class is accepted.
+/// Maximum number of draws before a duplicate is accepted.
 const ATTEMPTS: u64 = 400;
 
 /// Returns the number of a plan; its hundreds identify the room, as in the original.

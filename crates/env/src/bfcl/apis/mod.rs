@@ -144,7 +144,7 @@ impl Instance {
     /// Calls a method.
     ///
     /// # Errors
-    /// Returns the exception that the method raises, or that there is no such method.
+    /// Returns the exception that the method raises, or an error for an unknown method.
     pub fn call(
         &mut self,
         method: &str,

@@ -2,7 +2,7 @@
 
 use crate::bfcl::python::{Raise, Value, dict, divide, float_of, multiply, round};
 
-/// From, to and base cost, in the order of listings.
+/// Routes as (from, to, base cost), in the order in which the API lists costs.
 pub(super) const ROUTES: [(&str, &str, u16); 153] = [
     ("SFO", "LAX", 200),
     ("SFO", "JFK", 500),
