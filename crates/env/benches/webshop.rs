@@ -1,9 +1,8 @@
 //! Measures steps per second of WebShop, including pages, admissible actions and progress.
 //!
 //! Plays with 1,000 generated products and, if `TURNWISE_DATA` names the data, with the official
-//! 1,000. `clicks` clicks randomly from the first ten results of one search into products, options
-//! and sub-pages. In `one search in three`, every third step searches for the words of another
-//! goal.
+//! 1,000. `clicks` clicks randomly on the first ten results of one search. In
+//! `one search in three`, every third step searches for the words of another goal.
 
 #![allow(
     clippy::expect_used,

@@ -40,8 +40,7 @@ impl Panel {
     /// Selects tasks of a split and computes their hash.
     ///
     /// # Errors
-    /// Fails if the split is missing or unreadable, if two tasks have the same id, or if there are
-    /// fewer tasks than requested.
+    /// Fails if the split cannot be read, has duplicate ids, or has fewer tasks than requested.
     pub fn pin(set: &dyn TaskSet, split: &str, choice: Choice) -> Result<Self, EnvError> {
         let (mut tasks, there) = if let Some(list) = set.list(split)? {
             (listed(&*list, choice)?, list.len())
@@ -74,8 +73,8 @@ impl Panel {
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Rejects two panels of the same environment that share a task, even under different names:
-    /// contents are compared.
+    /// Rejects another panel of the same environment with a common task. Contents are compared, so
+    /// names do not matter.
     ///
     /// # Errors
     /// Fails if they share a task; the error names it.
@@ -112,8 +111,8 @@ impl Panel {
     /// Checks the panel's hash and that each of its tasks is unchanged in a task set.
     ///
     /// # Errors
-    /// Fails if the panel was changed, belongs to another environment or its split cannot be read,
-    /// or if a task is missing or has changed. The error names the task.
+    /// Fails if the panel was changed or belongs to another environment, or if a task is missing or
+    /// has changed; the error names it.
     pub fn verify(&self, set: &dyn TaskSet) -> Result<(), EnvError> {
         self.check_hash()?;
         if self.env != set.name() {
@@ -181,7 +180,7 @@ impl PinnedSplit {
     /// Reads the tasks of a split and computes their hash.
     ///
     /// # Errors
-    /// Fails if the split is unknown, if two tasks have the same id, or if the data cannot be read.
+    /// Fails if the split cannot be read or has duplicate ids.
     pub fn pin(set: &dyn TaskSet, split: &str) -> Result<Self, EnvError> {
         Ok(match set.list(split)? {
             Some(list) => Self::Listed { env: set.name().to_owned(), split: split.to_owned(), list },
@@ -210,8 +209,8 @@ impl PinnedSplit {
         }
     }
 
-    /// Rejects a panel of the same environment that shares a task with this split, even under
-    /// another name: contents are compared.
+    /// Rejects a panel of the same environment with a common task. Contents are compared, so names
+    /// do not matter.
     ///
     /// # Errors
     /// Fails if they share a task; the error names it.

@@ -7,8 +7,7 @@ use rand_mt::Mt;
 /// Below this number, a float never has two equally near shortest decimal forms.
 const LEAST_TIE: f64 = 562_949_953_421_312.0;
 
-/// Returns the `repr` of a Python float: the shortest digits that parse to it, such as `100.0`,
-/// `1e+16`, `1e-05`.
+/// Returns the `repr` of a Python float, such as `100.0`, `1e+16`, `1e-05`.
 pub fn float(value: f64) -> String {
     let mut scientific = format!("{value:e}");
     if value.abs() >= LEAST_TIE {
@@ -66,8 +65,7 @@ pub fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// Appends a string as `json.dumps` writes it: in double quotes, with `\uXXXX` (UTF-16) for all but
-/// printable ASCII.
+/// Appends a string as `json.dumps` writes it, with `\uXXXX` (UTF-16) outside printable ASCII.
 pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {

@@ -110,8 +110,8 @@ impl Registry {
         })
     }
 
-    /// Returns the JSON Schema of the `[env]` table: one alternative per kind, selected by `kind`.
-    /// `common` contains the schema properties of all environments.
+    /// Returns the JSON Schema of the `[env]` table, with one alternative per kind. `common`
+    /// contains the schema properties of all environments.
     pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
         let alternatives = self.kinds().map(|kind| {
             let mut schema = kind.schema();
@@ -195,7 +195,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// Fails if the settings are wrong, the world has no files or they cannot be written.
+    /// Fails if the settings are wrong, or files are unsupported or cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
     /// See [`WorldKind::play_arguments`].

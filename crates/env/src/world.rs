@@ -56,8 +56,8 @@ pub trait World: Any + Send + Sync {
     /// Returns a one-line summary of an episode, used as the target when SFT teaches compaction
     /// (`prompt.compact_after`).
     ///
-    /// The summary covers the actions before `turn` and the observations up to and including that
-    /// turn's. The default is [`crate::demonstration::latest_actions`].
+    /// The summary covers the actions before `turn` and the observations up to that turn. The
+    /// default is [`crate::demonstration::latest_actions`].
     fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
         latest_actions(episode, turn)
     }
@@ -187,8 +187,8 @@ impl<'a> ReplayRequest<'a> {
 /// A kind of environment, selected by `env.kind`.
 ///
 /// Its settings are the keys of `[env]` besides `kind`, `split`, `max_turns` and `reward_scale`.
-/// Their descriptions and ranges are attributes of the fields ([`turnwise_settings`]); validation,
-/// JSON Schema and reference page are generated from them. Every setting has a default.
+/// Descriptions and ranges are attributes of the fields ([`turnwise_settings`]). Every setting has
+/// a default.
 pub trait WorldKind: Send + Sync + 'static {
     /// The keys of `[env]` that only this kind has, with their defaults.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
@@ -199,8 +199,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Returns a one-line description.
     fn summary(&self) -> &str;
 
-    /// Returns violations of rules between settings, which the ranges of single keys cannot state.
-    /// The problems name keys of the `[env]` table.
+    /// Returns violations of rules between several settings, naming keys of the `[env]` table.
     fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
         let _ = settings;
         Vec::new()

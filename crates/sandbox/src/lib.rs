@@ -139,8 +139,8 @@ pub struct Outcome {
     pub output: Vec<u8>,
     /// Regular files in `/work` afterwards. Links, empty folders and modes are lost.
     pub files: Files,
-    /// Number of entries of `/work` that were skipped: unreadable, too deep, too large, or with a
-    /// name that is not UTF-8.
+    /// Number of skipped entries of `/work`: unreadable, too deep, too large, or with a non-UTF-8
+    /// name.
     pub left_out: usize,
 }
 
@@ -158,7 +158,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// Fails on systems other than Linux, if a folder cannot be read, or if the kernel refuses a
-    /// part of the setup. The error names the part and what to change.
+    /// part of the setup. The error says what to change.
     pub fn new(folders: &[PathBuf]) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::new(folders).map(|inner| Self { inner });
@@ -172,8 +172,8 @@ impl Sandbox {
     /// Runs a command with files, and returns when all its processes are gone.
     ///
     /// # Errors
-    /// Fails if a path or an argument is invalid, if the files exceed the limits, or if the setup
-    /// fails. A failed command and an exceeded limit are an [`Outcome`].
+    /// Fails if a path or argument is invalid, the files exceed the limits, or the setup fails. A
+    /// failed command is an [`Outcome`].
     pub fn run(&self, command: &Command, files: &Files, limits: &Limits) -> Result<Outcome, SandboxError> {
         #[cfg(target_os = "linux")]
         return self.inner.run(command, files, limits);

@@ -35,8 +35,8 @@ impl Game {
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable or is
-    /// truncated. The same error reports facts or goals that no ALFWorld game has, and a folder of
-    /// another task type.
+    /// truncated, if its facts or goal are unknown to ALFWorld, or if its folder names another task
+    /// type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

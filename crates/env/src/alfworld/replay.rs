@@ -72,8 +72,8 @@ struct RecordedStep {
 ///   Replaying it gives no differences.
 ///
 /// # Errors
-/// Fails if a line is not an episode (the error names line and key), a game is not in the set, or
-/// I/O fails. Differences are not errors.
+/// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences are not
+/// errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

@@ -35,8 +35,7 @@ struct Play {
 /// them, because they share objects.
 ///
 /// # Errors
-/// Fails if a line is not a recorded episode (the error has the line), or reading fails.
-/// Differences are not errors.
+/// Fails if a line is not an episode or reading fails. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayReport, EnvError> {
     let package = Package::read(data, &BfclSet::ALL)?;
     let tasks: HashMap<&str, &BfclTask> = package.tasks.iter().map(|task| (task.id.as_str(), task)).collect();

@@ -100,7 +100,7 @@ impl Repository {
     /// Returns lines of a file with their numbers.
     ///
     /// # Errors
-    /// Fails if the file or the lines do not exist, or if the file is not text. The agent sees the
+    /// Fails if the file or the lines do not exist, or the file is not text. The agent sees the
     /// error.
     pub fn view(&self, path: &str, first: usize, last: Option<usize>) -> Result<String, String> {
         let text = self.text(path)?;
@@ -152,8 +152,8 @@ impl Repository {
     /// Edits a file.
     ///
     /// # Errors
-    /// Fails without a change if the place is missing or ambiguous, or if the files would become
-    /// too large.
+    /// Fails without a change if the place is missing or ambiguous, or the files would be too
+    /// large.
     pub fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
         check_path(path)?;
         if self.bytes().saturating_add(new.len()) > MOST_BYTES {

@@ -29,15 +29,13 @@ pub struct ParsedAction {
     pub valid: bool,
     /// Reason if it is invalid.
     pub reason: Option<&'static str>,
-    /// Error message that an environment with tools returns, if the response should contain a call
-    /// and cannot be parsed.
+    /// Error message for a malformed call in environments with tools.
     pub error: Option<String>,
 }
 
 impl ParsedAction {
-    /// Returns the actions to send to the environment one by one, several if the response makes
-    /// several calls. The first call gets `id`, which its result refers to; the others get `id`
-    /// with their number appended.
+    /// Returns the actions to send to the environment, one per call. The first call gets `id`,
+    /// which its result refers to; the others get `id` with their number appended.
     pub fn into_actions(self, id: &str) -> Vec<Action> {
         if let Some(error) = self.error {
             return vec![Action::Malformed { text: self.action, error }];

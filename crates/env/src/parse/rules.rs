@@ -89,8 +89,7 @@ pub struct ResponseRules {
     /// is malformed. For `style = "call"`.
     #[serde(default)]
     pub text_answer: bool,
-    /// Error message for a malformed call in environments with tools, for `style = "call"`;
-    /// `{reason}` is the reason.
+    /// Error message for a malformed call, for `style = "call"`; may contain `{reason}`.
     #[serde(default = "error")]
     pub error: String,
     /// Names of the tags, without brackets, for `style = "named"`.

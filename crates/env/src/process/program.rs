@@ -76,9 +76,9 @@ impl Program {
     /// Returns the running process; starts it if necessary.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Start`] if the command is empty or cannot be run. Returns
-    /// [`ProcessError::Handshake`] if it does not answer `hello` correctly or in time, has another
-    /// protocol version, or has no splits. All callers waiting for a start get its error.
+    /// Returns [`ProcessError::Start`] if the command cannot be run, and
+    /// [`ProcessError::Handshake`] if the response to `hello` is late or invalid. All callers
+    /// waiting for a start get its error.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
         let asked = Instant::now();
         let mut running = lock(&self.running);
@@ -233,9 +233,8 @@ impl Process {
     /// Sends a request and waits for its response, up to the timeout.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Answer`] if the program responds with an error. Returns
-    /// [`ProcessError::Lost`] if it times out, writes an invalid line or has ended. Returns
-    /// [`ProcessError::Form`] if the request cannot be written as JSON.
+    /// Returns [`ProcessError::Answer`] if the program responds with an error, and
+    /// [`ProcessError::Lost`] if it times out, writes an invalid line or has ended.
     pub fn call(&self, request: &Request<'_>) -> Result<Box<RawValue>, ProcessError> {
         // The timeout starts only when the program has capacity for the request.
         let _permit = self.permits.take();

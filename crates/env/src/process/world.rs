@@ -116,9 +116,8 @@ impl ProcessSet {
     /// Plays an episode with the program's expert.
     ///
     /// # Errors
-    /// Returns [`EnvError::Transient`] if the program was lost or reports that a retry may succeed.
-    /// Returns [`EnvError::Other`] if it does not start, responds with another error, or violates
-    /// the protocol.
+    /// Returns [`EnvError::Transient`] if the program was lost or reports that a retry may succeed,
+    /// and [`EnvError::Other`] for other failures.
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
         let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;

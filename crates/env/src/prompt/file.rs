@@ -279,8 +279,8 @@ impl PromptTemplate {
     /// Parses a template; `file` is its name in errors.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] with the key: invalid TOML; a missing or unknown key; an unknown
-    /// base; missing or forbidden placeholders; invalid response rules.
+    /// Returns [`EnvError::File`] with the key if the TOML, a key, the base, a placeholder or a
+    /// response rule is invalid.
     pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
         Self::parse_in(source, file, &Registry::builtin())
     }

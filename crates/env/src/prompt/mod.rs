@@ -1,6 +1,7 @@
 //! Prompts from observations.
 //!
-//! A template is a TOML file with the texts of the prompts and the rules for parsing responses. Embedded templates:
+//! A template is a TOML file with the texts of the prompts and the rules for parsing responses.
+//! Embedded templates:
 //!
 //! | template | prompts |
 //! |---|---|

@@ -12,7 +12,7 @@ use super::question::Question;
 use super::records::{self, CountedFrom};
 use turnwise_retrieval::Passage;
 
-/// Reads the rows of a table such as Parquet as objects by column name. The program provides it
+/// Reads the rows of a table such as Parquet as objects by column name
 /// ([`super::SearchKind::with_tables`]).
 pub type TableReader = Arc<dyn Fn(&Path) -> Result<Vec<Value>, String> + Send + Sync>;
 

@@ -54,9 +54,8 @@ impl Default for RetrieverSettings {
     }
 }
 
-/// Opens `dense`, `hybrid` and `http` retrievers, which this crate does not contain. The program
-/// provides it ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is applied on
-/// top.
+/// Opens the retrievers that this crate does not contain: `dense`, `hybrid` and `http`
+/// ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is applied afterwards.
 pub type OpenRetriever =
     Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
 

@@ -12,7 +12,7 @@ use super::solver::{Solution, Solver};
 /// (`# .*$@+`, with `-` also for floor).
 ///
 /// # Errors
-/// Fails if rows differ in length, a symbol is unknown, or it is not a level ([`Room::new`]).
+/// Fails if a symbol is unknown or the text is not a level ([`Room::new`]).
 pub fn parse(text: &str) -> Result<Room, String> {
     let rows: Vec<&str> = text.lines().collect();
     let mut cells = Vec::with_capacity(text.len());
@@ -94,8 +94,7 @@ impl RecordedRoom {
 /// `room_state`, or symbols with an empty line between levels (`;` starts a comment).
 ///
 /// # Errors
-/// Fails if the file cannot be read, or if a level is invalid, unsolvable or already solved; the
-/// error has the line.
+/// Fails if the file cannot be read, or a level is invalid, unsolvable or solved.
 pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     let name = path.display().to_string();
     let failed = |source| EnvError::Io { path: name.clone(), source };

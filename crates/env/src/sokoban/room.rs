@@ -160,9 +160,8 @@ impl Room {
     /// Creates a room of rows of `width` cells.
     ///
     /// # Errors
-    /// Fails with a reason unless there is exactly one player, at least one box and as many
-    /// targets. The outer wall must be closed, and the room within [`MOST_SIDE`] and
-    /// [`MOST_BOXES`].
+    /// Fails unless there are one player and as many boxes as targets, at least one. The outer wall
+    /// must be closed, and the room within [`MOST_SIDE`] and [`MOST_BOXES`].
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
             return Err(format!("{} cells are no rows of {width}", cells.len()));

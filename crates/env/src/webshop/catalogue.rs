@@ -67,7 +67,7 @@ impl Catalogue {
     /// in memory.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
+    /// Fails if the file is unreadable, incomplete or damaged.
     pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let store = Store::open(path)?;
         let prices = draw((0..store.len()).map(|index| store.ends(index)), random);
@@ -146,7 +146,7 @@ impl Catalogue {
     /// Returns the indices of all products that match, in catalogue order.
     ///
     /// # Errors
-    /// Fails if a product's record in the catalogue's file is broken.
+    /// Fails if a product's record is broken.
     pub fn filter(&self, mut wanted: impl FnMut(&Product) -> bool) -> Result<Vec<u32>, EnvError> {
         let mut found = Vec::new();
         for index in 0..self.len() as u32 {

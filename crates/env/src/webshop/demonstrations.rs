@@ -18,8 +18,8 @@ use crate::demonstration::{
 /// items that are not on the page.
 ///
 /// # Errors
-/// Returns [`EnvError::UnknownSplit`], the errors of [`play_all`] and those of the shop. Returns
-/// [`EnvError::Other`] if `option_drop_prob` is not in `[0, 1)`.
+/// Returns the errors of [`play_all`] and of the shop. Also fails if the split is unknown or
+/// `option_drop_prob` is not in `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,
     request: &DemonstrationRequest<'_>,

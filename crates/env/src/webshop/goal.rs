@@ -55,7 +55,7 @@ impl Goal {
     /// and all requirements.
     ///
     /// # Errors
-    /// Fails if the catalogue lacks the goal's product, or if its record in the file is broken.
+    /// Fails if the goal's product is missing or its record is broken.
     pub fn digest(&self, catalogue: &Catalogue) -> Result<String, EnvError> {
         let product = catalogue.product(self.product)?;
         let mut parts: Vec<&str> = vec![
@@ -136,7 +136,7 @@ impl Goals {
     /// Products with more than 4,294,967,295 combinations are always skipped.
     ///
     /// # Errors
-    /// Fails if a product's record in the catalogue's file is broken.
+    /// Fails if a product's record is broken.
     pub fn make(
         catalogue: &Catalogue,
         kind: GoalKind,
@@ -212,8 +212,7 @@ impl Goals {
     /// Returns the goal at this index of the shuffled order.
     ///
     /// # Errors
-    /// Fails if the index is out of range, if the catalogue lacks the product or instruction, or if
-    /// the product's record is broken.
+    /// Fails if the index is out of range, or if the product is missing or its record broken.
     pub fn get(&self, catalogue: &Catalogue, index: usize) -> Result<Goal, EnvError> {
         let spec = self.spec(index)?;
         self.build(catalogue, *spec)

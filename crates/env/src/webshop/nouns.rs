@@ -42,8 +42,7 @@ struct Titled {
 /// Reads the nouns by title; `None` if the folder has no side file.
 ///
 /// # Errors
-/// Fails if the side file cannot be read, or if a line lacks `title` or `nouns`; the error names
-/// the line.
+/// Fails if the side file cannot be read or a line lacks a key.
 pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvError> {
     let Ok(path) = official::find(folder, &[NOUNS]) else { return Ok(None) };
     let mut found = HashMap::new();

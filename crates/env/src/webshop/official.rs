@@ -102,7 +102,7 @@ pub fn size_of(folder: &Path) -> Size {
 /// duplicate. `limit` restricts reading to the first products of the file.
 ///
 /// # Errors
-/// Fails if a file is missing or is not JSON, or none of its products can be read.
+/// Fails if a file is missing or not JSON, or has no valid product.
 pub fn read(
     folder: &Path,
     size: Size,

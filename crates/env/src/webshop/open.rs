@@ -78,7 +78,7 @@ impl WebshopSet {
     /// Creates a shop of generated products in memory.
     ///
     /// # Errors
-    /// Fails if the products yield no goals, for example because there are none.
+    /// Fails if the products yield no goals.
     pub fn generated(config: GeneratorConfig, options: &WebshopOptions) -> Result<Self, EnvError> {
         Self::with_search(generator::products(config).collect(), options)
     }
@@ -107,8 +107,7 @@ impl WebshopSet {
     /// Creates a shop with search from products in memory.
     ///
     /// # Errors
-    /// Fails if two products have the same ASIN, or if no product yields a goal of the configured
-    /// kind.
+    /// Fails if two products have the same ASIN or no product yields a goal.
     pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
         let index = SearchIndex::build_in_memory(documents).map_err(|error| failed(&error))?;

@@ -81,8 +81,8 @@ struct RecordedStep {
 /// Replays a recording. Blank lines are skipped. `unanswered` are queries without recorded results.
 ///
 /// # Errors
-/// Fails if a line is not a session (the error names line and key), if its goal is not in the set,
-/// or if reading fails. Differences are not errors.
+/// Fails if a line is not a session, its goal is unknown, or reading fails. Differences are not
+/// errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

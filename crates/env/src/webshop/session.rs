@@ -118,9 +118,8 @@ impl Session {
     /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] if the visit is impossible in this shop, for example a result
-    /// page without a search, an unknown product, or the page after a purchase. Also fails if the
-    /// search fails or a product cannot be read.
+    /// Returns [`EnvError::State`] if the visit is impossible in this shop, for example with an
+    /// unknown product. Also fails if the search fails or a product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -179,8 +178,7 @@ impl Session {
     /// score.
     ///
     /// # Errors
-    /// Fails if the search fails, if a listed product cannot be read, or if [`Session::view`]
-    /// fails.
+    /// Fails if the search fails, a product cannot be read, or [`Session::view`] fails.
     pub fn step(&mut self, action: &Action) -> Result<Effect, EnvError> {
         match action {
             Action::Search(query) => {

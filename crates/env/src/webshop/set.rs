@@ -79,15 +79,14 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue to read; if absent, the small one if its files exist, else the full one.
+    /// Official catalogue to read; if absent, chosen by the existing files.
     pub size: Option<Size>,
     /// Who wrote the instructions.
     pub goals: GoalKind,
-    /// Maximum number of goals per product; if absent, all combinations of option values, as in the
-    /// original.
+    /// Maximum number of goals per product; unlimited if absent.
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
-    /// Seed of the prices and price limits, and of the shuffle of the goals.
+    /// Seed of the prices, price limits and order of goals.
     pub seed: u64,
     /// How the goals are divided into splits.
     pub splits: Splits,
@@ -292,7 +291,7 @@ impl WebshopSet {
     /// Returns the goal at this index of the shuffled order of all goals.
     ///
     /// # Errors
-    /// Fails if the goal does not exist or its product cannot be read.
+    /// Fails if the index is out of range or the product cannot be read.
     pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
@@ -300,8 +299,7 @@ impl WebshopSet {
     /// Returns a task's goal, prepared for judging purchases.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownTask`] if there is no such goal. Also fails if its product cannot
-    /// be read.
+    /// Fails if the goal is unknown or its product cannot be read.
     pub fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         self.world.judge(id)
     }
@@ -329,7 +327,7 @@ impl WebshopSet {
     /// Returns a goal as a task.
     ///
     /// # Errors
-    /// Fails if the goal does not exist or its product cannot be read.
+    /// Fails if the index is out of range or the product cannot be read.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
@@ -339,11 +337,11 @@ impl WebshopSet {
         })
     }
 
-    /// Returns the phrases of `webshop-compact` pages for tokenizers of small models and, for small
-    /// catalogues, the ASINs.
+    /// Returns phrases for tokenizers of small models: texts of `webshop-compact` pages and, for
+    /// small catalogues, the ASINs.
     ///
     /// # Errors
-    /// Fails if a product's record in the catalogue's file is broken.
+    /// Fails if a product's record is broken.
     pub fn phrases(&self) -> Result<Vec<String>, EnvError> {
         super::phrases::phrases(self.world.shop.catalogue())
     }

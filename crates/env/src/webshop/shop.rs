@@ -12,7 +12,7 @@ pub trait Ranker: Send + Sync + std::fmt::Debug {
     /// Returns the ASINs of at most `limit` products, best first.
     ///
     /// # Errors
-    /// Fails if the search fails, for example because its index is damaged.
+    /// Fails if the search fails, for example on a damaged index.
     fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError>;
 }
 
@@ -48,7 +48,7 @@ impl Shop {
     /// and `<a>`, which fails in the original's text environment, is an ordinary search.
     ///
     /// # Errors
-    /// Fails if the ranker fails, or if a product that `<c>` or `<q>` checks cannot be read.
+    /// Fails if the ranker fails or a product cannot be read.
     pub fn search(&self, query: &str) -> Result<Vec<u32>, EnvError> {
         let (first, rest) = query.split_once(' ').unwrap_or((query, ""));
         let rest = crate::python::strip(rest);

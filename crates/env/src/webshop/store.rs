@@ -64,7 +64,7 @@ impl<'a> StoreWriter<'a> {
     /// Adds a product with a new ASIN of at most 10 bytes.
     ///
     /// # Errors
-    /// Fails if the ASIN is empty or longer than 10 bytes, or if the file cannot be written.
+    /// Fails if the ASIN is empty or too long, or the file cannot be written.
     pub fn add(&mut self, product: &Product) -> Result<(), EnvError> {
         let fail = |reason: String| EnvError::Other(format!("product `{}`: {reason}", product.asin));
         let asin = product.asin.as_bytes();
@@ -117,7 +117,7 @@ impl Store {
     /// Opens a file.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
+    /// Fails if the file is unreadable, incomplete or damaged.
     pub fn open(path: &Path) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::File {
             path: path.display().to_string(),

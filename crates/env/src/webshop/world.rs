@@ -45,7 +45,7 @@ pub struct WebshopSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
-    /// Seed of the prices and price limits, and of the shuffle of the goals.
+    /// Seed of the prices, price limits and order of goals.
     pub goal_seed: u64,
     /// How the goals are divided into splits.
     pub goal_splits: Splits,
