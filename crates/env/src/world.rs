@@ -164,9 +164,9 @@ pub struct ReplayRequest<'a> {
     pub recording: Box<dyn BufRead>,
     /// Data that the recording was made on, if the recording does not contain it.
     pub data: Option<&'a Path>,
-    /// Queries for which the recorded search returned an error.
+    /// Queries for which the recording has no search results.
     pub unanswered: &'a [String],
-    /// Receives the values that the engine computed.
+    /// Receives the engine's output as a recording.
     pub dump: Option<&'a mut dyn Write>,
 }
 

@@ -333,7 +333,6 @@ impl<'a> Expert<'a> {
     fn put_away(&self, scene: &View<'_>, held: &str) -> Decision {
         let prefix = format!("move {held} to ");
         let put = |action: &&String| {
-            // Not into a target receptacle.
             let wanted = self.wish.as_ref().is_some_and(|wish| {
                 action.strip_prefix(&prefix).is_some_and(|place| kind_of(place) == wish.target)
             });

@@ -183,7 +183,6 @@ mod tests {
         assert!(!play(["H4", "C8"], &["+"; 6]).1.truncated);
         assert_eq!(play(["H4", "C8"], &["+"; 7]), ("++++++".into(), cut));
         assert_eq!(play(["H4", "C8"], &["+", "+", "+", "+", "+", "+", "="]).1, cut);
-        // An invalid action does not end the episode.
         assert_eq!(play(["H4", "C8"], &["+", "+", "+", "+", "+", "+", "?"]).1, Outcome::default());
     }
 }

@@ -208,10 +208,8 @@ fn verl_agents_quirks_with_json() {
         ("\"action\": \"101\"", None),
         ("\"action\": \"4+\"", None),
         ("\"action\": \"stop\"", None),
-        // All text after the first `"action":` counts.
         ("{\"action\": \"4\", \"thoughts\": \"4*\"}", None),
         ("{\"action\": \"4\", \"thoughts\": \"4\"}", Some("4")),
-        // Without `"action":` only the last character counts.
         ("I say 4 + 8 =", Some("=")),
         ("{'action': '='}", None),
         ("10", None),

@@ -138,7 +138,6 @@ fn what_a_program_started_does_not_outlive_its_own_end() {
     let error = step(&mut begin(&set), "go").unwrap_err().to_string();
     assert!(error.contains("exit status: 3"), "{error}");
     assert_gone(&child);
-    // It exits on request, but its child holds stdout open.
     let start = format!("sleep 60 & echo $! > {};", child.display());
     let set = open(&format!("{RESET} {start} while read l; do :; done"));
     drop(begin(&set));
@@ -167,7 +166,6 @@ fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
     assert!(!step(&mut environment, "go").unwrap_err().is_transient());
     assert_gone(&child);
     assert_eq!(set.starts(), 1);
-    // The second process answers the reset with its list of tasks.
     let error = environment.reset(&task(), seed()).unwrap_err().to_string();
     assert!(set.starts() == 2 && error.contains("answered `reset` with something else"), "{error}");
 }

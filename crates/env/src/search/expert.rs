@@ -199,7 +199,6 @@ mod tests {
             let mut expert = Expert::new(set.question(&task.id).unwrap().clone());
             let mut observation =
                 environment.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
-            // The player's first step differs from the advice.
             expert.advise(&observation);
             observation = environment.step(&Action::from("what?")).unwrap().observation;
             loop {
@@ -263,12 +262,10 @@ mod tests {
     fn a_search_counts_once_it_was_made() {
         let mut expert = Expert::new(open_question("Who built it?", &["Ada Fenn"]));
         expert.read("Who built it?");
-        // Advice that is not followed, and an invalid action.
         for _ in 0..3 {
             assert_eq!(expert.next(), searched("Who built it?"));
             expert.read(ObservationFormat::SearchR1.invalid());
         }
-        // The player's own search counts as well.
         expert.read(&block("\"It\"\nAda Fenn did."));
         assert_eq!(expert.next(), answered("Ada Fenn"));
     }

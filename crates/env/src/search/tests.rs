@@ -137,7 +137,6 @@ fn an_answer_in_a_passage_counts_where_the_whole_text_is_read() {
         let mut environment = reset(&set);
         environment.step(&Action::from("<search>a page trap</search>")).unwrap();
         assert_eq!(environment.step(&Action::from("")).unwrap().reward, reward, "{answer_from:?}");
-        // The last block counts, which is the agent's own if it answers.
         let mut environment = reset(&set);
         environment.step(&Action::from("<search>a page trap</search>")).unwrap();
         assert_eq!(environment.step(&Action::from("<answer>Port Ellis</answer>")).unwrap().reward, 0.0);
@@ -239,7 +238,6 @@ fn the_queries_of_many_go_to_the_retriever_in_one_call() {
     assert_eq!((texts[1].as_str(), texts[3].as_str()), ("", INVALID));
     assert_eq!(retriever.calls.load(Ordering::Relaxed), 1);
     assert_eq!(*retriever.queries.lock().unwrap(), ["a", "c"]);
-    // Without queries there is no call; a finished episode fails alone.
     let again = step_all(&set, &mut environments, &["e", "<search>f</search>", "g", "h"]);
     assert!(again[1].is_err() && again[0].is_ok() && again[2].is_ok());
     assert_eq!(retriever.calls.load(Ordering::Relaxed), 1);

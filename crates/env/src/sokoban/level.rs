@@ -248,9 +248,7 @@ mod tests {
             "#####\n#OXP#\n###_#\n#####",
             "####\n#_P#\n##X#\n##O#\n####",
             "#####\n#_###\n#PXO#\n#####",
-            // Shifted to the right, in a larger room.
             "#######\n##PXO##\n##_####\n#######",
-            // Rotated, and at the bottom.
             "######\n######\n##O###\n##X###\n##P_##\n######",
             "#######\n#PXO#_#\n#_#####\n#######",
         ];

@@ -282,7 +282,6 @@ mod tests {
             (0..rows[0].len()).map(|column| rows.iter().rev().map(|row| row[column]).collect()).collect()
         };
         let mut form = reached;
-        // Removes rows and then columns that consist of walls.
         for _ in 0..2 {
             form.retain(|row| row.iter().any(|symbol| *symbol != '#'));
             form = turned(&form);

@@ -356,7 +356,6 @@ mod tests {
         assert_eq!(factor("Slim Cotton Shirt for Men", "", ""), 1.0);
         assert_eq!(factor("Cotton Towel", "Home", "towels"), 1.0);
         assert_eq!(factor("Garden Hose", "Clothing \u{203a} Men", "shirts"), 0.0);
-        // An equal `query` compensates few common words, but not none.
         let long = "shirt mango pear apple plum grape melon cherry lemon kiwi fig date";
         let judge = Judge::new(goal(GoalOptions::Values(vec![])), &product(long, "", ""), Matching::Original);
         let of = |title: &str, query: &str| judge.type_score(&product(title, "x", query)).factor;
@@ -382,7 +381,6 @@ mod tests {
         assert!(unknown.type_stand_in && unknown.title_score == 0.1, "{unknown:?}");
         let own = judge.type_score(&target);
         assert_eq!((own.title_score, own.factor, own.type_stand_in), (0.6, 1.0, false));
-        // A title without nouns gives 0.2.
         let judge = Judge::new(goal(GoalOptions::Values(vec![])), &nouns("Blue", &[]), Matching::Original);
         assert_eq!(judge.type_score(&nouns("Red", &["red"])).title_score, 0.2);
     }

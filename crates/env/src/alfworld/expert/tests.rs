@@ -23,7 +23,6 @@ fn play(game: &Arc<Game>, prior: &Prior, order: SearchOrder, limit: usize) -> Op
     None
 }
 
-/// Wins, games and steps of the wins by task type.
 type Score = BTreeMap<TaskType, (usize, usize, usize)>;
 
 fn score(games: &[Arc<Game>], prior: &Prior, order: SearchOrder, limit: usize) -> Score {

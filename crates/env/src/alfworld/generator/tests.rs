@@ -28,7 +28,6 @@ fn digest(files: &[GameFile]) -> [u8; 8] {
 #[test]
 fn every_size_and_task_is_made_and_wins_its_walkthrough() {
     for size in [Size::Tiny, Size::Small, Size::Medium, Size::Full] {
-        // `generate` fails if a walkthrough does not win.
         let set = generate(&config(size, 240)).unwrap();
         assert_eq!(set.splits(), ["train", "valid_seen", "valid_unseen"]);
         let (least, most) = size.receptacles();

@@ -54,7 +54,6 @@ fn the_default_catalogue_is_even_and_its_identifiers_are_unique() {
 
 #[test]
 fn instructions_are_worded_in_many_ways() {
-    // Only the wording remains without the product's own words.
     let mut starts = BTreeSet::new();
     for product in products(GeneratorConfig { seed: 0, products: 1200 }) {
         let human = &product.human_instructions[0];
