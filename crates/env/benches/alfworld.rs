@@ -1,7 +1,7 @@
-//! Steps per second of the ALFWorld engine, the full list of admissible commands included.
+//! Measures steps per second of the ALFWorld engine, including the list of admissible commands.
 //!
-//! Plays random admissible commands over the kitchen of the tests, and over the official games where
-//! `TURNWISE_DATA` names the data.
+//! Plays random admissible commands in the kitchen of the tests and, if `TURNWISE_DATA` names the
+//! data, in the official games.
 
 #![allow(
     clippy::expect_used,
@@ -21,10 +21,8 @@ use turnwise_env::alfworld::{AlfworldSet, Episode, Game};
 #[allow(dead_code, reason = "the tests use more of it")]
 mod kitchen;
 
-/// The original's step limit.
 const STEPS: usize = 50;
 
-/// Plays one episode of random admissible commands.
 fn play(game: &Arc<Game>, seed: u64) -> usize {
     let mut rng = Seed::derive(seed, Purpose::Rollout, &[]).rng();
     let mut episode = Episode::new(Arc::clone(game));

@@ -1,6 +1,7 @@
-//! Steps, pictures and generated levels per second of Sokoban and EZPoints, one thread.
+//! Measures steps, pictures and generated levels per second of Sokoban and EZPoints on one thread.
 //!
-//! A step is a call of `Environment::step` with its observation as text; levels are made and solved.
+//! A step is a call of `Environment::step` with a text observation. Levels are generated and
+//! solved.
 
 #![allow(
     clippy::expect_used,
@@ -25,14 +26,12 @@ use turnwise_env::sokoban::room::RoomText;
 use turnwise_env::sokoban::solver::Solver;
 use turnwise_env::sokoban::{SokobanOptions, SokobanSet};
 
-/// Steps of one measured round.
 const STEPS: usize = 100;
 
 fn reset(environment: &mut dyn Environment, task: &Task) {
     environment.reset(task, Seed::derive(0, Purpose::Environment, &[])).expect("the task is there");
 }
 
-/// One round of steps; a new episode begins where one ends.
 fn walk(environment: &mut dyn Environment, tasks: &[Task], actions: &[Action]) {
     let mut next = 0;
     reset(environment, &tasks[0]);
@@ -81,7 +80,8 @@ fn pictures(criterion: &mut Criterion) {
         bencher.iter(|| png::encode(&tiles.render(black_box(&level.room))).expect("a picture"));
     });
     let cards = Cards::own();
-    // Every state on the way to both numbers of every deal, so that no two pictures in a row are of one deal.
+    // All states on the way to both numbers of each deal, ordered so that consecutive pictures are
+    // of different deals.
     let mut games: Vec<Game> = Vec::new();
     for length in 0..4 {
         for deal in Deal::all() {

@@ -1,7 +1,8 @@
-//! A step of the search world without retrieval: the retriever gives passages that are there already.
+//! Measures a step of the search environment with a constant retriever.
 //!
-//! Asked: less than 50 microseconds a step. Measured are a step of each format with three passages of 100 words, an answer, and
-//! for comparison a step with BM25 over the generated encyclopaedia.
+//! The goal is less than 50 microseconds per step. Measures a step of each format with three
+//! passages of 100 words, an answer, and for comparison a step with BM25 over the generated
+//! encyclopaedia.
 
 #![allow(
     clippy::expect_used,
@@ -18,7 +19,6 @@ use turnwise_env::search::generator::{SearchGenerator, generate};
 use turnwise_env::search::{ObservationFormat, Question, SearchOptions, SearchSet};
 use turnwise_retrieval::{Bm25Retriever, Hit, Passage, RetrievalError, Retriever};
 
-/// Gives the same passages for every query.
 struct Given(Vec<Hit>);
 
 impl Retriever for Given {
@@ -27,7 +27,6 @@ impl Retriever for Given {
     }
 }
 
-/// Searches of a round; the answer is one step more.
 const SEARCHES: u64 = 3;
 
 fn episodes(criterion: &mut Criterion, name: &str, set: &SearchSet, query: &str) {

@@ -1,6 +1,6 @@
-//! Calls per second of generated tasks in BFCL's APIs, and tasks generated per second, one thread.
+//! Measures executed calls and generated tasks per second of BFCL's APIs on one thread.
 //!
-//! A call is read, executed and its result written as text.
+//! A call is parsed, executed and its result formatted.
 
 #![allow(
     clippy::expect_used,
@@ -19,7 +19,6 @@ fn settings() -> BfclGenerator {
     BfclGenerator { train: 300, valid: 0, test: 0, ..BfclGenerator::default() }
 }
 
-/// The gold calls of all tasks, as Python writes them.
 fn calls(criterion: &mut Criterion) {
     let package = settings().package().expect("the tasks are there");
     let count: usize = package.tasks.iter().map(|task| task.gold.concat().len()).sum();
@@ -44,7 +43,6 @@ fn calls(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Tool calls through the environment, observations and grading included.
 fn steps(criterion: &mut Criterion) {
     const STEPS: usize = 100;
     let options = BfclOptions { documents: BfclDocuments::Tools, max_steps: 1000, ..BfclOptions::default() };

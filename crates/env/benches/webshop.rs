@@ -1,8 +1,8 @@
-//! Steps per second of the shop: pages, admissible actions and progress included.
+//! Measures steps per second of WebShop, including pages, admissible actions and progress.
 //!
-//! Plays over 1,000 generated products, and over the official 1,000 where `TURNWISE_DATA` names the data. `clicks` is a
-//! walk of random clicks from the first ten results of one search into products, options and the pages behind; in `one search in three` every third step
-//! is a search for the words of another goal.
+//! Plays with 1,000 generated products and, if `TURNWISE_DATA` names the data, with the official
+//! 1,000. `clicks` clicks randomly on the first ten results of one search. In
+//! `one search in three`, every third step searches for the words of another goal.
 
 #![allow(
     clippy::expect_used,
@@ -18,11 +18,10 @@ use turnwise_core::{Action, Environment as _, Observation, Purpose, Rng, Seed};
 use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::{WebshopEnv, WebshopOptions, WebshopSet};
 
-/// Steps of one measured round.
 const STEPS: usize = 60;
 
-/// A random click that neither buys nor leaves the first page of results, where a walk would drift into the empty
-/// pages beyond the last. Every fourth goes back, so that no product with many options holds the walk.
+/// Returns a random click that neither buys nor leaves the first result page. Every fourth click
+/// goes back, so that products with many options do not dominate.
 fn click(observation: &Observation, rng: &mut Rng) -> String {
     const LEAVES: [&str; 3] = ["click[buy now]", "click[back to search]", "click[next >]"];
     let back = "click[< prev]";
@@ -34,7 +33,6 @@ fn click(observation: &Observation, rng: &mut Rng) -> String {
     (*rng.choose(&actions).expect("every page has something to click")).clone()
 }
 
-/// The words of a goal, as one would type them.
 fn query(set: &WebshopSet, rng: &mut Rng) -> String {
     let goal = set.goal(rng.below(set.len())).expect("the goal is there");
     let words = goal.instruction.split(" with ").next().unwrap_or_default();

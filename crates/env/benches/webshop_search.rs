@@ -1,8 +1,9 @@
-//! Queries per second of the shop's search, and products per second of its generator and indexer.
+//! Measures queries per second of WebShop's search, and products per second of its generator and
+//! indexer.
 //!
-//! Queries have three to eight words, as agents write them; every search lists 50 products. The 1,000 products are
-//! generated ones, and the official ones too where `TURNWISE_DATA` names the data (then with the recorded queries
-//! of three to eight words).
+//! Queries have three to eight words; each search returns 50 products. The 1,000 products are
+//! generated. If `TURNWISE_DATA` names the data, the official ones with recorded queries are
+//! measured too.
 
 #![allow(
     clippy::expect_used,

@@ -1,7 +1,7 @@
-//! Calls per second of BFCL's APIs, on one core:
+//! Measures calls per second of BFCL's APIs on one core:
 //! `cargo run --release -p turnwise-env --example bfcl_speed -- path/to/bfcl_eval [base|miss_func|miss_param|long_context]`
 //!
-//! Each task's APIs are set up and its gold calls are executed; both are counted.
+//! The time includes the setup of each task's APIs.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 

@@ -1,7 +1,7 @@
-//! Time and memory of indexing a large generated catalogue on disk.
+//! Measures time and memory for indexing a large generated catalogue on disk.
 //!
-//! Run: `cargo run --release -p turnwise-env --example webshop_index -- DIR [PRODUCTS]`. The folder must be new or
-//! empty; it holds the index afterwards. Peak memory is read where the system is Linux.
+//! Run: `cargo run --release -p turnwise-env --example webshop_index -- DIR [PRODUCTS]`. The folder
+//! must be new or empty; it contains the index afterwards. Peak memory is measured on Linux only.
 
 #![allow(clippy::print_stdout, reason = "an example prints what it measured")]
 

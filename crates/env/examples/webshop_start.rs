@@ -1,8 +1,10 @@
-//! Time and memory of a large shop's start: the first one, which builds its files, and every one after it.
+//! Measures time and memory of a large shop's first start, which builds its files, and of later
+//! ones.
 //!
-//! Run: `cargo run --release -p turnwise-cli -p turnwise-env --example webshop_start -- DIR [PRODUCTS] [GOALS_PER_PRODUCT]`.
-//! Run it twice: the first builds the files in the folder, the second opens them. Memory is read where the system is
-//! Linux: the peak, and what is in use at the end without the pages of mapped files.
+//! Run:
+//! `cargo run --release -p turnwise-cli -p turnwise-env --example webshop_start -- DIR [PRODUCTS] [GOALS_PER_PRODUCT]`.
+//! Run it twice: the first run builds the files in the folder, the second opens them. Memory is
+//! measured on Linux only: the peak, and the final use without mapped files.
 
 #![allow(clippy::print_stdout, reason = "an example tells what it measured")]
 
@@ -27,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let found = set.shop().search("red stoneware mug with a handle")?.len();
     println!("the first search: {found} products in {:.3} s{}", seconds(start), memory());
-    // What a run pins: the whole training split, and panels that share no task with it.
+    // As a training run does: pin the training split, and panels that share no task with it.
     let start = Instant::now();
     let train = PinnedSplit::pin(&set, "train")?;
     println!("the {} tasks of train pinned in {:.2} s{}", train.len(), seconds(start), memory());
@@ -46,7 +48,6 @@ fn seconds(start: Instant) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// The peak of the resident memory, and the part of it now that is no file.
 fn memory() -> String {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return String::new() };
     let of = |name: &str| {

@@ -1,4 +1,4 @@
-//! A world made of one environment type and its tasks: all that a program of your own needs.
+//! Custom environments from one [`Environment`](turnwise_core::Environment) type and its tasks.
 //!
 //! ```
 //! use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task};
@@ -44,7 +44,7 @@ use turnwise_core::{EnvError, Environment, Observation, Seed, Task, TaskSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::{OpenOptions, World, WorldKind};
 
-/// Settings of an environment that has none.
+/// The settings type of an environment without settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
@@ -52,10 +52,10 @@ pub struct NoSettings {}
 type Make<E> = dyn Fn() -> E + Send + Sync;
 type Expert<E> = dyn Fn(&E, &Observation) -> String + Send + Sync;
 
-/// An environment and its tasks by split, as [`crate::registry::Registry::with_environment`] takes them.
+/// An environment and its tasks by split; see [`crate::registry::Registry::with_environment`].
 ///
-/// Environments run on the sampler's thread, so `step` should not wait for anything outside the process; a world that
-/// does implements [`TaskSet`] itself.
+/// Environments run on the sampler's thread, so `step` should not wait for other processes. An
+/// environment that must wait implements [`TaskSet`] instead.
 pub struct Dataset<E> {
     name: String,
     make: Box<Make<E>>,
@@ -65,21 +65,21 @@ pub struct Dataset<E> {
 }
 
 impl<E: Environment> Dataset<E> {
-    /// Creates a data set without splits whose environments are made by `make`.
+    /// Creates a data set without splits. `make` creates its environments.
     pub fn new(make: impl Fn() -> E + Send + Sync + 'static) -> Self {
         let (splits, phrases) = (Vec::new(), Vec::new());
         Self { name: String::new(), make: Box::new(make), splits, expert: None, phrases }
     }
 
-    /// Adds a split; name the training split first.
+    /// Adds a split. Name the training split first.
     #[must_use]
     pub fn split(mut self, name: impl Into<String>, tasks: Vec<Task>) -> Self {
         self.splits.push((name.into(), tasks));
         self
     }
 
-    /// Sets the expert of the warm start: the next action, from the environment and what it shows. Episodes whose last
-    /// step is not a success are not imitated.
+    /// Sets the expert for the SFT warm start. `act` returns the next action from the environment
+    /// and its observation. Episodes that do not end in success are dropped.
     #[must_use]
     pub fn expert(mut self, act: impl Fn(&E, &Observation) -> String + Send + Sync + 'static) -> Self {
         self.expert = Some(Box::new(act));
@@ -143,7 +143,6 @@ impl<E: Environment> World for Dataset<E> {
     }
 }
 
-/// The kind of [`crate::registry::Registry::with_environment`].
 pub(crate) struct EnvironmentKind<S, E, F> {
     name: String,
     open: F,
@@ -185,7 +184,6 @@ mod tests {
     use super::*;
     use crate::registry::Registry;
 
-    /// Counts to its task's number.
     #[derive(Default)]
     struct Count {
         left: usize,
@@ -209,7 +207,6 @@ mod tests {
     #[derive(Serialize, Deserialize, JsonSchema)]
     #[serde(default, deny_unknown_fields)]
     struct Settings {
-        /// Longest count.
         #[schemars(range(min = 1, max = 9))]
         most: usize,
     }
@@ -244,7 +241,6 @@ mod tests {
         assert!(error.contains("valid") && error.contains("train, test"), "{error}");
         assert!(world.has_expert());
         assert_eq!(world.phrases().unwrap(), ["left"]);
-        // An expert that does not come to the end within the turns is not imitated.
         let request = DemonstrationRequest { count: 5, max_turns: 4, ..DemonstrationRequest::default() };
         let made = world.demonstrations(&request).unwrap().unwrap();
         assert_eq!((made.episodes.len(), made.dropped), (4, 1));

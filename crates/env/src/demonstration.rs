@@ -1,4 +1,4 @@
-//! Demonstrations: episodes to imitate, for all environments.
+//! Demonstrations: expert episodes for SFT.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,25 +8,25 @@ use turnwise_core::{
     Action, EnvError, Environment, ImageHandle, Observation, Purpose, Rng, Seed, Step, Task, TaskSet, Tool,
 };
 
-/// A request for demonstrations.
+/// Which demonstrations to play, and how.
 #[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
-    /// Split to play, its tasks in order from the first.
+    /// Split to play, in task order.
     pub split: &'a str,
     /// Number of episodes to play; fewer are returned if some fail.
     pub count: usize,
-    /// Probability of an action before a step that the environment does not understand, or that
-    /// changes nothing. It is not imitated. Environments that play their own episodes
-    /// ([`crate::process`]) insert none.
+    /// Probability of inserting an invalid or useless action before a step. Inserted actions are
+    /// not imitated. Environments in other processes ([`crate::process`]) insert none.
     pub invalid_action_prob: f64,
-    /// Maximum number of turns of an episode, invalid actions included.
+    /// Maximum number of turns of an episode, including inserted actions.
     pub max_turns: usize,
-    /// Keep the turns' admissible actions. For prompts that list them; they are most of the memory.
+    /// Keep the admissible actions of each turn, for prompts that list them. These lists take most
+    /// of the memory.
     pub keep_admissible: bool,
-    /// Seed of all draws.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Called after each episode, on the thread that played it. Return `Break` to stop; the result
-    /// is then incomplete.
+    /// Called after each episode on the thread that played it. Return `Break` to stop early with an
+    /// incomplete result.
     pub played: &'a (dyn Fn() -> ControlFlow<()> + Sync),
 }
 
@@ -45,7 +45,6 @@ impl Default for DemonstrationRequest<'_> {
 }
 
 impl DemonstrationRequest<'_> {
-    /// Returns the seed of the draws of one episode, counted from 0.
     fn seed_of(&self, index: usize) -> Seed {
         Seed::derive(self.seed, Purpose::Demonstration, &[index as u64])
     }
@@ -55,7 +54,6 @@ impl DemonstrationRequest<'_> {
     }
 }
 
-/// Rejects what is not a probability below 1.
 pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvError> {
     if (0.0..1.0).contains(&probability) {
         return Ok(());
@@ -68,22 +66,22 @@ pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvE
 /// One observation and the action that followed it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DemonstrationTurn {
-    /// Observation that the agent acted on.
+    /// Observation before the action.
     pub observation: String,
     /// Picture of the observation, if it has one.
     pub image: Option<ImageHandle>,
     /// Admissible actions, if kept.
     pub admissible: Vec<String>,
-    /// Action it took.
+    /// Action taken by the expert, or an inserted one.
     pub action: String,
-    /// Whether to imitate the action; `false` for inserted invalid actions, which have no loss.
+    /// Whether SFT imitates the action; false for inserted actions, which have no loss.
     pub imitate: bool,
-    /// The reward of the action.
+    /// Reward of the action.
     pub reward: f64,
 }
 
 impl DemonstrationTurn {
-    /// The turn after what was seen; its admissible actions are kept if requested.
+    /// Creates a turn from an observation and an action. Keeps the admissible actions if requested.
     pub fn new(
         seen: Observation,
         keep_admissible: bool,
@@ -98,12 +96,12 @@ impl DemonstrationTurn {
     }
 }
 
-/// One episode.
+/// An episode played by an expert.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demonstration {
     /// The task that was played.
     pub task: Task,
-    /// The functions that its actions may call ([`turnwise_core::Environment::tools`]).
+    /// Functions that its actions may call ([`turnwise_core::Environment::tools`]).
     pub tools: Vec<Tool>,
     /// The turns in order.
     pub turns: Vec<DemonstrationTurn>,
@@ -111,10 +109,9 @@ pub struct Demonstration {
     pub final_observation: String,
 }
 
-/// Number of actions that [`latest_actions`] lists.
 const SUMMARY_ACTIONS: usize = 5;
 
-/// Returns the default summary of an episode before a turn: its latest five actions, in one line.
+/// Returns the default summary of an episode before a turn: its latest five actions in one line.
 pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();
@@ -123,25 +120,25 @@ pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     format!("{} actions so far, the latest: {}.", before.len(), actions.join("; "))
 }
 
-/// The outcome of a request.
+/// Result of a [`DemonstrationRequest`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demonstrations {
-    /// The episodes that are worth imitating, in the order of the tasks.
+    /// The successful episodes in task order.
     pub episodes: Vec<Demonstration>,
-    /// Number of episodes that were played and left out.
+    /// Number of episodes that were played and dropped.
     pub dropped: usize,
-    /// Number of those that the environment failed.
+    /// Number of dropped episodes in which the environment returned an error.
     pub failed: usize,
-    /// The first failure.
+    /// The first of these errors.
     pub failure: Option<String>,
 }
 
 /// Plays the episodes of a request on all threads. Episode `i` plays task `i` modulo the number of
-/// tasks, with its own seed, so the result does not depend on the threads. `play` returns `None`
-/// for an episode that should not be imitated.
+/// tasks with its own seed, so the result does not depend on scheduling. `play` returns `None` to
+/// drop an episode.
 ///
 /// # Errors
-/// Fails if the request's probability is invalid, or an error of `play`.
+/// Fails if the request's probability is invalid or `play` fails.
 pub fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -170,11 +167,11 @@ pub fn play_all<T: Sync>(
     Ok(Demonstrations { episodes, dropped, ..Demonstrations::default() })
 }
 
-/// [`play_all`] one episode after the other, for worlds in other processes: episodes that the world failed are left out and
-/// counted.
+/// Plays episodes one after another, for environments in other processes. Unlike [`play_all`], it
+/// drops and counts failed episodes.
 ///
 /// # Errors
-/// Fails if the request's probability is invalid, or the world failed every episode.
+/// Fails if the request's probability is invalid or every episode failed.
 pub fn play_in_turn<T>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -205,11 +202,12 @@ pub fn play_in_turn<T>(
     }
 }
 
-/// Plays one episode of an expert. `act` returns the next action and whether it is imitated, or `None` to give up.
-/// Returns `None` unless the episode ends within the request's turns with a step that is `worth` imitating.
+/// Plays one episode of an expert. `act` returns the next action and whether SFT imitates it, or
+/// `None` to give up. Returns `None` if the episode takes too many turns or its last step is not
+/// `worth` imitating.
 ///
 /// # Errors
-/// Fails with the environment's errors.
+/// Returns errors of the environment.
 pub fn play_episode<E: Environment + ?Sized>(
     environment: &mut E,
     task: &Task,
@@ -235,12 +233,11 @@ pub fn play_episode<E: Environment + ?Sized>(
     Ok(None)
 }
 
-/// Returns episodes of an environment without an expert, for training a tokenizer, not for
-/// imitation. Each action is drawn from the admissible ones; without any, an episode is its first
-/// observation. Failed episodes are left out and counted.
+/// Plays episodes with random admissible actions, to train the tokenizer of an environment without
+/// an expert. Failed episodes are dropped and counted.
 ///
 /// # Errors
-/// Fails if there is no such split, or the world failed in every episode.
+/// Fails if the split is unknown or every episode failed.
 pub fn explore(set: &dyn TaskSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     let tasks = set.tasks(request.split)?;
     play_in_turn(&tasks, request, |task, seed| wander(set, task.clone(), request, seed).map(Some))
@@ -309,7 +306,6 @@ mod tests {
         );
         let failing = play_all(&["a"], &request, |_, _| Err(EnvError::NotReset));
         assert!(failing.is_err());
-        // Every episode has a seed of its own, that of its place in the request.
         let seeds = |request: &DemonstrationRequest<'_>| {
             let seeds = std::sync::Mutex::new(Vec::new());
             let found = play_all(&[()], request, |(), seed| {
@@ -337,7 +333,6 @@ mod tests {
         assert_eq!((ids(&made), made.dropped, made.failed), (vec!["a", "a"], 2, 2));
         assert_eq!(made.failure, Some(EnvError::NotReset.to_string()));
         assert!(play_in_turn(&["broken"], &request, play).is_err());
-        // An expert that solves nothing is the reason why there is none, not the one failure beside it.
         let unsolved = |task: &&str, seed| match *task {
             "broken" => play(task, seed),
             _ => Ok(None),
@@ -353,7 +348,6 @@ mod tests {
         let enough =
             DemonstrationRequest { count: 100_000, played: &|| ControlFlow::Break(()), ..Default::default() };
         let made = play_all(&["a"], &enough, |task, _| Ok(Some(episode(task)))).unwrap();
-        // One on each thread at most.
         assert!((1..1_000).contains(&made.episodes.len()), "{}", made.episodes.len());
         assert_eq!(
             play_in_turn(&["a"], &enough, |task, _| Ok(Some(episode(task)))).unwrap().episodes.len(),

@@ -1,8 +1,7 @@
-//! Pinned task panels: which tasks are played, fixed and named by a hash.
+//! Pinned task panels: fixed lists of tasks, identified by a hash.
 //!
-//! The training tasks and the evaluation tasks of a run are two panels that share no task. A panel is
-//! ordered by the hash of its tasks' contents, so neither the order of files on a disk nor the order of a list
-//! inside a task set changes which tasks are chosen or in which order they come.
+//! The training and evaluation tasks of a run are two panels that share no task. Tasks are ordered
+//! by hash, so the order of files does not matter.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, Purpose, Seed, Task, TaskList, TaskSet, digest};
 
-/// Rule by which a panel takes tasks of a split.
+/// How a panel selects tasks of a split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Number of tasks; all if absent.
     pub count: Option<usize>,
-    /// Draw them with this seed; if absent they are the first ones in the order of their content hashes.
+    /// Seed of a random selection; if absent, the first tasks in hash order are taken.
     pub seed: Option<u64>,
-    /// Take equally many of every kind, as far as there are enough.
+    /// Take equally many tasks of each kind, as far as there are enough.
     pub balanced: bool,
 }
 
@@ -28,21 +27,20 @@ pub struct Choice {
 pub struct Panel {
     /// Name of the environment.
     pub env: String,
-    /// The split the tasks are from.
+    /// Split of the tasks.
     pub split: String,
-    /// The tasks, ordered by content hash.
+    /// The tasks in hash order.
     pub tasks: Vec<Task>,
-    /// SHA-256 over the tasks' ids and the digests of their contents ([`Task::content_digest`]) in this order, each with
-    /// its length in front; lower-case hexadecimal.
+    /// SHA-256 over the task ids and content digests ([`Task::content_digest`]) in this order, each
+    /// preceded by its length; lower-case hexadecimal.
     pub hash: String,
 }
 
 impl Panel {
-    /// Chooses tasks of a split and pins them.
+    /// Selects tasks of a split and computes their hash.
     ///
     /// # Errors
-    /// Fails if the split does not exist or cannot be read, if two tasks have one id, or if there
-    /// are fewer tasks than requested.
+    /// Fails if the split cannot be read, has duplicate ids, or has fewer tasks than requested.
     pub fn pin(set: &dyn TaskSet, split: &str, choice: Choice) -> Result<Self, EnvError> {
         let (mut tasks, there) = if let Some(list) = set.list(split)? {
             (listed(&*list, choice)?, list.len())
@@ -68,18 +66,18 @@ impl Panel {
         Ok(Self::of(set.name(), split, tasks))
     }
 
-    /// Returns the panel of exactly these tasks.
+    /// Returns a panel of exactly these tasks.
     pub fn of(env: &str, split: &str, mut tasks: Vec<Task>) -> Self {
         sort(&mut tasks);
         let hash = hash(&tasks);
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Rejects two panels of one environment that have a task in common, be it under two names: contents
-    /// are compared.
+    /// Rejects another panel of the same environment with a common task. Contents are compared, so
+    /// names do not matter.
     ///
     /// # Errors
-    /// Fails if there is such a task; the error names it.
+    /// Fails if they share a task; the error names it.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -95,10 +93,10 @@ impl Panel {
         refuse_shared((&self.split, &other.split), &shared.collect::<Vec<_>>())
     }
 
-    /// Checks that the list is the one its hash was taken of.
+    /// Checks that [`Self::hash`] matches the tasks.
     ///
     /// # Errors
-    /// Fails if the tasks have another hash than the panel says: it was changed after it was pinned.
+    /// Fails if the panel was changed after it was pinned.
     pub fn check_hash(&self) -> Result<(), EnvError> {
         let found = hash(&self.tasks);
         if found == self.hash {
@@ -110,11 +108,11 @@ impl Panel {
         )))
     }
 
-    /// Checks that the panel is whole and that a task set still has every one of its tasks, unchanged.
+    /// Checks the panel's hash and that each of its tasks is unchanged in a task set.
     ///
     /// # Errors
-    /// Fails if the panel was changed or is one of another environment, its split is gone or cannot be
-    /// read, or a task, which the error names, is missing there or has changed.
+    /// Fails if the panel was changed or belongs to another environment, or if a task is missing or
+    /// has changed; the error names it.
     pub fn verify(&self, set: &dyn TaskSet) -> Result<(), EnvError> {
         self.check_hash()?;
         if self.env != set.name() {
@@ -162,27 +160,27 @@ impl Panel {
     }
 }
 
-/// All tasks of a split, pinned by their hash and their number: made and compared one by one, or known from a list.
+/// All tasks of a split with their number and hash.
 #[derive(Clone)]
 pub enum PinnedSplit {
-    /// All tasks.
+    /// The tasks themselves.
     Panel(Panel),
-    /// A split that is too large to create all its tasks.
+    /// A list of tasks, for a split that is too large to create them all.
     Listed {
         /// Name of the environment.
         env: String,
-        /// The split.
+        /// Name of the split.
         split: String,
-        /// Its tasks.
+        /// The list of its tasks.
         list: Arc<dyn TaskList>,
     },
 }
 
 impl PinnedSplit {
-    /// Pins a split.
+    /// Reads the tasks of a split and computes their hash.
     ///
     /// # Errors
-    /// Fails if there is no such split, it has a name twice, or its data cannot be read.
+    /// Fails if the split cannot be read or has duplicate ids.
     pub fn pin(set: &dyn TaskSet, split: &str) -> Result<Self, EnvError> {
         Ok(match set.list(split)? {
             Some(list) => Self::Listed { env: set.name().to_owned(), split: split.to_owned(), list },
@@ -198,12 +196,12 @@ impl PinnedSplit {
         }
     }
 
-    /// Returns true if there are none.
+    /// Returns true if the split has no tasks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the hash of the panel of all tasks ([`Panel::hash`]).
+    /// Returns the [`Panel::hash`] of all tasks.
     pub fn hash(&self) -> &str {
         match self {
             Self::Panel(panel) => &panel.hash,
@@ -211,11 +209,11 @@ impl PinnedSplit {
         }
     }
 
-    /// Rejects a panel of the same environment that has a task in common, be it under another name:
-    /// contents are compared.
+    /// Rejects a panel of the same environment with a common task. Contents are compared, so names
+    /// do not matter.
     ///
     /// # Errors
-    /// Fails if there is such a task; the error names it.
+    /// Fails if they share a task; the error names it.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),
@@ -233,7 +231,7 @@ impl PinnedSplit {
                     shared.push((task.id.clone(), found.id));
                 }
             }
-            // A name that both have is one task, even if its content had changed in between.
+            // A name in both is the same task.
             if shared.last().is_none_or(|(own, _)| *own != task.id)
                 && let Some(found) = list.find(&task.id)?
             {
@@ -244,7 +242,6 @@ impl PinnedSplit {
     }
 }
 
-/// Rejects splits with tasks in common; each is given by its name in both.
 fn refuse_shared((split, other): (&str, &str), shared: &[(String, String)]) -> Result<(), EnvError> {
     let Some((task, also)) = shared.first() else { return Ok(()) };
     let also = if task == also { String::new() } else { format!(" (which `{other}` has as `{also}`)") };
@@ -255,7 +252,6 @@ fn refuse_shared((split, other): (&str, &str), shared: &[(String, String)]) -> R
     )))
 }
 
-/// Returns all tasks of a split in the order of panels.
 fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
     let mut tasks = set.tasks(split)?;
     sort(&mut tasks);
@@ -270,7 +266,7 @@ fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
     Ok(tasks)
 }
 
-/// Returns the tasks of a list in the order of panels, as far as a choice needs them.
+/// Returns the tasks that a choice may select, in hash order.
 fn listed(list: &dyn TaskList, choice: Choice) -> Result<Vec<Task>, EnvError> {
     let first = if choice.seed.is_none() && !choice.balanced { choice.count } else { None };
     let order = list.panel_order();
@@ -282,14 +278,14 @@ fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
-/// Lengths go in front of texts, so that no two lists of texts have the same bytes.
+/// Prefixes the length, so that no two lists of texts give the same bytes.
 fn feed(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());
 }
 
-/// Returns the hash that decides a task's position: of the words that name it. Its content is not in it,
-/// so that a file that changed under its name keeps its position and is noticed.
+/// Returns the hash that decides the position of a task. The hash ignores the content, so a changed
+/// task keeps its position and [`Panel::verify`] detects the change.
 pub(crate) fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {
@@ -302,7 +298,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// Returns one task of each kind, then the second of each, and so on; inside a kind the order stays.
+/// Returns one task of each kind, then the second of each, and so on.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks
@@ -340,7 +336,6 @@ mod tests {
         }
     }
 
-    /// 12 tasks of kind `a`, 6 of `b`, 2 of `c`.
     fn set() -> Set {
         let kinds = [("a", 12), ("b", 6), ("c", 2)];
         let task = |kind: &str, index| Task::new(format!("{kind}{index}"), kind, format!("do {index}"));
@@ -374,7 +369,7 @@ mod tests {
         assert_eq!(pin(Choice::default()).tasks.len(), 20);
         assert_ne!(pin(choice(7)).hash, pin(choice(8)).hash);
         assert_ne!(pin(choice(7)).hash, pin(Choice { seed: Some(3), ..choice(7) }).hash);
-        // Pinned: a change means that old runs' panels no longer verify.
+        // If this hash changes, the panels of earlier runs no longer verify.
         assert_eq!(pin(choice(2)).hash, "38e14f223fb6d3835b64ece7ac4ff2775fe17ba5abed8bd87ce3e58c2e4637dd");
     }
 

@@ -1,17 +1,17 @@
-//! The few behaviours of Python that the original's observable text depends on.
+//! Python functions that determine the text of the original environments.
 
 use std::fmt::Write as _;
 
 use rand_mt::Mt;
 
-/// Number below which no two shortest decimal forms of a float are equally near to it.
+/// Below this number, a float never has two equally near shortest decimal forms.
 const LEAST_TIE: f64 = 562_949_953_421_312.0;
 
-/// A number as Python's `repr` writes a float: the shortest digits that read back to it, `100.0`, `1e+16`, `1e-05`.
+/// Returns the `repr` of a Python float, such as `100.0`, `1e+16`, `1e-05`.
 pub fn float(value: f64) -> String {
     let mut scientific = format!("{value:e}");
     if value.abs() >= LEAST_TIE {
-        // Of two shortest forms that are equally near Python takes the even digit, which the exact form rounds to.
+        // If two shortest forms are equally near, Python takes the even digit.
         let digits =
             scientific.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).count();
         let even = format!("{value:.*e}", digits.saturating_sub(1));
@@ -30,7 +30,7 @@ pub fn float(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// A number of at least 1 in positional form, of its scientific one.
+/// Converts scientific to positional notation, for numbers of at least 1.
 fn positional(mantissa: &str, exponent: i32) -> String {
     let (sign, digits) = mantissa.strip_prefix('-').map_or(("", mantissa), |digits| ("-", digits));
     let mut digits = digits.replace('.', "");
@@ -55,8 +55,7 @@ fn python_word(value: f64) -> String {
     word.to_owned()
 }
 
-/// Returns true for a character that Python's `str.strip` removes: Unicode's white space and four
-/// separators of ASCII.
+/// Matches what Python's `str.strip` removes: Unicode white space and four ASCII separators.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
@@ -66,7 +65,7 @@ pub fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// A string as `json.dumps` writes it: in double quotes, everything outside of printable ASCII as `\uXXXX`, in UTF-16.
+/// Appends a string as `json.dumps` writes it, with `\uXXXX` (UTF-16) outside printable ASCII.
 pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {
@@ -81,7 +80,6 @@ pub fn json_string(out: &mut String, text: &str) {
             ' '..='~' => out.push(character),
             _ => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
-                    // Writing into a string cannot fail.
                     let _ = write!(out, "\\u{unit:04x}");
                 }
             }
@@ -90,7 +88,7 @@ pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Returns a pair of strings as `str((a, b))` writes it: `('a', 'b')`.
+/// Returns `str((a, b))` of two strings, such as `('a', 'b')`.
 pub fn pair(first: &str, second: &str) -> String {
     let mut out = String::with_capacity(first.len() + second.len() + 8);
     out.push('(');
@@ -101,9 +99,8 @@ pub fn pair(first: &str, second: &str) -> String {
     out
 }
 
-/// A string as `repr` writes it. Single quotes unless there are single and no double ones inside; what cannot be
-/// printed is escaped. (Python's idea of printable is narrower than the one here outside ASCII; the comparison
-/// that reads the result drops or keeps such characters alike.)
+/// Appends the `repr` of a string: in single quotes unless it contains only those. Outside ASCII,
+/// Python escapes more characters, but readers treat both forms alike.
 pub(crate) fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
@@ -126,9 +123,8 @@ pub(crate) fn quoted(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// Python's `random.Random`: the Mersenne Twister with the draws that WebShop makes.
-///
-/// Equal to CPython 3 to the bit (`seed` with a non-negative integer, `random`, `uniform`, `randint`, `sample`, `shuffle`).
+/// Python's `random.Random`: the Mersenne Twister and the methods that WebShop calls, equal to
+/// CPython 3 bit for bit.
 #[derive(Clone, Debug)]
 pub struct PythonRandom(Mt);
 
@@ -168,7 +164,7 @@ impl PythonRandom {
         let width = (high - low).saturating_add(1);
         let bits = u64::BITS - width.leading_zeros();
         loop {
-            // The low word is drawn first, and the last word gives its high bits.
+            // Python draws the low word first; the last word gives the high bits.
             let mut drawn = if bits > 32 { u64::from(self.0.next_u32()) } else { 0 };
             let last = if bits > 32 { bits - 32 } else { bits };
             drawn |= u64::from(self.0.next_u32() >> (32 - last)) << (bits - last);
@@ -182,7 +178,6 @@ impl PythonRandom {
     pub fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);
         let second = self.below(n - 1);
-        // The last of the pool moves to the place of the first drawn.
         [first, if second == first { n - 1 } else { second }]
     }
 
@@ -223,7 +218,6 @@ mod tests {
 
     #[test]
     fn strings_are_quoted_as_python_does() {
-        // The same table as in `turnwise_text`, which has the rule too.
         for (text, expected) in [
             ("plain", "'plain'"),
             ("it's", "\"it's\""),

@@ -1,4 +1,4 @@
-//! The registry of worlds: one line per kind.
+//! The registry of environment kinds.
 
 use std::fmt;
 use std::path::Path;
@@ -17,7 +17,6 @@ use crate::replay::ReplayReport;
 use crate::world::{EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 use crate::{alfworld, bfcl, coding, ezpoints, process, search, sokoban, webshop};
 
-/// Templates of no world in particular.
 const TEMPLATES: [(&str, &str); 4] = [
     ("plain", include_str!("../templates/plain.toml")),
     ("tools", include_str!("../templates/tools.toml")),
@@ -25,20 +24,20 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("tools-python", include_str!("../templates/tools-python.toml")),
 ];
 
-/// Kinds that `turnwise-remote` adds to a program built with its feature `remote`.
+/// Kinds of `turnwise-remote`, which needs the cargo feature `remote`.
 const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
 
-/// The kinds of worlds there are, by name.
+/// The available kinds of environments, by name.
 ///
-/// An environment of your own is added with [`Registry::with_environment`], a world with more to it with [`Registry::with`]. A registry is cheap to clone; two are equal if they have the
-/// same names in the same order.
+/// Add an environment with [`Registry::with_environment`], or an implementation of [`WorldKind`]
+/// with [`Registry::with`]. Two registries are equal if they have the same names in the same order.
 #[derive(Clone)]
 pub struct Registry {
     kinds: Vec<Arc<dyn Kind>>,
 }
 
 impl Registry {
-    /// Returns the worlds that come with the project.
+    /// Returns a registry of the built-in environments.
     pub fn builtin() -> Self {
         Self::empty()
             .with(alfworld::AlfworldKind)
@@ -51,12 +50,12 @@ impl Registry {
             .with(process::ProcessKind)
     }
 
-    /// No worlds.
+    /// Returns a registry without environments.
     pub fn empty() -> Self {
         Self { kinds: Vec::new() }
     }
 
-    /// Returns the same registry with one more kind, instead of one of the same name if there is one.
+    /// Returns the registry with one more kind, replacing one of the same name.
     #[must_use]
     pub fn with<K: WorldKind>(mut self, kind: K) -> Self {
         let kind: Arc<dyn Kind> = Arc::new(Typed(kind));
@@ -67,10 +66,11 @@ impl Registry {
         self
     }
 
-    /// Returns the same registry with an environment of your own, which `env.kind` then names ([`crate::dataset`]).
+    /// Returns the registry with a custom environment, selected by this name in `env.kind`
+    /// ([`crate::dataset`]).
     ///
-    /// `open` makes its tasks from its settings `S` (keys of the `[env]` table;
-    /// [`NoSettings`](crate::dataset::NoSettings) if it has none).
+    /// `open` creates the tasks from the settings `S`, which are keys of the `[env]` table. Use
+    /// [`NoSettings`](crate::dataset::NoSettings) if there are none.
     #[must_use]
     pub fn with_environment<S, E>(
         self,
@@ -84,7 +84,7 @@ impl Registry {
         self.with(EnvironmentKind::new(name, open))
     }
 
-    /// Returns the kinds in order.
+    /// Returns the kinds in the order in which they were added.
     pub fn kinds(&self) -> impl Iterator<Item = &dyn Kind> {
         self.kinds.iter().map(|kind| &**kind)
     }
@@ -92,7 +92,7 @@ impl Registry {
     /// Returns a kind by its name.
     ///
     /// # Errors
-    /// Fails if there is no such kind; the error has the nearest name.
+    /// Fails if the kind is unknown; the error suggests the nearest name.
     pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
         self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
             let feature = REMOTE.contains(&name).then_some("remote").or((name == "agent").then_some("serve"));
@@ -110,8 +110,8 @@ impl Registry {
         })
     }
 
-    /// Returns the JSON Schema of the `[env]` table: one alternative per kind, distinguished by `kind`,
-    /// each with the keys that all worlds have (`common`, the properties of a schema) and its own.
+    /// Returns the JSON Schema of the `[env]` table, with one alternative per kind. `common`
+    /// contains the schema properties of all environments.
     pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
         let alternatives = self.kinds().map(|kind| {
             let mut schema = kind.schema();
@@ -133,7 +133,7 @@ impl Registry {
         self.templates().find(|(known, _)| *known == name).map(|(_, source)| source)
     }
 
-    /// Returns the embedded prompt templates: name and source, those of every kind and those of none.
+    /// Returns the names and sources of all embedded prompt templates.
     pub fn templates(&self) -> impl Iterator<Item = (&str, &str)> {
         self.kinds().flat_map(|kind| kind.templates().iter().copied()).chain(TEMPLATES)
     }
@@ -157,64 +157,63 @@ impl PartialEq for Registry {
     }
 }
 
-/// A [`WorldKind`] whose settings are a table, as the registry returns it.
+/// A type-erased [`WorldKind`] whose settings are a TOML table.
 pub trait Kind: Send + Sync {
-    /// [`WorldKind::name`].
+    /// See [`WorldKind::name`].
     fn name(&self) -> &str;
-    /// [`WorldKind::summary`].
+    /// See [`WorldKind::summary`].
     fn summary(&self) -> &str;
-    /// Returns the JSON Schema of its settings.
+    /// Returns the JSON Schema of the settings.
     fn schema(&self) -> Schema;
-    /// [`WorldKind::credit_keys`].
+    /// See [`WorldKind::credit_keys`].
     fn credit_keys(&self) -> &[&str];
-    /// [`WorldKind::has_progress`].
+    /// See [`WorldKind::has_progress`].
     fn has_progress(&self) -> bool;
-    /// [`WorldKind::has_conversations`].
+    /// See [`WorldKind::has_conversations`].
     fn has_conversations(&self) -> bool;
-    /// Checks settings and spells their defaults out.
+    /// Checks settings and fills in their defaults.
     ///
     /// # Errors
     /// Fails if a key or value is wrong.
     fn resolve(&self, settings: &Table) -> Result<Table, SettingsError>;
-    /// [`WorldKind::open`].
+    /// See [`WorldKind::open`].
     ///
     /// # Errors
     /// Fails if the settings are wrong or the data cannot be read.
     fn open(&self, settings: &Table, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError>;
-    /// [`WorldKind::templates`].
+    /// See [`WorldKind::templates`].
     fn templates(&self) -> &[(&str, &str)];
-    /// [`WorldKind::eval_defaults`].
+    /// See [`WorldKind::eval_defaults`].
     fn eval_defaults(&self) -> EvalDefaults<'_>;
-    /// [`WorldKind::play_settings`].
+    /// See [`WorldKind::play_settings`].
     ///
     /// # Errors
     /// Fails if they cannot be written as TOML.
     fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError>;
-    /// [`WorldKind::play_help`].
+    /// See [`WorldKind::play_help`].
     fn play_help(&self) -> &str;
-    /// [`WorldKind::write_files`].
+    /// See [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// Fails if the settings are wrong, the world has no files or they cannot be written.
+    /// Fails if the settings are wrong, or files are unsupported or cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
-    /// [`WorldKind::play_arguments`].
+    /// See [`WorldKind::play_arguments`].
     fn play_arguments(&self, folder: &Path) -> Vec<String>;
-    /// [`WorldKind::replay`].
+    /// See [`WorldKind::replay`].
     ///
     /// # Errors
     /// Fails if there are no recordings of this world, or this one cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 
-/// [`Kind`] for a kind with typed settings.
 struct Typed<K>(K);
 
 impl<K: WorldKind> Typed<K> {
     fn read(&self, settings: &Table) -> Result<K::Settings, SettingsError> {
         let value = Value::Table(settings.clone());
         SettingsError::of(problems(&schema_of::<K::Settings>(), &value))?;
-        // The schema lets nothing pass that cannot be read, but for texts that a type reads by a rule of its own.
+        // Only strings with a custom parser can still fail.
         let read: K::Settings =
             value.try_into().map_err(|error: toml::de::Error| failed(error.to_string().trim()))?;
         SettingsError::of(self.0.rules(&read))?;
@@ -312,7 +311,6 @@ mod tests {
         let resolved = resolve("webshop", "generator.products = 5").unwrap();
         assert_eq!(resolved["generator"]["products"].as_integer(), Some(5));
         assert_eq!(resolved["expert"]["option_drop_prob"].as_float(), Some(0.0));
-        // Resolved settings resolve to themselves.
         assert_eq!(registry.kind("webshop").unwrap().resolve(&resolved).unwrap(), resolved);
         for (kind, text, expected) in [
             ("webshop", "generator.product = 5", "products"),
@@ -353,7 +351,7 @@ mod tests {
         assert_eq!(keys(registry.kind("webshop").unwrap()), ["state_key"]);
     }
 
-    /// A second household, to stand instead of the first.
+    /// Another kind named `alfworld`, to replace the built-in one.
     struct Other;
 
     impl WorldKind for Other {

@@ -1,36 +1,35 @@
-//! Replay of recorded episodes for all environments: reading lines, comparing values, reporting
-//! differences.
+//! Replay of recorded episodes: reads lines, compares values, reports differences.
 
 use std::fmt;
 use std::io::BufRead;
 
 use turnwise_core::EnvError;
 
-/// One value that the engine gave otherwise than the recording has it.
+/// One value for which the engine and the recording disagree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The episode's number in the recording, from 1: its line.
+    /// Line of the episode in the recording, from 1.
     pub episode: usize,
-    /// The task: a game, a goal.
+    /// The task, such as a game or a shopping goal.
     pub task: String,
-    /// The step, from 1; 0 is the start.
+    /// Step from 1; 0 is the reset.
     pub step: usize,
-    /// The key.
+    /// Name of the compared value.
     pub field: &'static str,
-    /// Value in the recording.
+    /// Recorded value.
     pub expected: String,
-    /// Value that the engine gave.
+    /// Value computed by the engine.
     pub found: String,
 }
 
-/// The result of a replay.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Counts of the replayed parts, for people.
+    /// Readable counts of the replayed parts.
     pub counts: String,
-    /// Word for an episode of the recording.
+    /// What this environment calls an episode of the recording.
     pub unit: &'static str,
-    /// Everything that differed, in the order of the recording.
+    /// All differences in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
@@ -41,7 +40,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The values of one episode, compared with the recording's: every difference is kept.
+/// Compares the values of one episode with the recording and collects the differences.
 #[derive(Debug)]
 pub(crate) struct Checker<'a> {
     differences: &'a mut Vec<Difference>,
@@ -51,17 +50,15 @@ pub(crate) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// Creates a comparison at the start of an episode; `episode` is its line.
+    /// Starts the comparison of the episode on this line.
     pub(crate) fn new(differences: &'a mut Vec<Difference>, episode: usize, task: impl Into<String>) -> Self {
         Self { differences, episode, task: task.into(), step: 0 }
     }
 
-    /// Compares the values of this step from here on.
     pub(crate) fn at(&mut self, step: usize) {
         self.step = step;
     }
 
-    /// Compares one value.
     pub(crate) fn add<T: PartialEq + ToString + ?Sized>(
         &mut self,
         field: &'static str,
@@ -81,24 +78,21 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// A line of a recording.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     name: &'a str,
-    /// Its number, from 1.
     pub(crate) number: usize,
-    /// Its text.
     pub(crate) text: String,
 }
 
 impl Line<'_> {
-    /// Returns the error for a line that cannot be replayed: it names the recording and the line.
+    /// Returns an error that names the recording and this line.
     pub(crate) fn error(&self, reason: impl Into<String>) -> EnvError {
         EnvError::File { path: format!("{}, line {}", self.name, self.number), reason: reason.into() }
     }
 }
 
-/// Returns the lines of a recording but for blank ones; `name` is what errors call it.
+/// Returns the non-blank lines; `name` is the recording's name in errors.
 pub(crate) fn numbered_lines(
     name: &str,
     reader: impl BufRead,

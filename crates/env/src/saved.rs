@@ -5,28 +5,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use turnwise_core::{EnvError, Snapshot};
 
-/// A saved episode: the keys `format` and `version`, then those of the environment, in order.
+/// An episode saved as JSON, with the keys `format` and `version` first.
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
-    /// The environment as errors call it.
     const WORLD: &'static str;
-    /// Name of the format.
     const FORMAT: &'static str;
-    /// Version of the format; it rises when a reader of the old one would misread the new.
+    /// Version of the format. Increase it if old readers would misread new files.
     const VERSION: u32;
 
-    /// Returns the episode as bytes.
-    ///
-    /// # Errors
-    /// Fails if it cannot be written as JSON.
     fn save(&self) -> Result<Snapshot, EnvError> {
         let written = Written { format: Self::FORMAT, version: Self::VERSION, episode: self };
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))
     }
 
-    /// Returns the episode of saved bytes.
-    ///
-    /// # Errors
-    /// Fails if the bytes are not a saved episode of this environment, or one of another version.
+    /// Parses a saved episode. Rejects other environments and versions.
     fn read(snapshot: &Snapshot) -> Result<Self, EnvError> {
         let broken = |error: serde_json::Error| {
             EnvError::State(format!("these bytes are no saved {} episode ({error})", Self::WORLD))

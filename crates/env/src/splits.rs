@@ -1,12 +1,11 @@
-//! Splits by content: the digest of a task selects one of three splits, independently of the seed.
+//! Splits by content: the digest of a task selects its split, independently of the seed.
 
 use turnwise_core::{EnvError, Task};
 
-/// The splits, in this order.
 pub(crate) const SPLITS: [&str; 3] = ["train", "valid", "test"];
 
-/// Place in [`SPLITS`] that a task of this digest belongs to, by the digest's first byte: of its 256 values the first
-/// `test` are the test's, the next `valid` are the validation's, the others the training's.
+/// Returns the index in [`SPLITS`] for a task digest, by its first byte. The lowest `test` values
+/// are the test split, the next `valid` values the validation split, all others the training split.
 pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
     match digest.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok()) {
         Some(byte) if byte < test => 2,
@@ -15,10 +14,6 @@ pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
     }
 }
 
-/// Returns the tasks of a split by its name.
-///
-/// # Errors
-/// Fails if there is no such split.
 pub(crate) fn tasks_of<'a>(splits: &'a [Vec<Task>; 3], split: &str) -> Result<&'a [Task], EnvError> {
     let found = SPLITS.iter().zip(splits).find(|(name, _)| **name == split);
     found

@@ -1,4 +1,4 @@
-//! Tasks in files: JSON lines, one file a split.
+//! Task files: one JSON lines file per split.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use turnwise_core::{EnvError, Task};
 
-/// The tasks of a world by split, training first.
+/// Tasks by split, with the training split first.
 #[derive(Debug)]
 pub struct Splits(Vec<(String, Vec<Task>)>);
 
@@ -14,7 +14,7 @@ impl Splits {
     /// Creates splits, with `train` first and the others in their order.
     ///
     /// # Errors
-    /// Fails if a split is empty, or two tasks have the same name.
+    /// Fails if a split is empty or two tasks have the same name.
     pub fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
         splits.sort_by_key(|(name, _)| name != "train");
         let mut seen = HashSet::new();
@@ -40,7 +40,7 @@ impl Splits {
     /// Returns the tasks of a split.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
         let found = self.0.iter().find(|(name, _)| name == split);
         found
@@ -49,11 +49,11 @@ impl Splits {
     }
 }
 
-/// Returns the tasks of files, by split. `read` converts a line's object into a task, or returns
-/// what is wrong with it.
+/// Reads one file per split. `read` converts a JSON object to a task or returns the reason why it
+/// is invalid.
 ///
 /// # Errors
-/// Fails if a file cannot be read, or if a line is not a task; the error names both.
+/// Fails if a file cannot be read or a line is not a task; the error names file and line.
 pub fn read_splits<T: DeserializeOwned>(
     files: &BTreeMap<String, PathBuf>,
     read: impl Fn(T) -> Result<Task, String>,
@@ -75,7 +75,7 @@ pub fn read_splits<T: DeserializeOwned>(
     Splits::new(files.iter().map(of_file).collect::<Result<_, EnvError>>()?)
 }
 
-/// Returns the lines of a file that are not blank, with their numbers from 1.
+/// Returns the non-blank lines of a file with their line numbers from 1.
 ///
 /// # Errors
 /// Fails if the file cannot be read.

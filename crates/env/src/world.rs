@@ -1,12 +1,12 @@
-//! Worlds: the trait behind which training, evaluation and the program see one.
+//! Traits that connect an environment to training, evaluation and the program.
 //!
 //! | | |
 //! |---|---|
-//! | [`World`] | an open world: its tasks and their environments, its expert, the words of its tokenizer |
-//! | [`WorldKind`] | a kind of world as `env.kind` names it: its settings, its templates, how it is opened |
-//! | [`crate::registry::Registry`] | the kinds there are, one line each |
+//! | [`World`] | an open environment: its tasks, expert and tokenizer phrases |
+//! | [`WorldKind`] | a value of `env.kind`: its settings, prompt templates and how it is opened |
+//! | [`crate::registry::Registry`] | all known kinds |
 //!
-//! An environment of your own needs neither of these traits ([`crate::dataset`]). Implement them for an adviser,
+//! Most custom environments need only [`crate::dataset`]. Implement these traits for an adviser,
 //! templates, recordings or tasks that are read lazily.
 
 use std::any::Any;
@@ -23,44 +23,46 @@ use turnwise_settings::Problem;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, latest_actions};
 use crate::replay::ReplayReport;
 
-/// The conditions a world is opened under.
+/// Arguments of [`WorldKind::open`].
 pub struct OpenOptions<'a> {
-    /// Splits that will be used; others need not be read. Empty: all.
+    /// Splits that will be used; the environment may skip reading others. Empty means all.
     pub splits: &'a [&'a str],
-    /// Turns after which an episode is cut off.
+    /// Maximum number of turns of an episode.
     pub max_turns: usize,
-    /// Receives notes for the log, such as files that were left out.
+    /// Receives notes for the log, such as the names of skipped files.
     pub note: &'a mut dyn FnMut(String),
 }
 
-/// An open world.
+/// An open environment with its tasks and expert.
 pub trait World: Any + Send + Sync {
     /// Returns the tasks and their environments.
     fn task_set(&self) -> &dyn TaskSet;
 
-    /// Episodes to imitate; `None` if the world has no expert.
+    /// Returns expert episodes for SFT; `None` if the environment has no expert.
     ///
     /// # Errors
-    /// Fails if there is no such split, or the request cannot be met.
+    /// Fails if the split is unknown or the request cannot be met.
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
         let _ = request;
         Ok(None)
     }
 
-    /// False where [`Self::demonstrations`] never has any: what wants them is rejected before long work.
+    /// Returns false if [`Self::demonstrations`] always returns `None`, so that SFT can be rejected
+    /// early.
     fn has_expert(&self) -> bool {
         true
     }
 
-    /// Returns the one-line summary of an episode that a demonstration of compaction (`prompt.compact_after`) writes.
+    /// Returns a one-line summary of an episode, used as the target when SFT teaches compaction
+    /// (`prompt.compact_after`).
     ///
-    /// It covers the actions before turn `turn` and the observations up to and including that turn's. The default lists the
-    /// latest actions ([`crate::demonstration::latest_actions`]).
+    /// The summary covers the actions before `turn` and the observations up to that turn. The
+    /// default is [`crate::demonstration::latest_actions`].
     fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
         latest_actions(episode, turn)
     }
 
-    /// Fixed phrases of the world's texts, which a small model's tokenizer keeps whole.
+    /// Returns fixed phrases that the tokenizer of a model from scratch should keep as one token.
     ///
     /// # Errors
     /// Fails if the texts cannot be read.
@@ -68,12 +70,13 @@ pub trait World: Any + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns true if a small model's tokenizer takes a name and the number after it apart.
+    /// Returns true if the tokenizer of a model from scratch should separate a name from the number
+    /// after it.
     fn split_numbers(&self) -> bool {
         false
     }
 
-    /// Returns an adviser for a person who plays the task; `None` if the world has no expert.
+    /// Returns an expert that advises a human player; `None` if the environment has no expert.
     ///
     /// # Errors
     /// Fails if the expert cannot be set up.
@@ -83,7 +86,7 @@ pub trait World: Any + Send + Sync {
     }
 }
 
-/// The task set of a world that several threads share, and that lives as long as the last of them.
+/// The task set of a world, shared between threads by reference counting.
 pub struct WorldTasks(pub Arc<dyn World>);
 
 impl TaskSet for WorldTasks {
@@ -128,22 +131,22 @@ impl TaskSet for WorldTasks {
     }
 }
 
-/// An expert that follows an episode and suggests actions, knowing only what was shown.
+/// An expert that suggests actions from the observations of an episode alone.
 pub trait Advisor {
     /// Returns the next action after this observation.
     fn advise(&mut self, observation: &Observation) -> String;
 }
 
-/// The usual way to evaluate on a kind of world, if no configuration says otherwise.
+/// Evaluation settings that apply if the configuration sets none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalDefaults<'a> {
-    /// Turns of an episode.
+    /// Maximum number of turns of an episode.
     pub max_turns: usize,
-    /// Splits of the evaluation; a person plays from the last.
+    /// Splits to evaluate on; a human player gets the last.
     pub splits: &'a [&'a str],
-    /// The template for models that reason in free text.
+    /// Prompt template for models that reason in free text.
     pub template: &'a str,
-    /// The template of ReAct (a thought and an action), if there is one.
+    /// Prompt template in ReAct format (a thought and an action), if there is one.
     pub react_template: Option<&'a str>,
 }
 
@@ -153,25 +156,25 @@ impl Default for EvalDefaults<'_> {
     }
 }
 
-/// A recording to be compared with the engine.
+/// A recording of the original environment and the options to replay it with.
 pub struct ReplayRequest<'a> {
-    /// The recording's name, for errors.
+    /// Name of the recording in error messages.
     pub name: &'a str,
-    /// The recording, JSON lines.
+    /// The recording as JSON lines.
     pub recording: Box<dyn BufRead>,
-    /// Data that the recording was made on, for worlds whose recordings do not hold that themselves.
+    /// Data that the recording was made on, if the recording does not contain it.
     pub data: Option<&'a Path>,
-    /// Queries that the recording's search knew no answer to.
+    /// Queries for which the recording has no search results.
     pub unanswered: &'a [String],
-    /// Writer for the values that the engine gave.
+    /// Receives the engine's output as a recording.
     pub dump: Option<&'a mut dyn Write>,
 }
 
 impl<'a> ReplayRequest<'a> {
-    /// Data that the recording was made on, for a world that needs it.
+    /// Returns [`Self::data`] for an environment that needs it.
     ///
     /// # Errors
-    /// Fails if it was not named.
+    /// Fails if `data` is `None`.
     pub fn needed_data(&self, what: &str) -> Result<&'a Path, EnvError> {
         self.data.ok_or_else(|| {
             EnvError::Other(format!(
@@ -181,42 +184,41 @@ impl<'a> ReplayRequest<'a> {
     }
 }
 
-/// A kind of world.
+/// A kind of environment, selected by `env.kind`.
 ///
-/// Its settings are a type: the keys of `[env]` besides `kind`, `split`, `max_turns` and
-/// `reward_scale`. Descriptions and ranges are declared at its fields ([`turnwise_settings`]);
-/// checks, JSON Schema and reference are made from them. All have defaults, so that a kind alone is
-/// a valid environment.
+/// Its settings are the keys of `[env]` besides `kind`, `split`, `max_turns` and `reward_scale`.
+/// Descriptions and ranges are attributes of the fields ([`turnwise_settings`]). Every setting has
+/// a default.
 pub trait WorldKind: Send + Sync + 'static {
-    /// The world's own keys with their defaults.
+    /// The keys of `[env]` that only this kind has, with their defaults.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
 
-    /// Returns the name, as `env.kind` has it.
+    /// Returns the value of `env.kind` that selects this environment.
     fn name(&self) -> &str;
 
-    /// Returns one line about it.
+    /// Returns a one-line description.
     fn summary(&self) -> &str;
 
-    /// Rules between the settings, which their ranges cannot state; keys are those of the `[env]` table.
+    /// Returns violations of rules between several settings, naming keys of the `[env]` table.
     fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
         let _ = settings;
         Vec::new()
     }
 
-    /// Returns the settings that only credit reads. SFT does not depend on them, so runs that
-    /// differ only in them share their warm start.
+    /// Returns the settings that only credit reads. Runs that differ only in them share their SFT
+    /// warm start.
     fn credit_keys(&self) -> &[&str] {
         &[]
     }
 
-    /// Returns true if steps may report progress ([`turnwise_core::Step::progress`]), from which
-    /// HAS can take credit. If false, such credit is rejected before training.
+    /// Returns true if steps may report progress ([`turnwise_core::Step::progress`]), which HAS
+    /// needs. If false, HAS is rejected before training.
     fn has_progress(&self) -> bool {
         true
     }
 
-    /// Returns true if observations are an agent's requests
-    /// ([`turnwise_core::Observation::conversation`]), so that prompts are made of messages.
+    /// Returns true if observations are the messages of a chat request
+    /// ([`turnwise_core::Observation::conversation`]).
     fn has_conversations(&self) -> bool {
         false
     }
@@ -231,29 +233,30 @@ pub trait WorldKind: Send + Sync + 'static {
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError>;
 
-    /// Its prompt templates: name and TOML source ([`crate::prompt`]).
+    /// Returns the names and TOML sources of the prompt templates ([`crate::prompt`]).
     fn templates(&self) -> &[(&str, &str)] {
         &[]
     }
 
-    /// Returns the usual evaluation.
+    /// Returns the evaluation settings to use without a configuration.
     fn eval_defaults(&self) -> EvalDefaults<'_> {
         EvalDefaults::default()
     }
 
-    /// Settings for a person who plays and named none: a small world of this seed. `whole`: one task is looked for by
-    /// its name, so all of them must be there.
+    /// Returns default settings for a human player: a small environment with this seed, or one with
+    /// all tasks if `whole` is set.
     fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
         let _ = (seed, whole);
         Self::Settings::default()
     }
 
-    /// Additional help text for players.
+    /// Returns additional help text for players.
     fn play_help(&self) -> &'static str {
         ""
     }
 
-    /// Writes a generated world as files of the official format; the number of tasks.
+    /// Writes a generated environment as files in the official format and returns the number of
+    /// tasks.
     ///
     /// # Errors
     /// Fails if the world has no such files, or they cannot be written.
@@ -262,12 +265,13 @@ pub trait WorldKind: Send + Sync + 'static {
         Err(EnvError::Unsupported("to be written as files"))
     }
 
-    /// Arguments of `turnwise play` with which a person plays the files that [`Self::write_files`] wrote to a folder.
+    /// Returns the arguments of `turnwise play` that open the files written by
+    /// [`Self::write_files`].
     fn play_arguments(&self, folder: &Path) -> Vec<String> {
         vec![format!("data={}", folder.display())]
     }
 
-    /// Replays a recording and compares everything the engine says with it.
+    /// Replays a recording and compares every output of the engine with it.
     ///
     /// # Errors
     /// Fails if there are no recordings of this world, or this one cannot be read.

@@ -1,7 +1,7 @@
-//! Measures the start of a sandbox, and many at once.
+//! Measures the start of one sandbox, and of many in parallel.
 //!
-//! `cargo run --release -p turnwise-sandbox --example sandbox_speed -- [MEGABYTES]`: with so much memory in this process, whose
-//! page tables each start copies.
+//! `cargo run --release -p turnwise-sandbox --example sandbox_speed -- [MEGABYTES]` allocates this
+//! much memory first, since each start copies this process's page tables.
 
 #![expect(clippy::print_stdout, reason = "an example prints its numbers")]
 
@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use turnwise_sandbox::{Command, End, Files, Limits, Sandbox};
 
-/// Starts one after the other.
 const STARTS: usize = 200;
-/// Sandboxes at once.
 const AT_ONCE: usize = 50;
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {

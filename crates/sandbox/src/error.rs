@@ -3,36 +3,36 @@
 use std::fmt;
 use std::io;
 
-/// A part of the set-up, in order.
+/// A stage of the setup, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
     /// New namespaces.
     Namespaces,
-    /// Users of the new user namespace.
+    /// User and group ids of the new user namespace.
     Users,
     /// Pipes and processes of this program.
     Processes,
-    /// Folders of the system.
+    /// System folders.
     System,
-    /// The root and the folder in memory.
+    /// The root and the in-memory folder.
     Mounts,
-    /// The given files.
+    /// Input files.
     Files,
-    /// The change of the root.
+    /// Change of the root.
     Root,
     /// Resource limits.
     Limits,
-    /// Landlock's rules.
+    /// Landlock rules.
     Landlock,
-    /// The filter of system calls.
+    /// The seccomp filter.
     Seccomp,
-    /// The command itself.
+    /// Start of the command.
     Command,
 }
 
 impl Stage {
-    /// All stages; a stage's number is its place.
+    /// All stages by number.
     pub(crate) const ALL: [Self; 11] = [
         Self::Namespaces,
         Self::Users,
@@ -47,7 +47,6 @@ impl Stage {
         Self::Command,
     ];
 
-    /// Returns the refused part and how to allow it.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Namespaces => (
@@ -99,36 +98,36 @@ impl fmt::Display for Stage {
 /// Errors of the sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The system is not Linux.
+    /// The operating system is not Linux.
     #[error(
         "the sandbox needs Linux: it is built of namespaces, Landlock and seccomp, which {0} does not have"
     )]
     Unsupported(&'static str),
-    /// The kernel refuses a part of the set-up.
+    /// The kernel refuses a part of the setup.
     #[error("the kernel refuses {stage} to the sandbox ({source}); {}", stage.words().1)]
     Kernel {
-        /// The part.
+        /// The refused part.
         stage: Stage,
-        /// The kernel's error.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A path does not name a file below `/work`.
+    /// A path is not a file path below `/work`.
     #[error(
         "`{0}` is not a valid path of a file in the sandbox: use relative paths without `..`, `.` and empty parts"
     )]
     Path(String),
-    /// An argument, variable or path has a NUL byte.
+    /// An argument, variable or path contains a NUL byte.
     #[error("`{0}` has a NUL byte, which the kernel takes for its end")]
     Nul(String),
     /// A folder for the sandbox cannot be read.
     #[error("{path}: {source}; name an absolute path of a folder that this user can read")]
     Folder {
-        /// The folder.
+        /// Path of the folder.
         path: String,
-        /// The error.
+        /// Cause of the failure.
         source: io::Error,
     },
-    /// The process of the sandbox ended during its set-up.
+    /// The sandbox's process ended during its setup.
     #[error("the process of the sandbox was killed during its set-up; is the machine out of memory?")]
     Killed,
 }

@@ -1,8 +1,9 @@
 //! Runs untrusted commands without docker and without root.
 //!
-//! A [`Sandbox`] starts a command in its own user, mount, process, network, IPC and host-name namespaces. It sees the system's
-//! programs read-only, a folder `/work` in memory with the given files, and nothing else. Landlock, seccomp and rlimits are a
-//! second line. When the command ends, everything that it started is killed and the files of `/work` come back.
+//! A [`Sandbox`] starts a command in its own user, mount, process, network, IPC and host-name namespaces. The
+//! command sees system programs (read-only) and the in-memory folder `/work` with the given files, nothing
+//! else. Landlock, seccomp and rlimits add a second barrier. When the command ends, all its processes are
+//! killed and the files of `/work` are returned.
 //!
 //! ```no_run
 //! use turnwise_sandbox::{Command, Files, Limits, Sandbox};
@@ -14,17 +15,6 @@
 //! assert!(outcome.files.contains_key("b.txt"));
 //! # Ok::<(), turnwise_sandbox::SandboxError>(())
 //! ```
-//!
-//! | file | subject |
-//! |---|---|
-//! | `linux/mod.rs` | starts a sandbox, watches it, ends it |
-//! | `linux/child.rs` | set-up in the new processes before the command: mounts, limits, privileges |
-//! | `linux/kernel.rs` | the system calls of `child.rs`, without allocation |
-//! | `linux/filter.rs` | the seccomp filter: system calls that a command may make |
-//! | `linux/layout.rs` | folders of the system that a command sees |
-//! | `linux/collect.rs` | reads the files back |
-//! | `python.rs` | finds the Python interpreter |
-//! | `linux/usage.rs` | memory and CPU time of all processes of a sandbox |
 
 mod error;
 #[cfg(target_os = "linux")]
@@ -41,22 +31,22 @@ pub use python::Python;
 /// Files by their path in `/work`, such as `src/a.py`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// What a command may use. Exceeding a limit never affects another command.
+/// Resource limits of a command. Exceeding one never affects other commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Time from start to end.
+    /// Wall-clock time.
     pub wall: Duration,
     /// CPU time of all its processes.
     pub cpu: Duration,
-    /// Bytes of memory: address space of each process, and resident memory of all.
+    /// Memory in bytes: address space of each process, and resident memory of all together.
     pub memory: u64,
-    /// Processes and threads at once.
+    /// Number of processes and threads.
     pub processes: u32,
     /// Bytes of standard output and standard error together.
     pub output: usize,
-    /// Bytes of files in `/work` and `/tmp` together.
+    /// Bytes of all files in `/work` and `/tmp`.
     pub disk: u64,
-    /// Files and folders in `/work` and `/tmp` together.
+    /// Number of files and folders in `/work` and `/tmp`.
     pub files: u32,
 }
 
@@ -81,12 +71,12 @@ pub struct Command {
     pub program: PathBuf,
     /// Arguments, without the program.
     pub arguments: Vec<String>,
-    /// Environment variables; no others are set.
+    /// All environment variables of the command.
     pub variables: BTreeMap<String, String>,
 }
 
 impl Command {
-    /// Returns a command without arguments, with the usual environment variables.
+    /// Creates a command without arguments, with the usual environment variables.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let variables = [
             ("HOME", "/work"),
@@ -103,7 +93,7 @@ impl Command {
         }
     }
 
-    /// Returns a command that runs a line in the shell.
+    /// Creates a command that runs a shell script.
     pub fn shell(line: &str) -> Self {
         Self::new("/bin/sh").arg("-c").arg(line)
     }
@@ -128,15 +118,15 @@ impl Command {
 pub enum End {
     /// It exited with this code.
     Exited(i32),
-    /// This signal killed it, such as 9 at its own CPU limit.
+    /// A signal killed it, such as 9 at its own CPU limit.
     Signalled(i32),
-    /// It ran past [`Limits::wall`].
+    /// It exceeded [`Limits::wall`].
     WallTime,
-    /// It used more than [`Limits::cpu`].
+    /// It exceeded [`Limits::cpu`].
     CpuTime,
-    /// Its processes together used more than [`Limits::memory`].
+    /// Its processes together exceeded [`Limits::memory`].
     Memory,
-    /// It wrote more than [`Limits::output`].
+    /// It exceeded [`Limits::output`].
     Output,
 }
 
@@ -145,16 +135,16 @@ pub enum End {
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// Standard output and standard error, in the order in which they were written.
+    /// Standard output and standard error in the order of writing.
     pub output: Vec<u8>,
-    /// Regular files in `/work` afterwards. Links, empty folders and modes are not kept.
+    /// Regular files in `/work` afterwards. Links, empty folders and modes are lost.
     pub files: Files,
-    /// Number of entries of `/work` that could not be read back: unreadable, too deep, too large, or with names that are not
-    /// UTF-8.
+    /// Number of skipped entries of `/work`: unreadable, too deep, too large, or with a non-UTF-8
+    /// name.
     pub left_out: usize,
 }
 
-/// A place to run commands in. One can run many commands at once, from several threads.
+/// Runs commands, also several at once from several threads.
 #[derive(Debug)]
 pub struct Sandbox {
     #[cfg(target_os = "linux")]
@@ -162,13 +152,13 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Prepares a sandbox and runs an empty command in it, so that a refusal by the kernel is an error here.
+    /// Prepares a sandbox and runs an empty command in it, to detect a refusal by the kernel early.
     ///
     /// Commands see `folders` read-only, besides `/usr`, `/bin`, `/lib` and the like.
     ///
     /// # Errors
-    /// Fails on other systems than Linux, if a folder cannot be read, or if the kernel refuses a part of it; the error names
-    /// the part and what to change.
+    /// Fails on systems other than Linux, if a folder cannot be read, or if the kernel refuses a
+    /// part of the setup. The error says what to change.
     pub fn new(folders: &[PathBuf]) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::new(folders).map(|inner| Self { inner });
@@ -179,11 +169,11 @@ impl Sandbox {
         }
     }
 
-    /// Runs a command on files and returns once all its processes are gone.
+    /// Runs a command with files, and returns when all its processes are gone.
     ///
     /// # Errors
-    /// Fails if a path or an argument is invalid, if the files are larger than the limits, or if the sandbox cannot be set up.
-    /// A command that fails or hits a limit is an [`Outcome`].
+    /// Fails if a path or argument is invalid, the files exceed the limits, or the setup fails. A
+    /// failed command is an [`Outcome`].
     pub fn run(&self, command: &Command, files: &Files, limits: &Limits) -> Result<Outcome, SandboxError> {
         #[cfg(target_os = "linux")]
         return self.inner.run(command, files, limits);

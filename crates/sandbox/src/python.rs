@@ -1,4 +1,4 @@
-//! The Python interpreter of the machine.
+//! Finds the Python interpreter.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 /// A Python interpreter that a sandbox can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Python {
-    /// The interpreter itself, with links, virtual environments and version managers resolved.
+    /// The interpreter with links, virtual environments and version managers resolved.
     pub program: PathBuf,
-    /// Its folder with the standard library, for [`crate::Sandbox::new`].
+    /// Folder of the interpreter and its standard library, for [`crate::Sandbox::new`].
     pub folder: PathBuf,
-    /// Its version, such as `3.11`.
+    /// Version, such as `3.11`.
     pub version: String,
 }
 
@@ -19,7 +19,7 @@ const ASK: &str = "import os, sys; print(os.path.realpath(sys.executable)); prin
                    print('%d.%d' % sys.version_info[:2])";
 
 impl Python {
-    /// Finds `python3` in `PATH`; returns `None` if it is missing or does not start.
+    /// Finds `python3` in `PATH`; `None` if it is missing or does not start.
     pub fn find() -> Option<Self> {
         let output = Command::new("python3").args(["-I", "-c", ASK]).stdin(Stdio::null()).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;

@@ -1,4 +1,4 @@
-//! The world and the goal that a problem's facts make together.
+//! Builds the world and goal of a game from the facts of a PDDL problem.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,7 @@ use super::facts::Facts;
 use super::game::{StateLayout, Strings, World, put, trait_bit};
 use super::goal::{Goal, Shape, TaskType};
 
-/// Returns the world of these facts and the goal of this shape in it.
-///
-/// # Errors
-/// Facts that contradict each other or lack something, or a goal that can never be met.
+/// Returns the world and its goal.
 pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), String> {
     let things = Things::of(facts)?;
     let names = things.names()?;
@@ -52,12 +49,12 @@ pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), S
     Ok((world, goal))
 }
 
-/// The receptacles and objects that the facts speak of, each in the order of the lists that the engine prints.
+/// Receptacles and objects named in the facts, in the order of the engine's lists.
 struct Things<'f> {
     facts: &'f Facts<'f>,
     receptacles: Vec<u32>,
     objects: Vec<u32>,
-    /// By the number of a word.
+    /// Indexed by word number.
     role: Vec<Option<Role>>,
 }
 
@@ -67,30 +64,26 @@ enum Role {
     Object(usize),
 }
 
-/// The types of all things, receptacles first.
+/// Types of all things, receptacles first.
 struct Types {
     ids: Vec<u32>,
-    /// The index of a thing's type.
     of: Vec<Option<u16>>,
 }
 
 impl Types {
-    /// Returns the word of each thing's type.
     fn kinds(&self) -> Vec<Option<u32>> {
         self.of.iter().map(|kind| kind.map(|kind| self.ids[usize::from(kind)])).collect()
     }
 }
 
-/// The places: those of receptacles in the receptacles' order, then the start if it is elsewhere.
+/// Places of the receptacles in their order, then the start if it is another place.
 struct Places {
     ids: Vec<u32>,
-    /// The place of each receptacle.
     of: Vec<u16>,
     start: u16,
 }
 
 impl Places {
-    /// Returns the receptacles of each place, one place behind the other, and where each ends.
     fn mates(&self) -> (Vec<u16>, Vec<u16>) {
         let mut mates = Vec::with_capacity(self.of.len());
         let mut ends = Vec::with_capacity(self.ids.len());
@@ -150,8 +143,7 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// Returns the names, receptacles first. Within a type the numbers go down from the count in the
-    /// order of the ids, over objects and receptacles together.
+    /// Returns all names, receptacles first. Within a type, numbers count down in id order.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =
@@ -214,7 +206,6 @@ impl<'f> Things<'f> {
         Ok(Places { ids, of, start })
     }
 
-    /// Returns the traits of things, receptacles first.
     fn traits(&self, types: &Types) -> Result<Vec<u16>, String> {
         let mut traits = vec![0u16; types.of.len()];
         for &id in &self.facts.openable {
@@ -236,7 +227,6 @@ impl<'f> Things<'f> {
         Ok(traits)
     }
 
-    /// Returns the start state.
     fn initial(&self, layout: StateLayout, places: &Places) -> Result<Vec<u64>, String> {
         let mut initial = vec![0u64; layout.len()];
         for &(what, receptacle) in &self.facts.in_receptacle {
@@ -258,7 +248,7 @@ impl<'f> Things<'f> {
         Ok(initial)
     }
 
-    /// Objects with the objects inside of them.
+    /// Returns pairs of an object and an object inside it.
     fn nested(&self) -> Result<Vec<(u16, u16)>, String> {
         let mut nested = Vec::with_capacity(self.facts.in_object.len());
         for &(inner, outer) in &self.facts.in_object {
@@ -270,7 +260,7 @@ impl<'f> Things<'f> {
         Ok(nested)
     }
 
-    /// Returns the objects that fit into each receptacle, by their types.
+    /// Returns the set of objects that fit into each receptacle, by type.
     fn accepts(
         &self,
         layout: StateLayout,
@@ -292,7 +282,6 @@ impl<'f> Things<'f> {
         accepts
     }
 
-    /// Returns the goal over the objects and receptacles that can count for it.
     fn goal(
         &self,
         shape: &Shape,
@@ -345,7 +334,6 @@ impl<'f> Things<'f> {
     }
 }
 
-/// Returns the things in the order of their names, and each thing's rank in it.
 fn order(names: &[String]) -> (Vec<u16>, Vec<u16>) {
     let mut by_name: Vec<u16> = (0..names.len() as u16).collect();
     by_name.sort_unstable_by(|&a, &b| names[usize::from(a)].cmp(&names[usize::from(b)]));
@@ -356,12 +344,10 @@ fn order(names: &[String]) -> (Vec<u16>, Vec<u16>) {
     (by_name, rank)
 }
 
-/// Returns a type name without the `type` at its end.
 fn short(name: &str) -> &str {
     name.strip_suffix("type").unwrap_or(name)
 }
 
-/// Returns the index of `id` in `known`, added if new.
 fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     let index = known.iter().position(|&other| other == id).unwrap_or_else(|| {
         known.push(id);
@@ -370,7 +356,7 @@ fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     index as u16
 }
 
-/// Fills an empty slot; setting the same value again is allowed.
+/// Sets an empty slot. Fails if it holds another value.
 fn set_once(slot: &mut Option<u16>, value: u16) -> Result<(), ()> {
     match slot {
         Some(old) if *old != value => Err(()),

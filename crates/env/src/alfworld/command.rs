@@ -1,9 +1,9 @@
-//! Commands of the agent, and which of them are admissible.
+//! Commands of the agent and their admissibility.
 
 use super::episode::Episode;
 use super::game::{Condition, Game, ObjectId, ReceptacleId, World, has, members, trait_bit};
 
-/// One command, understood.
+/// A parsed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// `clean O with R`
@@ -30,7 +30,7 @@ pub enum Command {
     Move(ObjectId, ReceptacleId),
     /// `open R`
     Open(ReceptacleId),
-    /// `slice O with K`, the knife last
+    /// `slice O with K`, where K is the knife
     Slice(ObjectId, ObjectId),
     /// `take O from R`
     Take(ObjectId, ReceptacleId),
@@ -39,9 +39,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Parses a command like the original: surrounding blanks are ignored, everything else must
-    /// match exactly. Returns `None` for text that is not a command of this game. Whether the
-    /// command is possible now is checked by [`Episode::admits`].
+    /// Parses a command; only surrounding white space is ignored. Returns `None` for other text.
+    /// [`Episode::admits`] checks whether the command is possible now.
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);
@@ -79,7 +78,7 @@ impl Command {
         })
     }
 
-    /// Returns the command as it is typed.
+    /// Returns the text of the command.
     pub fn text(self, game: &Game) -> String {
         let world = &game.world;
         let o = |object: ObjectId| world.object_name(object.index());
@@ -104,7 +103,6 @@ impl Command {
     }
 }
 
-/// Concatenates into a string of exactly the right capacity.
 fn join<const N: usize>(parts: [&str; N]) -> String {
     let mut text = String::with_capacity(parts.iter().map(|part| part.len()).sum());
     for part in parts {
@@ -113,13 +111,13 @@ fn join<const N: usize>(parts: [&str; N]) -> String {
     text
 }
 
-/// Strips like Python's `str.strip`, which also removes the four ASCII separators.
+/// Python's `str.strip` also removes four ASCII separators.
 fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }
 
 impl Episode {
-    /// Returns true if a command can be carried out now.
+    /// Returns true if the command is admissible now.
     pub fn admits(&self, command: Command) -> bool {
         let world = &self.game().world;
         let here = |receptacle: ReceptacleId| world.place_of(receptacle.index()) == self.place;
@@ -163,14 +161,14 @@ impl Episode {
             Command::Cool(object, receptacle) => {
                 treats(object, receptacle, trait_bit::COOLABLE, trait_bit::COOLS)
             }
-            // Whether the receptacle is open is not asked.
+            // As in the original, a closed receptacle does not matter.
             Command::Use(object) => {
                 self.game().is_toggleable(object)
                     && self.here().iter().any(|&receptacle| {
                         has(&self.words, world.layout.contents(usize::from(receptacle)), object.index())
                     })
             }
-            // The place counts, not the receptacle: a knife reaches through closed doors.
+            // The agent must only be at the place; the original lets it slice through closed doors.
             Command::Slice(object, knife) => {
                 held(knife)
                     && world.object_is(knife.index(), trait_bit::KNIFE)
@@ -180,10 +178,10 @@ impl Episode {
         }
     }
 
-    /// Every command that can be carried out now, in the byte order of its text.
+    /// Returns all admissible commands in the byte order of their texts.
     ///
-    /// A blank sorts before every other character of a name, so a list by (verb, first name, second name)
-    /// is in the byte order of the whole texts.
+    /// Sorting by (verb, first name, second name) gives this order, since a blank sorts before any
+    /// other character of a name.
     pub fn commands(&self) -> Vec<Command> {
         let world = &self.game().world;
         let near = self.here_by_name(world);
@@ -239,7 +237,7 @@ impl Episode {
                     takes.extend(found.drain(..).map(|(rank, object)| (rank, object, receptacle)));
                 }
             }
-            // Stable: the receptacles of one object stay in the order of their names.
+            // A stable sort keeps the receptacles of one object in name order.
             takes.sort_by_key(|&(rank, ..)| rank);
             let take = |(_, object, receptacle)| Command::Take(ObjectId(object), ReceptacleId(receptacle));
             list.extend(takes.into_iter().map(take));
@@ -254,20 +252,19 @@ impl Episode {
         list
     }
 
-    /// Returns every admissible command, in byte order.
+    /// Returns the texts of all admissible commands in byte order.
     pub fn admissible(&self) -> Vec<String> {
         let game = self.game();
         self.commands().into_iter().map(|command| command.text(game)).collect()
     }
 
-    /// Returns the receptacles at the agent's place, by name.
     fn here_by_name(&self, world: &World) -> Vec<u16> {
         let mut near = self.here().to_vec();
         near.sort_unstable_by_key(|&receptacle| world.rank[usize::from(receptacle)]);
         near
     }
 
-    /// Adds `(rank of the name, object)` for the objects of a set that have a trait.
+    /// Adds `(name rank, object)` for the objects of a set that have a trait.
     fn ranked(&self, world: &World, base: usize, bit: u16, found: &mut Vec<(u16, u16)>) {
         let set = &self.words[base..base + world.layout.words];
         for object in members(set).filter(|&object| world.object_is(usize::from(object), bit)) {
@@ -275,7 +272,6 @@ impl Episode {
         }
     }
 
-    /// Returns true if an object is in a condition: clean, hot and so on.
     pub(super) fn is(&self, object: ObjectId, condition: Condition) -> bool {
         has(&self.words, self.game().world.layout.condition(condition), object.index())
     }

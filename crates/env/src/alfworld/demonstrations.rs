@@ -1,8 +1,7 @@
-//! Episodes to imitate, for warm starts.
+//! Demonstrations for SFT warm starts.
 //!
-//! An expert episode teaches to search and to act. A walkthrough knows the whole scene and teaches only to
-//! act. Either may have commands inserted that are not understood: the learner then sees what `Nothing
-//! happens.` looks like and how to continue, without being taught to cause it.
+//! The expert demonstrates searching and acting, a walkthrough only acting. Inserted invalid
+//! commands, which have no loss, show how to continue after `Nothing happens.`
 
 use std::sync::Arc;
 
@@ -15,18 +14,19 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
 };
 
-/// Player of a demonstration.
+/// Who plays a demonstration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The expert, with the habits counted over the set's training games.
+    /// The expert, with object frequencies counted over the set's training games.
     #[default]
     Expert,
-    /// The games' own walkthroughs; games without one are dropped.
+    /// The walkthrough stored in each game; games without one are dropped.
     Walkthrough,
 }
 
-/// Plays the episodes of a request on the games of its split, the expert searching in this order, and keeps the solved ones.
+/// Plays the episodes of a request on the games of its split and keeps the solved ones. `order` is
+/// the expert's search order.
 ///
 /// # Errors
 /// Returns [`EnvError::UnknownSplit`], and those of [`play_all`].
@@ -48,7 +48,6 @@ pub fn demonstrate(
     })
 }
 
-/// Returns one episode; `None` if it was not solved in time.
 fn play(
     game: &Arc<Game>,
     mut expert: Expert<'_>,
@@ -78,7 +77,7 @@ fn play(
         let imitate = injected.is_none();
         let action = match (injected, &mut plan) {
             (Some(mistake), _) => {
-                // What it just read it would otherwise never hear of again.
+                // The expert must see this observation, since the inserted command replaces it.
                 expert.observe(&observation.text());
                 mistake
             }
@@ -97,8 +96,7 @@ fn play(
     })
 }
 
-/// The names that an episode has shown so far. Mistakes use only these, so that they reveal nothing
-/// unseen.
+/// Names shown in an episode so far; inserted commands use only these.
 struct Seen {
     receptacles: Vec<String>,
     objects: Vec<String>,
@@ -122,8 +120,7 @@ impl Seen {
         }
     }
 
-    /// Returns a command that makes sense in general and is not admissible now. `None` if a few tries
-    /// give none.
+    /// Returns a plausible command that is not admissible now.
     fn mistake(&self, admissible: &[String], rng: &mut Rng) -> Option<String> {
         for _ in 0..8 {
             let place = rng.choose(&self.receptacles)?;
@@ -160,7 +157,6 @@ mod tests {
         demonstrate(set, request, Source::Expert, SearchOrder::Likely)
     }
 
-    /// Plays the actions again: the engine must answer as recorded, and win with the last.
     fn replays(set: &AlfworldSet, demonstration: &Demonstration) -> bool {
         let mut episode = Episode::new(Arc::clone(set.game(&demonstration.task.id).unwrap()));
         let last = demonstration.turns.len() - 1;
@@ -184,7 +180,6 @@ mod tests {
         let turns: Vec<_> = made.episodes.iter().flat_map(|episode| &episode.turns).collect();
         let share = turns.iter().filter(|turn| !turn.imitate).count() as f64 / turns.len() as f64;
         assert!((0.16..0.24).contains(&share), "{share}");
-        // Replaying notices a changed command.
         let mut wrong = made.episodes[0].clone();
         wrong.turns[0].action = "look".into();
         assert!(!replays(&set, &wrong));

@@ -9,13 +9,13 @@ use super::episode::Episode;
 use super::set::Games;
 use crate::saved::SavedEpisode;
 
-/// The original's `max_nb_steps_per_episode`.
+/// Default step limit, the original's `max_nb_steps_per_episode`.
 pub const DEFAULT_MAX_STEPS: usize = 50;
 
 /// Plays the games of an [`super::AlfworldSet`], one episode at a time.
 ///
-/// The reward is 1 for the step that reaches the goal and 0 for every other. An episode ends with success
-/// (`terminated`) or at the step limit (`truncated`); commands that are not understood count as steps.
+/// The reward is 1 for the step that reaches the goal and 0 otherwise. Episodes end with success
+/// (`terminated`) or at the step limit (`truncated`). Invalid commands count as steps.
 #[derive(Debug)]
 pub struct AlfworldEnv {
     games: Arc<Games>,
@@ -23,23 +23,17 @@ pub struct AlfworldEnv {
     episode: Option<Episode>,
 }
 
-/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// The game's id.
     game: String,
-    /// The game's [`super::Game::fingerprint`]: another version of a game is another world.
+    /// [`super::Game::fingerprint`], to detect a changed game.
     fingerprint: String,
-    /// Steps taken.
     steps: u32,
-    /// The place the agent is at.
     place: u16,
-    /// The object it holds.
     holding: Option<u16>,
-    /// All sets of the state, 64 members a word, as hexadecimal.
+    /// All sets of the state, 64 members per word, in hexadecimal.
     state: String,
-    /// Observation that was shown last.
     observation: String,
 }
 
@@ -54,7 +48,7 @@ impl AlfworldEnv {
         Self { games, max_steps, episode: None }
     }
 
-    /// Returns the episode being played.
+    /// Returns the current episode.
     pub fn episode(&self) -> Option<&Episode> {
         self.episode.as_ref()
     }
@@ -62,7 +56,7 @@ impl AlfworldEnv {
 
 impl Environment for AlfworldEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // What fails here leaves no episode, not the one before.
+        // If the reset fails, no episode remains.
         self.episode = None;
         let episode = self.episode.insert(Episode::new(Arc::clone(self.games.get(&task.id)?)));
         Ok(observe(episode))
@@ -91,8 +85,7 @@ impl Environment for AlfworldEnv {
         })
     }
 
-    /// Versioned JSON: format, version, game, fingerprint, steps, place, holding, state (hexadecimal words)
-    /// and the last observation. The step limit is a setting, not part of the state.
+    /// Saves the state without the step limit, which is a setting.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {
@@ -124,7 +117,7 @@ impl Environment for AlfworldEnv {
         let (Some(words), true) = (words, fits) else {
             return Err(refuse(format!("the state does not fit the game `{}`; it was altered", saved.game)));
         };
-        // A stray bit beyond the last object would be a member without a name.
+        // Bits beyond the last object must be zero.
         let object_words = layout.opened() / layout.words;
         let tail = |base: usize, bits: usize, words: &[u64]| {
             bits.is_multiple_of(64) || words[base] >> (bits % 64) == 0
@@ -146,14 +139,12 @@ fn observe(episode: &Episode) -> Observation {
     Observation::new(episode.observation()).with_admissible(episode.admissible())
 }
 
-/// Returns every word with 16 hexadecimal digits.
 fn hex(words: &[u64]) -> String {
     let digit =
         |word: u64, place: u32| char::from_digit((word >> (4 * place) & 15) as u32, 16).unwrap_or('0');
     words.iter().flat_map(|&word| (0..16).rev().map(move |place| digit(word, place))).collect()
 }
 
-/// Returns the inverse of [`hex`].
 fn hex_words(text: &str) -> Option<Vec<u64>> {
     let (digits, rest) = text.as_bytes().as_chunks::<16>();
     if !rest.is_empty() {

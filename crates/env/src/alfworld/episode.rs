@@ -1,14 +1,12 @@
-//! State of one episode, the effects of commands and the feedback.
+//! The state of an episode, the effects of commands and the feedback.
 
 use std::sync::Arc;
 
 use super::command::Command;
 use super::game::{Condition, Game, ObjectId, ReceptacleId, has, members, put, trait_bit};
 
-/// The reply to everything that is not admissible.
 const NOTHING: &str = "Nothing happens.";
 
-/// The reply to `help`.
 const HELP: &str = "\
 Available commands:
   look:                             look around your current location
@@ -29,15 +27,15 @@ Available commands:
 /// Result of one command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Whether the command was admissible; if not, nothing changed.
+    /// True if the command was admissible; otherwise nothing changed.
     pub understood: bool,
-    /// The goal holds now.
+    /// True if the goal holds now.
     pub won: bool,
     /// See [`Episode::progress`].
     pub progress: f64,
 }
 
-/// One episode of one game: no step limit, no rewards, just the world.
+/// One episode of a game, without step limit and rewards.
 #[derive(Clone, Debug)]
 pub struct Episode {
     game: Arc<Game>,
@@ -51,7 +49,7 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// Returns the start of a game.
+    /// Starts a game.
     pub fn new(game: Arc<Game>) -> Self {
         let world = &game.world;
         let receptacles = (0..world.layout.receptacles).map(|index| world.receptacle_name(index));
@@ -75,7 +73,7 @@ impl Episode {
         episode
     }
 
-    /// Restores a saved state, which the caller has checked against the game.
+    /// Restores a saved state. The caller must have checked it against the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -89,17 +87,17 @@ impl Episode {
         episode
     }
 
-    /// Returns the game played.
+    /// Returns the game.
     pub fn game(&self) -> &Arc<Game> {
         &self.game
     }
 
-    /// Observation that the agent was shown last: the introduction, or the feedback to the last command.
+    /// Returns the introduction or the feedback to the last command.
     pub fn observation(&self) -> &str {
         &self.observation
     }
 
-    /// Returns the number of commands that were given, understood or not.
+    /// Returns the number of commands so far, including invalid ones.
     pub fn steps(&self) -> usize {
         self.steps as usize
     }
@@ -109,44 +107,42 @@ impl Episode {
         self.won
     }
 
-    /// Returns the share of the goal that is reached: a number in `[0, 1]` that is 1 exactly when the
-    /// goal holds.
+    /// Returns how much of the goal is reached, in `[0, 1]`; 1 exactly if the goal holds.
     ///
-    /// The measure is this engine's; the original has none. It is the fraction of the facts below
-    /// that hold, for the object or receptacle for which most of them do.
-    ///
+    /// Differs from the original, which has no such measure. The measure is the largest fraction of
+    /// these facts that hold for one object or receptacle:
     /// * put: in hand or in place; in place.
     /// * clean, heat, cool: treated; in hand or in place; treated and in place.
-    /// * look: in hand; some lamp switched on; a lamp that is on is here.
-    /// * put two: per object in one receptacle two parts, in hand one part, of four.
+    /// * look: in hand; some lamp switched on; a lit lamp at the agent's place.
+    /// * put two: four parts, of which each object in the same receptacle counts two and an object
+    ///   in hand one.
     pub fn progress(&self) -> f64 {
         self.progress
     }
 
-    /// Object that the agent holds.
+    /// Returns the object in the agent's hand.
     pub fn holding(&self) -> Option<ObjectId> {
         self.holding.map(ObjectId)
     }
 
-    /// Returns the receptacles at the agent's place, none at the start.
+    /// Returns the receptacles at the agent's place; empty at the start.
     pub fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
         self.here().iter().copied().map(ReceptacleId)
     }
 
-    /// Objects in a receptacle, visible to the agent or not, in the order of the lists.
+    /// Returns the objects in a receptacle, visible or not, in list order.
     pub fn contents(&self, receptacle: ReceptacleId) -> impl Iterator<Item = ObjectId> {
         let layout = self.game.world.layout;
         let base = layout.contents(receptacle.index());
         members(&self.words[base..base + layout.words]).map(ObjectId)
     }
 
-    /// Returns true if a receptacle stands open; never for one that cannot be opened.
+    /// Returns true if the receptacle is open; false if it cannot be opened.
     pub fn is_open(&self, receptacle: ReceptacleId) -> bool {
         has(&self.words, self.game.world.layout.opened(), receptacle.index())
     }
 
-    /// Returns true if objects can be put into a receptacle and taken from it: it is open or cannot
-    /// be closed.
+    /// Returns true if the receptacle is open or has no door.
     pub fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
         !self.game.is_openable(receptacle) || self.is_open(receptacle)
     }
@@ -161,7 +157,7 @@ impl Episode {
         self.is(object, Condition::Hot)
     }
 
-    /// Returns true if an object is cool; some are from the start.
+    /// Returns true if an object is cool. Some are cool from the start.
     pub fn is_cool(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Cool)
     }
@@ -180,7 +176,7 @@ impl Episode {
         self.game.world.at_place(usize::from(self.place))
     }
 
-    /// Executes a command. An inadmissible one changes nothing, but counts as a step.
+    /// Executes a command. An inadmissible command changes nothing but counts as a step.
     pub fn step(&mut self, action: &str) -> StepOutcome {
         let command = Command::parse(&self.game, action).filter(|&command| self.admits(command));
         self.steps = self.steps.saturating_add(1);
@@ -201,7 +197,6 @@ impl Episode {
         (self.won, self.progress) = (won, progress);
     }
 
-    /// The effects of an admissible command.
     fn apply(&mut self, command: Command) {
         let game = &self.game;
         let layout = game.world.layout;
@@ -246,7 +241,6 @@ impl Episode {
         }
     }
 
-    /// Observation after a command has taken effect.
     fn feedback(&self, command: Command) -> String {
         let o = |object: ObjectId| self.game.object_name(object);
         let r = |receptacle: ReceptacleId| self.game.receptacle_name(receptacle);
@@ -286,7 +280,6 @@ impl Episode {
         }
     }
 
-    /// Returns a receptacle from the outside, or the inside where that can be seen.
     fn describe(&self, receptacle: ReceptacleId) -> String {
         let name = self.game.receptacle_name(receptacle);
         let contents = || list(self.contents(receptacle).map(|object| self.game.object_name(object)));
@@ -297,7 +290,7 @@ impl Episode {
         }
     }
 
-    /// Returns the held object. The first line that fits is the whole answer, so a clean mug is just a mug.
+    /// Returns only the first matching line, so a clean mug may be just a mug.
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
         let name = self.game.object_name(object);
@@ -327,9 +320,8 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// Returns the text about the receptacles that the agent faces. "Next to it" lists objects at
-    /// this place that were taken from a receptacle of this place since they were last put there.
-    /// In practice these are objects moved between neighbours, once for each neighbour.
+    /// Describes the receptacles in front of the agent. "Next to it" lists objects at this place
+    /// that were taken from one of its receptacles since they were last put there.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;
@@ -356,7 +348,6 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if text.is_empty() { "nothing".into() } else { text }
 }
 
-/// Names with an article each, commas between them and `, and ` before the last.
 fn join<'a>(names: impl Iterator<Item = &'a str>, article: &str) -> String {
     let mut names = names.peekable();
     let mut text = String::new();

@@ -1,11 +1,8 @@
-//! An expert that knows only what it has observed.
+//! An expert that acts on its observations alone.
 //!
-//! It sees what any agent sees: the introduction with its list of receptacles, the task sentence, the
-//! feedback to its commands and the admissible commands. What it does not have is the scene: it looks in
-//! likely places first ([`Prior`]), remembers everything it passes, and acts on it.
-//!
-//! Search order: the receptacle with the most expected objects of the wanted kind per command that
-//! it takes to look there (one to walk, one to open a door), or the order of the introduction.
+//! The expert searches likely receptacles first ([`Prior`]) and remembers everything it has seen.
+//! The most promising receptacle has the most expected objects per command needed to look inside.
+//! Alternatively the expert follows the order of the introduction.
 
 use std::collections::BTreeSet;
 
@@ -19,26 +16,26 @@ use super::prior::{Prior, kind_of};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchOrder {
-    /// Likely places first.
+    /// Likely receptacles first.
     #[default]
     Likely,
-    /// As the introduction lists the receptacles: easier to imitate, longer to play.
+    /// In the order of the introduction: easier to imitate, but more steps.
     Listed,
 }
 
-/// A task sentence, understood.
+/// A parsed task sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// One of the six task types.
     pub task_type: TaskType,
-    /// The kind of object, for example `butterknife`.
+    /// Type of the object, for example `butterknife`.
     pub object: String,
-    /// The kind of receptacle, or of lamp.
+    /// Type of the receptacle or lamp.
     pub target: String,
 }
 
 impl Wish {
-    /// Reads the sentences of official and generated games; `None` for anything else.
+    /// Parses the task sentence of an official or generated game; `None` for other text.
     pub fn parse(sentence: &str) -> Option<Self> {
         use TaskType as T;
         let words: Vec<&str> = sentence.trim().trim_end_matches('.').split(' ').collect();
@@ -64,7 +61,7 @@ impl Wish {
         Some(Self { task_type, object: (*object).to_owned(), target: (*target).to_owned() })
     }
 
-    /// Returns the verb and the kind of receptacle that the object must be treated with first.
+    /// Returns the verb and receptacle type of the treatment.
     fn treatment(&self) -> Option<(&'static str, &'static str)> {
         match self.task_type {
             TaskType::PickCleanThenPlace => Some(("clean", "sinkbasin")),
@@ -75,19 +72,17 @@ impl Wish {
     }
 }
 
-/// What is known about a receptacle.
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
-    /// Objects that were seen in it last; `None` before it has been looked into.
+    /// Objects last seen in it; `None` before the first look.
     contents: Option<Vec<String>>,
-    /// It was seen open and has not been closed since, or has no door.
     open: bool,
-    /// Whether nothing can be put there.
+    /// True if nothing can be put there.
     refused: bool,
 }
 
-/// Plays one episode at a time. See the module's text.
+/// Plays one episode at a time; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Expert<'a> {
     prior: &'a Prior,
@@ -95,14 +90,12 @@ pub struct Expert<'a> {
     wish: Option<Wish>,
     spots: Vec<Spot>,
     holding: Option<String>,
-    /// Objects that have had their treatment.
     treated: BTreeSet<String>,
-    /// Objects that were seen but cannot be taken.
     fixed: BTreeSet<String>,
 }
 
 impl<'a> Expert<'a> {
-    /// Creates an expert with these habits in mind, likely places first.
+    /// Creates an expert that searches likely receptacles first.
     pub fn new(prior: &'a Prior) -> Self {
         Self {
             prior,
@@ -115,14 +108,14 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Returns the same expert with another search order.
+    /// Returns the expert with another search order.
     pub fn with_order(mut self, order: SearchOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Starts an episode: the introduction and the task sentence. Returns whether the sentence was
-    /// understood; if not, the expert only explores.
+    /// Starts an episode with the introduction and the task sentence. Returns false if it cannot
+    /// parse the sentence; the expert then only explores.
     pub fn reset(&mut self, introduction: &str, goal: &str) -> bool {
         self.wish = Wish::parse(goal);
         self.holding = None;
@@ -138,12 +131,11 @@ impl<'a> Expert<'a> {
         self.wish.is_some()
     }
 
-    /// Returns the next command: one of the admissible ones. (`look` if there are none.)
+    /// Returns the next command, one of the admissible ones, or `look` if there are none.
     pub fn act(&mut self, observation: &Observation) -> String {
         self.observe(&observation.text());
         let scene = View::new(&self.spots, &observation.admissible);
-        // Each round settles something (a receptacle that takes nothing, an object that cannot be taken), so
-        // there are only so many.
+        // Each round excludes a receptacle or an object.
         let rounds = 64 + self.spots.len();
         let mut chosen = None;
         for _ in 0..rounds {
@@ -172,7 +164,7 @@ impl<'a> Expert<'a> {
             .unwrap_or_else(|| "look".to_owned())
     }
 
-    /// Updates the expert's knowledge from an observation without acting. [`Expert::act`] calls it.
+    /// Updates the expert's knowledge from an observation. [`Expert::act`] calls it.
     pub fn observe(&mut self, text: &str) {
         if let Some((object, receptacle)) = between(text, "You pick up the ", " from the ") {
             self.remove(object, receptacle);
@@ -196,7 +188,7 @@ impl<'a> Expert<'a> {
                     if done == verb {
                         self.treated.insert(object.to_owned());
                     } else if done != "clean" {
-                        // What is heated is cool no longer, and the other way round.
+                        // A heated object is no longer cool, and vice versa.
                         self.treated.remove(object);
                     }
                 }
@@ -240,14 +232,13 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Gets an object of the wanted kind, or looks for one.
     fn fetch(&self, scene: &View<'_>, wish: &Wish) -> Decision {
         let keep = match wish.task_type {
             TaskType::PickTwo => self.destination(scene, wish),
             _ => None,
         };
         let wanted = |index: usize| {
-            // What already lies where it belongs stays there.
+            // Objects already in their target stay there.
             let settled = match wish.task_type {
                 TaskType::PickAndPlace => kind_of(&self.spots[index].name) == wish.target,
                 TaskType::PickTwo => keep == Some(index),
@@ -282,8 +273,7 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the receptacle to collect everything in: the one that has the most of it, then the
-    /// nearest.
+    /// Returns the receptacle that already has most of the objects, or else the nearest.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -297,7 +287,6 @@ impl<'a> Expert<'a> {
             })
     }
 
-    /// Brings the held object to its destination.
     fn place(&self, scene: &View<'_>, wish: &Wish, held: &str) -> Decision {
         let Some(index) = self.destination(scene, wish) else { return self.put_away(scene, held) };
         let spot = &self.spots[index].name;
@@ -314,7 +303,6 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Cleans, heats or cools the held object.
     fn treat(&self, scene: &View<'_>, held: &str, verb: &str, tool: &str) -> Decision {
         let tools = || self.spots.iter().filter(|spot| kind_of(&spot.name) == tool);
         let treat = |spot: &Spot| format!("{verb} {held} with {}", spot.name);
@@ -327,7 +315,6 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Receptacle where a lamp was seen, with the lamp's name.
     fn lamp(&self, wish: &Wish) -> Option<(usize, &String)> {
         self.spots.iter().enumerate().find_map(|(index, spot)| {
             let contents = spot.contents.as_deref()?;
@@ -335,7 +322,6 @@ impl<'a> Expert<'a> {
         })
     }
 
-    /// Switches a lamp on with the object in hand.
     fn light(&self, scene: &View<'_>, wish: &Wish) -> Decision {
         match self.lamp(wish) {
             None => self.explore(scene, &[&wish.target]),
@@ -344,11 +330,9 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Gets rid of something that is not wanted.
     fn put_away(&self, scene: &View<'_>, held: &str) -> Decision {
         let prefix = format!("move {held} to ");
         let put = |action: &&String| {
-            // Not to where it would have to be taken away again.
             let wanted = self.wish.as_ref().is_some_and(|wish| {
                 action.strip_prefix(&prefix).is_some_and(|place| kind_of(place) == wish.target)
             });
@@ -360,7 +344,7 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Looks into the most promising receptacle that has not been looked into.
+    /// Searches the most promising receptacle not yet searched.
     fn explore(&self, scene: &View<'_>, kinds: &[&str]) -> Decision {
         let unseen = || (0..self.spots.len()).filter(|&index| self.spots[index].contents.is_none());
         let worth = |index: usize| {
@@ -375,7 +359,7 @@ impl<'a> Expert<'a> {
         };
         let chosen = match self.order {
             SearchOrder::Listed => unseen().next(),
-            // The first of equals.
+            // `max_by` returns the last of equals; reversing gives the first.
             SearchOrder::Likely => unseen()
                 .rev()
                 .map(|index| (worth(index), index))
@@ -398,18 +382,16 @@ impl<'a> Expert<'a> {
     }
 }
 
-/// Next action, or a fact that was found on the way to it.
 enum Decision {
     Do(String),
-    /// Nothing wanted can be put into this receptacle.
+    /// Nothing can be put into this receptacle.
     Refuse(usize),
-    /// This object cannot be taken.
     Fixed(String),
-    /// Everything has been looked into in vain: look again.
+    /// All receptacles were searched in vain; search again.
     Forget,
 }
 
-/// The admissible commands, and what they reveal about the agent's position.
+/// The admissible commands and the position that follows from them.
 struct View<'a> {
     admissible: &'a [String],
     here: Vec<bool>,
@@ -428,13 +410,12 @@ impl<'a> View<'a> {
         self.admissible.iter().any(|other| other == action)
     }
 
-    /// Returns true if the agent stands before a receptacle.
     fn here(&self, spot: usize) -> bool {
         self.here[spot]
     }
 }
 
-/// Returns the names of a list: `a mug 1, a cup 2, and a pan 1`.
+/// Parses a list such as `a mug 1, and a cup 2`.
 pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(", ").filter_map(|item| {
         let item = item.strip_prefix("and ").unwrap_or(item);
@@ -442,7 +423,7 @@ pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `(A, B)` of `<opening>A<middle>B.`
+/// Returns `(A, B)` from `<opening>A<middle>B.`
 fn between<'t>(text: &'t str, opening: &str, middle: &str) -> Option<(&'t str, &'t str)> {
     let (first, second) = text.strip_prefix(opening)?.split_once(middle)?;
     Some((first, second.strip_suffix('.')?))

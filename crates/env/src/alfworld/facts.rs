@@ -1,11 +1,11 @@
-//! The start state of a problem: its facts, sorted by predicate.
+//! The start state of a PDDL problem: its facts by predicate.
 
 use std::collections::HashMap;
 
 use super::game::{Condition, trait_bit};
 use super::pddl::Reader;
 
-/// The role that each one-place fact gives its argument.
+/// Unary predicates and the trait that each gives its argument.
 const OBJECT_TRAITS: [(&str, u16); 7] = [
     ("pickupable", trait_bit::PICKUPABLE),
     ("cleanable", trait_bit::CLEANABLE),
@@ -16,7 +16,6 @@ const OBJECT_TRAITS: [(&str, u16); 7] = [
     ("isreceptacleobject", trait_bit::VESSEL),
 ];
 
-/// Facts of the domain that no command uses.
 const IDLE: [&str; 10] = [
     "moveable",
     "ison",
@@ -30,8 +29,7 @@ const IDLE: [&str; 10] = [
     "total-cost",
 ];
 
-/// The start state of the problem. Words are numbered; letter case is ignored, because the
-/// original's planner lower-cases everything.
+/// Start state of the problem. Letter case is ignored, as in the original's planner.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     exact: HashMap<&'a str, u32>,
@@ -117,7 +115,7 @@ impl<'a> Facts<'a> {
         &self.words[id as usize]
     }
 
-    /// Returns the words among `ids`, each once, sorted: the order of every list the engine prints.
+    /// Returns distinct words in sorted order, the order of the engine's lists.
     pub(super) fn sorted(&self, ids: impl Iterator<Item = u32>) -> Vec<u32> {
         let mut ids: Vec<u32> = ids.collect();
         ids.sort_unstable_by(|&a, &b| self.text(a).cmp(self.text(b)));

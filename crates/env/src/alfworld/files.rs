@@ -1,4 +1,4 @@
-//! Sources of games: one file, a folder tree, or an archive.
+//! Reads games from a file, a folder tree or an archive.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,29 +10,24 @@ use turnwise_core::EnvError;
 use super::game::Game;
 use super::parse;
 
-/// File name of every official game; the folders identify the games.
+/// Name of every official game file; its folders identify the game.
 pub(super) const GAME_FILE: &str = "game.tw-pddl";
 
-/// The ending of archives of games.
 const ARCHIVE: &str = ".tar.zst";
 
-/// Official games have about 100 kB; nothing beyond this is one.
+/// Maximum size of a game file. Official games have about 100 kB.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Unpacked files that may wait for a parser.
 const WAITING: usize = 64;
 
-/// Games of a path.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) games: Vec<Game>,
     pub(super) errors: Vec<EnvError>,
-    /// Number of games that are marked as unsolvable.
     pub(super) unsolvable: usize,
 }
 
 impl Found {
-    /// Returns true if there was no file to read.
     pub(super) fn is_empty(&self) -> bool {
         self.games.is_empty() && self.errors.is_empty() && self.unsolvable == 0
     }
@@ -49,7 +44,6 @@ impl Found {
     }
 }
 
-/// Reads all games of the wanted splits under `path`.
 pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {
     let metadata = std::fs::metadata(path).map_err(|source| io(path, source))?;
     if metadata.is_file() {
@@ -66,7 +60,7 @@ pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Resul
             archives.push(entry);
         }
     }
-    // An archive holds the whole set; what lies unpacked beside it is a part of it.
+    // An archive contains the whole set.
     if archives.is_empty() {
         let mut files = Vec::new();
         walk(path, &mut files)?;
@@ -91,13 +85,12 @@ fn io(path: &Path, source: std::io::Error) -> EnvError {
     EnvError::Io { path: path.display().to_string(), source }
 }
 
-/// Collects the game files of a folder tree.
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), EnvError> {
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(&folder).map_err(|source| io(&folder, source))? {
             let entry = entry.map_err(|source| io(&folder, source))?;
-            // A link to a folder above would never end; links to files are followed.
+            // Folder links may form a cycle.
             let kind = entry.file_type().map_err(|source| io(&entry.path(), source))?;
             if kind.is_dir() {
                 open.push(entry.path());
@@ -123,8 +116,7 @@ fn read_files(files: &[PathBuf], wanted: &(dyn Fn(&str) -> bool + Sync)) -> Foun
     Found::default().with(parsed)
 }
 
-/// Parses a file. `shown` is its name in errors; `name` is the path from which the game's id is
-/// made.
+/// Parses a file. `shown` is its name in errors.
 fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, EnvError> {
     let broken = |reason: String| EnvError::File { path: shown.to_owned(), reason };
     let text = std::str::from_utf8(bytes)
@@ -132,10 +124,9 @@ fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, En
     parse::parse(name, text).map_err(broken)
 }
 
-/// One file of an archive: its number in it, its path, its bytes.
+/// A file of an archive: its index, path and content.
 type Entry = (usize, String, Result<Vec<u8>, EnvError>);
 
-/// Unpacks in one thread and parses in the others.
 fn read_archive(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {
     let (sender, receiver) = sync_channel::<Entry>(WAITING);
     let (mut parsed, unpacked) = std::thread::scope(|scope| {
@@ -181,7 +172,7 @@ fn unpack(
             entry.read_to_end(&mut bytes).map_err(broken)?;
             Ok(bytes)
         };
-        // A closed channel means that the other side has given up; there is nobody left to tell.
+        // The receiver stopped early.
         if sender.send((number, name, bytes)).is_err() {
             break;
         }

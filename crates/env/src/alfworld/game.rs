@@ -1,33 +1,33 @@
-//! Constants of a game: names, types, places, what fits where, and the goal.
+//! Constants of a game: names, types, places, which objects fit where, and the goal.
 
 use sha2::{Digest as _, Sha256};
 use turnwise_core::Task;
 
 use super::goal::{Goal, TaskType};
 
-/// A receptacle of a game. Its number is its place in every list the engine prints.
+/// A receptacle of a game, numbered in the order of the engine's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceptacleId(pub(super) u16);
 
-/// An object of a game. Its number is its place in every list the engine prints.
+/// An object of a game, numbered in the order of the engine's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub(super) u16);
 
 impl ReceptacleId {
-    /// Its index among [`Game::receptacles`].
+    /// Returns the index in [`Game::receptacles`].
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
 impl ObjectId {
-    /// Its index among [`Game::objects`].
+    /// Returns the index in [`Game::objects`].
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Traits of an object or a receptacle, one bit each.
+/// Traits of objects and receptacles, one bit each.
 pub(super) mod trait_bit {
     pub(in super::super) const PICKUPABLE: u16 = 1;
     pub(in super::super) const CLEANABLE: u16 = 1 << 1;
@@ -36,7 +36,6 @@ pub(super) mod trait_bit {
     pub(in super::super) const SLICEABLE: u16 = 1 << 4;
     pub(in super::super) const TOGGLEABLE: u16 = 1 << 5;
     pub(in super::super) const KNIFE: u16 = 1 << 6;
-    /// An object that can hold objects, such as a mug.
     pub(in super::super) const VESSEL: u16 = 1 << 7;
     pub(in super::super) const OPENABLE: u16 = 1 << 8;
     pub(in super::super) const CLEANS: u16 = 1 << 9;
@@ -44,7 +43,6 @@ pub(super) mod trait_bit {
     pub(in super::super) const COOLS: u16 = 1 << 11;
 }
 
-/// Many short strings in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Strings {
     text: Box<str>,
@@ -76,20 +74,19 @@ impl Strings {
     }
 }
 
-/// Offsets of the parts of an episode's state in its one array of words. A set of objects takes
-/// [`StateLayout::words`] words, so a set over receptacles of sets of objects is a bit matrix.
+/// Offsets into the word array of an episode's state; a set of objects takes [`StateLayout::words`]
+/// words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
     pub(super) objects: usize,
-    /// Number of places where the agent can be: those of receptacles, and the start if it is
-    /// another one.
+    /// Number of places: those of receptacles, and the start if it is another one.
     pub(super) places: usize,
-    /// Words of a set of objects.
+    /// Words per set of objects.
     pub(super) words: usize,
 }
 
-/// A set of objects in an episode's state that is not kept per receptacle or place.
+/// Sets of objects that exist once per episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Clean,
@@ -107,8 +104,8 @@ impl StateLayout {
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Returns the offset of the objects taken from a receptacle and not put back (an explicit
-    /// `not_inReceptacle`).
+    /// Returns the offset of the objects taken from a receptacle and not put back
+    /// (`not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words
     }
@@ -116,65 +113,54 @@ impl StateLayout {
     pub(super) fn at(self, place: usize) -> usize {
         (2 * self.receptacles + place) * self.words
     }
-    /// Returns the objects that are clean, hot and so on.
     pub(super) fn condition(self, condition: Condition) -> usize {
         (2 * self.receptacles + self.places + condition as usize) * self.words
     }
-    /// Returns the receptacles that are open (`opened`).
     pub(super) fn opened(self) -> usize {
         (2 * self.receptacles + self.places + 5) * self.words
     }
-    /// Returns the number of words in all.
     pub(super) fn len(self) -> usize {
         self.opened() + self.receptacles.div_ceil(64)
     }
 }
 
-/// The fixed part of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) layout: StateLayout,
-    /// Names of the receptacles, then of the objects.
+    /// Names of receptacles, then of objects.
     pub(super) names: Strings,
-    /// The names' indices in byte order of the names.
+    /// Indices into `names`, sorted by name.
     pub(super) by_name: Box<[u16]>,
-    /// The receptacles alone, in byte order of their names.
     pub(super) receptacles_by_name: Box<[u16]>,
-    /// The inverse of `by_name`.
+    /// Inverse of `by_name`.
     pub(super) rank: Box<[u16]>,
-    /// Type of each receptacle and object, into `types`.
+    /// Index into `types` of each receptacle and object.
     pub(super) type_of: Box<[u16]>,
-    /// Type names, lower-cased, without the trailing `type`.
+    /// Type names in lower case, without the suffix `type`.
     pub(super) types: Strings,
-    /// Bits of [`trait_bit`] per receptacle and object.
     pub(super) traits: Box<[u16]>,
-    /// The place of each receptacle.
     pub(super) place_of: Box<[u16]>,
-    /// The receptacles, place by place, ascending; `mates_end[place]` closes a place's part.
+    /// Receptacles grouped by place; `mates_end[place]` is the end of a group.
     pub(super) mates: Box<[u16]>,
     pub(super) mates_end: Box<[u16]>,
     pub(super) start: u16,
-    /// Per receptacle the set of objects that may be put there (`canContain`).
+    /// Set of objects that fit into each receptacle (`canContain`).
     pub(super) accepts: Box<[u64]>,
-    /// `(vessel, what is in it)`, ascending (`inReceptacleObject`, which no command changes).
+    /// Pairs `(vessel, content)`, ascending (`inReceptacleObject`, which no command changes).
     pub(super) nested: Box<[(u16, u16)]>,
-    /// The state an episode starts from.
     pub(super) initial: Box<[u64]>,
 }
 
-/// Returns true if bit `index` is set in the set that starts at `words[base]`.
 pub(super) fn has(words: &[u64], base: usize, index: usize) -> bool {
     words[base + index / 64] >> (index % 64) & 1 == 1
 }
 
-/// Sets or clears bit `index` of the set that starts at `words[base]`.
 pub(super) fn put(words: &mut [u64], base: usize, index: usize, value: bool) {
     let bit = 1 << (index % 64);
     let word = &mut words[base + index / 64];
     if value { *word |= bit } else { *word &= !bit }
 }
 
-/// Returns the members of a set, ascending.
 pub(super) fn members(set: &[u64]) -> impl Iterator<Item = u16> {
     set.iter().enumerate().flat_map(|(index, &word)| {
         let mut rest = word;
@@ -204,12 +190,10 @@ impl World {
     pub(super) fn place_of(&self, receptacle: usize) -> u16 {
         self.place_of[receptacle]
     }
-    /// Returns the receptacles at a place.
     pub(super) fn at_place(&self, place: usize) -> &[u16] {
         let start = if place == 0 { 0 } else { self.mates_end[place - 1] };
         &self.mates[usize::from(start)..usize::from(self.mates_end[place])]
     }
-    /// Returns the index, among `names`, of an exact name.
     fn find(&self, name: &str) -> Option<usize> {
         let found =
             self.by_name.binary_search_by(|&index| self.names.get(usize::from(index)).cmp(name)).ok()?;
@@ -223,7 +207,7 @@ impl World {
     }
 }
 
-/// One parsed game: immutable and compact (a few kilobytes), shared by all its episodes.
+/// A parsed game: immutable, a few kilobytes, shared by all its episodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
     pub(super) id: Box<str>,
@@ -235,47 +219,47 @@ pub struct Game {
 }
 
 impl Game {
-    /// Split, task folder and trial folder, for example `valid_seen/pick_.../trial_...`.
+    /// Returns split, task folder and trial folder, for example `valid_seen/pick_.../trial_...`.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the split: the first part of the id.
+    /// Returns the split, which is the first part of the id.
     pub fn split(&self) -> &str {
         self.id.split('/').next().unwrap_or_default()
     }
 
-    /// Returns the kind of task, one of six, as the PDDL goal says.
+    /// Returns the task type.
     pub fn task_type(&self) -> TaskType {
         self.goal.task_type()
     }
 
-    /// Returns the task as the agent reads it, with its full stop.
+    /// Returns the task sentence with its full stop.
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
 
-    /// Returns the goal itself.
+    /// Returns the goal.
     pub fn goal(&self) -> &Goal {
         &self.goal
     }
 
-    /// Returns the number of the floor plan, where the task folder ends with one.
+    /// Returns the number of the floor plan if the task folder ends with one.
     pub fn floor_plan(&self) -> Option<u16> {
         self.floor_plan
     }
 
-    /// Returns a plan that wins, where the file has one.
+    /// Returns the winning plan stored in the file, if any.
     pub fn walkthrough(&self) -> Option<impl ExactSizeIterator<Item = &str>> {
         self.walkthrough.as_ref().map(|plan| (0..plan.len()).map(|index| plan.get(index)))
     }
 
-    /// Returns all receptacles, in the order in which lists show them.
+    /// Returns all receptacles in list order.
     pub fn receptacles(&self) -> impl ExactSizeIterator<Item = ReceptacleId> + use<> {
         (0..self.world.layout.receptacles as u16).map(ReceptacleId)
     }
 
-    /// Returns all objects, in the order in which lists show them.
+    /// Returns all objects in list order.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = ObjectId> + use<> {
         (0..self.world.layout.objects as u16).map(ObjectId)
     }
@@ -290,27 +274,28 @@ impl Game {
         self.world.object_name(object.index())
     }
 
-    /// Returns the receptacle of that exact name.
+    /// Returns the receptacle with this exact name.
     pub fn receptacle(&self, name: &str) -> Option<ReceptacleId> {
         self.world.find_receptacle(name).map(|index| ReceptacleId(index as u16))
     }
 
-    /// Returns the object of that exact name.
+    /// Returns the object with this exact name.
     pub fn object(&self, name: &str) -> Option<ObjectId> {
         self.world.find_object(name).map(|index| ObjectId(index as u16))
     }
 
-    /// Returns a receptacle's type, lower-cased, for example `sinkbasin`.
+    /// Returns a receptacle's type in lower case, for example `sinkbasin`.
     pub fn receptacle_type(&self, receptacle: ReceptacleId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[receptacle.index()]))
     }
 
-    /// Returns an object's type, lower-cased, for example `butterknife`; empty for the few objects without one.
+    /// Returns an object's type in lower case, for example `butterknife`; empty for the few objects
+    /// without a type.
     pub fn object_type(&self, object: ObjectId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
     }
 
-    /// Returns true if a receptacle can be opened; it starts closed then.
+    /// Returns true if a receptacle has a door; it is closed at the start.
     pub fn is_openable(&self, receptacle: ReceptacleId) -> bool {
         self.world.receptacle_is(receptacle.index(), trait_bit::OPENABLE)
     }
@@ -325,25 +310,24 @@ impl Game {
         self.world.object_is(object.index(), trait_bit::TOGGLEABLE)
     }
 
-    /// Returns true if objects of this type may be put into receptacles of that type.
+    /// Returns true if an object's type fits into the receptacle's type.
     pub fn accepts(&self, receptacle: ReceptacleId, object: ObjectId) -> bool {
         let world = &self.world;
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
     }
 
-    /// Returns the place of a receptacle. Receptacles with the same number share a place.
+    /// Returns the number of a receptacle's place. Receptacles with equal numbers share it.
     pub fn place(&self, receptacle: ReceptacleId) -> usize {
         usize::from(self.world.place_of(receptacle.index()))
     }
 
-    /// Returns a digest of everything an episode depends on; saved states carry it.
+    /// Returns a digest of everything that affects an episode.
     pub fn fingerprint(&self) -> String {
         let first = self.content().iter().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte));
         format!("{first:016x}")
     }
 
-    /// Returns the game as a task. The digest covers everything that the rules use: objects,
-    /// places, the goal and its sentence.
+    /// Returns the game as a task.
     pub fn task(&self) -> Task {
         Task {
             digest: turnwise_core::digest([self.content()]),
@@ -351,7 +335,6 @@ impl Game {
         }
     }
 
-    /// SHA-256 over all that the rules read of the game.
     fn content(&self) -> [u8; 32] {
         let world = &self.world;
         let mut hash = Sha256::new();

@@ -1,29 +1,29 @@
-//! The six goals: their PDDL form, when they are met, and the progress of an episode.
+//! The six goals: their PDDL form, when they hold, and progress toward them.
 
 use std::fmt;
 
 use super::game::{Condition, ObjectId, ReceptacleId, StateLayout, has, members};
 use super::pddl::List;
 
-/// The six kinds of task.
+/// The six types of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskType {
-    /// Some object into some receptacle.
+    /// Put an object into a receptacle.
     PickAndPlace,
-    /// Hold an object while a switched-on lamp is at hand.
+    /// Hold an object near a switched-on lamp.
     LookInLight,
-    /// Clean an object, then put it.
+    /// Clean an object, then put it into a receptacle.
     PickCleanThenPlace,
-    /// Heat an object, then put it.
+    /// Heat an object, then put it into a receptacle.
     PickHeatThenPlace,
-    /// Cool an object, then put it.
+    /// Cool an object, then put it into a receptacle.
     PickCoolThenPlace,
-    /// Two objects of a type into one receptacle.
+    /// Put two objects of a type into one receptacle.
     PickTwo,
 }
 
 impl TaskType {
-    /// All six, in the order in which results are reported.
+    /// All types in the order of reports.
     pub const ALL: [Self; 6] = [
         Self::PickAndPlace,
         Self::LookInLight,
@@ -45,7 +45,6 @@ impl TaskType {
         }
     }
 
-    /// Condition that the object must be in before it is put, if there is one.
     pub(super) fn treatment(self) -> Option<Condition> {
         match self {
             Self::PickCleanThenPlace => Some(Condition::Clean),
@@ -62,18 +61,17 @@ impl fmt::Display for TaskType {
     }
 }
 
-/// Goal before it is tied to the objects of a world. Type names are as the PDDL has them, lower-cased.
+/// A goal before it is bound to the objects of a world.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) task_type: TaskType,
     pub(super) object: String,
-    /// The receptacle's type, or the lamp's.
     pub(super) target: String,
 }
 
 impl Shape {
-    /// Recognises one of the six goals in `(and ...)`. Every atom must be there and belong to the right
-    /// variable; anything more or less is an error, so that no goal is ever read as an easier one.
+    /// Parses one of the six goals in `(and ...)`. Any other atom or variable is an error, so no
+    /// goal is mistaken for an easier one.
     pub(super) fn read(goal: &List<'_>) -> Result<Self, String> {
         let mut atoms = Vec::new();
         collect(goal, &mut atoms)?;
@@ -166,21 +164,20 @@ impl Shape {
         let of =
             |variable: &str| types.iter().find(|[name, _]| *name == variable).map(|[_, kind]| (*kind).into());
         let same = atoms.iter().filter(|atom| atom.len() == 2).all(|atom| atom[1] == lamp);
-        // The two `exists` bind an agent each; there is only one agent.
+        // Each `exists` binds an agent, but there is only one.
         let together = stands == receptacle && place == here && !agent.is_empty() && !walker.is_empty();
         (lamp != held && together && same).then_some(())?;
         Some(Self { task_type: TaskType::LookInLight, object: of(held)?, target: of(lamp)? })
     }
 }
 
-/// Returns the two arguments of the `nth` atom called `head`.
 fn arguments<'a>(atoms: &'a [Vec<String>], head: &str, nth: usize) -> Option<[&'a str; 2]> {
     let atom = atoms.iter().filter(|atom| atom[0] == head).nth(nth)?;
     let [_, first, second] = atom.as_slice() else { return None };
     Some([first, second])
 }
 
-/// Gathers the atoms under `and` and `exists`, lower-cased; `(not (= a b))` becomes `not =`.
+/// Collects the atoms under `and` and `exists` in lower case; `(not (= a b))` becomes `not =`.
 fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> {
     let List::Items(items) = goal else { return Err("the goal has a word where a condition belongs".into()) };
     let Some(List::Word(head)) = items.first() else { return Err("the goal has an empty condition".into()) };
@@ -214,52 +211,48 @@ fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> 
     }
 }
 
-/// A goal tied to the objects of a world.
+/// A goal bound to the objects of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     pub(super) task_type: TaskType,
     pub(super) object: Box<str>,
     pub(super) target: Box<str>,
-    /// The objects that count (with the ability their treatment asks for).
     pub(super) objects: Box<[u64]>,
-    /// The lamps that count.
     pub(super) lamps: Box<[u64]>,
-    /// The receptacles that count.
     pub(super) receptacles: Box<[u16]>,
 }
 
 impl Goal {
-    /// Returns the kind of task, one of six.
+    /// Returns the task type.
     pub fn task_type(&self) -> TaskType {
         self.task_type
     }
 
-    /// Returns the type of the object, lower-cased, for example `butterknife`.
+    /// Returns the object's type in lower case, for example `butterknife`.
     pub fn object_type(&self) -> &str {
         &self.object
     }
 
-    /// Returns the type of the receptacle it belongs in, or of the lamp it is looked at under.
+    /// Returns the type of the target receptacle or lamp.
     pub fn target_type(&self) -> &str {
         &self.target
     }
 
-    /// Returns the objects that count.
+    /// Returns the objects that can satisfy the goal.
     pub fn objects(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.objects).map(ObjectId)
     }
 
-    /// Returns the lamps that count; none unless something is to be looked at.
+    /// Returns the lamps that can satisfy the goal; empty for tasks without a lamp.
     pub fn lamps(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.lamps).map(ObjectId)
     }
 
-    /// Returns the receptacles that count; none if something is to be looked at.
+    /// Returns the receptacles that can satisfy the goal; empty for tasks with a lamp.
     pub fn receptacles(&self) -> impl Iterator<Item = ReceptacleId> {
         self.receptacles.iter().copied().map(ReceptacleId)
     }
 
-    /// Returns true if the goal holds, and the progress toward it (see [`super::Episode::progress`]).
     pub(super) fn measure(
         &self,
         layout: StateLayout,
@@ -275,7 +268,7 @@ impl Goal {
                     let contents = set(layout.contents(usize::from(receptacle)));
                     let count: u32 =
                         (0..layout.words).map(|w| (contents[w] & self.objects[w]).count_ones()).sum();
-                    // Something may lie in two receptacles at once and be held besides: it counts once.
+                    // An object in two receptacles, or in one and in hand, counts once.
                     let other = held.filter(|&object| !has(contents, 0, usize::from(object)));
                     (2 * count + u32::from(other.is_some())).min(if count < 2 { 3 } else { 4 })
                 });

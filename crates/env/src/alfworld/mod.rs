@@ -1,25 +1,18 @@
-//! ALFWorld's text engine, reimplemented; it reads the official game files.
+//! ALFWorld's text engine, reimplemented; reads the official game files.
 //!
-//! | File | Subject |
+//! | file | subject |
 //! |---|---|
-//! | `pddl` | tokens and facts of a PDDL problem |
-//! | `parse`, `facts`, `assembly` | one `game.tw-pddl` file to one [`Game`] |
-//! | `game` | what never changes: names, types, places, what fits where |
-//! | `goal` | the six goals, when they are met and how far along one is |
-//! | `command` | what the agent may type, and which of it is admissible |
-//! | `episode` | what changes: the state, the effects and the feedback |
-//! | `set`, `files` | folders and archives of games, their splits and order |
-//! | `environment` | the [`turnwise_core::Environment`] over them |
-//! | [`generator`] | household worlds of the project's own making |
-//! | [`expert`], `prior` | an agent that searches by the habits of households |
-//! | [`demonstrations`] | episodes to imitate |
-//! | `world` | the [`crate::world::WorldKind`]: settings, templates |
-//! | `phrases` | [`PHRASES`]: what stands between the names |
-//! | [`replay`] | recorded episodes of the original against this engine |
+//! | `pddl`, `parse`, `facts`, `assembly` | from a `game.tw-pddl` file to a [`Game`] |
+//! | `game`, `goal` | constants of a game, and the six goals |
+//! | `command`, `episode` | commands, their effects and feedback |
+//! | `set`, `files`, `environment` | the task set and [`turnwise_core::Environment`] |
+//! | [`generator`] | generated games |
+//! | [`expert`], `prior`, [`demonstrations`] | an expert that searches likely places first |
+//! | `world`, `phrases` | settings, templates, tokenizer phrases |
+//! | [`replay`] | comparison with recorded episodes of the original |
 //!
-//! The engine reproduces the original (TextWorld 1.7.0 with the ALFWorld 0.4.2 logic that is stored in the
-//! games) to the byte: observations, admissible commands, rewards and ends. The names of the rules are those
-//! of the games' own PDDL domain. What is left out: the three-dimensional simulator.
+//! Observations, admissible commands, rewards and ends equal the original's byte for byte (TextWorld 1.7.0
+//! with the ALFWorld 0.4.2 logic stored in the games). The three-dimensional simulator is not included.
 
 mod assembly;
 mod command;

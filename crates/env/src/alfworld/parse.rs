@@ -1,8 +1,7 @@
-//! One official `game.tw-pddl` file to one [`Game`].
+//! Parses official `game.tw-pddl` files.
 //!
-//! In all official games the PDDL domain is one and the same text, and so is the grammar except for the task
-//! sentence; this engine *is* that domain and that grammar. So only the sentence, the start state, the goal
-//! and the walkthrough are read.
+//! All official games have the same PDDL domain and grammar, which this engine implements. So it
+//! reads only the task sentence, start state, goal and walkthrough.
 
 use std::borrow::Cow;
 
@@ -15,10 +14,8 @@ use super::game::{Game, Strings};
 use super::goal::{Shape, TaskType};
 use super::pddl::Reader;
 
-/// Text before the task in the introduction.
 const TASK_PREFIX: &str = "Your task is to: ";
 
-/// The keys of the file that are read.
 #[derive(Deserialize)]
 struct File<'a> {
     #[serde(borrow)]
@@ -33,13 +30,13 @@ struct File<'a> {
 impl Game {
     /// Parses the text of a `game.tw-pddl` file.
     ///
-    /// `name` is the path of the file. Its last three folders are split, task and trial, and form
-    /// the game's id. A path with fewer folders gets the split `games`.
+    /// The last three folders of the path `name` are split, task and trial; they form the game's
+    /// id. With fewer folders the split is `games`.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] naming the file if it is not JSON, lacks a key, is marked unsolvable,
-    /// is cut short, has facts or a goal that no ALFWorld game has, or sits in a folder of another kind
-    /// of task.
+    /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable or is
+    /// truncated, if its facts or goal are unknown to ALFWorld, or if its folder names another task
+    /// type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"
@@ -51,7 +48,6 @@ impl Game {
     }
 }
 
-/// Returns the id of the game in the file called `name`: its last three folders.
 pub(super) fn id_of(name: &str) -> String {
     let mut parts: Vec<&str> =
         name.split(['/', '\\']).filter(|part| !matches!(*part, "" | "." | "..")).collect();
@@ -65,7 +61,6 @@ pub(super) fn id_of(name: &str) -> String {
     parts[parts.len().saturating_sub(3)..].join("/")
 }
 
-/// Returns the game, or `None` if the file says that it cannot be solved.
 pub(super) fn parse(name: &str, text: &str) -> Result<Option<Game>, String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| {
         format!(

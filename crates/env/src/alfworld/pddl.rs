@@ -1,29 +1,21 @@
-//! Tokens and lists of a PDDL problem, as far as the games use the language.
+//! Tokenizer and list parser for the parts of PDDL that the games use.
 
-/// Maximum nesting of lists. The games need 10; the limit protects the stack from hostile input.
 const MAX_DEPTH: usize = 64;
 
-/// One token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// `(`
     Open,
-    /// `)`
     Close,
-    /// Anything between blanks and parentheses.
     Word(&'a str),
 }
 
-/// A nested list of words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum List<'a> {
-    /// A word.
     Word(&'a str),
-    /// `( ... )`
     Items(Vec<List<'a>>),
 }
 
-/// Walks over the tokens of a text; `;` starts a comment.
+/// Iterates over tokens; `;` starts a comment.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -35,13 +27,12 @@ impl<'a> Reader<'a> {
         Self { text, at: 0 }
     }
 
-    /// Returns an error message that states in which line of the problem the reader stands.
+    /// Returns an error message with the current line.
     pub(super) fn error(&self, what: &str) -> String {
         let line = 1 + self.text.get(..self.at).unwrap_or_default().matches('\n').count();
         format!("`pddl_problem`, line {line}: {what}")
     }
 
-    /// Returns the next token, or `None` at the end.
     pub(super) fn next(&mut self) -> Option<Token<'a>> {
         let bytes = self.text.as_bytes();
         loop {
@@ -64,7 +55,7 @@ impl<'a> Reader<'a> {
             }
         }
         let start = self.at;
-        // Every byte that ends a word is ASCII, so a word always ends on a character boundary.
+        // Words end at an ASCII byte, so the slice is valid UTF-8.
         while bytes
             .get(self.at)
             .is_some_and(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b';' | b'(' | b')'))
@@ -74,7 +65,7 @@ impl<'a> Reader<'a> {
         Some(Token::Word(&self.text[start..self.at]))
     }
 
-    /// Moves just behind `(keyword`, wherever it is from here on.
+    /// Skips to just after the next `(keyword`.
     pub(super) fn seek(&mut self, keyword: &str) -> Result<(), String> {
         let mut opened = false;
         while let Some(token) = self.next() {
@@ -86,7 +77,7 @@ impl<'a> Reader<'a> {
         Err(self.error(&format!("the text ends before `({keyword}`; the file is cut short or no problem")))
     }
 
-    /// Reads one flat fact `(name argument ...)` into `fact`; false at the `)` that closes the list of facts.
+    /// Reads a flat fact `(name argument ...)`; false at the `)` that ends the list.
     pub(super) fn fact(&mut self, fact: &mut Vec<&'a str>) -> Result<bool, String> {
         fact.clear();
         match self.next() {
@@ -105,7 +96,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads one list, or one word.
     pub(super) fn list(&mut self) -> Result<List<'a>, String> {
         let mut open: Vec<Vec<List<'a>>> = Vec::new();
         loop {

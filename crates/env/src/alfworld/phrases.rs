@@ -1,13 +1,10 @@
-//! The fixed phrases of the engine's texts, for tokenizers of small models.
+//! Fixed phrases of the engine's texts, for tokenizers of small models.
 
-/// Phrases that a word-level tokenizer should make one token each, longest first.
+/// Phrases that a word-level tokenizer should keep as one token, longest first.
 ///
-/// Fixed phrases around object names (`drawer 1`) in observations, task sentences and commands. No
-/// phrase ends in a blank: in our tokenizer a blank belongs to the next piece, so that ` drawer 1`
-/// is always one piece. Beginnings of commands occur with and without a leading blank.
-///
-/// One text suffers from plain prefixes: `look` lists the receptacles at hand without an article, so there
-/// `, armchair 2` is cut after `, a`. It stays lossless.
+/// The phrases surround object names (`drawer 1`). No phrase ends in a blank, since the tokenizer
+/// attaches blanks to the next token: ` drawer 1` is always one token. Command prefixes occur with
+/// and without a leading blank.
 pub const PHRASES: &[&str] = &[
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a",
     "You are in the middle of a room. Looking quickly around you, you see nothing.",
@@ -84,7 +81,6 @@ mod tests {
     use crate::alfworld::expert::Expert;
     use crate::alfworld::generator::{GeneratorConfig, generate};
 
-    /// Phrases, then `name number`, words, numbers, other characters: how small models' texts are cut.
     fn cutter(phrases: &[&str]) -> Regex {
         let phrases: Vec<String> = phrases.iter().map(|phrase| regex::escape(phrase)).collect();
         let tail = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
@@ -92,7 +88,6 @@ mod tests {
         Regex::new(&parts.join("|")).unwrap()
     }
 
-    /// Returns every text of expert episodes on tiny games, commands included.
     fn texts() -> Vec<String> {
         let config = GeneratorConfig { train: 300, valid_seen: 0, valid_unseen: 0, ..Default::default() };
         let set = generate(&config).unwrap();
@@ -131,7 +126,6 @@ mod tests {
         for text in texts() {
             let cut: Vec<&str> = with.find_iter(&text).map(|piece| piece.as_str()).collect();
             assert_eq!(cut.concat(), text);
-            // Every name is a piece of its own.
             for found in name.find_iter(&text) {
                 assert!(cut.iter().any(|piece| piece.trim_start() == found.as_str()), "{text}: {cut:?}");
             }
@@ -139,7 +133,6 @@ mod tests {
             plain += without.find_iter(&text).count();
             names += name.find_iter(&text).count();
         }
-        // A name needs one piece before it and now and then one after the last.
         assert!(pieces < 5 * names / 2, "{pieces} pieces for {names} names");
         assert!(pieces * 3 < plain * 2, "{pieces} pieces with the phrases, {plain} without");
     }

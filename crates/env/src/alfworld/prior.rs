@@ -1,4 +1,4 @@
-//! Receptacles in which objects are commonly found, counted over games.
+//! How often objects are found in receptacles, counted over games.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -10,27 +10,25 @@ use turnwise_core::EnvError;
 use super::generator::{GeneratorConfig, Size, generate};
 use super::{Episode, Game};
 
-/// Counts of how often a kind of object was looked for, and found, in a kind of receptacle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
-    /// Objects of the kind found in receptacles of the kind.
+    /// Number of objects of the type found in receptacles of the type.
     found: u64,
-    /// Receptacles of the kind in scenes that hold the object at all.
+    /// Number of receptacles of the type in scenes that contain such an object.
     searched: u64,
 }
 
-/// Kind of object x kind of receptacle -> how promising it is to look there.
+/// How often each type of object is found in each type of receptacle.
 ///
-/// Counted over the start states of training games. The agent may know such habits of households in
-/// general, but nothing about its scene.
+/// The frequencies are counted over the start states of training games.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Weight of a pair that was never counted, so that it is searched last.
+/// Smoothing for pairs that never occurred; they are searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
@@ -44,7 +42,7 @@ static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
 });
 
 impl Prior {
-    /// Counts over the start states of games. The order of the games does not matter.
+    /// Counts over the start states of games, in any order.
     pub fn from_games<'a>(games: impl IntoIterator<Item = &'a Arc<Game>>) -> Self {
         let games: Vec<&Arc<Game>> = games.into_iter().collect();
         games
@@ -62,23 +60,23 @@ impl Prior {
             })
     }
 
-    /// Counted over training games of the [generator](super::generator), for worlds of its making.
+    /// Returns the counts over training games of the [generator](super::generator).
     ///
     /// # Errors
-    /// Only if the embedded household is broken.
+    /// Fails only if the embedded household is broken.
     pub fn embedded() -> Result<&'static Self, EnvError> {
         EMBEDDED.as_ref().map_err(|reason| EnvError::Other(reason.clone()))
     }
 
-    /// Returns the number of objects of this kind to expect in one receptacle of that kind, in a scene
-    /// that holds such objects: `(found + 0.02) / (searched + 1)`.
+    /// Returns the expected number of objects of this type in a receptacle of that type, given that
+    /// the scene contains one: `(found + 0.02) / (searched + 1)`.
     pub fn expected(&self, object_kind: &str, receptacle_kind: &str) -> f64 {
         let count = self.counts.get(object_kind).and_then(|kinds| kinds.get(receptacle_kind));
         let Count { found, searched } = count.copied().unwrap_or_default();
         (found as f64 + SMOOTHING) / (searched as f64 + 1.0)
     }
 
-    /// Returns true if nothing has been counted.
+    /// Returns true if there are no counts.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -117,7 +115,6 @@ impl Prior {
     }
 }
 
-/// Returns the value of a key, and creates it if needed. Allocates a string only for new keys.
 fn entry<'a, T: Default>(map: &'a mut BTreeMap<String, T>, key: &str) -> &'a mut T {
     if !map.contains_key(key) {
         map.insert(key.to_owned(), T::default());
@@ -125,7 +122,6 @@ fn entry<'a, T: Default>(map: &'a mut BTreeMap<String, T>, key: &str) -> &'a mut
     map.entry(key.to_owned()).or_default()
 }
 
-/// `sinkbasin` of `sinkbasin 1`.
 pub(super) fn kind_of(name: &str) -> &str {
     name.rsplit_once(' ').map_or(name, |(kind, _)| kind)
 }

@@ -1,6 +1,6 @@
-//! Recorded episodes of the original against this engine.
+//! Compares this engine with recorded episodes of the original.
 //!
-//! A recording has one episode a line, as JSON:
+//! A recording has one JSON object per line and episode:
 //!
 //! ```text
 //! {"gamefile": PATH, "mode": TEXT, "engine": TEXT,
@@ -9,8 +9,8 @@
 //!             "admissible_commands": [TEXT, ...]}, ...]}
 //! ```
 //!
-//! Every field is compared to the byte. Other keys (timings) are allowed and ignored. Recordings were made
-//! without a step limit, so `done` is `won`.
+//! Every field is compared byte for byte. Other keys, such as timings, are ignored. Recordings have no
+//! step limit, so `done` equals `won`.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -27,18 +27,17 @@ use crate::replay::{Checker, Difference, numbered_lines};
 /// Name of this engine in recordings.
 pub const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
 
-/// The result of a replay.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Episodes replayed.
+    /// Number of episodes.
     pub episodes: usize,
-    /// Steps replayed.
+    /// Number of steps.
     pub steps: usize,
-    /// Everything that differed, in the order of the recording.
+    /// All differences in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
-/// One recorded episode. The order of the fields is the order of the keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Recording {
     gamefile: String,
@@ -68,13 +67,13 @@ struct RecordedStep {
 
 /// Replays a recording. Blank lines are skipped.
 ///
-/// * `name`: what errors call the recording.
-/// * `dump`: where to write the engine's output as a recording (same episodes, actions and keys, in
-///   the same order). It replays without a difference.
+/// * `name`: the recording's name in errors.
+/// * `dump`: receives the engine's output as a recording of the same episodes, actions and keys.
+///   Replaying it gives no differences.
 ///
 /// # Errors
-/// Fails if a line is not an episode (with the line and the key), if a game is not in the set, or
-/// on I/O errors. Differences are not errors.
+/// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences are not
+/// errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -105,12 +104,11 @@ pub fn replay(
     Ok(report)
 }
 
-/// Parses one line; the message names the invalid key.
 fn parse(line: &str) -> Result<Recording, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
     let object = value.as_object().ok_or("not a JSON object; each line is one episode")?;
     let steps = object.get("steps").and_then(Value::as_array);
-    // Serde says what is wrong with a value, but not where it is; so the parts are read one by one.
+    // Serde errors lack the position within the object, so each part is parsed separately.
     if let Some(initial) = object.get("initial") {
         Initial::deserialize(initial).map_err(|error| format!("key `initial`: {}", key(&error, initial)))?;
     }
@@ -121,7 +119,6 @@ fn parse(line: &str) -> Result<Recording, String> {
     Recording::deserialize(&value).map_err(|error| key(&error, &value))
 }
 
-/// Returns the message of `error`, with the key of `value` if the message lacks it.
 fn key(error: &serde_json::Error, value: &Value) -> String {
     let message = error.to_string();
     if message.contains('`') && message.starts_with("missing field") {
@@ -147,7 +144,6 @@ fn key(error: &serde_json::Error, value: &Value) -> String {
     }
 }
 
-/// Returns the recording that the engine makes of the same actions.
 fn play(mut episode: Episode, recording: &Recording) -> Recording {
     let initial =
         Initial { observation: episode.observation().to_owned(), admissible_commands: episode.admissible() };

@@ -11,10 +11,8 @@ use super::environment::{AlfworldEnv, DEFAULT_MAX_STEPS};
 use super::files::{self, Found};
 use super::game::Game;
 
-/// The official splits, in the order in which they are listed; others follow by name.
 const SPLITS: [&str; 3] = ["train", "valid_seen", "valid_unseen"];
 
-/// The games, found by id. Shared by all environments of a set.
 #[derive(Debug, Default)]
 pub(super) struct Games {
     splits: Vec<(String, Vec<Arc<Game>>)>,
@@ -29,9 +27,8 @@ impl Games {
 
 /// ALFWorld as a task set.
 ///
-/// Splits are in the order train, valid_seen, valid_unseen, then others by name. Games of a split
-/// are ordered by the SHA-256 of their id, which depends only on the data and mixes the kinds of
-/// tasks. The original uses the file system's order, which differs between machines.
+/// Splits are ordered train, valid_seen, valid_unseen, then others by name. Games are ordered by
+/// the SHA-256 of their id. Differs from the original, which uses the order of the file system.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -40,22 +37,21 @@ pub struct AlfworldSet {
 }
 
 impl AlfworldSet {
-    /// Loads every solvable game under `path`: a game file, a folder tree of them, a `.tar.zst` archive, or a
-    /// folder with such archives in it (which then are all that is read).
+    /// Loads all solvable games under `path`: a game file, a folder tree, or a `.tar.zst` archive.
+    /// If a folder contains such archives, only these are read.
     ///
-    /// A broken file does not prevent loading the others. Errors are returned with the set, in the
-    /// order of the files.
+    /// Broken files are skipped; their errors are returned in the order of the files.
     ///
     /// # Errors
-    /// Fails if `path` cannot be read, or holds no playable game.
+    /// Fails if `path` cannot be read or contains no playable game.
     pub fn load(path: &Path) -> Result<(Self, Vec<EnvError>), EnvError> {
         Self::found(path, files::read(path, &|_| true)?)
     }
 
-    /// Like [`AlfworldSet::load`], but reads only some splits.
+    /// Loads only some splits; see [`AlfworldSet::load`].
     ///
     /// # Errors
-    /// Also if one of the splits has no playable game.
+    /// Fails like [`AlfworldSet::load`], and if one of the splits has no playable game.
     pub fn load_splits(path: &Path, splits: &[&str]) -> Result<(Self, Vec<EnvError>), EnvError> {
         let others = Mutex::new(BTreeSet::new());
         let wanted = |id: &str| {
@@ -83,7 +79,6 @@ impl AlfworldSet {
     fn found(path: &Path, found: Found) -> Result<(Self, Vec<EnvError>), EnvError> {
         let Found { games, mut errors, unsolvable } = found;
         if games.is_empty() {
-            // If the one file asked for is broken, that is the whole explanation.
             if errors.len() == 1 {
                 return Err(errors.remove(0));
             }
@@ -105,7 +100,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// Creates a set of games made in memory. Of two games with the same id the first counts.
+    /// Creates a set from games. If two games have the same id, the first is kept.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }
@@ -138,7 +133,7 @@ impl AlfworldSet {
         (Self { games, max_steps: DEFAULT_MAX_STEPS, unsolvable: 0 }, errors)
     }
 
-    /// Returns the same games with another step limit.
+    /// Returns the set with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -149,7 +144,7 @@ impl AlfworldSet {
         self.max_steps
     }
 
-    /// Returns the number of games that were left out because their files mark them as unsolvable.
+    /// Returns the number of skipped games that are marked unsolvable.
     pub fn unsolvable(&self) -> usize {
         self.unsolvable
     }
@@ -159,7 +154,7 @@ impl AlfworldSet {
         self.games.by_id.len()
     }
 
-    /// Returns true if there is no game.
+    /// Returns true if the set has no games.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -167,15 +162,15 @@ impl AlfworldSet {
     /// Returns a game by its id.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownTask`] for an id that no game has.
+    /// Returns [`EnvError::UnknownTask`] for unknown ids.
     pub fn game(&self, id: &str) -> Result<&Arc<Game>, EnvError> {
         self.games.get(id)
     }
 
-    /// Returns the games of a split, in its order.
+    /// Returns the games of a split in order.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownSplit`], with the splits there are.
+    /// Returns [`EnvError::UnknownSplit`] with the known splits.
     pub fn split(&self, split: &str) -> Result<&[Arc<Game>], EnvError> {
         let found = self.games.splits.iter().find(|(name, _)| name == split);
         found.map(|(_, games)| games.as_slice()).ok_or_else(|| EnvError::UnknownSplit {

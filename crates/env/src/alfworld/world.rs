@@ -15,35 +15,35 @@ use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
-/// The kind `alfworld`.
+/// The environment kind `alfworld`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AlfworldKind;
 
-/// Settings of the household world.
+/// Settings of ALFWorld.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldSettings {
-    /// Official games: a folder, one file or an archive. Without it the generator makes the world.
+    /// Folder, file or archive of official games. If absent, games are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// The generated world; not used with `data`.
+    /// Settings of the generator; ignored if `data` is set.
     pub generator: GeneratorConfig,
-    /// The player of demonstrations.
+    /// Who plays demonstrations, and how.
     pub expert: AlfworldExpert,
 }
 
-/// The player of demonstrations.
+/// Who plays demonstrations, and how.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {
-    /// Source of demonstrations: the expert, which knows only what it has seen, or the games'
-    /// walkthroughs, which know everything.
+    /// Source of demonstrations: the expert, which knows only its observations, or the stored
+    /// walkthroughs, which know the whole scene.
     pub source: Source,
-    /// The order in which the expert searches.
+    /// Order in which the expert searches.
     pub search_order: SearchOrder,
 }
 
-/// The open household world.
+/// An open ALFWorld environment.
 #[derive(Clone, Debug)]
 pub struct AlfworldWorld {
     set: AlfworldSet,
@@ -119,7 +119,6 @@ impl WorldKind for AlfworldKind {
     fn play_settings(&self, seed: u64, whole: bool) -> AlfworldSettings {
         let mut generator = GeneratorConfig { seed, ..GeneratorConfig::default() };
         if !whole {
-            // One for each kind of task.
             let count = generator.task_types.len();
             (generator.train, generator.valid_seen, generator.valid_unseen) = (count, count, count);
         }
@@ -181,7 +180,6 @@ impl World for AlfworldWorld {
     }
 }
 
-/// The expert as an adviser: the first observation begins its episode.
 struct Searcher {
     expert: Expert<'static>,
     goal: String,

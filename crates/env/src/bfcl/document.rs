@@ -1,4 +1,4 @@
-//! Documents of functions as the model reads them.
+//! Documents that describe the functions to the model.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,23 @@ use super::apis::Api;
 use super::package::{BfclTask, Package};
 use super::python::{Dict, Value, dict};
 
-/// How much the first observation says of the functions.
+/// How the first observation describes the functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BfclDocuments {
-    /// The package's JSON documents, one a line.
+    /// The package's JSON documents, one per line.
     Full,
-    /// One line a function: parameters with their types, and what it does.
+    /// One line per function: typed parameters and its purpose.
     #[default]
     Short,
-    /// The functions are declared as tools, which the prompt shows. A function that a later turn adds is a line of JSON in its
-    /// observation.
+    /// The functions are declared as tools of the prompt. A function added by a later turn is a
+    /// line of JSON in its observation.
     Tools,
-    /// Nothing; `prompt.system` or a trained policy's weights have to say it.
+    /// No description; `prompt.system` or the policy's weights must provide it.
     None,
 }
 
-/// Lines about the functions of a task that a turn adds; for turn 0 all that are there from the start.
+/// Returns the functions that a turn adds; for turn 0, all that exist from the start.
 pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclDocuments) -> Vec<String> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let added = task.added.get(&turn).map(Vec::as_slice).unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclD
     match form {
         BfclDocuments::Full => documents.map(|(_, text)| text.clone()).collect(),
         BfclDocuments::Short => documents.map(|(name, text)| short(name, text)).collect(),
-        // The tools of a task are declared when it begins.
+        // The tools of turn 0 are declared, not listed.
         BfclDocuments::Tools if turn > 0 => {
             documents.filter_map(|(name, text)| Some(tool(name, text)?.json().to_owned())).collect()
         }
@@ -46,7 +46,6 @@ pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclD
     }
 }
 
-/// Returns the functions of a task that are there from the start, as tools.
 pub(super) fn tools(task: &BfclTask, documents: &HashMap<Api, Vec<(String, Tool)>>) -> Vec<Tool> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let is_of_task =
@@ -55,7 +54,6 @@ pub(super) fn tools(task: &BfclTask, documents: &HashMap<Api, Vec<(String, Tool)
     documents.filter(|(name, _)| !is_added(name) && is_of_task(name)).map(|(_, tool)| tool.clone()).collect()
 }
 
-/// Returns the tool of a document in the package's form, whose types are Python's; `None` if it is not one.
 pub(super) fn tool(name: &str, text: &str) -> Option<Tool> {
     let document: Value = serde_json::from_str(text).ok()?;
     let document = document.as_dict()?;
@@ -67,7 +65,6 @@ pub(super) fn tool(name: &str, text: &str) -> Option<Tool> {
     Tool::from_json(&json).ok()
 }
 
-/// Returns a JSON Schema of one whose types may be names of Python's types.
 fn schema(value: &Value) -> Value {
     match value {
         Value::List(items) => Value::List(items.iter().map(schema).collect()),
@@ -88,7 +85,7 @@ fn schema(value: &Value) -> Value {
     }
 }
 
-/// One line about a function. Its parameters keep their order, because arguments may be written without their names.
+/// Parameters keep their order, since arguments may be positional.
 fn short(name: &str, text: &str) -> String {
     let document: Value = serde_json::from_str(text).unwrap_or_default();
     let field = |value: &Value, name: &str| value.as_dict().and_then(|value| value.get_str(name)).cloned();
@@ -106,7 +103,7 @@ fn short(name: &str, text: &str) -> String {
     });
     let parameters: Vec<String> = parameters.collect();
     let description = description.to_string();
-    // What stands before it describes the API, the same for each of its functions.
+    // The text before it describes the API.
     let does = description.rsplit_once("Tool description: ").map_or(description.as_str(), |(_, does)| does);
     format!("{name}({}): {}", parameters.join(", "), does.trim().replace('\n', " "))
 }

@@ -1,4 +1,5 @@
-//! BFCL as a [`turnwise_core::Environment`]: the user's turns, calls and their results, saved states.
+//! BFCL as a [`turnwise_core::Environment`]: the user's turns, calls and their results, saved
+//! states.
 
 use std::sync::Arc;
 
@@ -18,16 +19,16 @@ use crate::saved::SavedEpisode;
 
 /// Plays the tasks of a [`super::BfclTasks`], one episode at a time.
 ///
-/// Calls are executed, and the observation has a line for each result: tool calls, or a reply that is a list of calls. Any other
-/// reply ends the turn of the user, and the observation is the next one. The episode ends after the last turn (`terminated`), after too many
-/// replies with calls at one turn (`terminated`), or at the limit of turns (`truncated`). The reward is 1 for the reply that
-/// ends the last turn if all turns passed, and 0 for every other.
+/// Calls are executed; the observation lists their results. Any other reply ends the turn of the
+/// user, and the observation is the user's next message. The episode ends after the last turn or
+/// after too many replies with calls within one turn (`terminated`), or at the turn limit
+/// (`truncated`). The reward is 1 for the reply that ends the last turn if all turns passed, and 0
+/// otherwise.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,
     max_turns: usize,
     episode: Option<Episode>,
-    /// The functions of the episode's task, if they are declared.
     tools: Vec<Tool>,
 }
 
@@ -36,24 +37,20 @@ struct Episode {
     task: String,
     session: Session,
     grader: Grader,
-    /// The user's turn that is under way.
     turn: usize,
-    /// Replies with calls at this turn.
+    /// Replies with calls in this turn.
     steps: usize,
-    /// The actions so far: what a saved state is made of.
+    /// Actions so far; the saved state consists of them.
     actions: Vec<Action>,
-    /// Identifies the state: a digest of the calls and results so far.
+    /// Digest of the calls and results so far; the state key.
     history: String,
     over: bool,
 }
 
-/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// The task's id.
     task: String,
-    /// The actions.
     actions: Vec<Action>,
 }
 
@@ -68,7 +65,6 @@ impl BfclEnv {
         Self { shared, max_turns, episode: None, tools: Vec::new() }
     }
 
-    /// What the model is shown when a turn of the user begins.
     fn says(&self, id: &str, turn: usize) -> Result<String, EnvError> {
         let task = self.shared.task(id)?;
         let documents = lines(&self.shared.package, task, turn, self.shared.options.documents);
@@ -79,7 +75,7 @@ impl BfclEnv {
             text.push('\n');
         }
         let said = task.turns.get(turn).map(String::as_str).unwrap_or_default();
-        // A turn that only adds functions has no words of its own.
+        // A turn that only adds functions has no message.
         let said = if said.is_empty() {
             "There are more functions now. Please go on with what was missing."
         } else {
@@ -90,7 +86,6 @@ impl BfclEnv {
         Ok(text)
     }
 
-    /// Sets the tools to those of a task.
     fn declare(&mut self, id: &str) -> Result<(), EnvError> {
         self.tools = tools(self.shared.task(id)?, &self.shared.tools);
         Ok(())
@@ -113,7 +108,6 @@ impl BfclEnv {
         })
     }
 
-    /// Returns the calls of an action: tool calls, or what Python would read; none for words.
     fn calls(&self, action: &Action) -> Vec<Called> {
         if let Action::Call(call) = action {
             return vec![Called::Tool(call.clone())];
@@ -179,14 +173,12 @@ impl BfclEnv {
     }
 }
 
-/// A call of an action.
 enum Called {
     Python(String),
     Tool(ToolCall),
 }
 
 impl Called {
-    /// Returns bytes that tell different calls apart.
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Python(call) => call.clone().into_bytes(),
@@ -201,8 +193,7 @@ impl Episode {
     }
 }
 
-/// Hides the functions that are missing at a turn of a generated task. In the package's tasks they can be called, but have no
-/// document yet.
+/// Hides functions missing at a turn of a generated task.
 fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
     if task.functions.is_some() && !task.added.is_empty() {
         let later = task.added.iter().filter(|(added, _)| **added > turn);
@@ -212,7 +203,7 @@ fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
 
 impl Environment for BfclEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // What fails here leaves no episode, not the one before.
+        // If the reset fails, no episode remains.
         self.episode = None;
         let text = self.says(&task.id, 0)?;
         let episode = self.begin(&task.id)?;
@@ -241,8 +232,7 @@ impl Environment for BfclEnv {
         &self.tools
     }
 
-    /// Versioned JSON: format, version, task and the actions. An episode that has ended cannot be saved. The limits are
-    /// settings, not part of the state.
+    /// Saves the state without the limits, which are settings. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,4 +1,4 @@
-//! Tests of the environment on a task of two requests.
+//! Tests of the environment with a task of two requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use super::package::{BfclTask, Package};
 use super::python::Dict;
 use super::set::{BfclOptions, BfclTasks};
 
-/// Two turns, and one between them that adds the function `mkdir`.
 fn tasks(options: BfclOptions) -> BfclTasks {
     let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let task = BfclTask {
@@ -109,7 +108,7 @@ fn hostile_replies_are_ordinary_steps() {
     let deep = format!("[ls({}1)]", "(".repeat(100_000));
     let nested = format!("[touch({}1{})]", "[".repeat(60), "]".repeat(60));
     let many = format!("[echo('a' * {})]", i64::MAX);
-    // A folder that is copied into itself has no end.
+    // A directory copied into itself is infinite.
     let endless =
         ["[mkdir('d')]", "[cp('d', 'd')]", "[cp('d', 'd'), find(), du()]", "[ls(), cd('d'), find()]"];
     for reply in [deep.as_str(), &nested, &many, "[echo('\\u12')]", "[]*", "[ls(**{})]", "[touch(\u{0})]"]

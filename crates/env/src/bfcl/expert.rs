@@ -1,4 +1,4 @@
-//! An expert that knows the calls, and its episodes to imitate.
+//! An expert that knows the calls, and its demonstrations.
 
 use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Step, Task};
 
@@ -11,16 +11,13 @@ use super::world::BfclExpert;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Reply after the calls of a turn.
 const DONE: &str = "Done.";
-/// Reply at a turn at which something is missing.
 const MISSING: &str = "I cannot do that yet: something is missing.";
 
-/// How the expert writes its calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     one_by_one: bool,
-    /// True for tool calls, false for a list of calls as Python has it.
+    /// Tool calls instead of a Python list.
     tools: bool,
 }
 
@@ -38,13 +35,12 @@ impl Form {
         }
     }
 
-    /// Returns a call that no task has a function for: the mistake there is to make.
+    /// Returns a call of a function that no task has.
     fn mistake(self) -> &'static str {
         if self.tools { "do_it({})" } else { "[do_it()]" }
     }
 }
 
-/// Returns the replies that carry a plan out: the calls of each turn, and words that end it.
 fn replies(task: &BfclTask, plan: &[Vec<Vec<String>>], form: Form) -> Vec<String> {
     let mut replies = Vec::new();
     for (turn, planned) in plan.iter().enumerate() {
@@ -58,7 +54,6 @@ fn replies(task: &BfclTask, plan: &[Vec<Vec<String>>], form: Form) -> Vec<String
     replies
 }
 
-/// Returns the plan without the last call of one of its turns.
 fn hasty(task: &BfclTask, rng: &mut Rng) -> Vec<Vec<Vec<String>>> {
     let mut plan = task.plan.clone();
     let turns: Vec<usize> = (0..plan.len()).filter(|turn| !plan[*turn].is_empty()).collect();
@@ -73,7 +68,6 @@ fn hasty(task: &BfclTask, rng: &mut Rng) -> Vec<Vec<Vec<String>>> {
     plan
 }
 
-/// Gives advice to a person who plays a task and follows it.
 pub(super) struct Adviser {
     replies: std::vec::IntoIter<String>,
 }
@@ -90,7 +84,6 @@ impl Advisor for Adviser {
     }
 }
 
-/// Lets the expert play `count` tasks of a split, taken in turn from the first.
 pub(super) fn demonstrate(
     set: &BfclTasks,
     request: &DemonstrationRequest<'_>,
@@ -103,7 +96,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; returns `None` if it does not end within the turns, or fails without being hasty.
 fn play(
     set: &BfclTasks,
     task: &Task,

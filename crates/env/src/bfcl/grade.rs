@@ -1,5 +1,5 @@
-//! Grading as in the package: after each turn of the user the states must be those that the gold calls lead to, and the
-//! results of the gold calls must be among the results that the model has seen.
+//! Grading as in the package. After each turn of the user, the states must equal those after the
+//! gold calls, and the model must have seen the results of the gold calls.
 
 use super::package::BfclTask;
 use super::session::{Scenario, Session};
@@ -7,41 +7,40 @@ use super::session::{Scenario, Session};
 /// Why a turn failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// There are gold calls and the model made none.
+    /// The model made no calls, but there are gold calls.
     NoCalls,
-    /// The public attributes of an API differ.
+    /// A public attribute of an API differs.
     State,
     /// The result of a gold call is missing.
     Response,
 }
 
-/// The gold calls of a task beside the model's.
+/// Compares the model with the gold calls of a task.
 #[derive(Clone, Debug)]
 pub struct Grader {
     gold: Session,
-    /// All results that the model has seen.
     seen: Vec<String>,
-    /// Results of the turn that is under way.
+    /// Number of results in the current turn.
     of_turn: usize,
     failure: Option<Failure>,
-    /// Turns that passed before any failed.
     passed: usize,
 }
 
 impl Grader {
-    /// The grading of an episode that begins.
+    /// Starts grading an episode.
     pub fn new(scenario: Scenario<'_>) -> Self {
         let gold = Session::new(scenario, "gold");
         Self { gold, seen: Vec::new(), of_turn: 0, failure: None, passed: 0 }
     }
 
-    /// Notes the result of a call of the model.
+    /// Records the result of a call of the model.
     pub fn see(&mut self, result: &str) {
         self.seen.push(result.to_owned());
         self.of_turn += 1;
     }
 
-    /// Grades the turn that ends. A turn without gold calls passes whatever the model did: only the next turns show it.
+    /// Grades the turn that ends. A turn without gold calls always passes; its effects show in
+    /// later turns.
     pub fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
         let calls = task.gold.get(turn).map(Vec::as_slice).unwrap_or_default();
         let results: Vec<String> = calls.iter().map(|call| self.gold.execute(call)).collect();
@@ -63,12 +62,12 @@ impl Grader {
         self.passed += usize::from(self.failure.is_none());
     }
 
-    /// Why the first turn that failed did.
+    /// Returns why the first failed turn failed.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Turns that passed before any failed.
+    /// Returns the number of turns that passed before the first failure.
     pub fn passed(&self) -> usize {
         self.passed
     }
@@ -80,7 +79,6 @@ fn same_states(model: &Session, gold: &Session) -> bool {
     states(model) == states(gold)
 }
 
-/// True if every wanted result is there, as often as it is wanted.
 fn has_all(seen: &[String], wanted: &[String]) -> bool {
     let mut left: Vec<&String> = seen.iter().collect();
     wanted.iter().all(|result| {
@@ -130,13 +128,13 @@ mod tests {
         let gold: &[&[&str]] = &[&["touch('a')"], &[], &["ls()", "setHeadlights('on')"]];
         let good: &[&str] = &["touch(file_name='a')"];
         assert_eq!(grade(gold, &[good, &[], &["setHeadlights('on')", "ls()"]]), (None, 3));
-        // More calls than needed are fine if the state is the same, and results of earlier turns count.
+        // Additional calls are allowed if the state is the same.
         assert_eq!(grade(gold, &[good, &["ls()"], &["setHeadlights('on')", "pwd()"]]), (None, 3));
         assert_eq!(grade(gold, &[&[], &[], &[]]), (Some(Failure::NoCalls), 0));
         assert_eq!(grade(gold, &[&["touch('b')"], &[], &[]]), (Some(Failure::State), 0));
         assert_eq!(grade(gold, &[good, &[], &["setHeadlights('on')"]]), (Some(Failure::Response), 2));
         assert_eq!(grade(gold, &[good, &[], &["ls()"]]), (Some(Failure::State), 2));
-        // What a turn without gold calls changes is found at the next.
+        // Changes in a turn without gold calls are detected in the next turn.
         assert_eq!(
             grade(gold, &[good, &["touch('c')"], &["setHeadlights('on')", "ls()"]]),
             (Some(Failure::State), 2)

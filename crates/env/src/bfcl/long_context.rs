@@ -1,29 +1,29 @@
-//! Texts and entries that the set `long_context` pads states and results with, read from the package.
+//! Padding of states and results in the set `long_context`, read from the package.
 
 use super::python::{Caller, Class, Dict, Raise, Value, assignments, evaluate};
 
-/// What states and results are padded with.
+/// Data that states and results are padded with.
 #[derive(Clone, Debug, Default)]
 pub struct LongContext {
-    /// Text after the content of files.
+    /// Text appended to the content of files.
     pub file_content: String,
-    /// Names of files to whose content nothing is added.
+    /// Names of files without padding.
     pub kept_files: Vec<Value>,
     /// Names of empty files in the innermost directories.
     pub more_files: Vec<Value>,
-    /// Stocks after the watchlist.
+    /// Stocks appended to the watchlist.
     pub watched: Vec<Value>,
-    /// Transactions after the history.
+    /// Transactions appended to the history.
     pub transactions: Vec<Value>,
-    /// The moving average of 5 days of every stock.
+    /// 5-day moving average of every stock.
     pub averages_5: Value,
-    /// The moving average of 20 days of every stock.
+    /// 20-day moving average of every stock.
     pub averages_20: Value,
     /// Stocks of the sectors technology and automobile.
     pub sectors: [Vec<Value>; 2],
-    /// Texts about the stock of an order, with `{symbol}` for it.
+    /// Texts about the stock of an order, with the placeholder `{symbol}`.
     pub order_details: Dict,
-    /// The text about the car.
+    /// Text about the car.
     pub car: Value,
     /// Weather of other days.
     pub weather: Dict,
@@ -37,7 +37,6 @@ pub struct LongContext {
     pub bookings: Dict,
 }
 
-/// An evaluation in which nothing can be called.
 struct Nothing;
 
 impl Caller for Nothing {
@@ -57,10 +56,10 @@ impl Caller for Nothing {
 }
 
 impl LongContext {
-    /// Reads the package's module of constants.
+    /// Parses the package's module of constants.
     ///
     /// # Errors
-    /// The reason: it is no such module, or a constant is missing.
+    /// Returns the reason if it is not such a module or lacks a constant.
     pub fn read(source: &str) -> Result<Self, String> {
         let mut constants = Dict::new();
         for (name, expression) in assignments(source).map_err(|raise| raise.text)? {

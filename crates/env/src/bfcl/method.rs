@@ -1,26 +1,26 @@
-//! Methods of the APIs: their parameters, and how arguments are matched with them.
+//! Methods of the APIs: their parameters, and the binding of arguments.
 
 use super::python::{Raise, Value};
 
 /// A method that a model may call.
 #[derive(Debug)]
 pub struct Method {
-    /// Its name.
+    /// Name of the method.
     pub name: &'static str,
-    /// Its parameters in order.
+    /// Parameters in order.
     pub parameters: &'static [Parameter],
 }
 
 /// A parameter of a method.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// Its default; a parameter without one is required.
+    /// Default value; a parameter without one is required.
     pub default: Option<Default>,
 }
 
-/// The default of a parameter.
+/// Default value of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub enum Default {
     /// `None`
@@ -47,47 +47,42 @@ impl Default {
     }
 }
 
-/// A method with these parameters.
 pub(super) const fn method(name: &'static str, parameters: &'static [Parameter]) -> Method {
     Method { name, parameters }
 }
 
-/// A required parameter.
 pub(super) const fn required(name: &'static str) -> Parameter {
     Parameter { name, default: None }
 }
 
-/// A parameter with a default.
 pub(super) const fn optional(name: &'static str, default: Default) -> Parameter {
     Parameter { name, default: Some(default) }
 }
 
-/// The arguments of a call, one for each parameter.
+/// Arguments of a call, one per parameter.
 #[derive(Debug)]
 pub struct Arguments {
     values: Vec<Value>,
-    /// One bit for each parameter that was given.
+    /// Bit mask of the parameters that were given.
     given: u32,
 }
 
 impl Arguments {
-    /// The values in the order of the parameters. `N` is the number of parameters; missing ones would be `None`.
     pub(super) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())
     }
 
-    /// True if the argument of this place was given rather than left to its default.
     pub(super) fn is_given(&self, place: usize) -> bool {
         self.given & (1 << place) != 0
     }
 }
 
 impl Method {
-    /// Matches arguments with the parameters, as Python does. `class` is the name of the method's class, for errors.
+    /// Binds arguments to the parameters as Python does. Error messages name the method's `class`.
     ///
     /// # Errors
-    /// A `TypeError`: an unknown or repeated name, too many arguments, or one missing.
+    /// Returns a `TypeError` for unknown, repeated, superfluous or missing arguments.
     pub fn bind(
         &self,
         class: &str,
@@ -140,7 +135,6 @@ impl Method {
         Err(fault(format!("missing {} required positional argument{plural}: {names}", missing.len())))
     }
 
-    /// The words about too many arguments; Python counts the object itself.
     fn too_many(&self, positional: usize) -> String {
         let most = self.parameters.len() + 1;
         let defaults = self.parameters.iter().filter(|parameter| parameter.default.is_some()).count();

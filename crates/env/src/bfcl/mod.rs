@@ -1,18 +1,15 @@
-//! BFCL's multi-turn tasks: requests of a user that are met by calling functions of eight APIs with states.
+//! BFCL's multi-turn tasks: a user's requests are fulfilled by calling functions of eight stateful APIs.
 //!
-//! | File | Subject |
+//! | file | subject |
 //! |---|---|
-//! | `python/` | what the APIs need of Python: values, texts, operators, expressions |
-//! | `method.rs` | parameters of methods, and how arguments are matched with them |
-//! | `apis/` | the eight APIs |
-//! | `session` | the APIs of one task, and calls of them as text |
-//! | `long_context.rs` | what the set `long_context` pads states and results with |
-//! | `generator/` | tasks of the project's own in the same APIs |
-//! | `package` | tasks, gold calls and documents in the user's copy of the package `bfcl-eval` |
-//! | `grade.rs` | states and results against those of the gold calls |
-//! | `reply.rs`, `document.rs` | what a model writes, and what it reads about the functions |
-//! | `set`, `environment`, `expert`, `world` | the world |
-//! | [`mod@replay`] | recorded plays of the original against these APIs |
+//! | `python/` | Python values, operators and expressions as far as the APIs need them |
+//! | `apis/`, `method.rs`, `session` | the eight APIs and calls of them |
+//! | `package`, `long_context.rs` | tasks and documents from the package `bfcl-eval` |
+//! | `generator/` | generated tasks |
+//! | `grade.rs` | comparison with the gold calls |
+//! | `reply.rs`, `document.rs` | replies of the model, and descriptions of the functions |
+//! | `set`, `environment`, `expert`, `world` | the environment |
+//! | [`mod@replay`] | comparison with recorded episodes of the original |
 
 pub mod apis;
 mod document;

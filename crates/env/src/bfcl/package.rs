@@ -1,4 +1,4 @@
-//! The user's copy of the package `bfcl-eval`: tasks, gold calls, documents of the APIs.
+//! Reads tasks, gold calls and API documents from the user's copy of the package `bfcl-eval`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,22 +28,22 @@ use super::session::Scenario;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum BfclSet {
-    /// Tasks that can be solved turn by turn.
+    /// Tasks that are solvable turn by turn.
     #[default]
     Base,
     /// A function is missing at first; a later turn adds it.
     MissFunc,
-    /// A turn leaves out what a call needs; the next one says it.
+    /// A turn omits a needed value; the next one supplies it.
     MissParam,
-    /// The tasks of `base` with long states and results.
+    /// Tasks of `base` with long states and results.
     LongContext,
 }
 
 impl BfclSet {
-    /// All of them.
+    /// All sets.
     pub const ALL: [Self; 4] = [Self::Base, Self::MissFunc, Self::MissParam, Self::LongContext];
 
-    /// The name, as file names have it.
+    /// Returns the name used in file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -54,39 +54,39 @@ impl BfclSet {
     }
 }
 
-/// A task.
+/// A multi-turn task.
 #[derive(Debug)]
 pub struct BfclTask {
-    /// Its name.
+    /// Id of the task.
     pub id: String,
-    /// The set that it is of, or the kind of a generated task.
+    /// Name of the set, or the kind of a generated task.
     pub kind: String,
-    /// True if its states and results are padded.
+    /// Whether states and results are padded.
     pub is_long: bool,
-    /// The APIs that it involves.
+    /// APIs of the task.
     pub apis: Vec<Api>,
-    /// Their start states, by class.
+    /// Start states of the APIs by class.
     pub config: Dict,
-    /// What the user says at each turn; nothing at a turn that adds functions.
+    /// Messages of the user; empty for turns that add functions.
     pub turns: Vec<String>,
-    /// The functions that the agent is shown, if not all of the APIs.
+    /// Functions described to the agent; if absent, all of the APIs.
     pub functions: Option<Vec<String>>,
-    /// Functions that a turn adds, by its place.
+    /// Functions added by a turn, by its index.
     pub added: HashMap<usize, Vec<String>>,
-    /// The expert's replies with calls at each turn.
+    /// The expert's replies with calls, by turn.
     pub plan: Vec<Vec<Vec<String>>>,
-    /// The gold calls of each turn.
+    /// Gold calls by turn.
     pub gold: Vec<Vec<String>>,
 }
 
-/// What the package has for multi-turn tasks.
+/// The multi-turn data of the package.
 #[derive(Debug)]
 pub struct Package {
-    /// The tasks of the sets that were asked for, in the package's order.
+    /// Tasks of the requested sets in the package's order.
     pub tasks: Vec<BfclTask>,
-    /// Documents of functions by API: name and JSON text.
+    /// Name and JSON text of function documents by API.
     pub documents: HashMap<Api, Vec<(String, String)>>,
-    /// What long contexts are padded with.
+    /// Padding of long contexts.
     pub long: Arc<LongContext>,
 }
 
@@ -121,7 +121,6 @@ fn read(path: &Path) -> Result<String, EnvError> {
     std::fs::read_to_string(path).map_err(|source| EnvError::Io { path: name, source })
 }
 
-/// The lines of a file, each read as JSON.
 fn rows<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, EnvError> {
     let text = read(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -135,7 +134,7 @@ fn rows<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, EnvError> {
         .collect()
 }
 
-/// The folder `bfcl_eval` of an unpacked wheel or an installed package, wherever `folder` points to.
+/// Finds the folder of an unpacked wheel or an installed package.
 fn root(folder: &Path) -> Result<PathBuf, EnvError> {
     let candidates = [folder.to_owned(), folder.join("bfcl_eval"), folder.join("..")];
     candidates.into_iter().find(|candidate| candidate.join("data/multi_turn_func_doc").is_dir()).ok_or_else(|| {
@@ -152,7 +151,7 @@ impl Package {
     /// Reads the tasks of these sets.
     ///
     /// # Errors
-    /// The folder is no such package, or a file cannot be read.
+    /// Fails if the folder is not such a package or a file cannot be read.
     pub fn read(folder: &Path, sets: &[BfclSet]) -> Result<Self, EnvError> {
         let root = root(folder)?;
         let data = root.join("data");
@@ -192,7 +191,7 @@ impl Package {
 }
 
 impl Package {
-    /// The start of a task.
+    /// Returns the start of a task.
     pub fn scenario<'a>(&'a self, task: &'a BfclTask) -> Scenario<'a> {
         let long = task.is_long.then_some(&self.long);
         Scenario { id: &task.id, apis: &task.apis, config: &task.config, long }

@@ -1,14 +1,14 @@
-//! Recorded plays of the original against these APIs.
+//! Compares these APIs with recorded episodes of the original.
 //!
-//! A recording has one play a line, as JSON:
+//! A recording has one JSON object per line and episode:
 //!
 //! ```text
 //! {"id", "set", "variant", "calls": [[call, ..] per turn], "results": [[text, ..] per turn],
 //!  "state": {class: {attribute: value}}}
 //! ```
 //!
-//! All texts and the public attributes at the end are compared. Python's sets have no order of their own: where a text
-//! shows one, its members are compared.
+//! All texts and the final public attributes are compared. Python's sets have no order, so only the members
+//! of a printed set are compared.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -31,11 +31,11 @@ struct Play {
     state: HashMap<String, Value>,
 }
 
-/// Replays a recording. Blank lines are skipped. Plays must be in the order in which one process of the original played
-/// them, because the original's plays share objects and see earlier changes.
+/// Replays a recording. Episodes must be in the order in which one process of the original played
+/// them, because they share objects.
 ///
 /// # Errors
-/// A line is no recorded play (the error has the line), or reading fails. Differences are no errors.
+/// Fails if a line is not an episode or reading fails. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayReport, EnvError> {
     let package = Package::read(data, &BfclSet::ALL)?;
     let tasks: HashMap<&str, &BfclTask> = package.tasks.iter().map(|task| (task.id.as_str(), task)).collect();
@@ -91,8 +91,8 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// True if two texts are the same but for the order of a set in them. Sets are shown by two functions of the original: the
-/// unknown fields of a ticket's update, and the classes of a flight.
+/// Compares texts ignoring the order of sets. The original prints two: unknown fields of a ticket's
+/// update, and flight classes.
 fn same_text(expected: &str, found: &str) -> bool {
     if expected == found {
         return true;
@@ -109,7 +109,7 @@ fn same_text(expected: &str, found: &str) -> bool {
     both("Invalid fields for update: ", "\"}") || both("Invalid travel class. Must be one of {", "}\"}")
 }
 
-/// True if a value is the recorded one: of the same types, with keys as strings, sets as their members.
+/// Compares values and types, with keys as strings and sets by members.
 fn same_state(recorded: &Value, found: &Value) -> bool {
     match (recorded, found) {
         (Value::Str(text), Value::Set(items)) => {
@@ -122,10 +122,10 @@ fn same_state(recorded: &Value, found: &Value) -> bool {
             members == found
         }
         (Value::Dict(recorded), Value::Dict(found)) => {
-            // Keys that are written alike are one key in the recording, with the last value.
+            // The recording merges keys with the same text and keeps the last value.
             let written: Dict =
                 found.iter().map(|(key, value)| (Value::from(key.to_string()), value.clone())).collect();
-            // When a file was changed last is the clock's business; the recording has a word in its place.
+            // Modification times vary; the recording has the word `time` instead.
             let is_time = |key: &Value, value: &Value| {
                 key.as_str() == Some("_last_modified") && value.as_str() == Some("time")
             };

@@ -1,14 +1,15 @@
-//! Replies of a model: a list of calls, or words to the user.
+//! Replies of a model: a list of calls, or text for the user.
 
 use turnwise_core::ToolCall;
 
 use super::apis::Api;
 use super::python::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
-/// The calls of a reply, as they are written; none if it is no list of calls, which ends the user's turn.
+/// Returns the calls of a reply as text; empty if it is not a list of calls, which ends the user's
+/// turn.
 ///
-/// As the package reads replies: quotes and brackets around the list may be missing. Unlike there, arguments without a
-/// name are kept.
+/// As in the package, quotes and brackets around the list may be missing. Differs from the package:
+/// positional arguments are kept.
 pub fn read_calls(reply: &str) -> Vec<String> {
     let reply = reply.trim_matches(['`', '\n', ' ']);
     let open = if reply.starts_with('[') { "" } else { "[" };
@@ -18,12 +19,13 @@ pub fn read_calls(reply: &str) -> Vec<String> {
     calls(list).map(|calls| calls.into_iter().map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// Calls as a model writes them.
+/// Formats calls as a list.
 pub fn write_calls(calls: &[String]) -> String {
     format!("[{}]", calls.join(", "))
 }
 
-/// Returns a call that Python would read as a tool call; `None` if an argument has no JSON form, or is a call itself.
+/// Converts a Python call to a tool call; `None` if an argument has no JSON form or is itself a
+/// call.
 pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
     let mut recorder = Recorder { apis, made: Vec::new() };
     evaluate(parse(&format!("api.{call}")).ok()?, &mut recorder).ok()?;
@@ -38,7 +40,6 @@ pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
     }
 }
 
-/// Notes calls instead of making them.
 struct Recorder<'a> {
     apis: &'a [Api],
     made: Vec<(String, Dict)>,

@@ -1,4 +1,4 @@
-//! The APIs of one task, and calls of them as text.
+//! The APIs of one task, and textual calls of them.
 
 use std::sync::Arc;
 
@@ -10,17 +10,15 @@ use super::long_context::LongContext;
 use super::python::{Caller, Class, Dict, Raise, Value, evaluate, parse};
 use crate::python;
 
-/// Names that the original refuses to call, whatever they are.
+/// Names that the original refuses to call.
 const FORBIDDEN: [&str; 8] = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"];
 
-/// Characters of an unknown function's name that an error repeats.
 const LONGEST_NAME: usize = 60;
 
 /// The APIs of a task with their states.
 #[derive(Clone, Debug)]
 pub struct Session {
     instances: Vec<(String, Instance)>,
-    /// Functions that cannot be called yet.
     hidden: Vec<String>,
     long: Option<Arc<LongContext>>,
 }
@@ -28,13 +26,13 @@ pub struct Session {
 /// The start of an episode.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario<'a> {
-    /// The name of the task.
+    /// Id of the task.
     pub id: &'a str,
     /// The APIs in the task's order.
     pub apis: &'a [Api],
-    /// Initial state of each API, by class.
+    /// Start state of each API, by class.
     pub config: &'a Dict,
-    /// What states and results are padded with, for tasks of long context.
+    /// Padding, for tasks with long context.
     pub long: Option<&'a Arc<LongContext>>,
 }
 
@@ -46,7 +44,8 @@ impl<'a> Scenario<'a> {
 }
 
 impl Session {
-    /// The APIs in their start states. `player` is part of the names of objects, which a text with a call in it can show.
+    /// Creates the APIs in their start states. `player` is part of object names, which error texts
+    /// can show.
     pub fn new(scenario: Scenario<'_>, player: &str) -> Self {
         let instances = scenario.apis.iter().map(|api| {
             let class = api.class();
@@ -57,23 +56,22 @@ impl Session {
         Self { instances: instances.collect(), hidden: Vec::new(), long: scenario.long.cloned() }
     }
 
-    /// The APIs in the task's order.
+    /// Returns the APIs in the task's order.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().map(|(_, instance)| instance)
     }
 
-    /// Makes these functions, and no others, unknown.
     pub(super) fn hide(&mut self, functions: Vec<String>) {
         self.hidden = functions;
     }
 
-    /// Executes a call that Python would read, and returns the text that the model is shown.
+    /// Executes a Python call and returns the text for the model.
     pub fn execute(&mut self, call: &str) -> String {
         let result = self.run(call);
         shown_or_error(result)
     }
 
-    /// Executes a tool call, and returns the text that the model is shown.
+    /// Executes a tool call and returns the text for the model.
     pub fn execute_tool(&mut self, call: &ToolCall) -> String {
         let result = self.run_tool(call);
         shown_or_error(result)
@@ -106,7 +104,7 @@ impl Session {
         evaluate(parse(&call)?, self)
     }
 
-    /// The object with this method; of several the last.
+    /// Returns the object with this method; the last one if several have it.
     fn owner(&self, method: &str) -> Option<&str> {
         if self.hidden.iter().any(|hidden| hidden == method) {
             return None;
@@ -115,8 +113,8 @@ impl Session {
         owner.map(|(name, _)| name.as_str())
     }
 
-    /// Prefixes each method name before a bracket with its object. Like the original's regular expression, it also matches
-    /// inside of arguments and removes blanks between name and bracket.
+    /// Prefixes each method name before a parenthesis with its object. As in the original, names
+    /// inside arguments are prefixed too.
     fn qualified(&self, call: &str) -> String {
         let mut out = String::with_capacity(call.len() + 64);
         let mut copied = 0;
@@ -141,14 +139,12 @@ impl Session {
         out
     }
 
-    /// Takes over what earlier episodes of a process left behind.
     pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
         for (_, instance) in &mut self.instances {
             instance.adopt(leftovers);
         }
     }
 
-    /// Leaves behind what later episodes of the process will see.
     pub(super) fn leave(&self, leftovers: &mut Leftovers, scenario: &Scenario<'_>) {
         for (_, instance) in &self.instances {
             instance.leave(leftovers, scenario.of(instance.api()), self.long.as_deref());
@@ -191,7 +187,7 @@ fn shown_or_error(result: Result<Value, Raise>) -> String {
     }
 }
 
-/// A result as text: strings as they are, dictionaries as JSON where they have such a form, all else by `str`.
+/// Strings stay, dictionaries become JSON if possible, everything else is formatted by `str`.
 fn shown(value: &Value) -> Result<String, Raise> {
     if value.is_too_long() {
         let text = "Exceeds the limit (4300 digits) for integer string conversion";

@@ -1,4 +1,4 @@
-//! BFCL's tasks as a task set: splits, what all environments share.
+//! BFCL's tasks as a task set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,20 +11,19 @@ use super::environment::BfclEnv;
 use super::package::{BfclTask, Package};
 use crate::splits::{SPLITS, split_of};
 
-/// The split of all tasks, on which the package's own scores are.
+/// The split of all tasks, for comparison with the package's scores.
 pub(super) const ALL: &str = "all";
 
-/// Turns of an episode that are enough for all gold calls, one in a reply.
+/// Default turn limit; enough for one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
-/// Calls in a row after which the package gives a turn up.
+/// Consecutive calls after which the package abandons a turn.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
-/// Of 256 tasks, those of the test and of the validation.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 102;
 const VALID: u8 = 26;
 
-/// Returns the place in [`SPLITS`] of the tasks with this name.
 pub(super) fn split_by(name: &str) -> usize {
     split_of(&turnwise_core::digest([b"bfcl multi-turn ", name.as_bytes()]), TEST, VALID)
 }
@@ -34,11 +33,11 @@ const GOAL: &str = "do what the user asks by calling functions";
 /// Options of a [`BfclTasks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfclOptions {
-    /// How much the first observation says of the functions.
+    /// How the first observation describes the functions.
     pub documents: BfclDocuments,
-    /// Replies with calls at one turn of the user after which the episode ends.
+    /// Maximum number of replies with calls in one turn of the user; then the episode ends.
     pub max_steps: usize,
-    /// True if the episode ends with the first turn that fails.
+    /// Whether the episode ends with the first failed turn.
     pub stop_at_failed_turn: bool,
 }
 
@@ -52,7 +51,7 @@ impl Default for BfclOptions {
 pub(super) struct Shared {
     pub(super) package: Package,
     pub(super) options: BfclOptions,
-    /// The functions by API, if they are declared as tools.
+    /// Functions by API, if they are declared as tools.
     pub(super) tools: HashMap<Api, Vec<(String, Tool)>>,
     places: HashMap<String, usize>,
     splits: [Vec<Task>; 4],
@@ -67,8 +66,9 @@ impl Shared {
 
 /// BFCL's multi-turn tasks, or generated ones.
 ///
-/// The splits `train`, `valid` and `test` go by the task's number, which its variants in the four sets share: about 50, 10 and
-/// 40 of 100. Generated tasks go by their gold calls. The split `all` has every task.
+/// The splits `train`, `valid` and `test` (about 50, 10 and 40 percent) depend on the task's
+/// number, which its variants in the four sets share. For generated tasks they depend on the gold
+/// calls. The split `all` contains every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,
@@ -76,13 +76,13 @@ pub struct BfclTasks {
 }
 
 impl BfclTasks {
-    /// The tasks of a package.
+    /// Creates a task set from a package.
     pub fn new(package: Package, options: BfclOptions) -> Self {
         let mut places = HashMap::new();
         let mut splits: [Vec<Task>; 4] = Default::default();
         for (place, task) in package.tasks.iter().enumerate() {
             places.insert(task.id.clone(), place);
-            // Generated tasks are split by their calls, and have no number that others share.
+            // Generated tasks are split by their calls, since they have no common number.
             let (split, digest) = if task.functions.is_some() {
                 (split_by(&task.gold.concat().join("\n")), task.digest())
             } else {
@@ -106,17 +106,17 @@ impl BfclTasks {
         Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS }
     }
 
-    /// The same tasks with another limit of turns.
+    /// Returns the set with another turn limit.
     #[must_use]
     pub fn with_max_turns(mut self, max_turns: usize) -> Self {
         self.max_turns = max_turns;
         self
     }
 
-    /// The tasks of a split, as they are kept.
+    /// Returns the tasks of a split without copying them.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         let names = SPLITS.into_iter().chain([ALL]);
         let found = names.zip(&self.shared.splits).find(|(name, _)| *name == split);
@@ -126,15 +126,15 @@ impl BfclTasks {
         })
     }
 
-    /// A task with its turns and gold calls.
+    /// Returns a task with its turns and gold calls.
     ///
     /// # Errors
-    /// There is no such task.
+    /// Fails if the task is unknown.
     pub fn task(&self, id: &str) -> Result<&BfclTask, EnvError> {
         self.shared.task(id)
     }
 
-    /// A fresh environment, as its own type.
+    /// Creates an environment.
     pub fn bfcl(&self) -> BfclEnv {
         BfclEnv::new(Arc::clone(&self.shared), self.max_turns)
     }

@@ -17,42 +17,43 @@ use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
-/// The kind `bfcl`.
+/// The environment kind `bfcl`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BfclKind;
 
-/// Settings of the tasks.
+/// Settings of the BFCL environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclSettings {
-    /// Folder `bfcl_eval` of the package bfcl-eval, whose tasks are played instead of generated ones.
+    /// Folder `bfcl_eval` of the package bfcl-eval. If absent, tasks are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Sets of the package whose tasks are played.
+    /// Sets of the package to play.
     #[schemars(length(min = 1))]
     pub sets: Vec<BfclSet>,
-    /// The generated tasks.
+    /// Settings of the generated tasks; ignored if `data` is set.
     pub generator: BfclGenerator,
-    /// How much the first observation says of the functions.
+    /// How the first observation describes the functions.
     pub documents: BfclDocuments,
-    /// Replies with calls at one turn of the user after which the episode ends unsolved.
+    /// Maximum number of replies with calls in one turn of the user; then the episode ends
+    /// unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_steps: usize,
-    /// True if the episode ends with the first turn of the user that fails; it cannot be solved any more.
+    /// End the episode with the first failed turn, after which it cannot be solved.
     pub stop_at_failed_turn: bool,
-    /// The player of demonstrations.
+    /// Settings of the expert that plays demonstrations.
     pub expert: BfclExpert,
 }
 
-/// The player of demonstrations.
+/// Settings of the expert that plays demonstrations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {
-    /// Fraction of demonstrations in which the expert is hasty: it leaves the last call of a turn out. They are imitated
-    /// nevertheless, so that a policy has something to learn from rewards.
+    /// Fraction of demonstrations in which the expert omits the last call of a turn. These
+    /// demonstrations are imitated too, which leaves RL something to improve.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
-    /// True if it makes one call in a reply instead of all calls of a turn.
+    /// Make one call per reply instead of all calls of a turn.
     pub one_by_one: bool,
 }
 
@@ -70,7 +71,7 @@ impl Default for BfclSettings {
     }
 }
 
-/// The open world.
+/// An open BFCL environment.
 #[derive(Clone, Debug)]
 pub struct BfclWorld {
     set: BfclTasks,

@@ -1,4 +1,4 @@
-//! One episode on a repository.
+//! An episode on a repository.
 
 use std::sync::Arc;
 
@@ -21,7 +21,6 @@ pub struct CodingEnv {
     over: bool,
 }
 
-/// An episode, which is also its saved state. The limits are settings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -67,7 +66,7 @@ impl CodingEnv {
         Ok(Step { observation: Observation::new(text), understood, ..Step::default() })
     }
 
-    /// Evaluates the checks and compares their values here, so that the agent's code never has the expected ones.
+    /// Compares the values in this process, so the agent's code never sees the expected ones.
     fn submit(&self, episode: &Saved) -> Result<Step, EnvError> {
         let task = self.shared.task(&episode.task)?;
         let job = Job {
@@ -92,7 +91,7 @@ impl CodingEnv {
 
 impl Environment for CodingEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If this fails, the previous episode must not continue.
+        // If the reset fails, no episode remains.
         self.episode = None;
         self.over = false;
         let known = self.shared.task(&task.id)?;
@@ -128,7 +127,7 @@ impl Environment for CodingEnv {
         &self.tools
     }
 
-    /// Versioned JSON: format, version, task, turns and files. An episode that has ended cannot be saved.
+    /// Saves the state without the limits, which are settings. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if self.over {

@@ -1,4 +1,4 @@
-//! An expert that knows the fix: it looks, edits, runs the tests and submits.
+//! An expert that knows the fix: it views, edits, runs the tests and submits.
 
 use serde_json::json;
 use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, ToolCall};
@@ -18,7 +18,6 @@ fn submit() -> String {
     call("submit", json!({}))
 }
 
-/// Returns the calls that solve a task, or none if its fix is unknown.
 fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     let Some((first, last, new)) = task.known_edit() else { return Vec::new() };
     let path = task.path();
@@ -38,7 +37,6 @@ fn calls(task: &CodingTask, expert: CodingExpert) -> Vec<String> {
     calls
 }
 
-/// Returns the old and the new text of the changed line, if one line changes and its text occurs once.
 fn old_text(task: &CodingTask, first: usize, last: usize, new: &str) -> Option<(String, String)> {
     let text = task.files.get(&task.path())?;
     let old = text.lines().nth(first.checked_sub(1)?)?.trim();
@@ -47,13 +45,11 @@ fn old_text(task: &CodingTask, first: usize, last: usize, new: &str) -> Option<(
     one.then(|| (old.to_owned(), new.trim().to_owned()))
 }
 
-/// Gives advice to a person who plays a task and follows it.
 pub(super) struct Adviser {
     calls: std::vec::IntoIter<String>,
 }
 
 impl Adviser {
-    /// Returns `None` if the task's fix is unknown.
     pub(super) fn new(task: &CodingTask, expert: CodingExpert) -> Option<Self> {
         let calls = calls(task, expert);
         (!calls.is_empty()).then(|| Self { calls: calls.into_iter() })
@@ -66,7 +62,6 @@ impl Advisor for Adviser {
     }
 }
 
-/// Lets the expert play `count` tasks of a split, taken in turn from the first.
 pub(super) fn demonstrate(
     set: &CodingTasks,
     request: &DemonstrationRequest<'_>,
@@ -77,7 +72,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; returns `None` if it does not solve its task within the turns.
 fn play(
     set: &CodingTasks,
     task: &Task,

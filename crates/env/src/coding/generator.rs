@@ -1,4 +1,4 @@
-//! Generated tasks: a built-in library with a defect that its checks find.
+//! Generated tasks: a built-in library with a defect that its checks detect.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,21 +14,21 @@ use super::mutation::{Mutant, mutants};
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// Seconds of CPU time for all calls of a library. The libraries take a hundredth of it, so only endless loops take longer.
+/// CPU seconds for all calls of a library; only endless loops exceed it.
 const SECONDS: f64 = 0.25;
-/// One in so many checks is in the tests that the agent sees.
+/// One in this many checks is in the agent's tests.
 const SEEN: usize = 3;
 
-/// The generated tasks.
+/// Settings of the generated tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingGenerator {
-    /// Seed of the choice of defects.
+    /// Seed for choosing defects.
     pub seed: u64,
-    /// Defects of each library at most, one a task.
+    /// Maximum number of defects per library; each is a task.
     #[schemars(range(min = 1, max = 1000))]
     pub per_library: usize,
-    /// Names of the libraries; an empty list means all.
+    /// Names of the libraries; empty means all.
     pub libraries: Vec<String>,
 }
 
@@ -39,16 +39,12 @@ impl Default for CodingGenerator {
 }
 
 impl CodingGenerator {
-    /// Returns the configured names that are not names of libraries.
     pub(super) fn unknown(&self) -> Vec<String> {
         let known = |name: &&String| !LIBRARIES.iter().any(|library| library.name == name.as_str());
         self.libraries.iter().filter(known).cloned().collect()
     }
 
-    /// Generates the tasks. Every defect fails at least one check, which the library passes.
-    ///
-    /// # Errors
-    /// Fails if the sandbox cannot be set up.
+    /// Generates the tasks. Every defect fails at least one check that the library passes.
     pub(super) fn tasks(&self, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
         let wanted = |library: &&Library| {
             self.libraries.is_empty() || self.libraries.iter().any(|name| name == library.name)
@@ -107,7 +103,7 @@ impl CodingGenerator {
     }
 }
 
-/// Returns the task of a defect, or `None` if no check fails on it.
+/// Returns the task of a defect; `None` if all checks pass.
 fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) -> Option<CodingTask> {
     let failing = checks.iter().enumerate().find(|(place, check)| wrong.get(*place) != Some(&check.value));
     let (failing, check) = failing?;
@@ -139,11 +135,10 @@ fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) 
     })
 }
 
-/// Returns the test file that the agent sees.
 fn tests(name: &str, checks: &[&Check]) -> String {
     let mut text = format!("from {name} import *\n\nCHECKS = [\n");
     for Check { call, value } in checks {
-        // A JSON string of these characters is a Python string too.
+        // For these characters, a JSON string is also a Python string.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let _ = writeln!(text, "    ({}, {}),", quoted(call), quoted(value));
     }

@@ -1,6 +1,5 @@
-//! Built-in small Python libraries, and calls that check them.
+//! Small built-in Python libraries, and calls that check them.
 
-/// A library: one module, and expressions whose values are its behaviour.
 pub(super) struct Library {
     pub(super) name: &'static str,
     pub(super) source: &'static str,
@@ -17,7 +16,6 @@ macro_rules! library {
     };
 }
 
-/// All libraries.
 pub(super) const LIBRARIES: [Library; 10] = [
     library!("calendar_days"),
     library!("formula"),
@@ -32,7 +30,7 @@ pub(super) const LIBRARIES: [Library; 10] = [
 ];
 
 impl Library {
-    /// Returns the expressions that check the library, one for each line of its file.
+    /// Returns the expressions, one per line of their file.
     pub(super) fn calls(&self) -> Vec<String> {
         self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
     }

@@ -1,16 +1,8 @@
-//! Coding tasks: a small repository with a defect, tools to look, change and run, and checks that the agent never sees.
+//! Coding tasks: a small repository with a defect, tools to view, edit and run it, and hidden
+//! checks.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `repository.rs` | files of an episode: view, search, edit |
-//! | `tools.rs` | the five functions and how calls of them are read |
-//! | `workshop.rs`, `driver.py` | commands and checks in a sandbox (crate `turnwise-sandbox`, ADR 42) |
-//! | `task.rs` | a task: files, checks, the known fix |
-//! | `library.rs`, `libraries/`, `mutation.rs`, `generator.rs` | generated tasks: built-in libraries with one defect each |
-//! | `data/` | QuixBugs, HumanEval and MBPP from the user's files |
-//! | `set.rs`, `environment.rs`, `expert.rs`, `world.rs` | the world |
-//!
-//! Only `run` and the checks use a sandbox. Files are text in memory, so states are saved and copied as such.
+//! Only `run` and the checks use a sandbox (crate `turnwise-sandbox`, ADR 42). Files are text in
+//! memory and part of the saved state.
 
 mod data;
 mod environment;

@@ -1,6 +1,5 @@
-//! Small defects: one typical mistake at one place of a source text.
+//! Small defects: one typical mistake in a source text.
 
-/// A text and what it is mistaken for.
 const MISTAKES: [(&str, &str); 38] = [
     (" + ", " - "),
     (" - ", " + "),
@@ -42,15 +41,14 @@ const MISTAKES: [(&str, &str); 38] = [
     ("break", "continue"),
 ];
 
-/// A text with one defect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mutant {
     pub(super) text: String,
-    /// Line of the defect, counted from 1.
+    /// Line of the defect, from 1.
     pub(super) line: usize,
 }
 
-/// Returns all texts with one mistake in the body of a function, each once, in order of its place.
+/// Returns all distinct texts with one mistake in a function, in source order.
 pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     let mut found: Vec<Mutant> = Vec::new();
     let mut in_text = false;
@@ -63,7 +61,7 @@ pub(super) fn mutants(source: &str) -> Vec<Mutant> {
             for (place, _) in line.match_indices(right) {
                 let at = start + place;
                 let text = [&source[..at], wrong, &source[at + right.len()..]].concat();
-                // Two mistakes may give one text: `not in` without its `not` is `in`.
+                // Two mistakes may give the same text: `not in` without `not` is `in`.
                 if found.iter().all(|known| known.text != text) {
                     found.push(Mutant { text, line: number + 1 });
                 }
@@ -74,7 +72,6 @@ pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     found
 }
 
-/// Returns true for statements within functions.
 fn is_code(line: &str) -> bool {
     let code = line.trim_start();
     let within = line.starts_with("    ");

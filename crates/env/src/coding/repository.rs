@@ -1,4 +1,4 @@
-//! Files of an episode, and what can be done with them without running anything.
+//! Files of an episode, with operations that need no sandbox.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,13 +6,10 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use turnwise_sandbox::Files;
 
-/// Lines that one look shows.
 const MOST_LINES: usize = 200;
-/// Lines that a search shows.
 const MOST_FOUND: usize = 40;
-/// Characters of a line that are shown.
 const LINE_WIDTH: usize = 400;
-/// Bytes of all files after an edit.
+/// Maximum size of all files after an edit, in bytes.
 const MOST_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,19 +19,19 @@ enum Content {
     Bytes(Vec<u8>),
 }
 
-/// The files of an episode by their paths.
+/// The files of an episode by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Repository(BTreeMap<String, Content>);
 
-/// Place of an edit.
+/// Where to edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A text that occurs once.
     Text(String),
-    /// Lines from the first to the last, counted from 1; no lines if the last is before the first.
+    /// First and last line, from 1; an empty range inserts before the first.
     Lines(usize, usize),
-    /// A new file, or all of one.
+    /// The whole file, or a new one.
     Whole,
 }
 
@@ -87,7 +84,6 @@ impl Repository {
         }
     }
 
-    /// Checks the paths of files that were read from a saved state.
     pub(super) fn check(&self) -> Result<(), String> {
         self.0.keys().try_for_each(|path| check_path(path))
     }
@@ -104,7 +100,8 @@ impl Repository {
     /// Returns lines of a file with their numbers.
     ///
     /// # Errors
-    /// Fails if the file or the lines do not exist, or if it is not text; the agent sees the error.
+    /// Fails if the file or the lines do not exist, or the file is not text. The agent sees the
+    /// error.
     pub fn view(&self, path: &str, first: usize, last: Option<usize>) -> Result<String, String> {
         let text = self.text(path)?;
         let count = text.lines().count();
@@ -152,10 +149,11 @@ impl Repository {
         Ok(found.join("\n"))
     }
 
-    /// Changes a file.
+    /// Edits a file.
     ///
     /// # Errors
-    /// Fails, without a change, if the place is missing or not unique, or the files would be too large.
+    /// Fails without a change if the place is missing or ambiguous, or the files would be too
+    /// large.
     pub fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
         check_path(path)?;
         if self.bytes().saturating_add(new.len()) > MOST_BYTES {
@@ -178,12 +176,12 @@ impl Repository {
             }
             Place::Lines(first, last) => {
                 let lines: Vec<&str> = self.text(path)?.split_inclusive('\n').collect();
-                // One before the first is a place to insert at.
+                // An end before the start means insertion.
                 if *first == 0 || *first > lines.len() + 1 || *last > lines.len() || *last + 1 < *first {
                     return Err(format!("{path} has the lines 1 to {}", lines.len()));
                 }
                 let mut text = lines[..first - 1].concat();
-                // A last line may have no end.
+                // The last line may lack a newline.
                 if !text.is_empty() && !text.ends_with('\n') {
                     text.push('\n');
                 }

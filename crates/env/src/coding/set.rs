@@ -1,4 +1,4 @@
-//! The tasks as a task set.
+//! Coding tasks as a task set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,10 +10,9 @@ use super::task::CodingTask;
 use super::workshop::{CodingLimits, Workshop};
 use crate::splits::{SPLITS, split_of, tasks_of};
 
-/// Turns of an episode.
 pub(super) const DEFAULT_MAX_TURNS: usize = 20;
 
-/// Of 256 tasks, those of the test and of the validation.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 64;
 const VALID: u8 = 26;
 
@@ -33,7 +32,7 @@ impl Shared {
     }
 }
 
-/// Coding tasks.
+/// Coding tasks by split.
 ///
 /// Defects in the same line of a library are in the same split.
 #[derive(Clone, Debug)]
@@ -62,7 +61,7 @@ impl CodingTasks {
         Ok(Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS })
     }
 
-    /// Sets the limit of turns.
+    /// Returns the set with another turn limit.
     #[must_use]
     pub fn with_max_turns(mut self, max_turns: usize) -> Self {
         self.max_turns = max_turns;
@@ -90,7 +89,7 @@ impl CodingTasks {
         self.shared.task(id)
     }
 
-    /// Creates an environment, as its own type.
+    /// Creates an environment.
     pub fn coding(&self) -> CodingEnv {
         CodingEnv::new(Arc::clone(&self.shared), self.max_turns)
     }

@@ -4,36 +4,36 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A call and the text of the value that it must have. The agent sees neither.
+/// A call and its expected value; both are hidden from the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// A Python expression with the names of the task's module.
+    /// A Python expression that uses the task's module.
     pub call: String,
-    /// Its value as `driver.py` writes it, or `!` and the name of an exception.
+    /// The value as `driver.py` prints it, or `!` and the name of an exception.
     pub value: String,
 }
 
-/// A task.
+/// A coding task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodingTask {
-    /// Its name.
+    /// Id of the task.
     pub id: String,
-    /// Where it is from: the library, or the name of the data.
+    /// Name of the library or data set.
     pub kind: String,
-    /// What the agent is asked.
+    /// Task statement for the agent.
     pub statement: String,
-    /// The files that it begins with.
+    /// Initial files by path.
     pub files: BTreeMap<String, String>,
-    /// The module that the checks call, without `.py`.
+    /// Module that the checks call, without `.py`.
     pub module: String,
-    /// The checks.
+    /// Hidden checks.
     pub checks: Vec<Check>,
-    /// The module's text with the known fix, for the expert.
+    /// Text of the module with the known fix, for the expert.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// A command that runs the tests that the agent sees.
+    /// Command that runs the agent's tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<String>,
 }
@@ -44,17 +44,15 @@ impl CodingTask {
         format!("{}.py", self.module)
     }
 
-    /// Returns the calls of the checks.
     pub(super) fn calls(&self) -> Vec<String> {
         self.checks.iter().map(|check| check.call.clone()).collect()
     }
 
-    /// Counts the checks that `values` pass; a missing value fails its check.
     pub(super) fn passed(&self, values: &[String]) -> usize {
         self.checks.iter().zip(values).filter(|(check, value)| check.value == **value).count()
     }
 
-    /// Returns the edit that is the fix: first and last line of the module to replace, counted from 1, and their new text.
+    /// Returns the fix as an edit: first and last line to replace, and the new text.
     pub(super) fn known_edit(&self) -> Option<(usize, usize, String)> {
         let before: Vec<&str> = self.files.get(&self.path())?.split_inclusive('\n').collect();
         let after: Vec<&str> = self.fix.as_ref()?.split_inclusive('\n').collect();

@@ -1,4 +1,5 @@
-//! Tests of the coding world. They need Python and a kernel that allows the sandbox; otherwise they are skipped with a message.
+//! Tests that need Python and a kernel with sandbox support; otherwise they are skipped with a
+//! message.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -28,7 +29,6 @@ fn settings(libraries: &[&str], per_library: usize) -> CodingSettings {
     CodingSettings { generator, ..CodingSettings::default() }
 }
 
-/// An open world and what it noted.
 fn open(settings: &CodingSettings) -> (Box<dyn World>, Vec<String>) {
     let mut notes = Vec::new();
     let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut |note| notes.push(note) };
@@ -87,7 +87,6 @@ fn the_expert_solves_generated_tasks_and_submitting_at_once_does_not() {
         let steps =
             play(&set, &task, &["run({\"command\":\"python3 test_*.py\"})".to_owned(), "submit({})".into()]);
         let seen = steps[0].observation.text().into_owned();
-        // An endless loop is killed.
         assert!(seen.contains("FAILED") || seen.contains("killed after"), "{}: {seen}", task.id);
         assert!(steps[1].terminated && !steps[1].success && steps[1].reward == 0.0, "{}", task.id);
         assert!(steps[1].metrics[0].value < 1.0);
@@ -131,7 +130,7 @@ fn hidden_checks_are_neither_seen_nor_fooled() {
     let look = "ls -a / /work /tmp; cat *; env; find / -newer /usr -type f 2>/dev/null | head";
     let steps = play(&set, &task, &[call("run", &serde_json::json!({"command": look}))]);
     assert!(!steps[0].observation.text().contains(hidden), "{:?}", steps[0]);
-    // Programs that would pass tests that run in the same process.
+    // Programs that would pass tests run in the same process.
     let everything =
         "class Any:\n    def __eq__(self, other): return True\n    def __repr__(self): return '1994'\n";
     for cheat in [
@@ -225,7 +224,6 @@ fn hostile_actions_are_ordinary_steps() {
     assert!(text(8).contains("s of CPU time") && text(9).contains("too much output"));
     assert!(steps[7].understood && !steps[0].understood);
     assert!(steps.len() == actions.len() && !steps[14].truncated);
-    // JSON makes six bytes of each.
     let steps = play(&set, &task, &[run("head -c 15000000 /dev/zero > z"), "submit({})".into()]);
     assert!(steps[1].terminated && !steps[1].success, "{:?}", steps[1]);
 }
@@ -303,7 +301,6 @@ fn mbpp_and_own_files_are_read_and_other_lines_are_refused() {
     assert_eq!((count, set.all()), (5, coding(&settings(&["roman"], 5)).all()));
 }
 
-/// Unpacks QuixBugs of the test data.
 fn quixbugs(data: &Path, folder: &Path) -> PathBuf {
     let file = std::fs::File::open(data.join("swe/quixbugs_tasks.tar.zst")).unwrap();
     tar::Archive::new(zstd::Decoder::new(file).unwrap()).unpack(folder).unwrap();

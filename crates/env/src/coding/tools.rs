@@ -1,4 +1,4 @@
-//! The five functions that an agent may call, and how its calls are read.
+//! The five tools of an agent, and the parsing of their calls.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,6 @@ use turnwise_core::{Action, Tool, ToolCall};
 
 use super::repository::Place;
 
-/// A call that was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     List,
@@ -26,7 +25,6 @@ const TOOLS: [&str; 5] = [
     r#"{"type": "function", "function": {"name": "submit", "description": "Ends the task; hidden tests then check the files.", "parameters": {"type": "object", "properties": {}}}}"#,
 ];
 
-/// Returns the tools as chat templates take them.
 pub(super) fn tools() -> Vec<Tool> {
     TOOLS.iter().filter_map(|text| Tool::from_json(text).ok()).collect()
 }
@@ -65,10 +63,7 @@ struct RunArguments {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// Parses an action: a tool call, or the text of one.
-///
-/// # Errors
-/// Fails if it is not a call of a tool; the agent sees the error.
+/// Parses a tool call, or the text of one. The agent sees the error.
 pub(super) fn read(action: &Action) -> Result<Call, String> {
     match action {
         Action::Malformed { error, .. } => Err(error.clone()),

@@ -1,4 +1,4 @@
-//! Commands of agents and checks of their files, in a sandbox.
+//! Runs an agent's commands and the checks in a sandbox.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use super::repository::Repository;
 
 const DRIVER: &str = include_str!("driver.py");
 
-/// What a command of an agent may use.
+/// Limits of an agent's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingLimits {
-    /// Seconds from start to end.
+    /// Wall-clock seconds.
     #[schemars(range(min = 1, max = 3600))]
     pub wall_s: u64,
-    /// Seconds of CPU time of all its processes; also those of the checks.
+    /// CPU seconds of all its processes; the limit also applies to the checks.
     #[schemars(range(min = 1, max = 3600))]
     pub cpu_s: u64,
-    /// Mebibytes of memory.
+    /// Memory in MiB.
     #[schemars(range(min = 64, max = 1048576))]
     pub memory_mib: u64,
-    /// Processes and threads at once.
+    /// Number of processes and threads.
     #[schemars(range(min = 4, max = 4096))]
     pub processes: u32,
-    /// Mebibytes of files.
+    /// Size of all files in MiB.
     #[schemars(range(min = 8, max = 65536))]
     pub disk_mib: u64,
-    /// Characters of output that the agent sees; longer output is shortened in the middle.
+    /// Characters of output shown to the agent; longer output is shortened in the middle.
     #[schemars(range(min = 100, max = 1000000))]
     pub output_chars: usize,
 }
@@ -54,16 +54,16 @@ impl CodingLimits {
     }
 }
 
-/// Calls to evaluate on files. Jobs share nothing.
+/// Calls to evaluate with files. Jobs are isolated from each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Job {
-    /// Texts by path.
+    /// File contents by path.
     pub files: BTreeMap<String, String>,
-    /// The module whose names the calls have; none if empty.
+    /// Module that the calls use; may be empty.
     pub module: String,
     /// Python expressions.
     pub calls: Vec<String>,
-    /// Seconds of CPU time after which the rest of the calls have no value.
+    /// CPU seconds; calls after that have no value.
     pub seconds: f64,
 }
 
@@ -82,7 +82,7 @@ impl Workshop {
     /// Finds Python and prepares a sandbox.
     ///
     /// # Errors
-    /// Fails if Python is missing or the kernel refuses a part of the sandbox.
+    /// Fails if Python is missing or if the kernel does not support the sandbox.
     pub fn new() -> Result<Self, EnvError> {
         let python = Python::find()
             .ok_or_else(|| failed(&"its tasks are Python; install python3 so that it is found in PATH"))?;
@@ -96,10 +96,7 @@ impl Workshop {
         command.variable("PATH", format!("{folder}:/usr/local/bin:/usr/bin:/bin"))
     }
 
-    /// Runs an agent's command on its files; returns what the agent sees, and the files afterwards if it ran.
-    ///
-    /// # Errors
-    /// Fails if the sandbox cannot be set up.
+    /// Returns the text for the agent, and the files if the command ran.
     pub(super) fn run(
         &self,
         line: &str,
@@ -111,7 +108,7 @@ impl Workshop {
         }
         let command = self.command(Command::shell(line));
         let outcome = match self.sandbox.run(&command, &files.to_files(), &limits.limits()) {
-            // Files with holes, which an earlier command left, come back as large as they pretend to be.
+            // Sparse files of an earlier command return with their full size.
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => {
                 return Ok((format!("the files do not fit into {} MiB", limits.disk_mib), None));
             }
@@ -121,10 +118,10 @@ impl Workshop {
         Ok((text, Some(Repository::of_files(outcome.files))))
     }
 
-    /// Evaluates the calls of jobs. A job's values end at the first call that did not finish.
+    /// Evaluates the calls of jobs. A job's values end at the first unfinished call.
     ///
     /// # Errors
-    /// Fails if the sandbox cannot be set up or exceeds a limit as a whole.
+    /// Fails if the sandbox cannot be set up or if the jobs together exceed a limit.
     pub fn values(&self, jobs: &[Job], limits: &Limits) -> Result<Vec<Vec<String>>, EnvError> {
         let too_large = || failed(&"the files of its tasks are too large for the sandbox");
         let outcome = self.evaluate(jobs, limits)?.ok_or_else(too_large)?;
@@ -134,20 +131,17 @@ impl Workshop {
         })
     }
 
-    /// Returns the values of one job on an agent's files, or no values if the files made it exceed a limit.
-    ///
-    /// # Errors
-    /// Fails if the sandbox cannot be set up.
+    /// Returns no values if the files make the job exceed a limit.
     pub(super) fn values_of_agent(&self, job: Job, limits: &CodingLimits) -> Result<Vec<String>, EnvError> {
-        // The job's JSON contains the files once more.
+        // The job's JSON contains the files again.
         let disk = (limits.disk_mib << 22) + (16 << 20);
         let outcome = self.evaluate(&[job], &Limits { disk, ..limits.limits() })?;
         let values = outcome.and_then(|outcome| values_of(&outcome)).and_then(|mut values| values.pop());
         Ok(values.unwrap_or_default())
     }
 
-    /// Runs the driver; returns `None` if the jobs exceed the limits of disk or files. JSON writes six bytes for each control
-    /// character, so files that fit may make a job that does not.
+    /// Runs the driver; `None` if the jobs exceed the disk limit, since JSON needs six bytes for
+    /// each control character.
     fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);
@@ -163,7 +157,6 @@ fn values_of(outcome: &Outcome) -> Option<Vec<Vec<String>>> {
     serde_json::from_slice(outcome.files.get("results.json")?).ok()
 }
 
-/// Returns a command's output and end as the agent sees them.
 fn shown(outcome: &Outcome, limits: &CodingLimits) -> String {
     let output = String::from_utf8_lossy(&outcome.output);
     let characters = output.chars().count();

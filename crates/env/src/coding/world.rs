@@ -16,33 +16,33 @@ use super::workshop::{CodingLimits, Workshop};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::world::{Advisor, EvalDefaults, OpenOptions, World, WorldKind};
 
-/// The kind `coding`.
+/// The environment kind `coding`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CodingKind;
 
-/// Settings of the tasks.
+/// Settings of the coding environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingSettings {
-    /// Tasks of files instead of generated ones: the folder of QuixBugs, or JSON lines of HumanEval, of MBPP, or of
-    /// `turnwise env generate coding`.
+    /// Folder of QuixBugs, or JSON lines of HumanEval, MBPP or `turnwise env generate coding`. If
+    /// absent, tasks are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// What a command of the agent, and the checks of its files, may use.
+    /// Limits of the agent's commands and of the checks.
     pub limits: CodingLimits,
-    /// The generated tasks.
+    /// Settings of the generated tasks; ignored if `data` is set.
     pub generator: CodingGenerator,
-    /// The player of demonstrations.
+    /// Settings of the expert that plays demonstrations.
     pub expert: CodingExpert,
 }
 
-/// The player of demonstrations.
+/// Settings of the expert that plays demonstrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingExpert {
-    /// True if it views the file before it edits it.
+    /// View the file before editing it.
     pub look: bool,
-    /// True if it runs the tests that the agent sees before it submits.
+    /// Run the agent's tests before submitting.
     pub run_tests: bool,
 }
 
@@ -52,7 +52,7 @@ impl Default for CodingExpert {
     }
 }
 
-/// The open world.
+/// An open coding environment.
 #[derive(Clone, Debug)]
 pub struct CodingWorld {
     set: CodingTasks,
@@ -60,13 +60,12 @@ pub struct CodingWorld {
 }
 
 impl CodingWorld {
-    /// Returns the tasks.
+    /// Returns the task set.
     pub fn set(&self) -> &CodingTasks {
         &self.set
     }
 }
 
-/// File of generated tasks in their folder.
 const FILE: &str = "tasks.jsonl";
 
 impl WorldKind for CodingKind {

@@ -22,7 +22,7 @@ pub enum Suit {
 }
 
 impl Suit {
-    /// All suits, in the original's order.
+    /// All suits in the original's order.
     pub const ALL: [Self; 4] = [Self::Hearts, Self::Spades, Self::Diamonds, Self::Clubs];
 
     /// Returns the original's letter.
@@ -30,13 +30,12 @@ impl Suit {
         ['H', 'S', 'D', 'C'][self as usize]
     }
 
-    /// Returns the word for it.
+    /// Returns the word for the suit.
     pub fn word(self) -> &'static str {
         ["hearts", "spades", "diamonds", "clubs"][self as usize]
     }
 }
 
-/// The original's letters of ranks, from the ace.
 const RANKS: [&str; 13] = ["A", "2", "3", "4", "5", "6", "7", "8", "9", "T", "J", "Q", "K"];
 
 /// A card.
@@ -47,12 +46,12 @@ pub struct Card {
 }
 
 impl Card {
-    /// Creates a card; `rank` is 1 for the ace to 13 for the king.
+    /// Creates a card; `rank` is 1 (ace) to 13 (king).
     pub fn new(suit: Suit, rank: u8) -> Option<Self> {
         (1..=13).contains(&rank).then_some(Self { suit, rank })
     }
 
-    /// Returns a card by the original's name, such as `H4` or `CT`.
+    /// Parses the original's name of a card, such as `H4` or `CT`.
     pub fn parse(name: &str) -> Option<Self> {
         let mut letters = name.chars();
         let letter = letters.next()?;
@@ -61,22 +60,22 @@ impl Card {
         Self::new(suit, rank as u8 + 1)
     }
 
-    /// Its suit.
+    /// Returns the suit.
     pub fn suit(self) -> Suit {
         self.suit
     }
 
-    /// Its rank, 1 to 13.
+    /// Returns the rank, 1 to 13.
     pub fn rank(self) -> u8 {
         self.rank
     }
 
-    /// Returns the number it stands for: its rank, and 10 for ten and above.
+    /// Returns the card's number: its rank, but at most 10.
     pub fn number(self) -> u8 {
         self.rank.min(10)
     }
 
-    /// Returns the rank as people write it: `A`, `2` to `10`, `J`, `Q`, `K`.
+    /// Returns the rank in words: `A`, `2` to `10`, `J`, `Q`, `K`.
     pub fn rank_word(self) -> &'static str {
         if self.rank == 10 { "10" } else { RANKS[usize::from(self.rank) - 1] }
     }
@@ -87,7 +86,7 @@ impl Card {
     }
 }
 
-/// The original's name.
+/// Writes the original's name of the card.
 impl fmt::Display for Card {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}{}", self.suit.letter(), RANKS[usize::from(self.rank) - 1])
@@ -99,10 +98,10 @@ impl fmt::Display for Card {
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Draws a deal from the original's distribution. The first rank is uniform from 2 to the king,
-    /// and its suit is uniform. The second number makes 12 with the first: by multiplication with
-    /// probability 1/2 if possible (2, 3, 4, 6), otherwise by addition. Then both are swapped with
-    /// probability 1/2. (The original draws `random.random() <= 0.5`.)
+    /// Draws a deal from the original's distribution. The first rank is uniform from 2 to the king;
+    /// its suit is uniform. The second number gives 12 with the first, by multiplication with
+    /// probability 1/2 if possible, otherwise by addition. Then the cards are swapped with
+    /// probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];
@@ -117,7 +116,7 @@ impl Deal {
         Self(cards)
     }
 
-    /// Every deal that can be drawn, once, ordered.
+    /// Returns every possible deal once, sorted.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for rank in 2..=13u8 {
@@ -142,8 +141,7 @@ impl Deal {
         self.0.map(Card::number)
     }
 
-    /// Returns the operator between the two numbers that makes 12 of them; `None` for a deal that no
-    /// episode has.
+    /// Returns the operator that gives 12; `None` for an impossible deal.
     pub fn operator(self) -> Option<Symbol> {
         let [left, right] = self.numbers().map(i128::from);
         if left + right == TARGET {
@@ -153,7 +151,7 @@ impl Deal {
         }
     }
 
-    /// Returns a digest that two deals share exactly if they have the same cards, in whatever order.
+    /// Returns a digest of the two cards, independent of their order.
     pub fn digest(self) -> String {
         let mut cards = self.0;
         cards.sort_unstable();
@@ -200,7 +198,6 @@ mod tests {
             numbers.sort_unstable();
             *counts.entry(numbers).or_default() += 1;
         }
-        // In 24ths: of the 12 first ranks, four have a second number in two ways.
         let expected =
             [([2, 6], 2), ([2, 10], 9), ([3, 4], 2), ([3, 9], 3), ([4, 8], 3), ([5, 7], 4), ([6, 6], 1)];
         assert_eq!(counts.len(), expected.len());

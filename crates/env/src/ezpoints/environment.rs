@@ -1,4 +1,4 @@
-//! EZPoints as a [`turnwise_core::Environment`]: step limit, what the agent reads, saved states.
+//! EZPoints as a [`turnwise_core::Environment`]: step limit, observations, saved states.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::saved::SavedEpisode;
 /// Plays the deals of a [`super::EzPointsSet`], one episode at a time.
 ///
 /// An episode ends with `=` (`terminated`), with the first action after a formula of six symbols,
-/// or at the step limit (`truncated`). Actions that do nothing count as steps. With pictures, each
+/// or at the step limit (`truncated`). Actions without effect count as steps. With pictures, each
 /// observation has one after its text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
@@ -27,18 +27,15 @@ pub struct EzPointsEnv {
 struct Episode {
     task: String,
     game: Game,
-    /// The actions so far, from which a saved state is made.
     taken: Vec<Cow<'static, str>>,
     over: bool,
 }
 
-/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// The task's id, which has the cards.
+    /// Task id, which names the cards.
     task: String,
-    /// The actions taken.
     actions: Vec<Cow<'static, str>>,
 }
 
@@ -53,16 +50,16 @@ impl EzPointsEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// Returns the game as it is now.
+    /// Returns the current game.
     pub fn game(&self) -> Option<&Game> {
         self.episode.as_ref().map(|episode| &episode.game)
     }
 }
 
-/// Text that the agent reads: the cards in words and the formula so far, a blank between its symbols.
+/// Describes the cards in words and the formula so far.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
-    // Most of a step is made of such small texts, so they are put together without intermediate ones.
+    // Formatting dominates the cost of a step.
     let mut text = String::with_capacity(80);
     for (between, card) in [("Cards: ", left), (", ", right)] {
         for part in [between, card.rank_word(), " of ", card.suit().word()] {
@@ -89,7 +86,7 @@ fn observe(game: &Game, pictures: Option<&EzPointsPictures>) -> Result<Observati
 
 impl Environment for EzPointsEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // What fails here leaves no episode, not the one before.
+        // If the reset fails, no episode remains.
         self.episode = None;
         let game = Game::new(self.shared.deal(&task.id)?);
         let observation = observe(&game, self.shared.pictures.as_ref())?;
@@ -124,15 +121,15 @@ impl Environment for EzPointsEnv {
             terminated: outcome.terminated,
             truncated,
             success,
-            // One that changes nothing here, such as a number on no card, is understood nevertheless.
+            // An action without effect, such as a number on no card, is still valid.
             understood: read != Action::Nothing,
             metrics: Vec::new(),
             rewards: Vec::new(),
         })
     }
 
-    /// Versioned JSON: format, version, task and the actions taken. An episode that has ended cannot be saved. The step
-    /// limit is a setting, not part of the state.
+    /// Saves the state without the step limit, which is a setting. A finished episode cannot be
+    /// saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {
@@ -185,7 +182,6 @@ mod tests {
                 changed += usize::from(!same);
             }
         }
-        // Of the ten numbers one or two are on the cards.
         assert!((12 * 4..=12 * 6).contains(&changed), "{changed}");
     }
 }

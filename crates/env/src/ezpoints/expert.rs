@@ -1,4 +1,4 @@
-//! An expert that knows the formula, and its episodes to imitate.
+//! An expert that knows the formula, and its demonstrations.
 
 use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Task};
 
@@ -10,20 +10,18 @@ use super::set::EzPointsSet;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Returns the formula of a deal that equals 12, with the numbers in the order of the cards.
 fn formula(deal: Deal) -> [Symbol; 3] {
     let [left, right] = deal.numbers().map(Symbol::Number);
     [left, deal.operator().unwrap_or(Symbol::Times), right]
 }
 
-/// Returns the action that leads on to a formula of 12, the shortest that there is; `=` if there is none
-/// any more.
+/// Returns the next action toward the shortest formula for 12, or `=` if none is possible.
 fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// Returns the first winning sequence of this many symbols and `=`. Ties are broken by the order of
-/// the cards, then of the operators.
+/// Returns the first action of a winning sequence of this many symbols and `=`; ties go to the
+/// first card and operator.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");
@@ -36,7 +34,6 @@ fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     })
 }
 
-/// Gives advice to a person who plays a deal.
 pub(super) struct Adviser {
     deal: Deal,
 }
@@ -59,8 +56,8 @@ impl Advisor for Adviser {
     }
 }
 
-/// Lets the expert play `count` deals of a split, taken in turn from the first. With probability `early_evaluation_prob` it
-/// evaluates the formula without its second number, and the episode misses its goal; it is imitated nevertheless.
+/// Plays `count` deals of a split in turn. With probability `early_evaluation_prob` it evaluates
+/// the formula without its second number; this is imitated.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,
@@ -71,7 +68,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Returns one episode; `None` if it does not come to its `=`.
 fn play(
     set: &EzPointsSet,
     task: &Task,
@@ -84,7 +80,7 @@ fn play(
     if rng.chance(early_evaluation_prob) {
         plan.remove(2);
     }
-    // A number that neither card has, which changes nothing: the mistake there is to make in this world.
+    // Inserted actions are numbers on neither card, which have no effect.
     let unusable: Vec<u8> = (1..=10).filter(|number| !deal.numbers().contains(number)).collect();
     let mut plan = plan.into_iter();
     let act = |_: &EzPointsEnv, _: &Observation| {
@@ -136,7 +132,6 @@ mod tests {
         assert!(won == played && played > 190.0, "{won} of {played}");
     }
 
-    /// Returns true if an episode can be won from a formula of these symbols, tried out symbol by symbol.
     fn is_winnable(numbers: [Symbol; 2], written: &[Symbol]) -> bool {
         if written.len() > MOST_SYMBOLS {
             return false;
@@ -155,7 +150,6 @@ mod tests {
             .any(|symbol| is_winnable(numbers, &[written, &[symbol]].concat()))
     }
 
-    /// Takes advice from here until the episode ends.
     fn follow(mut game: Game) -> bool {
         let mut adviser = Adviser::new(game.deal());
         loop {

@@ -1,6 +1,6 @@
-//! Formulas: the symbols that can be written, and what Python's `eval` makes of them.
+//! Formulas: their symbols, and evaluation as by Python's `eval`.
 
-/// One symbol of a formula.
+/// A symbol of a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symbol {
     /// A number from 1 to 10.
@@ -11,11 +11,10 @@ pub enum Symbol {
     Times,
 }
 
-/// The numbers there are, as text.
 const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 impl Symbol {
-    /// Returns the symbol as text; empty for a number that is not on a card.
+    /// Returns the symbol's text; empty for a number that no card has.
     pub fn text(self) -> &'static str {
         match self {
             Self::Number(number) => {
@@ -27,13 +26,11 @@ impl Symbol {
     }
 }
 
-/// Returns the symbols in a row, as the original joins them: digits that meet become one number, `**` is
-/// a power.
+/// Joins the symbols as the original does: adjacent digits form one number, and `**` is a power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")
 }
 
-/// Returns the symbols with something between them.
 pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
     let mut out = String::with_capacity(symbols.len() * (2 + between.len()));
     for (index, symbol) in symbols.iter().enumerate() {
@@ -45,9 +42,9 @@ pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
     out
 }
 
-/// Evaluates a text of digits, `+` and `*` like Python's `eval`: sums of products of powers. Any
-/// number of `+` may precede an operand (`4+++8` is 12, `2*+6` too). `**` binds to the right and
-/// tighter than a preceding `+` (`+2**+3` is 8).
+/// Evaluates digits, `+` and `*` like Python's `eval`. Any number of `+` may precede an operand
+/// (`4+++8` is 12, `2*+6` too). `**` is right-associative and binds tighter than a preceding `+`
+/// (`+2**+3` is 8).
 ///
 /// Returns `None` if Python raises, or if the number has more than 127 bits.
 pub fn eval(text: &str) -> Option<i128> {
@@ -74,7 +71,7 @@ impl Parser<'_> {
         Some(value)
     }
 
-    /// `factor ("*" factor)*`; `**` was taken by the factor before, so that one here has no base.
+    /// `factor ("*" factor)*`
     fn product(&mut self) -> Option<i128> {
         let mut value = self.factor()?;
         while !self.rest.starts_with("**") && self.take("*") {
@@ -102,7 +99,7 @@ impl Parser<'_> {
         let length = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let (digits, rest) = self.rest.split_at(length);
         self.rest = rest;
-        // A number of several digits does not start with 0 in Python, but for zeros alone.
+        // In Python a number of several digits does not start with 0, unless all digits are 0.
         if digits.len() > 1 && digits.starts_with('0') && digits.bytes().any(|digit| digit != b'0') {
             return None;
         }
@@ -116,7 +113,7 @@ mod tests {
 
     #[test]
     fn formulas_are_what_python_makes_of_them() {
-        // eval(text) of CPython 3.12; None: it raises.
+        // eval(text) of CPython 3.12; `None` if it raises.
         for (text, expected) in [
             ("10+2", Some(12)),
             ("4+++8", Some(12)),

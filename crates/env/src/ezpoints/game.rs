@@ -9,30 +9,31 @@ pub const TARGET: i128 = 12;
 /// Reward of a formula of both cards that equals the target.
 pub const REWARD: f64 = 10.0;
 
-/// The longest formula that anything can be added to; one symbol more, and the next action ends the episode.
+/// Maximum length of a formula that can be extended. After one more symbol, the next action ends
+/// the episode.
 pub const MOST_SYMBOLS: usize = 5;
 
 /// The actions in the order of the original's numbers.
 pub const ACTIONS: [&str; 13] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "+", "*", "="];
 
-/// One action.
+/// A parsed action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Adds a symbol to the formula.
+    /// Appends a symbol to the formula.
     Add(Symbol),
-    /// `=`: the formula is evaluated.
+    /// `=`, which evaluates the formula.
     Evaluate,
-    /// Any other action (the original's -1), which does nothing.
+    /// Any other action (the original's -1); has no effect.
     Nothing,
 }
 
 impl Action {
-    /// Reads an action: its text without blanks around it is one of [`ACTIONS`].
+    /// Parses an action; its trimmed text must be one of [`ACTIONS`].
     pub fn parse(text: &str) -> Self {
         place_of(text.trim()).map_or(Self::Nothing, Self::of)
     }
 
-    /// Returns the action of this place in [`ACTIONS`].
+    /// Returns the action at this index of [`ACTIONS`].
     pub fn of(index: usize) -> Self {
         match index {
             0..=9 => Self::Add(Symbol::Number(index as u8 + 1)),
@@ -44,7 +45,6 @@ impl Action {
     }
 }
 
-/// Returns the place of a text in [`ACTIONS`], if it is one of them.
 pub(super) fn place_of(text: &str) -> Option<usize> {
     match *text.as_bytes() {
         [digit @ b'1'..=b'9'] => Some(usize::from(digit - b'1')),
@@ -59,13 +59,13 @@ pub(super) fn place_of(text: &str) -> Option<usize> {
 /// The outcome of an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// [`REWARD`] or 0.
+    /// Either [`REWARD`] or 0.
     pub reward: f64,
-    /// The formula was evaluated.
+    /// Whether the formula was evaluated.
     pub terminated: bool,
-    /// The formula was too long to continue.
+    /// Whether the formula was too long to continue.
     pub truncated: bool,
-    /// The action changed the formula or ended the episode.
+    /// Whether the action changed the formula or ended the episode.
     pub effective: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct Game {
 }
 
 impl Game {
-    /// Returns the start of an episode.
+    /// Starts an episode.
     pub fn new(deal: Deal) -> Self {
         Self { deal, formula: Vec::new() }
     }
@@ -92,15 +92,14 @@ impl Game {
         &self.formula
     }
 
-    /// Times that a number is among the cards, without those that the formula has.
     fn left(&self, number: u8) -> usize {
         let dealt = self.deal.0.iter().filter(|card| card.number() == number).count();
         let used = self.formula.iter().filter(|symbol| **symbol == Symbol::Number(number)).count();
         dealt.saturating_sub(used)
     }
 
-    /// Returns true if a symbol can be added: operators always, numbers if a card with it is
-    /// unused.
+    /// Returns true if a symbol can be added: always for operators; for numbers, if an unused card
+    /// has it.
     pub fn can_add(&self, symbol: Symbol) -> bool {
         match symbol {
             Symbol::Number(number) => self.left(number) > 0,
@@ -108,10 +107,11 @@ impl Game {
         }
     }
 
-    /// Applies an action in the original's order. [`Action::Nothing`] does nothing at any length. A
-    /// formula of more than [`MOST_SYMBOLS`] symbols ends the episode before the action is
-    /// considered. A number that is not on an unused card changes nothing. `=` evaluates the
-    /// formula.
+    /// Applies an action, in the original's order of checks.
+    ///
+    /// [`Action::Nothing`] has no effect at any length. A formula of more than [`MOST_SYMBOLS`]
+    /// symbols ends the episode before the action is considered. A number has no effect if no
+    /// unused card has it.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();
@@ -183,7 +183,6 @@ mod tests {
         assert!(!play(["H4", "C8"], &["+"; 6]).1.truncated);
         assert_eq!(play(["H4", "C8"], &["+"; 7]), ("++++++".into(), cut));
         assert_eq!(play(["H4", "C8"], &["+", "+", "+", "+", "+", "+", "="]).1, cut);
-        // What is no action is no reason to stop.
         assert_eq!(play(["H4", "C8"], &["+", "+", "+", "+", "+", "+", "?"]).1, Outcome::default());
     }
 }

@@ -1,4 +1,5 @@
-//! The cards and the formula as a picture: 300 x 300 pixels, cards drawn here or read from the original's files.
+//! Pictures of cards and formula, 300 x 300 pixels, with cards drawn here or read from the
+//! original's files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,23 +13,18 @@ use super::game::Game;
 use crate::pictures::strokes::{self, Letters};
 use crate::pictures::{Color, Picture, png};
 
-/// Pixels of the picture's side.
+/// Side of the picture in pixels.
 pub const SIDE: usize = 300;
-/// Pixels across a card.
+/// Width of a card in pixels.
 pub const CARD_WIDTH: usize = 135;
-/// Pixels down a card.
+/// Height of a card in pixels.
 pub const CARD_HEIGHT: usize = 189;
-/// Left edges of the cards, in pixels.
 const LEFT: [usize; 2] = [5, 153];
-/// Upper edges of the cards, in pixels.
 const TOP: usize = 55;
-/// The rows that the formula is written in: all that is drawn otherwise than the original does it.
+/// Pixel rows of the formula, the only part that differs from the original.
 pub const TEXT_ROWS: std::ops::Range<usize> = 258..282;
-/// The row that the formula stands on.
 const TEXT_LINE: i32 = 277;
-/// Left edge of the formula, in pixels.
 const LEFT_MARGIN: f32 = 10.0;
-/// Text before the formula.
 const TITLE: &str = "Formula: ";
 
 const TABLE: Color = [0x35, 0x65, 0x4d];
@@ -36,23 +32,22 @@ const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// Rows above those of the formula: the same throughout an episode.
+/// Rows above the formula, constant during an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
-/// The card pictures, and data computed from them once.
+/// The card pictures with precomputed data.
 #[derive(Debug)]
 pub struct Cards {
-    /// In the order of their suits and ranks.
+    /// Sorted by suit and rank.
     cards: Vec<Picture>,
     letters: Letters,
-    /// The rows below [`UPPER`] before anything is written: the word and its colon.
     lower: Picture,
-    /// Files of pictures up to the rows of the formula, by deal: a few hundred of a few thousand bytes.
+    /// PNG files up to the rows of the formula, by deal.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
 }
 
 impl Cards {
-    /// Returns the cards of the project's own.
+    /// Creates cards drawn by this crate.
     pub fn own() -> Self {
         Self::new(every_card().map(draw).collect())
     }
@@ -64,8 +59,8 @@ impl Cards {
         Self { cards, letters, lower, starts: Mutex::default() }
     }
 
-    /// Returns the cards of a folder: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each, as gym-cards
-    /// shows them. Aces, which are never dealt, may be missing.
+    /// Reads the cards of a folder, as gym-cards shows them: `HA.png`, `H2.png` to `CK.png`, 135 x
+    /// 189 pixels each. Aces may be missing, since they are never dealt.
     ///
     /// # Errors
     /// Fails if a picture is missing, is not PNG or has another size; the error names it.
@@ -92,7 +87,7 @@ impl Cards {
         &self.cards[13 * card.suit() as usize + usize::from(card.rank()) - 1]
     }
 
-    /// Returns the picture of a game.
+    /// Draws a game.
     pub fn render(&self, game: &Game) -> Picture {
         let mut picture = Picture::new(SIDE, SIDE, TABLE);
         self.deal_out(game.deal(), &mut picture);
@@ -100,11 +95,11 @@ impl Cards {
         picture
     }
 
-    /// Returns the picture of a game as a PNG file. The part above the formula is drawn and
-    /// compressed once per deal.
+    /// Draws a game and encodes it as PNG. The part above the formula is drawn and compressed once
+    /// per deal.
     ///
     /// # Errors
-    /// Fails if the picture cannot be written.
+    /// Fails if the picture cannot be encoded.
     pub fn png(&self, game: &Game) -> Result<Vec<u8>, EnvError> {
         self.start(game.deal())?.finish(&self.formula(game))
     }
@@ -115,7 +110,6 @@ impl Cards {
         }
     }
 
-    /// Returns the rows from [`UPPER`] on.
     fn formula(&self, game: &Game) -> Picture {
         let mut rows = self.lower.clone();
         let left = LEFT_MARGIN + strokes::width(TITLE);
@@ -125,7 +119,7 @@ impl Cards {
     }
 
     fn start(&self, deal: Deal) -> Result<Arc<png::Start>, EnvError> {
-        // A thread that panicked left no half-made entry behind.
+        // Entries are complete even if a thread panicked.
         let lock = || self.starts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&deal) {
             return Ok(Arc::clone(known));
@@ -142,7 +136,6 @@ fn every_card() -> impl Iterator<Item = Card> {
     Suit::ALL.into_iter().flat_map(|suit| (1..=13).filter_map(move |rank| Card::new(suit, rank)))
 }
 
-/// Returns a card: its rank and suit in two corners, and the suit large.
 fn draw(card: Card) -> Picture {
     let (width, height) = (CARD_WIDTH as f32, CARD_HEIGHT as f32);
     let color = if matches!(card.suit(), Suit::Hearts | Suit::Diamonds) { RED } else { BLACK };
@@ -165,10 +158,9 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// Returns the distance of a point outside of a suit's sign that fills about -1 to 1.
+/// Returns the signed distance of a point to a suit's symbol of size -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
-    // A heart with its tip at 1; a spade is one upside down.
     let heart = |y: f32| {
         let lobe = (x - 0.48).hypot(y + 0.42) - 0.52;
         let tip = ((x + 0.86 * (y - 1.0)) * 0.76).max(-y - 0.42);
@@ -212,7 +204,7 @@ mod tests {
         }
         let last = &seen[3];
         assert_eq!((last.width(), last.height(), last.pixel(0, 0)), (300, 300, TABLE));
-        // The formula is written in its rows alone.
+        // The formula affects only its rows.
         for (first, last) in seen[0]
             .rgb()
             .chunks(3 * SIDE)

@@ -1,17 +1,15 @@
-//! Recorded episodes of the original against these rules.
+//! Compares these rules with recorded episodes of the original.
 //!
-//! A recording has one episode a line, as JSON:
+//! A recording has one JSON object per line and episode:
 //!
 //! ```text
 //! {"seed", "cards": ["H4", "C8"], "numbers": [4, 8],
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! Optionally with a folder of the original's pictures: the cards in `cards_135x189`, and the last
-//! observations of episodes as `final_obs_seedN.png`. Each is compared with the picture drawn from
-//! those cards. Pixels outside the rows of the formula must be equal. Inside, where font
-//! rasterizers differ, the mean absolute difference of the channels must be at most
-//! [`TEXT_TOLERANCE`].
+//! A folder of the original's pictures is optional: the cards in `cards_135x189`, and the last observations
+//! of episodes as `final_obs_seedN.png`. Pixels outside the formula's rows must be equal. Inside, where
+//! fonts differ, the mean absolute difference of the channels must be at most [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;
@@ -26,10 +24,9 @@ use super::picture::{Cards, TEXT_ROWS};
 use crate::pictures::{Picture, png};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
-/// Mean absolute difference of a channel, of 255, that is let pass in the rows of the formula.
+/// Maximum mean absolute difference of channels (0 to 255) in the rows of the formula.
 pub const TEXT_TOLERANCE: f64 = 4.0;
 
-/// A recorded episode.
 #[derive(Deserialize)]
 pub(super) struct Recording {
     seed: u64,
@@ -49,7 +46,6 @@ struct RecordedStep {
 }
 
 impl Recording {
-    /// Reads a line.
     pub(super) fn parse(line: &str) -> Result<(Self, Deal), String> {
         let recording: Self =
             serde_json::from_str(line).map_err(|error| format!("this is no recorded episode: {error}"))?;
@@ -67,7 +63,6 @@ fn deal_of(cards: &[String; 2]) -> Result<Deal, String> {
     Ok(Deal([card(&cards[0])?, card(&cards[1])?]))
 }
 
-/// Returns the deal of a line with `cards`, whatever else the line has.
 pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
     #[derive(Deserialize)]
     struct Dealt {
@@ -81,8 +76,7 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// Fails if a line is not a recorded episode (with the line), or on read errors. Differences are
-/// not errors.
+/// Fails if a line is not an episode or reading fails. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();
@@ -128,7 +122,6 @@ pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<R
     Ok(ReplayReport { counts, unit: "episode", differences })
 }
 
-/// Difference between two pictures; nothing if only the formula's rows differ, and those little.
 pub(super) fn compare(expected: &Picture, found: &Picture) -> Option<String> {
     let size = |picture: &Picture| (picture.width(), picture.height());
     if size(expected) != size(found) {

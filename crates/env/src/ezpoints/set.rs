@@ -14,25 +14,24 @@ use super::picture::Cards;
 use crate::pictures::PictureStore;
 use crate::splits::{SPLITS, split_of, tasks_of};
 
-/// The goal as the agent reads it.
 pub(super) const GOAL: &str =
     "build a math formula that evaluates to **12**, using only the two numbers shown on the playing cards";
 
-/// Steps that verl-agent gives.
+/// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 
-/// Of 256 pairs of cards, those of the test and of the validation.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
-/// Number of draws in a row without a new deal of `train` after which the search stops.
+/// Maximum number of consecutive draws without a new deal of `train`.
 const MOST_DRAWS: usize = 100_000;
 
-/// The reward of a step.
+/// Reward of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EzPointsReward {
-    /// As in verl-agent: 10 for a formula that equals 12, otherwise 0.
+    /// 10 for a formula that equals 12, otherwise 0, as in verl-agent.
     #[default]
     Original,
     /// 1 for a formula that equals 12, otherwise 0.
@@ -48,14 +47,14 @@ impl EzPointsReward {
     }
 }
 
-/// The deals that are made.
+/// Settings of the deals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsGenerator {
-    /// The same seed gives the same deals.
+    /// Seed; the same seed gives the same deals.
     pub seed: u64,
-    /// Number of training deals, drawn from the original's distribution; a deal can occur more than
-    /// once. `valid` and `test` contain each of their deals once.
+    /// Number of training deals, drawn from the original's distribution with repetition. `valid`
+    /// and `test` contain each of their deals once.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
 }
@@ -66,12 +65,12 @@ impl Default for EzPointsGenerator {
     }
 }
 
-/// Pictures of observations.
+/// How pictures of observations are drawn and stored.
 #[derive(Debug)]
 pub struct EzPointsPictures {
-    /// Cards that they are made of.
+    /// Pictures of the cards.
     pub cards: Cards,
-    /// Folder that they are kept in.
+    /// Folder of the pictures.
     pub store: PictureStore,
 }
 
@@ -91,10 +90,10 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a deal; its kind is sum or product. Two cards that are dealt together in one split are
-/// never dealt together in another, in any order. The first byte of the deal's digest selects the
-/// split (of the 154 pairs about 60, 15 and 25 percent), independently of the seed. The suits
-/// distinguish pairs: there are only ten pairs of ranks, and training has all of them.
+/// A task is a deal; its kind is sum or product. No two splits share a pair of cards, in any order.
+/// The first byte of the deal's digest selects the split (about 60, 15 and 25 percent of the 154
+/// pairs), independently of the seed. There are only ten pairs of ranks, and training has all of
+/// them.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,
@@ -102,10 +101,10 @@ pub struct EzPointsSet {
 }
 
 impl EzPointsSet {
-    /// Deals in splits. With a `panel`, `test` is that, and its cards are in no other split.
+    /// Creates the splits. A `panel` replaces `test`; its cards are in no other split.
     ///
     /// # Errors
-    /// Fails if the panel leaves nothing to train on.
+    /// Fails if the panel leaves no training deals.
     pub fn new(
         config: &EzPointsGenerator,
         panel: Option<Vec<Deal>>,
@@ -161,7 +160,7 @@ impl EzPointsSet {
         })
     }
 
-    /// Returns the same deals with another step limit.
+    /// Returns the set with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -170,20 +169,20 @@ impl EzPointsSet {
     /// Returns the deal of a task.
     ///
     /// # Errors
-    /// Fails if there is no such task.
+    /// Fails if the task is unknown.
     pub fn deal(&self, id: &str) -> Result<Deal, EnvError> {
         self.shared.deal(id)
     }
 
-    /// Returns the tasks of a split, as they are kept.
+    /// Returns the tasks of a split without copying them.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// Returns a fresh environment, as its own type.
+    /// Creates an environment.
     pub fn ezpoints(&self) -> EzPointsEnv {
         EzPointsEnv::new(Arc::clone(&self.shared), self.max_steps)
     }

@@ -16,45 +16,45 @@ use crate::pictures::PictureStore;
 use crate::replay::{ReplayReport, numbered_lines};
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
-/// The kind `ezpoints`.
+/// The environment kind `ezpoints`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EzPointsKind;
 
-/// Settings of the deals.
+/// Settings of EZPoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
-    /// File of deals that are the split `test` instead of the project's own division: JSON lines with `cards`, such as recorded
-    /// episodes; zstd if wished. Their cards are in no training deal.
+    /// File of deals for the split `test`, plain or zstd-compressed: JSON lines with `cards`, such
+    /// as recorded episodes. Training deals contain none of their card pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// The reward of a step.
+    /// Reward of a step.
     pub reward: EzPointsReward,
-    /// Folder that pictures of the observations are written to, PNG files named by the SHA-256 of their bytes; observations
-    /// then have a picture after their text. Without it none are drawn.
+    /// Folder for pictures of observations, as PNG files named by the SHA-256 of their bytes. If
+    /// set, each observation has a picture after its text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
-    /// Folder of card pictures (`H2.png` to `CK.png`, 135 x 189 pixels each) to use instead of the
-    /// project's own.
+    /// Folder of card pictures (`H2.png` to `CK.png`, 135 x 189 pixels each) that replace the
+    /// built-in ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cards: Option<PathBuf>,
-    /// The deals.
+    /// Settings of the deals.
     pub generator: EzPointsGenerator,
-    /// The player of demonstrations.
+    /// Settings of the expert that plays demonstrations.
     pub expert: EzPointsExpert,
 }
 
-/// The player of demonstrations.
+/// Settings of the expert that plays demonstrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that it evaluates the formula too early, without its second number, and misses its goal. Such
+    /// Probability that the expert evaluates the formula without its second number and fails. Such
     /// demonstrations are imitated too.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_evaluation_prob: f64,
 }
 
-/// The open world.
+/// An open EZPoints environment.
 #[derive(Clone, Debug)]
 pub struct EzPointsWorld {
     set: EzPointsSet,
@@ -62,7 +62,7 @@ pub struct EzPointsWorld {
 }
 
 impl EzPointsWorld {
-    /// Returns the deals.
+    /// Returns the task set.
     pub fn set(&self) -> &EzPointsSet {
         &self.set
     }
@@ -75,7 +75,6 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("ezpoints", include_str!("../../templates/ezpoints.toml")),
 ];
 
-/// Returns the deals of recorded episodes.
 fn read_deals(path: &Path) -> Result<Vec<Deal>, EnvError> {
     let name = path.display().to_string();
     let file = turnwise_files::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;
@@ -177,7 +176,6 @@ impl World for EzPointsWorld {
         demonstrate(&self.set, request, self.expert.early_evaluation_prob).map(Some)
     }
 
-    /// Numbers are numbers here and not part of the name before them.
     fn split_numbers(&self) -> bool {
         true
     }

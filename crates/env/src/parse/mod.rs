@@ -1,15 +1,9 @@
 //! Parsing of responses into actions.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `mod.rs` | the parser: a response read by its rules |
-//! | `calls/` | calls of tools, one file a format |
-//! | `named.rs` | blocks whose tags name the kind of action |
-//! | `rules.rs` | the rules: part of a prompt template's `[response]` section |
-//!
-//! A response either is the action (`line`), carries it in a block of tags (`tags`, `named`) or after a label (`label`, such as
-//! ReAct's `Action:`), in a JSON object (`json`), or makes calls of tools (`call`). What cannot be read is still sent to
-//! the environment, which answers that nothing happens; the turn is marked invalid, and credit subtracts its penalty there.
+//! The action is one of: the first line of a response (`line`), a block in tags (`tags`, `named`),
+//! text after a label (`label`, such as ReAct's `Action:`), a JSON object (`json`) or tool calls
+//! (`call`). Malformed responses are still sent to the environment, which does nothing; the turn is
+//! marked invalid and credit applies its penalty.
 
 mod calls;
 mod named;
@@ -29,19 +23,19 @@ use crate::python::{is_space, strip};
 pub struct ParsedAction {
     /// Text that is sent to the environment.
     pub action: String,
-    /// The calls of tools in order; `action` is then the calls as words, one a line.
+    /// Tool calls in order. `action` then lists the calls as text, one per line.
     pub calls: Vec<ToolCall>,
-    /// True if the response counts as a valid action.
+    /// True if the response is a valid action.
     pub valid: bool,
-    /// Reason why it does not.
+    /// Reason if it is invalid.
     pub reason: Option<&'static str>,
-    /// What a world with tools answers, where the response should have called one and cannot be read.
+    /// Error message for a malformed call in environments with tools.
     pub error: Option<String>,
 }
 
 impl ParsedAction {
-    /// Returns the actions as the environment gets them one after the other: several where the response makes several calls. The
-    /// first call has this id, which its result is to name; the ids of the others have their number after it.
+    /// Returns the actions to send to the environment, one per call. The first call gets `id`,
+    /// which its result refers to; the others get `id` with their number appended.
     pub fn into_actions(self, id: &str) -> Vec<Action> {
         if let Some(error) = self.error {
             return vec![Action::Malformed { text: self.action, error }];
@@ -57,12 +51,11 @@ impl ParsedAction {
     }
 }
 
-/// Reads actions from responses, by the rules of a template ([`ResponseRules`]).
+/// Parses responses by the rules of a prompt template ([`ResponseRules`]).
 ///
-/// With `admissible` on, the action must also be one that the environment would understand. A
-/// listed `name[<what goes here>]` admits any non-empty `name[..]` and `<name>..</name>`, and a
-/// listed `name(<..>)` admits any call of that name. If the environment lists nothing, everything
-/// is admissible.
+/// If `admissible` is on, the environment must also list the action. A listed `name[<placeholder>]`
+/// admits any non-empty `name[..]` and `<name>..</name>`; a listed `name(<..>)` admits any call of
+/// that function. If the environment lists nothing, every action is admissible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionParser {
     rules: ResponseRules,
@@ -70,13 +63,13 @@ pub struct ActionParser {
 }
 
 impl ActionParser {
-    /// Creates a parser by these rules. `admissible`: an action that the environment would not understand
-    /// is invalid, however well it is written.
+    /// Creates a parser. If `admissible` is true, actions that the environment does not list are
+    /// invalid.
     pub fn new(rules: ResponseRules, admissible: bool) -> Self {
         Self { rules, admissible }
     }
 
-    /// Reads the action of a response.
+    /// Parses the action of a response.
     pub fn parse(&self, response: &str, admissible: &[String]) -> ParsedAction {
         let rules = &self.rules;
         let (mut calls, mut error) = (Vec::new(), None);
@@ -107,7 +100,6 @@ impl ActionParser {
             has.then_some("it has characters that are forbidden")
         };
         let reason = reason.or_else(forbidden).or_else(|| {
-            // A world that lists nothing says nothing of what is admissible.
             let foreign =
                 self.admissible && !admissible.is_empty() && !all_offered(admissible, &action, &calls);
             foreign.then_some("the action is not admissible")
@@ -116,7 +108,6 @@ impl ActionParser {
     }
 }
 
-/// True if each of several calls is offered, or the action where there are fewer.
 fn all_offered(admissible: &[String], action: &str, calls: &[ToolCall]) -> bool {
     match calls.len() {
         0 | 1 => offered(admissible, action),
@@ -124,14 +115,14 @@ fn all_offered(admissible: &[String], action: &str, calls: &[ToolCall]) -> bool 
     }
 }
 
-/// Returns true if an action is among the admissible ones, or fits a pattern `name[<..>]` among them (a
-/// search that a shop offers as `search[<your query>]`; `<search>..</search>` fits it too).
+/// Returns true if an action is listed or matches a listed pattern `name[<..>]`. For example,
+/// `search[<your query>]` admits `search[shoes]` and `<search>shoes</search>`.
 pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Returns the fraction of turns whose action was not offered, among turns with a list of actions;
-/// `None` if there are none.
+/// Returns the fraction of turns whose action was not listed, among turns with a list; `None` if
+/// there are none.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
@@ -141,7 +132,6 @@ pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f6
     (listed > 0).then(|| foreign as f64 / listed as f64)
 }
 
-/// Returns true if a listed action is this one, or a pattern `name[<..>]` that it fits.
 fn admits(listed: &str, action: &str) -> bool {
     let open = || listed.strip_suffix(">]")?.split_once("[<").map(|(name, _)| name);
     let called = || listed.strip_suffix(">)")?.split_once("(<").map(|(name, _)| name);
@@ -157,16 +147,14 @@ fn admits(listed: &str, action: &str) -> bool {
 
 type Read = (String, Option<&'static str>);
 
-/// Returns the trimmed first line.
 fn line(rules: &ResponseRules, text: &str) -> Read {
     let action = rules.cased(text.split(['\n', '\r']).next().unwrap_or_default().trim());
     let reason = action.is_empty().then_some("the first line is empty");
     (action, reason)
 }
 
-/// Returns the text after the first line that starts with the label and a colon (or the label, a
-/// number and a colon). Text after that line is the model's own guess of the environment's reply. A
-/// thought is optional.
+/// Returns the text after the first line that begins with the label, an optional number and a
+/// colon. Later lines are often an invented reply of the environment.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;
@@ -179,8 +167,7 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Returns the reasoning and the text after it, or what the rules prescribe for reasoning that is
-/// not closed.
+/// Returns the action for unclosed reasoning as the error.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -189,8 +176,7 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// Returns the action that `read` finds behind the reasoning of a response that begins with any, so that
-/// drafts of actions in it are not read; in the whole response otherwise.
+/// Skips the reasoning, which may contain drafts of actions.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -201,7 +187,6 @@ fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str)
     }
 }
 
-/// Exactly one block, after the reasoning.
 fn one_block(rules: &ResponseRules, response: &str) -> Read {
     let (reasoning, answer) = match after_reasoning(rules, response) {
         Ok((reasoning, answer)) => (reasoning, rules.cased(answer)),
@@ -226,11 +211,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the calls of a response after its reasoning, and their text. Without a call, returns the response as an answer if
-/// the template allows answers.
-///
-/// # Errors
-/// The text that is sent to the world all the same, and why there is no call.
+/// Returns the calls after the reasoning, and their text; without a call, an answer if the template
+/// allows answers. The error is the text to send and the reason.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;
@@ -258,21 +240,19 @@ fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall
     Ok((words.join("\n"), calls))
 }
 
-/// The text between the first opening and the first closing tag, wherever they stand.
 fn any_block(rules: &ResponseRules, response: &str) -> Read {
     let text = rules.cased(response);
     let [open, close] = &rules.action_tags;
     let (Some(start), Some(end)) = (text.find(open.as_str()), text.find(close.as_str())) else {
         return (rules.tail(response), Some("a tag of the action is missing"));
     };
-    // Nothing where the closing tag comes first; the opening tag cannot overlap it.
+    // Empty if the closing tag comes first; the tags cannot overlap.
     let action = text.get(start + open.len()..end).unwrap_or_default();
     let required = rules.reasoning == ReasoningDemand::Required;
     let missing = required && rules.reasoning_tags.iter().any(|tag| !response.contains(tag.as_str()));
     (strip(action).to_owned(), missing.then_some("a tag of the reasoning is missing"))
 }
 
-/// Returns the first object in the text that can be read.
 fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let object = text.match_indices('{').find_map(|(start, _)| {
         let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
@@ -293,7 +273,7 @@ fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     (action, reason)
 }
 
-/// Returns the one admissible action that occurs after `"action":`.
+/// Returns the one admissible action after `"action":`.
 fn any_object(response: &str, admissible: &[String]) -> Read {
     let lower = response.to_lowercase();
     let mut text = match lower.find("\"action\":") {
@@ -321,7 +301,7 @@ impl ResponseRules {
         }
     }
 
-    /// Returns the last characters (Unicode scalar values, as Python counts them) of a response.
+    /// Counts Unicode scalar values, as Python does.
     fn tail(&self, response: &str) -> String {
         let text = self.cased(response);
         let start = match self.tail.checked_sub(1) {

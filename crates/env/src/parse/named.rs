@@ -1,4 +1,4 @@
-//! Blocks whose tags name the kind of action, such as `<search>..</search>` and `<answer>..</answer>`.
+//! Blocks whose tag is the kind of action, such as `<search>..</search>` and `<answer>..</answer>`.
 
 use turnwise_core::Reasoning;
 
@@ -6,7 +6,6 @@ use super::rules::{Blocks, ReasoningDemand, ResponseRules};
 use super::{Read, after_reasoning};
 use crate::python::strip;
 
-/// Returns the block that is the action, with its tags, and the reason why the response is malformed.
 pub(super) fn read(rules: &ResponseRules, response: &str) -> Read {
     let names = &rules.action_names;
     match rules.blocks {
@@ -34,7 +33,6 @@ pub(super) fn read(rules: &ResponseRules, response: &str) -> Read {
 const NO_BLOCK: &str = "there is no block with an action";
 const SEVERAL: &str = "there is more than one block with an action";
 
-/// Returns the text inside of the tags of this name, if the whole action is such a block.
 pub(super) fn inside<'a>(action: &'a str, name: &str) -> Option<&'a str> {
     action.strip_prefix(&opening(name))?.strip_suffix(&closing(name))
 }
@@ -51,7 +49,7 @@ fn block(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", strip(text))
 }
 
-/// Returns the response up to the first closing tag of the first name that has one.
+/// Cuts a response after the first closing tag of the first name that occurs closed.
 fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     let end = names.iter().find_map(|name| {
         let tag = closing(name);
@@ -60,7 +58,7 @@ fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     end.map_or(response, |end| &response[..end])
 }
 
-/// Returns the block that begins first, of any name, and what comes after it.
+/// Returns the block that begins first, and the text after it.
 fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
     let blocks = names.iter().filter_map(|name| {
         let start = text.find(&opening(name))?;
@@ -71,7 +69,6 @@ fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
     blocks.min_by_key(|(start, ..)| *start).map(|(_, block, after)| (block, after))
 }
 
-/// Returns the only block after the reasoning.
 fn one(rules: &ResponseRules, response: &str) -> Read {
     let names = &rules.action_names;
     let (reasoning, answer) = match after_reasoning(rules, response) {
@@ -111,7 +108,7 @@ mod tests {
 
     #[test]
     fn verl_agent_takes_a_search_before_an_answer_and_counts_opening_tags() {
-        // Answers of verl-agent's search_projection.
+        // Results of verl-agent's search_projection.
         for (response, read) in [
             ("<think>so</think><search> who </search>", is("<search>who</search>", true)),
             ("<answer>\nAda\n</answer>", is("<answer>Ada</answer>", true)),
@@ -131,7 +128,7 @@ mod tests {
 
     #[test]
     fn search_r1_takes_the_block_that_begins_first() {
-        // Answers of Search-R1's postprocess_predictions after its _postprocess_responses.
+        // Results of Search-R1's postprocess_predictions after its _postprocess_responses.
         for (response, read) in [
             ("<think>so</think><search> who </search>", is("<search>who</search>", true)),
             ("<answer>Ada</answer><search>who</search>", is("<answer>Ada</answer>", true)),

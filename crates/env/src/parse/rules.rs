@@ -1,4 +1,4 @@
-//! The rules that a response is read by: data of a prompt template.
+//! Rules for parsing responses, part of a prompt template.
 
 use serde::Deserialize;
 
@@ -8,71 +8,73 @@ use super::CallFormat;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
-    /// The response is the action, up to the end of its first line. Reasoning that it begins with (`reasoning_tags`) is left out.
+    /// The first line of the response is the action. Leading reasoning (`reasoning_tags`) is
+    /// skipped.
     Line,
-    /// In tags within free text (`action_tags`), after reasoning in its own tags
-    /// (`reasoning_tags`).
+    /// The action is in tags (`action_tags`), after reasoning in its own tags (`reasoning_tags`).
     Tags,
-    /// Calls of tools after reasoning in tags of its own, in one of several formats (`calls`).
+    /// The response makes tool calls (`calls`) after reasoning in tags.
     Call,
-    /// A block whose tag names the kind of action (`action_names`), such as `<search>..</search>`
-    /// and `<answer>..</answer>`. The action is the block with its tags; white space at the ends of
-    /// its content is removed.
+    /// The action is a block whose tag is its kind (`action_names`), such as `<search>..</search>`
+    /// or `<answer>..</answer>`. The action keeps its tags; its content is trimmed.
     Named,
-    /// On a line that starts with a label (`label`), as ReAct writes `Action: ..`.
+    /// The action follows a label at the start of a line (`label`), such as ReAct's `Action: ..`.
     Label,
-    /// In a JSON object in free text, under `"action"`.
+    /// The action is the value of `"action"` in a JSON object.
     Json,
 }
 
-/// Block of tags, or object, that is the action.
+/// Which block of tags, or JSON object, is the action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// The only block after the reasoning, which must not be empty. Tags inside the reasoning do
-    /// not count. Reasoning that is never closed extends to the end, so a response that was cut off
-    /// while reasoning has no action.
+    /// The only block after the reasoning; it must not be empty. Unclosed reasoning extends to the
+    /// end, so a response cut off while reasoning has no action.
     #[default]
     One,
-    /// As in verl-agent. With `tags`: from the first opening to the first closing tag of the whole
-    /// response, also inside the reasoning and if empty; no action if they are in the wrong order.
-    /// Required reasoning may be anywhere. With `json` (EZPoints): everything from the first
-    /// `"action":` of the lower-cased response, or else its last character (`find` returns -1
-    /// there). The action is the one admissible action in it; none or several are malformed. `10`
-    /// is found first and removed, so that it does not count as `1`. With `named` (search): the
-    /// response is cut after the first closing tag of the first name, or else of the second. The
-    /// first block of the first name counts, or else of the second, in any letter case. It is
-    /// malformed without a block, or if the whole response has more than one opening tag.
+    /// As in verl-agent; details depend on the style.
+    ///
+    /// * `tags`: from the first opening to the first closing tag of the whole response, also inside
+    ///   the reasoning and if empty. Tags in the wrong order give no action. Required reasoning may
+    ///   be anywhere.
+    /// * `json` (EZPoints): the one admissible action after the first `"action":` of the
+    ///   lower-cased response. Without `"action":` only the last character is searched (`find`
+    ///   returns -1). None or several actions are malformed. `10` is matched and removed first, so
+    ///   it does not count as `1`.
+    /// * `named` (search): the response is cut after the first closing tag of the first name, or
+    ///   else of the second. The first block of the first name is the action, or else of the
+    ///   second, in any letter case. Without a block, or with several opening tags in the response,
+    ///   it is malformed.
     Any,
-    /// As in Search-R1, with `style = "named"`: the response is cut in the same way, and the first
-    /// block of either name counts. Any block is well-formed.
+    /// As in Search-R1, with `style = "named"`: the response is cut as for `any`, and the first
+    /// block of either name is the action. Any block is well-formed.
     First,
 }
 
-/// Judgement of a response without reasoning.
+/// How to treat a response without reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningDemand {
-    /// It is as good as one with it.
+    /// Accept it.
     #[default]
     Optional,
-    /// It is malformed.
+    /// Mark it malformed.
     Required,
 }
 
-/// Treatment of upper-case letters.
+/// How to treat upper-case letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Case {
-    /// They stay.
+    /// Keep them.
     #[default]
     Keep,
-    /// Lower-case the response before the action is parsed, as verl-agent does. Reasoning is
-    /// checked in the original response.
+    /// Lower-case the response before parsing the action, as verl-agent does. Reasoning tags are
+    /// matched in the original response.
     Lower,
 }
 
-/// The rules that a response is read by: keys of a template's `[response]` section.
+/// Rules for parsing responses: keys of a template's `[response]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ResponseRules {
     /// Form of the action.
@@ -80,48 +82,49 @@ pub struct ResponseRules {
     /// Opening and closing tag of the action, for `style = "tags"` and `"call"`.
     #[serde(default = "action_tags")]
     pub action_tags: [String; 2],
-    /// Format of calls, for `style = "call"`.
+    /// Format of tool calls, for `style = "call"`.
     #[serde(default)]
     pub calls: CallFormat,
-    /// True if a response without a call is an answer in words, for `style = "call"`: it goes to the world whole. Otherwise it is
-    /// malformed.
+    /// If true, a response without a call is sent to the environment as a text answer; otherwise it
+    /// is malformed. For `style = "call"`.
     #[serde(default)]
     pub text_answer: bool,
-    /// The answer to a call that cannot be read, in worlds with tools, for `style = "call"`; `{reason}` is why.
+    /// Error message for a malformed call, for `style = "call"`; may contain `{reason}`.
     #[serde(default = "error")]
     pub error: String,
-    /// Names of the tags, without their brackets, for `style = "named"`.
+    /// Names of the tags, without brackets, for `style = "named"`.
     #[serde(default = "action_names")]
     pub action_names: Vec<String>,
-    /// Block or object that is the action, for `style = "tags"`, `"json"` and `"named"`.
+    /// Which block or object is the action, for `style = "tags"`, `"json"` and `"named"`.
     #[serde(default)]
     pub blocks: Blocks,
-    /// Opening and closing tag of the reasoning, behind which the action is read.
+    /// Opening and closing tag of the reasoning before the action.
     #[serde(default = "reasoning_tags")]
     pub reasoning_tags: [String; 2],
-    /// Judgement of a response without reasoning, for `style = "tags"`, `"call"` and `"named"` with one block.
+    /// How to treat a response without reasoning, for `style = "tags"`, `"call"` and `"named"` with
+    /// one block.
     #[serde(default)]
     pub reasoning: ReasoningDemand,
-    /// The label, without its colon, for `style = "label"`.
+    /// The label without its colon, for `style = "label"`.
     #[serde(default = "label")]
     pub label: String,
-    /// Treatment of upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
+    /// How to treat upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
     #[serde(default)]
     pub case: Case,
-    /// First and last of the characters whose presence makes a response malformed.
+    /// Range of characters (first and last) that make a response malformed.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
-    /// Characters (Unicode scalar values) of a malformed response's end that are sent instead of an
-    /// action. (verl-agent sends 30 to ALFWorld and 20 to WebShop.)
+    /// Number of characters (Unicode scalar values) from the end of a malformed response that are
+    /// sent as the action. verl-agent sends 30 to ALFWorld and 20 to WebShop.
     #[serde(default = "tail")]
     pub tail: usize,
-    /// True if white space at the ends of that tail is left out.
+    /// If true, white space is trimmed from that tail.
     #[serde(default = "yes")]
     pub trim_tail: bool,
 }
 
 impl ResponseRules {
-    /// Creates a style with the default of every other key.
+    /// Creates rules of this style with the default of every other key.
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -141,11 +144,8 @@ impl ResponseRules {
         }
     }
 
-    /// Rejects keys that the template sets itself and these rules do not use. Keys from its base
-    /// may stay.
-    ///
-    /// # Errors
-    /// Returns the first such key and what would read it.
+    /// Rejects keys that the template itself sets and this style does not use. Inherited keys may
+    /// stay. The error names the key and the style that reads it.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {
@@ -186,10 +186,7 @@ impl ResponseRules {
         Ok(())
     }
 
-    /// Rejects rules that can find nothing.
-    ///
-    /// # Errors
-    /// Returns the invalid key and its valid values.
+    /// Rejects rules that can never match. The error names the key and its valid values.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (key, tags) in [("action_tags", &self.action_tags), ("reasoning_tags", &self.reasoning_tags)] {
             if tags.iter().any(String::is_empty) || tags[0] == tags[1] {

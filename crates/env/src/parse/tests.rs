@@ -38,7 +38,6 @@ fn tags_by_the_projects_own_rule() {
         ("<think>so</think><action>a<action>look</action>", bad("a<action>look")),
         ("<think>so</think><action>look</action></action>", bad("look")),
         ("<think>so</think><action>  </action>", bad("")),
-        // Without a block after the reasoning: the last 30 characters, trimmed.
         ("<action>look</action><think>so</think>", bad("look</action><think>so</think>")),
         ("<think>so</think><Action>look</Action>", bad("o</think><Action>look</Action>")),
         ("<think>so \n", bad("<think>so")),
@@ -58,7 +57,7 @@ fn reasoning_that_is_not_closed_goes_on_to_the_end() {
         assert_eq!(parse(style, cut), bad("<action>look</action>, but no"), "{demand:?}");
         let reopened = "<think>a</think><action>look</action><think>and now";
         assert_eq!(parse(style, reopened), ok("look"), "{demand:?}");
-        // What ends without having begun ends nothing.
+        // A closing tag without an opening one has no effect.
         assert_eq!(parse(style, "</think><action>look</action>").0, "look", "{demand:?}");
     }
 }
@@ -70,7 +69,7 @@ fn lines() {
     assert_eq!(parse(&ResponseRules::new(Style::Line), "look\r\ngo"), ok("look"));
     assert_eq!(parse(&ResponseRules::new(Style::Line), " \nlook"), bad(""));
     assert_eq!(parse(&ResponseRules::new(Style::Line), ""), bad(""));
-    // Reasoning that a response begins with, or that its prompt has opened.
+    // Reasoning may begin in the response or in its prompt.
     assert_eq!(parse(&ResponseRules::new(Style::Line), "<think>\nSo.\n</think>\n\nlook\ngo"), ok("look"));
     assert!(!parse(&ResponseRules::new(Style::Line), "<think>\nlook").1);
 }
@@ -82,7 +81,6 @@ fn admissibility_counts_only_when_asked() {
         let parsed = ActionParser::new(ResponseRules::new(Style::Line), strict).parse(response, &admissible);
         assert_eq!((parsed.valid, parsed.action.as_str()), (valid, response));
     }
-    // A pattern admits what fits it.
     let parser = ActionParser::new(ResponseRules::new(Style::Line), true);
     let listed = ["search[<your query>]", "click[buy now]"].map(str::to_owned);
     for (response, valid) in
@@ -90,7 +88,6 @@ fn admissibility_counts_only_when_asked() {
     {
         assert_eq!(parser.parse(response, &listed).valid, valid, "{response}");
     }
-    // A malformed response keeps the first reason.
     let parsed = ActionParser::new(ResponseRules::new(Style::Line), true).parse("", &admissible);
     assert_eq!(parsed.reason, Some("the first line is empty"));
 }
@@ -105,7 +102,7 @@ fn react_takes_the_first_action_line() {
         ("Thought: Action: look\nAction: search[a: b]", "search[a: b]", true),
         ("Thought: nothing\nAction:\nlook", "", false),
         ("I look.", "I look.", false),
-        // A draft in the reasoning is no action, and reasoning that is not closed has none behind it.
+        // Drafts inside the reasoning are ignored; unclosed reasoning has no action.
         ("<think>\nPerhaps\nAction: go to desk 1\nbut no</think>\nAction: look", "look", true),
         ("<think>\nAction: look", "<think>\nAction: look", false),
         ("Actions: look", "Actions: look", false),
@@ -119,17 +116,15 @@ fn react_takes_the_first_action_line() {
 
 #[test]
 fn verl_agents_quirks() {
-    // Lower-cased, tags included; the reasoning may stand anywhere.
+    // Everything is lower-cased, tags included; the reasoning may stand anywhere.
     assert_eq!(verl("<think>a</think><ACTION> Go To Desk 1 </Action>"), ok("go to desk 1"));
     assert_eq!(verl("<action>look</action></think><think>"), ok("look"));
-    // The first tag of each kind, also inside the reasoning, also crossing blocks.
     assert_eq!(verl("<think><action>a</think><action>look</action>"), ok("a</think><action>look"));
     assert_eq!(verl("<think></action></think><action>look</action>"), ok(""));
     assert_eq!(verl("<think></think><action>look</action><action>go</action>"), ok("look"));
-    // Reasoning tags are case-sensitive and asked of the text as written.
+    // Reasoning tags are case-sensitive and matched in the original text.
     assert_eq!(verl("<Think>a</Think><action>look</action>"), bad("look"));
     assert_eq!(verl("<think>a<action>look</action>"), bad("look"));
-    // Missing tags: the last 30 characters, untrimmed.
     assert_eq!(
         verl("<think>a</think> I would rather Go To Desk 1 now "),
         bad("would rather go to desk 1 now ")
@@ -148,7 +143,7 @@ fn verl_agents_quirks() {
     assert_eq!(verl(&"İ".repeat(20)), bad(&"i\u{307}".repeat(15)));
     // Python strips four control characters that Unicode does not call white space.
     assert_eq!(verl("<think></think><action>\u{1f}look\u{a0}\u{1c}</action>"), ok("look"));
-    // Whether it is admissible is asked by `prompt.valid`, which that framework leaves off.
+    // `prompt.valid` would check admissibility; verl-agent does not.
     assert_eq!(verl("<think></think><action>fly</action>"), ok("fly"));
 }
 
@@ -209,14 +204,12 @@ fn verl_agents_quirks_with_json() {
         ("{\"thoughts\": \"4 + 8\", \"action\": \"+\"}", Some("+")),
         ("{\"Action\": \"10\"}", Some("10")),
         ("\"action\": 10 10", Some("10")),
-        // 10 is taken out, what is left counts too.
+        // `10` is removed first; the rest is matched too.
         ("\"action\": \"101\"", None),
         ("\"action\": \"4+\"", None),
         ("\"action\": \"stop\"", None),
-        // Whatever follows the first one counts.
         ("{\"action\": \"4\", \"thoughts\": \"4*\"}", None),
         ("{\"action\": \"4\", \"thoughts\": \"4\"}", Some("4")),
-        // Without it only the last character does.
         ("I say 4 + 8 =", Some("=")),
         ("{'action': '='}", None),
         ("10", None),

@@ -1,13 +1,13 @@
-//! A picture in memory: RGB, eight bits a channel.
+//! A picture in memory: RGB with eight bits per channel.
 
 /// A colour: red, green, blue.
 pub type Color = [u8; 3];
 
-/// A picture.
+/// A picture in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     width: usize,
-    /// Row by row, three bytes a pixel.
+    /// Rows of three bytes per pixel.
     rgb: Vec<u8>,
 }
 
@@ -22,29 +22,29 @@ impl Picture {
         (width > 0 && !rgb.is_empty() && rgb.len().is_multiple_of(3 * width)).then_some(Self { width, rgb })
     }
 
-    /// Pixels in a row.
+    /// Returns the number of pixels per row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn height(&self) -> usize {
         (self.rgb.len() / 3).checked_div(self.width).unwrap_or_default()
     }
 
-    /// Returns all bytes, row by row, three a pixel.
+    /// Returns all bytes, row by row, three per pixel.
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
 
-    /// Returns the colour of a pixel inside the picture.
+    /// Returns the colour of a pixel; it must be inside the picture.
     pub fn pixel(&self, x: usize, y: usize) -> Color {
         let at = 3 * (y * self.width + x);
         [self.rgb[at], self.rgb[at + 1], self.rgb[at + 2]]
     }
 
-    /// Blends a colour into a pixel; `share` is the covered part of the pixel, from 0 to 1. Pixels
-    /// outside are ignored.
+    /// Blends a colour into a pixel; `share` is the covered fraction, from 0 to 1. Pixels outside
+    /// are ignored.
     pub fn blend(&mut self, x: usize, y: usize, color: Color, share: f32) {
         if x >= self.width || y >= self.height() {
             return;
@@ -57,7 +57,7 @@ impl Picture {
         }
     }
 
-    /// Puts another picture onto this one, its first pixel at (`x`, `y`); what does not fit is cut off.
+    /// Copies another picture to (`x`, `y`) and clips it.
     pub fn paste(&mut self, other: &Self, x: usize, y: usize) {
         let columns = other.width.min(self.width.saturating_sub(x));
         let rows = other.height().min(self.height().saturating_sub(y));
@@ -68,8 +68,8 @@ impl Picture {
         }
     }
 
-    /// Draws a shape. `distance` returns how far a pixel's centre is outside the shape (negative
-    /// inside), in pixels; the edge is one pixel wide. Only pixels of the given box are evaluated.
+    /// Draws a shape with an edge of one pixel. `distance` returns the signed distance of a pixel's
+    /// centre to the shape in pixels (negative inside). Only pixels of the given box are evaluated.
     pub fn fill(
         &mut self,
         (left, top, right, bottom): (usize, usize, usize, usize),
@@ -86,7 +86,7 @@ impl Picture {
         }
     }
 
-    /// Returns the same picture in another size, every new pixel the mean of the old ones under it.
+    /// Returns the picture in another size; each new pixel is the mean of the old ones under it.
     pub fn scaled(&self, width: usize, height: usize) -> Self {
         let mut rgb = Vec::with_capacity(3 * width * height);
         let span = |index: usize, count: usize, all: usize| {

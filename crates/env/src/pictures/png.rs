@@ -12,10 +12,9 @@ use turnwise_core::EnvError;
 
 use super::canvas::Picture;
 
-/// Longest side of a picture that is read.
 const MOST_SIDE: u32 = 4096;
 
-/// Returns a picture as the bytes of a PNG file, the same for the same picture in every version of one build.
+/// Encodes a picture as PNG. Equal pictures give equal bytes within one build.
 ///
 /// # Errors
 /// Fails if the picture has no pixels.
@@ -30,7 +29,7 @@ pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     Ok(file)
 }
 
-/// The beginning of PNG files whose pictures have the same first rows: these rows, compressed once.
+/// The common first rows of several pictures, compressed once.
 #[derive(Debug)]
 pub struct Start {
     width: usize,
@@ -38,20 +37,19 @@ pub struct Start {
     rows: usize,
     /// The file up to the end of these rows.
     file: Vec<u8>,
-    /// Checksum of the rows as they are compressed.
+    /// Checksum of the filtered rows.
     adler: u32,
-    /// The last of these rows, from which the next one is predicted.
     last: Vec<u8>,
 }
 
-/// Offset of the data of a [`Start`]: behind the signature, the header and the length and the name of their chunk.
+/// After signature, header, and length and name of the chunk.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
-    /// Returns the first rows of pictures of `height` rows.
+    /// Compresses the first rows of pictures of `height` rows.
     ///
     /// # Errors
-    /// Fails if there are more rows than that, or none.
+    /// Fails unless there are 1 to `height` rows.
     pub fn new(rows: &Picture, height: usize) -> Result<Self, EnvError> {
         let (width, count) = (rows.width(), rows.height());
         if !(1..=height).contains(&count) {
@@ -59,15 +57,14 @@ impl Start {
             return Err(EnvError::Other(reason));
         }
         let mut file = header(width, height);
-        // The length is known when the picture is whole.
+        // The length is written when the picture is complete.
         file.extend(*b"\0\0\0\0IDAT");
-        // Deflate with windows of 32 KiB.
+        // Deflate with 32 KiB windows.
         file.extend([0x78, 0x01]);
         let mut last = vec![0; 3 * width];
         let filtered = filter(rows, &mut last);
         let mut encoder = DeflateEncoder::new(file, flate2::Compression::default());
         encoder.write_all(&filtered).map_err(unwritable)?;
-        // Ends the block at a whole byte, so that others can follow.
         encoder.flush().map_err(unwritable)?;
         let file = encoder.get_ref().clone();
         let mut adler = Adler32::new();
@@ -75,10 +72,10 @@ impl Start {
         Ok(Self { width, height, rows: count, file, adler: adler.finish(), last })
     }
 
-    /// Returns the file of the picture that continues with these rows.
+    /// Returns the file of a picture with these remaining rows.
     ///
     /// # Errors
-    /// Fails if they are not as wide, or not as many as the picture needs.
+    /// Fails if their width or number does not fit.
     pub fn finish(&self, rest: &Picture) -> Result<Vec<u8>, EnvError> {
         if (rest.width(), self.rows + rest.height()) != (self.width, self.height) {
             return Err(EnvError::Other(format!(
@@ -93,7 +90,7 @@ impl Start {
         let mut last = self.last.clone();
         let filtered = filter(rest, &mut last);
         let stream = compress(&filtered)?;
-        // Its block is the last one; header and checksum are those of the whole.
+        // Its block is the last one; header and checksum are those of the whole picture.
         let block = stream.get(2..stream.len().saturating_sub(4)).unwrap_or_default();
         let mut adler = Adler32::from_checksum(self.adler);
         adler.write(&filtered);
@@ -110,18 +107,17 @@ impl Start {
     }
 }
 
-/// Returns the signature and the header of a picture of this size.
 fn header(width: usize, height: usize) -> Vec<u8> {
     let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut header = Vec::from((width as u32).to_be_bytes());
     header.extend((height as u32).to_be_bytes());
-    // Eight bits a channel, RGB, the one compression and the one filtering there are, not interlaced.
+    // Eight-bit RGB, default compression and filtering, not interlaced.
     header.extend([8, 2, 0, 0, 0]);
     chunk(&mut file, *b"IHDR", &header);
     file
 }
 
-/// Returns the rows of a picture as their differences from the row above, which the last of them becomes.
+/// Returns the differences between rows; `above` becomes the last row.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {
@@ -137,14 +133,12 @@ fn unwritable(error: std::io::Error) -> EnvError {
     EnvError::Other(format!("a picture cannot be written: {error}"))
 }
 
-/// Returns a zlib stream of one block.
 fn compress(filtered: &[u8]) -> Result<Vec<u8>, EnvError> {
     let mut compressor = Compressor::new(Vec::with_capacity(filtered.len() / 8 + 256)).map_err(unwritable)?;
     compressor.write_data(filtered).map_err(unwritable)?;
     compressor.finish().map_err(unwritable)
 }
 
-/// Adds a chunk.
 fn chunk(file: &mut Vec<u8>, name: [u8; 4], data: &[u8]) {
     file.extend((data.len() as u32).to_be_bytes());
     let start = file.len();
@@ -154,7 +148,8 @@ fn chunk(file: &mut Vec<u8>, name: [u8; 4], data: &[u8]) {
     file.extend(crc.to_be_bytes());
 }
 
-/// Reads a PNG file; palettes and grey become RGB, sixteen bits become eight, and transparency is left out.
+/// Reads a PNG file. Palettes and grey become RGB, sixteen bits become eight, and transparency is
+/// dropped.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is not PNG or is too large; the error names it.

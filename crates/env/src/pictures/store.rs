@@ -11,7 +11,7 @@ use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 /// Maximum number of states whose pictures are cached.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// A folder of pictures. A state's picture is drawn and written once, while it is among the last ones seen.
+/// A folder of pictures with a cache of recent states, so that each is drawn once.
 #[derive(Debug)]
 pub struct PictureStore {
     folder: PathBuf,
@@ -19,26 +19,26 @@ pub struct PictureStore {
 }
 
 impl PictureStore {
-    /// Creates a store in this folder, which is made if it is not there.
+    /// Creates a store, and its folder if necessary.
     ///
     /// # Errors
-    /// Fails if it cannot be made.
+    /// Fails if the folder cannot be created.
     pub fn new(folder: &Path) -> Result<Self, EnvError> {
         fs::create_dir_all(folder)
             .map_err(|source| EnvError::Io { path: folder.display().to_string(), source })?;
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// Returns the handle of a state's picture; if it is not known yet `draw` makes the bytes of its PNG file.
+    /// Returns the handle of a state's picture. If it is not cached, `draw` creates its PNG bytes.
     ///
     /// # Errors
-    /// Fails if the picture cannot be drawn, or the file cannot be written.
+    /// Fails if `draw` does, or if the file cannot be written.
     pub fn handle(
         &self,
         state: &[u8],
         draw: impl FnOnce() -> Result<Vec<u8>, EnvError>,
     ) -> Result<ImageHandle, EnvError> {
-        // A thread that panicked left no half-made entry behind.
+        // Entries are complete even if a thread panicked.
         let lock = || self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(known) = lock().get(state) {
             return Ok(known.clone());
@@ -60,7 +60,7 @@ impl PictureStore {
         self.folder.join(format!("{}.png", handle.sha256))
     }
 
-    /// Writes a file whole or not at all.
+    /// Writes a file atomically.
     fn write(&self, sha256: &str, bytes: &[u8]) -> Result<(), EnvError> {
         let path = self.folder.join(format!("{sha256}.png"));
         if path.exists() {

@@ -1,5 +1,5 @@
-//! The letters and digits that pictures need, drawn as strokes of a round pen. Proportions are
-//! those of DejaVu Sans at 20 pixels, the original's font; pixels differ.
+//! Letters and digits drawn as strokes of a round pen. Proportions are those of DejaVu Sans at 20
+//! pixels, the original's font; pixels differ.
 
 use std::collections::HashMap;
 
@@ -8,21 +8,19 @@ use super::canvas::{Color, Picture};
 /// Half the width of a stroke at 20 pixels.
 const PEN: f32 = 0.95;
 
-/// A point: right of the pen's place, and above the line the letters stand on.
+/// Right of the pen's position, and above the baseline.
 type Point = (f32, f32);
 
-/// One stroke.
 enum Stroke {
-    /// Straight from point to point.
     Lines(&'static [Point]),
-    /// Part of an ellipse: centre, half axes, and start and end angle in degrees, counter-clockwise
+    /// Part of an ellipse: centre, half axes, start and end angle in degrees, counter-clockwise
     /// from the right.
     Arc(Point, Point, f32, f32),
 }
 
 use Stroke::{Arc, Lines};
 
-/// Returns a letter's strokes and how far the pen moves on.
+/// Returns a letter's strokes and advance width.
 fn glyph(letter: char) -> (&'static [Stroke], f32) {
     match letter {
         'F' => (&[Lines(&[(9.4, 14.0), (2.95, 14.0), (2.95, 0.9)]), Lines(&[(2.95, 8.0), (8.7, 8.0)])], 11.5),
@@ -107,12 +105,11 @@ fn glyph(letter: char) -> (&'static [Stroke], f32) {
     }
 }
 
-/// Returns the width of a text at a height of 20 pixels.
 pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
 
-/// Writes a text: its first letter right of `x`, its letters standing on `y`, at a height of 20 pixels.
+/// Draws a text of 20 pixels height; (`x`, `y`) is the start of its baseline.
 pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Color) {
     let mut x = x;
     for letter in text.chars() {
@@ -123,7 +120,6 @@ pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Col
     }
 }
 
-/// Returns the pixels that a letter at this place covers, and how much of each, from 0 to 1.
 fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
     let (strokes, advance) = glyph(letter);
     let place = |(right, above): Point| (x + right, y - above);
@@ -142,21 +138,18 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
         .collect()
 }
 
-/// Places between two pixels that a letter of [`Letters`] can begin at.
 const PHASES: i32 = 16;
 
-/// Position at which [`Letters`] are drawn, so that pixels to their left and above exist.
+/// Leaves room for pixels to the left and above.
 const ORIGIN: (i32, i32) = (4, 20);
 
-/// Pixels of a letter by their distance from its place, and how much of each is covered.
 type Mask = Vec<(i32, i32, f32)>;
 
-/// Letters that are drawn once, at each sixteenth of a pixel, and copied from then on.
+/// Letters drawn once at each sub-pixel position.
 #[derive(Debug)]
 pub(crate) struct Letters(HashMap<char, Vec<Mask>>);
 
 impl Letters {
-    /// These letters.
     pub(crate) fn new(letters: &str) -> Self {
         let mask = |letter: char, phase: i32| {
             let at = (ORIGIN.0 as f32 + phase as f32 / PHASES as f32, ORIGIN.1 as f32);
@@ -175,7 +168,7 @@ impl Letters {
             let parts = (x * PHASES as f32).round() as i32;
             let (column, phase) = (parts.div_euclid(PHASES), parts.rem_euclid(PHASES));
             for (right, down, share) in self.0.get(&letter).map_or(&[][..], |masks| &masks[phase as usize]) {
-                // What lies left of the picture or above it becomes a place far outside, where nothing is drawn.
+                // Negative coordinates wrap to huge ones, which `blend` ignores.
                 picture.blend((column + right) as usize, (y + down) as usize, color, *share);
             }
             x += glyph(letter).1;
@@ -183,7 +176,6 @@ impl Letters {
     }
 }
 
-/// Returns a stroke as the points of a polygon line.
 fn points(stroke: &Stroke) -> Vec<Point> {
     match *stroke {
         Lines(points) => points.to_vec(),

@@ -1,4 +1,4 @@
-//! Failures of requests to a world's program.
+//! Errors of requests to an environment's program.
 
 /// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -7,55 +7,55 @@ pub enum ProcessError {
     /// The program could not be started.
     #[error("env.command: cannot start `{command}`: {reason}")]
     Start {
-        /// The command.
+        /// The configured command.
         command: String,
-        /// The operating system's reason.
+        /// Reason given by the operating system.
         reason: String,
     },
-    /// The program's answer to `hello` is not one to continue with.
+    /// The program's response to `hello` is invalid.
     #[error("env.command: `{command}` is no world that can be played: {reason}")]
     Handshake {
-        /// The command.
+        /// The configured command.
         command: String,
-        /// The fault and how to fix it.
+        /// What is wrong and how to fix it.
         reason: String,
     },
-    /// The program was killed or ended by itself; every episode in it is lost.
+    /// The program exited or was killed; all its episodes are lost.
     #[error("the world's program was lost: {reason}{stderr}")]
     Lost {
-        /// The reason.
+        /// Why it was lost.
         reason: String,
-        /// The last lines of its stderr, with an introduction; may be empty.
+        /// The last lines of its stderr with a heading, or nothing.
         stderr: String,
     },
-    /// The program answered with an error.
+    /// The program responded with an error.
     #[error("the world's program: {message}{traceback}")]
     Answer {
-        /// True if trying again may help.
+        /// Whether a retry may succeed.
         transient: bool,
-        /// Its message.
+        /// The program's error message.
         message: String,
-        /// Where it happened, with a line break before it, or nothing.
+        /// Traceback with a leading newline, or nothing.
         traceback: String,
     },
-    /// The program's answer does not have the form it should have.
+    /// The program's response has the wrong form.
     #[error("the world's program answered `{op}` with something else: {reason}")]
     Form {
-        /// The request's name.
+        /// Name of the request.
         op: &'static str,
-        /// The fault of the answer.
+        /// What is wrong.
         reason: String,
     },
 }
 
 impl ProcessError {
-    /// Returns true if the same request may succeed if it is repeated. A step of a lost episode cannot: see
-    /// [`ProcessError::loses_episode`].
+    /// Returns true if a retry of the request may succeed. A step of a lost episode cannot be
+    /// retried; see [`ProcessError::loses_episode`].
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Answer { transient: true, .. })
     }
 
-    /// Returns true if the episode that the request was about exists no more.
+    /// Returns true if the request's episode is lost.
     pub fn loses_episode(&self) -> bool {
         !matches!(self, Self::Answer { transient: true, .. })
     }

@@ -1,4 +1,4 @@
-//! A process and whatever it started: a group that ends together, and with this process.
+//! A process group that is killed as a whole, also when this process dies.
 
 use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
@@ -6,15 +6,15 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use super::strays;
 use super::watchdog::Watchdog;
 
-/// A process that leads its own group. On Unix, whatever it starts is in that group unless it leaves it.
+/// A process that leads its own process group. On Unix, its descendants belong to the group unless
+/// they leave it.
 ///
-/// The group is killed when its leader has ended and before that is reaped: until then nothing else can have its number. On Linux
-/// so is what has left the group. Elsewhere the leader alone is killed.
+/// When the leader has ended, the group is killed before the leader is reaped, so that no other
+/// process can have the group's id. On Linux, descendants that left the group are killed too.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,
     mark: String,
-    /// Ends all of it where this process is killed.
     watchdog: Option<Watchdog>,
     ended: bool,
     status: Option<ExitStatus>,
@@ -34,12 +34,12 @@ impl Group {
         Ok(Self { leader, mark, watchdog, ended: false, status: None })
     }
 
-    /// Takes its standard streams; they are absent from the second call on.
+    /// Takes the standard streams; they are `None` from the second call on.
     pub fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// Returns true if the leader has ended; the others are killed then.
+    /// Returns true if the leader has ended, and then kills the rest of the group.
     pub fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {
@@ -48,36 +48,36 @@ impl Group {
                     kill_group(&self.leader);
                     self.reap();
                 }
-                // It is no child any more (where `SIGCHLD` is ignored), and its number may be that of another.
+                // It is no longer a child (`SIGCHLD` is ignored), so its id may belong to another
+                // process.
                 Err(_) => self.forget(),
             }
         }
         self.ended
     }
 
-    /// Returns the leader's exit, if it is known.
+    /// Returns the leader's exit status, if known.
     pub fn status(&self) -> Option<ExitStatus> {
         self.status
     }
 
-    /// Kills the leader and the others.
+    /// Kills the leader and its descendants.
     pub fn kill(&mut self) {
         if !self.has_ended() {
             kill_group(&self.leader);
-            // Its error says that it has just ended.
+            // Fails only if it has just ended.
             let _ = self.leader.kill();
             self.reap();
         }
     }
 
     fn reap(&mut self) {
-        // While the group's number is still its own.
+        // Before reaping, while the group's id is still its own.
         self.watchdog = None;
         self.status = self.leader.wait().ok();
         self.forget();
     }
 
-    /// Leaves nothing behind but the exit.
     fn forget(&mut self) {
         self.watchdog = None;
         strays::kill(&self.mark);
@@ -85,7 +85,7 @@ impl Group {
     }
 }
 
-/// Returns true if a child has ended, which is left to be reaped.
+/// Returns true if a child has ended, without reaping it.
 #[cfg(unix)]
 fn has_exited(child: &mut Child) -> io::Result<bool> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -103,7 +103,7 @@ fn has_exited(child: &mut Child) -> io::Result<bool> {
 #[cfg(unix)]
 fn kill_group(leader: &Child) {
     if let Some(group) = number(leader) {
-        // Its error says that nobody is left.
+        // Fails only if no process is left.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
@@ -124,7 +124,6 @@ mod tests {
 
     use super::*;
 
-    /// True once a process is gone or a zombie.
     fn ends(pid: &str) -> bool {
         let path = std::path::Path::new("/proc").join(pid.trim()).join("stat");
         let until = Instant::now() + Duration::from_secs(5);
@@ -152,12 +151,11 @@ mod tests {
         }
         assert_eq!(group.status().and_then(|status| status.code()), Some(3));
         assert!(ends(&std::fs::read_to_string(&path).unwrap()));
-        // Nothing is left to be killed or to be asked.
         group.kill();
         assert!(group.has_ended() && group.status().is_some());
     }
 
-    /// A process that has a session of its own, and one whose parent has ended besides.
+    /// Tests a descendant with its own session, and one whose parent has also ended.
     #[test]
     fn what_has_left_the_group_is_killed_with_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -172,7 +170,7 @@ mod tests {
             assert_eq!(children.len(), 2);
             children
         };
-        // The leader ends by itself.
+        // The leader exits by itself.
         let mut group = Group::spawn(Command::new("sh").args(["-c", &script])).unwrap();
         let until = Instant::now() + Duration::from_secs(5);
         while !group.has_ended() && Instant::now() < until {
@@ -180,7 +178,6 @@ mod tests {
         }
         assert_eq!(group.status().and_then(|status| status.code()), Some(0));
         assert!(children().iter().all(|child| ends(child)));
-        // The leader is killed.
         std::fs::remove_file(&path).unwrap();
         let mut group = Group::spawn(
             Command::new("sh").args(["-c", &format!("{script}; echo; sleep 60")]).stdout(Stdio::piped()),

@@ -1,4 +1,4 @@
-//! The tasks that a program lists, page by page, within bounds.
+//! Requests the tasks of a program page by page, within limits.
 
 use serde_json::Value;
 use turnwise_core::{EnvError, Task};
@@ -6,16 +6,13 @@ use turnwise_core::{EnvError, Task};
 use super::program::Process;
 use super::protocol::{Request, TaskPage};
 
-/// Tasks that are asked for at once.
 const PAGE: usize = 1000;
 
-/// Most tasks of all splits together.
 const MOST_TASKS: usize = 1_000_000;
 
-/// Most memory of all tasks together, in bytes, as [`memory`] estimates it.
+/// Maximum memory of all tasks in bytes, as estimated by [`memory`].
 const MOST_MEMORY: usize = 512 << 20;
 
-/// Room for tasks that is left.
 #[derive(Debug)]
 pub(super) struct Room {
     tasks: usize,
@@ -29,7 +26,6 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Takes the room of a task.
     fn take(&mut self, listed: &Value) -> Result<(), String> {
         let advice = "; all are kept in memory, so list a part of them, or describe each by a number and make it at `reset`";
         let tasks = self.tasks.checked_sub(1);
@@ -41,24 +37,22 @@ impl Room {
     }
 }
 
-/// Returns about as many bytes as a value takes in memory, which for short values are many times those of its text.
+/// Estimates the memory of a value in bytes. For short values it is many times the length of their
+/// text.
 fn memory(value: &Value) -> usize {
     const ENTRY: usize = size_of::<Value>() + size_of::<String>();
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(|item| size_of::<Value>() + memory(item)).sum(),
-        // A node of a map is allocated for several entries at once.
+        // A map allocates nodes for several entries at once.
         Value::Object(fields) => {
             6 * ENTRY + fields.iter().map(|(name, field)| ENTRY + name.len() + memory(field)).sum::<usize>()
         }
     }
 }
 
-/// All tasks of a split.
-///
-/// # Errors
-/// A page that is no page, tasks that are none, or more of them than there is room for.
+/// Returns all tasks of a split.
 pub(super) fn list(process: &Process, split: &str, room: &mut Room) -> Result<Vec<Task>, EnvError> {
     let wrong =
         |reason: String| EnvError::Other(format!("env.command: `tasks` of the split `{split}` {reason}"));
@@ -67,7 +61,8 @@ pub(super) fn list(process: &Process, split: &str, room: &mut Room) -> Result<Ve
     loop {
         let request = Request::Tasks { split, offset, limit: PAGE };
         let page: TaskPage = process.ask(&request).map_err(|error| EnvError::Other(error.to_string()))?;
-        // A page may be empty where the program leaves tasks out. It takes the room of a task, so that endless ones end.
+        // A page is empty if the program skips all its tasks. It counts as a task, so that endless
+        // empty pages fail.
         if page.tasks.is_empty() {
             room.take(&Value::Null).map_err(wrong)?;
         }
@@ -106,7 +101,6 @@ mod tests {
     use super::super::program::{Program, ProgramSettings};
     use super::*;
 
-    /// A program that answers every request for tasks with the same page, and says that there are more.
     fn endless(page: &str) -> Program {
         let welcome = r#"{"id":0,"ok":{"protocol":1,"name":"w","splits":["train"]}}"#;
         let script = format!(
@@ -157,7 +151,7 @@ mod tests {
     #[test]
     fn short_values_count_as_what_they_take() {
         let list = |item: Value| memory(&Value::Array(vec![item; 1000]));
-        // `[[],[],...]` is 3 bytes of text an item.
+        // `[[],[],...]` has 3 bytes of text per item.
         assert!(list(serde_json::json!([])) >= 24 * 1000 && list(serde_json::json!({})) >= 200 * 1000);
         assert_eq!(memory(&"text".into()), 4);
     }

@@ -1,19 +1,17 @@
-//! Worlds that another program serves over JSON lines: `kind = "process"`.
+//! Environments served by another program over JSON lines: `kind = "process"`.
 //!
-//! | File | Subject |
+//! | file | subject |
 //! |---|---|
-//! | [`protocol`] | the messages |
-//! | [`program`] | the program: its process, its threads |
-//! | [`group`] | that process and whatever it started |
-//! | `strays` | what has left that group |
-//! | `watchdog` | the end of all of it where this process is killed |
-//! | `listing` | its tasks, page by page |
-//! | [`error`] | failures of requests to it |
-//! | [`world`] | the [`turnwise_core::TaskSet`] over it |
+//! | [`protocol`] | messages |
+//! | [`program`] | the process of the program and its threads |
+//! | [`group`], `strays`, `watchdog` | killing the process with its descendants, also if this process dies |
+//! | `listing` | the program's tasks |
+//! | [`error`] | failures of requests |
+//! | [`world`] | the [`turnwise_core::TaskSet`] |
 //!
-//! Any program that reads a JSON object a line from stdin and writes one per line to stdout is a world.
-//! One program plays many episodes at once; requests carry an `id`, answers may come in any order. What
-//! it writes to stderr is kept and shown with its errors.
+//! The program reads JSON objects from stdin and writes JSON objects to stdout, one per line. One
+//! program may play many episodes at once. Requests carry an `id`; responses may come in any order.
+//! Error messages include its stderr.
 //!
 //! ```text
 //! > {"id":0,"op":"hello","protocol":1,"client":"turnwise 0.1.0","settings":{"numbers":9}}
@@ -31,8 +29,8 @@
 //! > {"id":6,"op":"shutdown"}
 //! ```
 //!
-//! The whole protocol is in the user's guide (`docs/worlds/process.md`); `examples/python_environment` serves
-//! any Gymnasium-style class.
+//! The protocol is specified in the user's guide (`docs/worlds/process.md`); `examples/python_environment`
+//! serves any Gymnasium-style class.
 
 pub mod error;
 pub mod group;

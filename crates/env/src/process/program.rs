@@ -1,9 +1,7 @@
-//! One program: its process, the threads that talk to it, and what becomes of requests when it fails.
+//! Runs the program of an environment, and handles its failures.
 //!
-//! Each process has a writer thread, a reader thread and a thread that keeps the last lines of
-//! stderr. A request waits for its answer on a channel. A process that is silent for too long,
-//! writes an invalid line, or exits is killed with its children. All its waiting requests fail with
-//! the reason. The next request that does not need an episode restarts it.
+//! If the process times out, writes an invalid line or exits, it is killed with its children, and
+//! all waiting requests fail. The next request that needs no existing episode restarts it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -22,36 +20,35 @@ use super::error::ProcessError;
 use super::group::Group;
 use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, Welcome};
 
-/// Start of the program, and its limits of time.
+/// How to start the program, and its timeouts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgramSettings {
-    /// The program and its arguments.
+    /// Program and arguments.
     pub command: Vec<String>,
-    /// The folder it runs in; this process's own if absent.
+    /// Working directory; if absent, that of this process.
     pub directory: Option<PathBuf>,
-    /// Settings sent to it with `hello`.
+    /// Settings sent with `hello`.
     pub settings: Value,
-    /// Time limit of an answer; a request with several steps has it per step.
+    /// Timeout of a response; a request with several steps has this timeout for each.
     pub timeout: Duration,
-    /// Limit of the answer to `hello`: the program may have to load data first.
+    /// Timeout of the response to `hello`, including the time to load data.
     pub start_timeout: Duration,
-    /// The longest line it may write, in bytes.
+    /// Maximum length of a line from the program in bytes.
     pub max_line: usize,
 }
 
-/// Longest wait for the end of stderr of a process that has ended.
+/// Maximum wait for the end of stderr after the process ended.
 const STDERR_WAIT: Duration = Duration::from_secs(1);
 
-/// Characters of stderr that are kept.
 const STDERR: usize = 4096;
-/// Time for a program to exit after it was asked to.
+/// Time for the program to exit after `shutdown`.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program that is started when it is needed and restarted when it was lost.
+/// A program that is started when needed and restarted after a failure.
 #[derive(Debug)]
 pub struct Program {
     settings: ProgramSettings,
@@ -59,42 +56,40 @@ pub struct Program {
     starts: AtomicU64,
 }
 
-/// State of a program.
 #[derive(Debug, Default)]
 struct Running {
     process: Option<Arc<Process>>,
-    /// The last start that failed: when, and why.
     failed: Option<(Instant, ProcessError)>,
 }
 
 impl Program {
-    /// Creates a program that has not been started yet.
+    /// Creates a program without starting it.
     pub fn new(settings: ProgramSettings) -> Self {
         Self { settings, running: Mutex::default(), starts: AtomicU64::new(0) }
     }
 
-    /// Returns the number of its starts.
+    /// Returns how often the program was started.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// Returns the process that runs now, started if there is none.
+    /// Returns the running process; starts it if necessary.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Start`] if the command is empty or cannot be run. Returns
-    /// [`ProcessError::Handshake`] if it does not answer `hello` correctly or in time, has another
-    /// protocol version, or has no splits. All callers that wait for a start get its error.
+    /// Returns [`ProcessError::Start`] if the command cannot be run, and
+    /// [`ProcessError::Handshake`] if the response to `hello` is late or invalid. All callers
+    /// waiting for a start get its error.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
         let asked = Instant::now();
         let mut running = lock(&self.running);
         if let Some(process) = running.process.as_ref().filter(|process| process.is_alive()) {
             return Ok(Arc::clone(process));
         }
-        // Whoever waited for a start that failed does not wait for another one, which would most likely fail so too.
+        // Callers that waited for a failed start return its error.
         if let Some((_, error)) = running.failed.as_ref().filter(|(at, _)| *at >= asked) {
             return Err(error.clone());
         }
-        // The old one's threads end with it.
+        // Ends the threads of the old process.
         running.process = None;
         match Process::start(&self.settings) {
             Ok(process) => {
@@ -111,12 +106,9 @@ impl Program {
     }
 }
 
-/// Requests that wait for answers, or the reason why there can be none.
 #[derive(Debug)]
 enum Waiting {
-    /// Requests by id.
     Open(HashMap<u64, SyncSender<Result<Answer, ProcessError>>>),
-    /// The process is gone, for this reason.
     Closed(ProcessError),
 }
 
@@ -131,7 +123,6 @@ pub struct Process {
     permits: Permits,
 }
 
-/// State that the threads of a process share.
 #[derive(Debug)]
 struct Shared {
     group: Mutex<Group>,
@@ -140,11 +131,9 @@ struct Shared {
     stderr_ended: Condvar,
 }
 
-/// The last output of a process on stderr.
 #[derive(Debug, Default)]
 struct Stderr {
     kept: VecDeque<u8>,
-    /// True if there comes no more.
     ended: bool,
 }
 
@@ -231,24 +220,23 @@ impl Process {
         Ok(process)
     }
 
-    /// Description that it gave of itself.
+    /// Returns the program's response to `hello`.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Returns true if it can be asked.
+    /// Returns true if it accepts requests.
     pub fn is_alive(&self) -> bool {
         matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
     }
 
-    /// Sends a request and waits for its answer, for as long as its answers may take.
+    /// Sends a request and waits for its response, up to the timeout.
     ///
     /// # Errors
-    /// [`ProcessError::Answer`] where the program answers with an error; [`ProcessError::Lost`] where it does not
-    /// answer in time, writes a line that is no answer, or ends, now or before; [`ProcessError::Form`] for a request
-    /// that cannot be written as JSON.
+    /// Returns [`ProcessError::Answer`] if the program responds with an error, and
+    /// [`ProcessError::Lost`] if it times out, writes an invalid line or has ended.
     pub fn call(&self, request: &Request<'_>) -> Result<Box<RawValue>, ProcessError> {
-        // Held back while the program works on as many as it can: a request's time runs only while it is worked on.
+        // The timeout starts only when the program has capacity for the request.
         let _permit = self.permits.take();
         let limit = self.timeout.saturating_mul(request.answers());
         let (id, answer) = self.send(request)?;
@@ -265,15 +253,15 @@ impl Process {
         accept(answer)
     }
 
-    /// Returns the same, with the answer's form checked.
+    /// Sends a request and parses its response.
     ///
     /// # Errors
-    /// Fails like [`Process::call`], and [`ProcessError::Form`] for an answer of another form than `T`'s.
+    /// Fails like [`Process::call`]. Returns [`ProcessError::Form`] if the response is not a `T`.
     pub fn ask<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, ProcessError> {
         read(request.op(), &self.call(request)?)
     }
 
-    /// Sends a request without waiting for the answer.
+    /// Sends a request without waiting for the response.
     pub fn notify(&self, request: &Request<'_>) {
         if let Ok((id, _)) = self.send(request) {
             self.forget(id);
@@ -314,7 +302,7 @@ impl Drop for Process {
         if self.is_alive() {
             self.notify(&Request::Shutdown {});
         }
-        // The writer ends with the last sender, and closes the program's input.
+        // Dropping the last sender ends the writer, which closes the program's stdin.
         self.lines = channel().0;
         let until = Instant::now() + GRACE;
         while Instant::now() < until {
@@ -328,7 +316,7 @@ impl Drop for Process {
 }
 
 impl Shared {
-    /// Kills the process and fails everything that waits; returns the error that they get.
+    /// Kills the process and fails all waiting requests. Returns their error.
     fn fail(&self, reason: &str) -> ProcessError {
         let mut waiting = lock(&self.waiting);
         let error = match &*waiting {
@@ -348,7 +336,6 @@ impl Shared {
         error
     }
 
-    /// Describes how the process ended; waits a moment for its exit and its last stderr output.
     fn end(&self) -> String {
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(10));
@@ -356,7 +343,7 @@ impl Shared {
             let ended = group.has_ended().then(|| group.status()).flatten();
             drop(group);
             if let Some(status) = ended {
-                // The end of its stderr may not have been read yet. What has left its group may hold stderr open for longer.
+                // Processes that left the group may hold stderr open, so the wait is limited.
                 let stderr = lock(&self.stderr);
                 drop(self.stderr_ended.wait_timeout_while(stderr, STDERR_WAIT, |stderr| !stderr.ended));
                 return format!("it ended by itself ({status})");
@@ -365,7 +352,6 @@ impl Shared {
         "it closed its output".to_owned()
     }
 
-    /// Returns the last lines of stderr, to append to a message.
     fn stderr(&self) -> String {
         let bytes: Vec<u8> = lock(&self.stderr).kept.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
@@ -387,7 +373,7 @@ fn accept(answer: Answer) -> Result<Box<RawValue>, ProcessError> {
     }
 }
 
-/// Returns one of the answers inside the answer to `step_many`.
+/// Parses a response inside the response to `step_many`.
 pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
     read(op, &accept(answer)?)
 }
@@ -397,7 +383,6 @@ fn read<T: DeserializeOwned>(op: &'static str, value: &RawValue) -> Result<T, Pr
 }
 
 fn write_lines(mut stdin: std::process::ChildStdin, queue: &Receiver<String>) {
-    // A program that does not read any more is noticed by its silence, or by its end.
     while let Ok(line) = queue.recv() {
         if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
             break;
@@ -437,7 +422,7 @@ fn read_lines(stdout: std::process::ChildStdout, max_line: usize, shared: &Share
                     Waiting::Open(requests) => requests.remove(&id),
                     Waiting::Closed(_) => return,
                 };
-                // One that nobody waits for is the answer to `close`.
+                // Only responses to `close` have no waiting request.
                 if let Some(sender) = waiting {
                     let _ = sender.send(Ok(answer));
                 }
@@ -466,14 +451,13 @@ fn keep_stderr(mut stderr: std::process::ChildStderr, shared: &Shared) {
     shared.stderr_ended.notify_all();
 }
 
-/// A counting semaphore.
 #[derive(Debug)]
 struct Permits {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// One permit, given back when dropped.
+/// A permit, returned when dropped.
 struct Permit<'a>(&'a Permits);
 
 impl Permits {

@@ -1,4 +1,5 @@
-//! The messages of the protocol: one JSON object a line, requests to the program, answers from it.
+//! Messages of the protocol: requests to the program and responses from it, one JSON object per
+//! line.
 
 use std::collections::BTreeMap;
 
@@ -7,82 +8,82 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use turnwise_core::{Tool, ToolCall};
 
-/// The version of the protocol that this program speaks. It rises when a program of the old version would misread a
-/// request, or its answers would be misread.
+/// Version of the protocol, increased for incompatible changes.
 pub const PROTOCOL: u32 = 1;
 
-/// A request, without its `id`.
+/// A request without its `id`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request<'a> {
-    /// The first request: which protocol is spoken, and the config's `env.settings`.
+    /// The first request, with the protocol version and the settings.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
-        /// Name and version of this program.
+        /// Name and version of Turnwise.
         client: &'a str,
         /// The table `env.settings` of the config.
         settings: &'a Value,
     },
-    /// Get at most `limit` tasks of a split from `offset`.
+    /// Requests at most `limit` tasks of a split from `offset`.
     Tasks {
-        /// The split.
+        /// Name of the split.
         split: &'a str,
-        /// Number of tasks of the split before the first one asked for.
+        /// Index of the first requested task in the split.
         offset: usize,
-        /// Maximum number of tasks asked for.
+        /// Maximum number of tasks.
         limit: usize,
     },
-    /// Start a task in an episode; a running episode with this number is dropped.
+    /// Starts a task. A running episode with the same number is dropped.
     Reset {
-        /// The episode's number, chosen by the trainer.
+        /// Number of the episode, chosen by the trainer.
         episode: u64,
         /// The task as the program listed it.
         task: &'a Value,
         /// Seed of the episode's random draws.
         seed: u64,
     },
-    /// Carries an action out.
+    /// Executes an action.
     Step {
-        /// The episode's number.
+        /// Number of the episode.
         episode: u64,
-        /// The action as words.
+        /// Text of the action.
         action: &'a str,
-        /// The structured call, if the action is one; `action` is then `name(arguments as JSON)`.
+        /// The action as a structured call, if it is one; `action` is then
+        /// `name(arguments as JSON)`.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<&'a ToolCall>,
     },
-    /// Carries one action out in each of several episodes.
+    /// Executes one action in each of several episodes.
     StepMany {
         /// Episodes and actions.
         steps: Vec<EpisodeAction<'a>>,
     },
-    /// Ends an episode, wherever it is.
+    /// Ends an episode at any point.
     Close {
-        /// The episode's number.
+        /// Number of the episode.
         episode: u64,
     },
-    /// Requests the state of an episode without changing it. Only sent to a program with the capability `save`.
+    /// Requests the state of an episode without changing it. Needs the capability `save`.
     Save {
-        /// The episode's number.
+        /// Number of the episode.
         episode: u64,
     },
-    /// Starts an episode in a saved state, instead of `reset`.
+    /// Starts an episode from a saved state, instead of `reset`.
     Restore {
-        /// The episode's number, chosen by the trainer.
+        /// Number of the episode, chosen by the trainer.
         episode: u64,
         /// The task as the program listed it.
         task: &'a Value,
-        /// The state as the program gave it.
+        /// The state as the program returned it.
         state: &'a RawValue,
     },
-    /// Plays a task as the program's expert would.
+    /// Plays a task with the program's expert.
     Demonstrate {
         /// The task as the program listed it.
         task: &'a Value,
         /// Seed of the episode's random draws.
         seed: u64,
-        /// Maximum turns.
+        /// Maximum number of turns.
         max_turns: usize,
     },
     /// The last request.
@@ -90,7 +91,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Answers that the program works out for the request: the limit of time of an answer counts for each.
+    /// Returns the number of steps; the timeout applies to each.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -118,16 +119,15 @@ impl Request<'_> {
 /// One action of [`Request::StepMany`].
 #[derive(Clone, Debug, Serialize)]
 pub struct EpisodeAction<'a> {
-    /// The episode's number.
+    /// Number of the episode.
     pub episode: u64,
-    /// The action as words.
+    /// Text of the action.
     pub action: &'a str,
-    /// The structured call, if the action is one.
+    /// The action as a structured call, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<&'a ToolCall>,
 }
 
-/// A request as it is sent.
 #[derive(Serialize)]
 pub(super) struct Envelope<'a> {
     pub(super) id: u64,
@@ -135,7 +135,6 @@ pub(super) struct Envelope<'a> {
     pub(super) request: &'a Request<'a>,
 }
 
-/// A line of the program: the answer to the request of this id, `ok` or `error`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Line {
     pub(super) id: u64,
@@ -146,22 +145,18 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The answer.
-    ///
-    /// # Errors
-    /// There is neither `ok` nor `error`.
     pub(super) fn answer(self) -> Result<Answer, &'static str> {
         Given { ok: self.ok, error: self.error }.try_into()
     }
 }
 
-/// Content of an answer. What was done stays JSON text, so that keys of schemas stay in their order.
+/// Content of a response. A result stays JSON text, which preserves the key order of schemas.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Given")]
 pub enum Answer {
-    /// It was done; what came of it.
+    /// The result of the request.
     Ok(Box<RawValue>),
-    /// It was not done.
+    /// The request failed.
     Error(Failure),
 }
 
@@ -185,55 +180,55 @@ impl TryFrom<Given> for Answer {
     }
 }
 
-/// A value that is there, `null` included.
+/// Deserializes a present value, including `null`.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(from).map(Some)
 }
 
-/// Reason why a request was not carried out.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Failure {
-    /// Kind of the failure: it says if the same request may succeed when it is repeated.
+    /// Whether a retry may succeed.
     #[serde(default)]
     pub kind: FailureKind,
-    /// For people.
+    /// Error message.
     #[serde(default)]
     pub message: String,
-    /// Where it happened in the program, over several lines; empty if the program does not say.
+    /// Traceback of the program; may be empty.
     #[serde(default)]
     pub traceback: String,
 }
 
-/// Kinds of failures, by the use of trying again.
+/// Whether a failed request can be retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// It may: a service was busy.
+    /// A retry may succeed, for example if a service was busy.
     Transient,
     /// A retry cannot succeed; the episode is over.
     #[default]
     Fatal,
 }
 
-/// The answer to `hello`.
+/// Response to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Welcome {
-    /// The version of the protocol that the program speaks; must be [`PROTOCOL`].
+    /// Protocol version of the program; must be [`PROTOCOL`].
     pub protocol: u32,
-    /// The world's name, for people and for panels.
+    /// Name of the environment, used in messages and panels.
     pub name: String,
-    /// Its splits, training first.
+    /// Splits, training first.
     pub splits: Vec<String>,
-    /// Abilities of the program beyond resets and steps.
+    /// Optional requests that the program supports.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Requests that it works on at once; more are held back, so that their time does not run.
+    /// Maximum number of concurrent requests. Further requests wait without using up their timeout.
     #[serde(default = "one")]
     pub concurrency: usize,
-    /// Texts that are frequent in its observations and actions, for the tokenizers of models from scratch.
+    /// Frequent texts of observations and actions, for the tokenizers of models from scratch.
     #[serde(default)]
     pub phrases: Vec<String>,
-    /// The functions that actions may call, in every episode whose `reset` names none of its own.
+    /// Functions that actions may call, unless `reset` returns others.
     #[serde(default)]
     pub tools: Vec<Tool>,
 }
@@ -242,24 +237,24 @@ fn one() -> usize {
     1
 }
 
-/// Abilities of a program beyond resets and steps.
+/// Optional requests that a program supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
-    /// It understands `step_many`.
+    /// Supports `step_many`.
     pub step_many: bool,
-    /// It understands `demonstrate`.
+    /// Supports `demonstrate`.
     pub demonstrate: bool,
-    /// It understands `save` and `restore`.
+    /// Supports `save` and `restore`.
     pub save: bool,
 }
 
-/// The answer to `tasks`.
+/// Response to `tasks`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TaskPage {
-    /// The tasks; `reset` sends them back to the program unchanged.
+    /// The tasks; `reset` sends them back unchanged.
     pub tasks: Vec<Value>,
-    /// The offset of the next page, if there is one.
+    /// Offset of the next page, if there is one.
     #[serde(default)]
     pub next: Option<usize>,
 }
@@ -272,33 +267,33 @@ pub enum Seen {
     Text(String),
     /// A text with admissible actions and state key.
     Parts {
-        /// The text.
+        /// Text of the observation.
         text: String,
-        /// Every action that would be understood now.
+        /// Admissible actions.
         #[serde(default)]
         admissible: Vec<String>,
-        /// Text that is equal for equal states; if absent, the observation's text.
+        /// Text that is equal for equal states; if absent, `text`.
         #[serde(default)]
         state_key: Option<String>,
     },
 }
 
-/// The answer to `reset`.
+/// Response to `reset`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Started {
     /// First observation.
     pub observation: Seen,
-    /// The functions that actions of this episode may call; those of `hello` where absent.
+    /// Functions that actions of this episode may call; if absent, those of `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
 }
 
-/// The answer to `step`.
+/// Response to `step`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Stepped {
     /// Next observation.
     pub observation: Seen,
-    /// The reward of this action.
+    /// Reward of the action.
     #[serde(default)]
     pub reward: f64,
     /// Fraction of the task that is done, from 0 to 1.
@@ -307,13 +302,13 @@ pub struct Stepped {
     /// Whether the episode ended by the environment's rules.
     #[serde(default)]
     pub terminated: bool,
-    /// The episode was cut off.
+    /// Whether the episode was cut off.
     #[serde(default)]
     pub truncated: bool,
-    /// The task is solved.
+    /// Whether the task is solved.
     #[serde(default)]
     pub success: bool,
-    /// The action was understood.
+    /// Whether the action was valid.
     #[serde(default = "yes")]
     pub understood: bool,
     /// Metrics by name.
@@ -325,29 +320,29 @@ fn yes() -> bool {
     true
 }
 
-/// The answer to `save`.
+/// Response to `save`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
     /// The program's state: any JSON value, sent back unchanged.
     pub state: Box<RawValue>,
 }
 
-/// The answer to `step_many`: one answer for each step, in their order.
+/// Response to `step_many`: one response per step, in order.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ManyStepped {
-    /// The answers.
+    /// Responses to the steps.
     pub steps: Vec<Answer>,
 }
 
-/// The answer to `demonstrate`.
+/// Response to `demonstrate`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Demonstrated {
-    /// The functions that actions of this episode may call; those of `hello` where absent.
+    /// Functions that actions of this episode may call; if absent, those of `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
     /// The turns in order.
     pub turns: Vec<DemonstratedTurn>,
-    /// The task was solved.
+    /// Whether the task was solved.
     #[serde(default)]
     pub success: bool,
 }
@@ -355,13 +350,13 @@ pub struct Demonstrated {
 /// One turn of a demonstration.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct DemonstratedTurn {
-    /// Observation that was acted on.
+    /// Observation before the action.
     pub observation: Seen,
-    /// Action that was taken.
+    /// Action of the expert.
     pub action: String,
 }
 
-/// Parses a line of a program, and its answer as an answer to each request. For the fuzz targets of `fuzz/`.
+/// Parses a line as a response to each kind of request; used by the fuzz targets.
 #[doc(hidden)]
 pub fn parse(line: &[u8]) {
     fn read<T: serde::de::DeserializeOwned>(value: &RawValue) {

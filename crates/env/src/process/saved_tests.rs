@@ -1,4 +1,4 @@
-//! Episodes that are saved and continued, by programs in the shell's language and by Python's helper.
+//! Tests that save and continue episodes, with shell programs and the Python helper.
 
 use turnwise_core::{Action, Snapshot, TaskSet as _};
 
@@ -14,7 +14,7 @@ fn shell(capabilities: &str, script: &str) -> ProcessSet {
 
 #[test]
 fn a_state_comes_back_as_the_program_wrote_it() {
-    // The state's keys are not sorted, and `restore` sends both the task and the state.
+    // Keys of the state keep their order; `restore` sends the task and the state.
     let set = shell(
         r#"{"save":true}"#,
         r#"read l; case "$l" in *'"op":"save","episode":0'*) ;; *) exit 3;; esac
@@ -59,14 +59,12 @@ fn an_episode_of_pythons_helper_goes_on_from_its_state() {
     environment.reset(seven, seed()).unwrap();
     environment.step(&Action::from("5")).unwrap();
     let snapshot = environment.snapshot().unwrap().unwrap();
-    // The other process continues it twice, in different ways; the first episode does not change.
     let mut other = set.environment().unwrap();
     for action in ["8", "6"] {
         other.restore(&snapshot).unwrap();
         let step = other.step(&Action::from(action)).unwrap();
         let seen = if action == "8" { "between 6 and 7" } else { "between 7 and 9" };
         assert_eq!((step.observation.text(), step.truncated), (seen.into(), false));
-        // The third step is the last of the config, however the episode came there.
         assert!(other.step(&Action::from("9")).unwrap().truncated);
     }
     assert_eq!(environment.snapshot().unwrap().unwrap(), snapshot);

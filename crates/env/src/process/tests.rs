@@ -1,5 +1,5 @@
-//! Programs in the shell's language, which answer the requests in the order in which these are numbered: 0 is `hello`,
-//! 1 asks for the tasks, 2 is the first that a test makes.
+//! Tests with shell programs, which answer requests in order: 0 is `hello`, 1 lists the tasks, 2 is
+//! the first request of a test.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,6 @@ pub(super) const TASKS: &str =
     r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"win","metadata":{"n":1}}]}}';"#;
 pub(super) const RESET: &str = r#"read l; echo '{"id":2,"ok":{"observation":"start"}}';"#;
 
-/// Returns true if Python can be run; prints that a test is skipped otherwise.
 pub(super) fn has_python() -> bool {
     let python = std::process::Command::new("python3").arg("--version").output();
     let found = python.is_ok_and(|output| output.status.success());
@@ -83,7 +82,7 @@ fn tasks_come_in_pages_to_the_last() {
         format!(r#"read l; echo '{{"id":{id},"ok":{{"tasks":[{tasks}],"next":{next}}}}}';"#)
     };
     let one = |id: &str| format!(r#"{{"id":"{id}","goal":"win","metadata":{{"of":"{id}"}}}}"#);
-    // A page may be empty where the program leaves tasks out.
+    // A page is empty if the program skips its tasks.
     let pages = [page(1, &one("a"), "500"), page(2, "", "1000"), page(3, &one("b"), "null")].concat();
     let set = ProcessSet::open(&config(&format!("{HELLO}{pages} read l; read l")), 0).unwrap();
     assert_eq!(
@@ -119,7 +118,6 @@ fn a_program_that_is_no_world_is_refused_with_the_reason() {
     assert!(error.contains("unknown key `secret`"), "{error}");
 }
 
-/// Fails if the process whose number stands in a file is there after five seconds.
 fn assert_gone(file: &std::path::Path) {
     let pid = std::fs::read_to_string(file).unwrap();
     let path = std::path::Path::new("/proc").join(pid.trim()).join("stat");
@@ -136,12 +134,10 @@ fn what_a_program_started_does_not_outlive_its_own_end() {
     let folder = tempfile::tempdir().unwrap();
     let child = folder.path().join("child");
     let start = format!("sleep 60 > /dev/null 2>&1 & echo $! > {};", child.display());
-    // It ends by itself.
     let set = open(&format!("{RESET} {start} read l; exit 3"));
     let error = step(&mut begin(&set), "go").unwrap_err().to_string();
     assert!(error.contains("exit status: 3"), "{error}");
     assert_gone(&child);
-    // It ends because it was asked to; what it started holds its output open.
     let start = format!("sleep 60 & echo $! > {};", child.display());
     let set = open(&format!("{RESET} {start} while read l; do :; done"));
     drop(begin(&set));
@@ -156,24 +152,20 @@ fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
     let folder = tempfile::tempdir().unwrap();
     let child = folder.path().join("child");
     let config = ProcessConfig {
-        // Long enough for a shell to start, too: the reset has no more time than the step.
         timeout_s: 2.0,
-        // What it starts is killed with it.
         ..config(&format!("{HELLO}{TASKS}{RESET} sleep 60 & echo $! > {}; wait", child.display()))
     };
     let set = ProcessSet::open(&config, 0).unwrap();
     let mut environment = begin(&set);
     let started = Instant::now();
     let error = step(&mut environment, "go").unwrap_err();
-    // It would be silent for a minute.
     assert!(started.elapsed() < Duration::from_secs(30));
     assert!(error.to_string().contains("did not answer `step` within 2s and was killed"), "{error}");
-    // The episode is gone for good: trying the step again helps nobody.
+    // The episode is lost, so retrying the step is useless.
     assert!(!error.is_transient());
     assert!(!step(&mut environment, "go").unwrap_err().is_transient());
     assert_gone(&child);
     assert_eq!(set.starts(), 1);
-    // The second process is asked for the reset where the first was asked for the tasks, and answers with those.
     let error = environment.reset(&task(), seed()).unwrap_err().to_string();
     assert!(set.starts() == 2 && error.contains("answered `reset` with something else"), "{error}");
 }
@@ -236,7 +228,7 @@ fn many_episodes_share_a_program_whose_answers_come_in_any_order() {
         .collect();
     assert_eq!(set.batch_limit(), 64);
     let steps = set.step_many(&mut pending);
-    // One action is all that this set's episodes have.
+    // Episodes of this set have only one action.
     assert!(steps[0].as_ref().unwrap().truncated);
     assert!(steps[1].as_ref().unwrap_err().to_string().contains("no"));
 }
@@ -281,7 +273,7 @@ fn the_python_helper_serves_a_class() {
     assert!(!next.understood && next.observation.text() == "between 6 and 9");
     let last = step(&mut environment, "7").unwrap();
     assert!(last.terminated && last.success && last.reward == 1.0 && last.progress == Some(1.0));
-    // Its exceptions end the episode and nothing else.
+    // An exception ends only its episode.
     let four = tasks.iter().find(|task| task.id == "guess/4-of-9").unwrap();
     let error = environment.reset(four, seed()).unwrap_err();
     assert!(
@@ -295,8 +287,8 @@ fn the_python_helper_serves_a_class() {
     assert_eq!(set.starts(), 1);
 }
 
-/// A world of Python's helper whose actions are Python that gives the reward; `log` is a file that gets a line for every
-/// reset and close. Its argument is the number of workers.
+/// A Python environment whose actions are expressions for the reward; the file `log` gets a line
+/// per reset and close. Its argument is the number of workers.
 const ODD: &str = r#"
 import math, sys
 sys.path.insert(0, sys.argv[2])
@@ -368,7 +360,7 @@ fn the_python_helper_answers_whatever_the_class_does_and_closes_what_it_began() 
             assert!(steps[0].as_ref().unwrap_err().to_string().contains("finite numbers"));
             assert_eq!(steps[1].as_ref().unwrap().reward, 1.0, "the other step's answer is kept");
         }
-        // What was begun is closed, however it failed: by its reset, by the answer to it, by the expert.
+        // Every started episode is closed, whatever failed: its reset, the response, or the expert.
         drop(environments);
         let error = set.environment().unwrap().reset(&tasks[1], seed()).unwrap_err().to_string();
         assert!(error.contains("RuntimeError: no luck"), "{error}");
@@ -403,7 +395,7 @@ fn steps_that_are_asked_for_together_have_the_time_of_all() {
     for step in set.step_many(&mut pending) {
         assert_eq!(step.unwrap().observation.text(), "on");
     }
-    // Alone, a step is waited for no longer than before; whoever makes the calls leaves their time to the program's limit.
+    // A single step keeps its timeout. The set limits its calls itself, so callers need not.
     drop(pending);
     let error = step(&mut environments[0], "go").unwrap_err().to_string();
     assert!(error.contains("did not answer `step` within 1s"), "{error}");

@@ -1,4 +1,4 @@
-//! The world that a program serves, as a task set.
+//! The environment served by a program, as a task set.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -28,27 +28,27 @@ use super::protocol::{
     Demonstrated, EpisodeAction, ManyStepped, Request, Saved, Seen, Started, Stepped, Welcome,
 };
 
-/// The settings of a world that a program serves.
+/// Settings of an environment served by a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProcessConfig {
-    /// The program and its arguments, for example `["python3", "world.py"]`.
+    /// Program and arguments, for example `["python3", "world.py"]`.
     pub command: Vec<String>,
-    /// The folder it runs in; this program's own if absent.
+    /// Working directory of the program; if absent, that of Turnwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Settings sent to the program with `hello`; any table that it understands.
+    /// Settings sent to the program with `hello`; any table.
     pub settings: BTreeMap<String, Value>,
-    /// Processes of the program that run side by side; episodes are dealt to them in turn.
+    /// Number of parallel processes; episodes are distributed in turn.
     #[schemars(range(min = 1, max = 4096))]
     pub programs: usize,
-    /// Limit of an answer, in seconds. A program that takes longer is killed and started again.
+    /// Timeout of a response in seconds. A program that exceeds it is killed and restarted.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Limit of the program's start, in seconds.
+    /// Timeout of the program's start in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// The longest line that the program may write, in bytes.
+    /// Maximum length of a line from the program in bytes.
     #[schemars(range(min = 1024, max = 1073741824))]
     pub max_line_bytes: usize,
 }
@@ -67,7 +67,7 @@ impl Default for ProcessConfig {
     }
 }
 
-/// A world that a program serves.
+/// An environment served by a program.
 #[derive(Clone, Debug)]
 pub struct ProcessSet(Arc<Served>);
 
@@ -77,7 +77,6 @@ struct Served {
     welcome: Welcome,
     tasks: Vec<(String, Vec<Task>)>,
     max_turns: usize,
-    /// The number of the next episode.
     next: AtomicU64,
 }
 
@@ -86,7 +85,7 @@ impl ProcessSet {
     /// limit).
     ///
     /// # Errors
-    /// Fails if the program does not start, speaks another protocol, or its tasks are not as tasks should be.
+    /// Fails if the program does not start, has another protocol version or lists invalid tasks.
     pub fn open(config: &ProcessConfig, max_turns: usize) -> Result<Self, EnvError> {
         let settings = ProgramSettings {
             command: config.command.clone(),
@@ -109,18 +108,16 @@ impl ProcessSet {
         Ok(Self(Arc::new(Served { programs, welcome, tasks, max_turns, next: AtomicU64::new(0) })))
     }
 
-    /// Returns the number of the program's starts, all processes together.
+    /// Returns how often the program was started, over all processes.
     pub fn starts(&self) -> u64 {
         self.0.programs.iter().map(Program::starts).sum()
     }
 
-    /// Plays an episode with the program's expert. Returns observation and action of each turn,
-    /// whether the task was solved, and the last observation.
+    /// Plays an episode with the program's expert.
     ///
     /// # Errors
-    /// Returns [`EnvError::Transient`] if the program was lost or reports that a retry may succeed;
-    /// otherwise [`EnvError::Other`] if it does not start, answers with an error, or violates the
-    /// protocol.
+    /// Returns [`EnvError::Transient`] if the program was lost or reports that a retry may succeed,
+    /// and [`EnvError::Other`] for other failures.
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
         let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;
@@ -139,22 +136,19 @@ impl ProcessSet {
 pub struct ExpertEpisode {
     /// The functions that actions may call.
     pub tools: Vec<Tool>,
-    /// Observations and actions, turn by turn.
+    /// Observation and action of each turn.
     pub turns: Vec<(Observation, String)>,
-    /// The task was solved.
+    /// Whether the task was solved.
     pub success: bool,
 }
 
 fn seconds(seconds: f64) -> Duration {
-    // Later than this no clock of the standard library counts.
+    // The standard library's clocks support no later time.
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// Returns the episodes of the program's expert; those that solve their task are kept, and those that the
-/// program failed left out.
-///
-/// # Errors
-/// Fails if the program failed every one of them.
+/// Plays episodes with the program's expert and keeps the solved ones. Fails only if the program
+/// fails in every episode.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
         let shown = set.demonstrate(task, seed)?;
@@ -187,7 +181,7 @@ impl World for ProcessSet {
     }
 }
 
-/// The kind `process`.
+/// The environment kind `process`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessKind;
 
@@ -219,12 +213,12 @@ fn as_listed(task: &Task) -> Result<Value, EnvError> {
     serde_json::to_value(task).map_err(|error| EnvError::Other(error.to_string()))
 }
 
-/// Returns a seed as a number that every JSON reader keeps exactly (53 bits).
+/// Converts a seed to a number that JSON readers keep exactly (53 bits).
 fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Returns the error of a reset: where an episode starts, a lost program may be started again.
+/// Converts an error of a reset, which can be retried with a restarted program.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -233,7 +227,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// Converts an error within an episode, where a lost program cannot be replaced.
+/// Converts an error of a step, whose episode is lost with the program.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())
@@ -272,12 +266,11 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
-    /// Returns a request waits for its turn in [`Process::call`], and has `timeout_s` from then on.
+    /// Returns true, since [`Process::call`] starts the timeout only when the program has capacity.
     fn limits_calls(&self) -> bool {
         true
     }
 
-    /// Returns the maximum number of steps of one process in one request.
     fn batch_limit(&self) -> usize {
         if self.0.welcome.capabilities.step_many { 64 } else { 1 }
     }
@@ -339,13 +332,11 @@ impl TaskSet for ProcessSet {
     }
 }
 
-/// Returns the episode behind a pending step.
 fn playing<'a>(pending: &'a mut PendingStep<'_>) -> Option<&'a mut Episode> {
     let environment: &mut dyn Any = pending.environment;
     environment.downcast_mut::<ProcessEnvironment>()?.episode.as_mut()
 }
 
-/// An episode in a program.
 #[derive(Debug)]
 struct ProcessEnvironment {
     served: Arc<Served>,
@@ -356,14 +347,12 @@ struct ProcessEnvironment {
 struct Episode {
     process: Arc<Process>,
     number: u64,
-    /// The task as the program listed it.
     task: Value,
     tools: Vec<Tool>,
     turns: usize,
     max_turns: usize,
 }
 
-/// A saved episode, as JSON in a [`Snapshot`]: the program's state, and the trainer's side of the episode.
 #[derive(Serialize, Deserialize)]
 struct SavedEpisode {
     task: Value,
@@ -373,13 +362,11 @@ struct SavedEpisode {
 }
 
 impl Episode {
-    /// Counts an action; true if it is the last that the config allows.
     fn is_last(&mut self) -> bool {
         self.turns += 1;
         self.max_turns > 0 && self.turns >= self.max_turns
     }
 
-    /// The answer to a call that cannot be read, if there are tools to call: the program is not asked for it.
     fn refuse(&mut self, action: &Action) -> Option<Step> {
         let Action::Malformed { error, .. } = action else { return None };
         if self.tools.is_empty() {
@@ -389,7 +376,6 @@ impl Episode {
         Some(Step { observation, truncated: self.is_last(), ..Step::default() })
     }
 
-    /// The step, cut off where it is the last that the config allows.
     fn count(&mut self, stepped: Stepped) -> Step {
         let limit = self.is_last();
         let metrics = stepped.metrics.into_iter().map(|(name, value)| Metric::last(name, value)).collect();
@@ -408,7 +394,6 @@ impl Episode {
 }
 
 impl ProcessEnvironment {
-    /// Ends the running episode, and returns the number of a new one and the process that plays it.
     fn next_episode(&mut self) -> Result<(u64, Arc<Process>), EnvError> {
         self.close();
         let number = self.served.next.fetch_add(1, Ordering::Relaxed);

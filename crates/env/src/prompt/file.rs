@@ -1,4 +1,4 @@
-//! Templates from TOML: their keys, the placeholders of every text, embedded ones to start from.
+//! Prompt templates from TOML: keys, placeholders and base templates.
 
 use std::path::Path;
 
@@ -11,12 +11,10 @@ use super::{PictureTexts, PromptTemplate};
 use crate::parse::ResponseRules;
 use crate::registry::Registry;
 
-/// A section of a template and its keys.
 struct Section {
     name: &'static str,
     required: &'static [&'static str],
-    /// Those that have a default: the rules of responses ([`ResponseRules`]), and what means little for observations in
-    /// sentences.
+    /// Keys with a default.
     optional: &'static [&'static str],
 }
 
@@ -69,7 +67,6 @@ const SECTIONS: [Section; 5] = [
     },
 ];
 
-/// The section of templates that can show observations as pictures.
 const PICTURES: Section =
     Section { name: "pictures", required: &["prompt", "masked"], optional: &["observation"] };
 
@@ -86,8 +83,8 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// Rules of prompts whose history lines show the result of an action; the last line is the current
-/// observation.
+/// Rules of prompts whose history lines show the result of an action. The last line is then the
+/// current observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
 const HIDDEN_GOAL_OUTCOMES: Rule = Rule { required: &[Slot::ActionHistory], ..HIDDEN_GOAL };
@@ -183,7 +180,6 @@ struct File {
 struct PicturesSection {
     prompt: String,
     masked: String,
-    /// The form of observations in these prompts, if it differs.
     observation: Option<ObservationSection>,
 }
 
@@ -192,7 +188,7 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// Whether observations of a concatenated sequence are inside the model's reply.
+    /// Whether observations of a multi-turn sequence are inside the model's reply.
     #[serde(default)]
     open_reply: bool,
 }
@@ -201,9 +197,10 @@ struct ResponseSection {
 struct HistorySection {
     line: String,
     separator: String,
-    /// A windowed prompt of more characters than this is replaced by the one without history.
+    /// A per-turn prompt longer than this, in characters, is replaced by the prompt without
+    /// history.
     max_chars: Option<usize>,
-    /// Whether a history line shows an action and its result, instead of the observation before it.
+    /// Whether a history line shows an action and its result instead of the observation before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -224,10 +221,9 @@ struct PromptSection {
     masked_history: String,
     concatenated_first: String,
     concatenated_next: String,
-    /// The request for a summary, in place of `concatenated_next`.
     #[serde(default = "summarize")]
     summarize: String,
-    /// What `concatenated_first` shows after a summary, in place of the observation.
+    /// Text that replaces the observation in `concatenated_first` after a summary.
     #[serde(default = "compacted")]
     compacted: String,
 }
@@ -245,19 +241,18 @@ fn compacted() -> String {
 }
 
 impl PromptTemplate {
-    /// Returns an embedded template. A file of this name goes before it, as in [`PromptTemplate::find`].
+    /// Loads a template file of this name, or else an embedded template ([`PromptTemplate::find`]).
     ///
     /// # Errors
-    /// Fails if there is neither, or the file cannot be read or is not a template.
+    /// Fails if neither exists, or the file cannot be read or is not a template.
     pub fn named(name: &str) -> Result<Self, EnvError> {
         Self::find(name, &Registry::builtin())
     }
 
-    /// Finds a template by the name in a configuration: a file, or a built-in template of an
-    /// environment in the registry.
+    /// Loads a template file of this name, or else a template of an environment in the registry.
     ///
     /// # Errors
-    /// Fails if there is neither, or it is not a template.
+    /// Fails if neither exists, or if it is not a template.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -269,10 +264,11 @@ impl PromptTemplate {
         Self::parse_in(source, &format!("embedded template `{name}`"), registry)
     }
 
-    /// Returns a template file.
+    /// Loads a template file.
     ///
     /// # Errors
-    /// Returns [`EnvError::Io`] if the file cannot be read, and those of [`PromptTemplate::parse`].
+    /// Returns [`EnvError::Io`] if the file cannot be read, and the errors of
+    /// [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
         let source =
@@ -280,20 +276,19 @@ impl PromptTemplate {
         Self::parse(&source, &file)
     }
 
-    /// Reads a template; `file` names it in errors.
+    /// Parses a template; `file` is its name in errors.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] with the key: invalid TOML; a missing or unknown key; a
-    /// base that is not a built-in template; missing or forbidden placeholders; invalid response
-    /// rules.
+    /// Returns [`EnvError::File`] with the key if the TOML, a key, the base, a placeholder or a
+    /// response rule is invalid.
     pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Parses a template that may extend one of this registry's.
+    /// Parses a template that may extend one of this registry.
     ///
     /// # Errors
-    /// Fails if it is not a template; the error has the key.
+    /// Fails if it is not a valid template; the error names the key.
     pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }
@@ -315,7 +310,7 @@ impl PromptTemplate {
                 ));
             }
         }
-        // The rules on their own, so that an error has its key.
+        // Parsed separately, so that an error names its key.
         let rules = table["response"].clone().try_into();
         let rules: ResponseRules = rules.map_err(|error: toml::de::Error| {
             let text = error.to_string();
@@ -404,10 +399,8 @@ impl PromptTemplate {
     }
 }
 
-/// Maximum length of a chain of bases.
 const MOST_BASES: usize = 8;
 
-/// Returns a template's keys over those of its base.
 fn with_base(source: &str, registry: &Registry, depth: usize) -> Result<toml::Table, String> {
     let mut table: toml::Table = source.parse().map_err(|error: toml::de::Error| error.to_string())?;
     check_keys(&table)?;
@@ -430,7 +423,6 @@ fn with_base(source: &str, registry: &Registry, depth: usize) -> Result<toml::Ta
     }
 }
 
-/// Returns the source of an embedded template.
 fn embedded<'a>(name: &str, registry: &'a Registry) -> Result<&'a str, String> {
     registry.template(name).ok_or_else(|| {
         let known: Vec<&str> = registry.templates().map(|(name, _)| name).collect();

@@ -1,24 +1,31 @@
 //! Prompts from observations.
 //!
-//! | file | subject |
+//! A template is a TOML file with the texts of the prompts and the rules for parsing responses.
+//! Embedded templates:
+//!
+//! | template | prompts |
 //! |---|---|
-//! | `file.rs` | templates from TOML |
-//! | `observation.rs` | observations as prompts show them |
-//! | `text.rs` | texts with placeholders, checked when they are read so that rendering cannot fail |
+//! | `alfworld`, `webshop` | free reasoning and tags; figures 12 to 15 of the STAPO paper |
+//! | `alfworld-stapo`, `webshop-stapo` | the same, with responses parsed as in verl-agent |
+//! | `*-verl-agent` | the prompts of verl-agent, which the other papers train with |
+//! | `*-compact` | the environment's own words, for small policies |
+//! | `*-react` | a thought and an action, one worked example |
+//! | `search-r1` | the prompts of Search-R1 |
 //!
-//! A template is a TOML file: the texts of the prompts with placeholders in braces, and how a response
-//! to them looks. Embedded are `alfworld` and `webshop` (free reasoning and tags; figures 12 to 15 of the STAPO
-//! paper), `alfworld-stapo` and `webshop-stapo` (the same, read as verl-agent reads responses), `alfworld-verl-agent` and `webshop-verl-agent` (the prompts of that framework, with which the other papers
-//! train), `alfworld-compact` and `webshop-compact` (the world's own words, for small policies), `alfworld-react` and
-//! `webshop-react` (a thought and an action, one worked example); `sokoban-verl-agent`, `sokoban-compact`,
-//! `ezpoints-verl-agent` and `ezpoints-compact` are of the same kinds, and so are those of the search world
-//! (`search-r1` is Search-R1's). A user's file replaces them; with
-//! `base = "alfworld"` it needs only the keys that differ.
+//! A user's file replaces them. With `base = "alfworld"` it needs only the keys that differ.
 //!
-//! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
-//! `{current_step}` that plus one; `{history_length}` earlier turns shown; `{action_history}` those
-//! turns, one history line each; `{current_observation}`; `{admissible_actions}`. In `compacted`,
-//! `{first_observation}` and `{summary}`. In `[pictures]`, `{image}` the picture of the observation. `{{` and `}}` are literal braces.
+//! | placeholder | value |
+//! |---|---|
+//! | `{task_description}` | the goal without its final full stop |
+//! | `{step_count}`, `{current_step}` | turns taken, and that number plus one |
+//! | `{action_history}` | earlier turns, one history line each |
+//! | `{history_length}` | number of these turns |
+//! | `{current_observation}` | the observation to act on |
+//! | `{admissible_actions}` | the actions that the environment lists |
+//! | `{first_observation}`, `{summary}` | in `compacted` only |
+//! | `{image}` | the picture of the observation, in `[pictures]` only |
+//!
+//! `{{` and `}}` are literal braces.
 
 mod file;
 mod observation;
@@ -32,37 +39,36 @@ use self::observation::ObservationSection;
 use self::text::{Slot, Text};
 use crate::parse::{ResponseRules, Style, calls_of_words};
 
-/// Kind of prompt.
+/// Which parts of its context a prompt shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptKind {
-    /// Everything: goal, history, observation.
+    /// Goal, history and observation.
     Full,
-    /// With a part of it hidden.
+    /// Some parts are hidden, for counterfactual contexts.
     Masked(ContextMask),
 }
 
-/// Parts of a prompt.
+/// Contents of a prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptView<'a> {
     /// The goal as the task states it.
     pub goal: &'a str,
-    /// The turns so far as (observation, action), the latest last. It may start later than the first turn.
+    /// Turns so far as (observation, action), oldest first. It may omit early turns.
     pub history: &'a [(String, String)],
-    /// Maximum earlier turns in a windowed prompt.
+    /// Maximum number of earlier turns in a per-turn prompt.
     pub window: usize,
-    /// Observation that the agent acts on now.
+    /// Observation to act on.
     pub observation: &'a str,
-    /// Actions that would be understood now.
+    /// Actions that the environment lists.
     pub admissible: &'a [String],
     /// Turns taken before this one.
     pub step: usize,
 }
 
-/// The text for a picture in a prompt. It is one token each for the beginning, the picture and the end in Qwen2.5-VL's
-/// tokenizer, and in those of models from scratch that read pictures.
+/// Text of a picture in a prompt: one token each for start, picture and end, as in Qwen2.5-VL's
+/// tokenizer.
 pub const PICTURE: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"];
 
-/// Prompts that show the observation as a picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PictureTexts {
     prompt: Text,
@@ -75,11 +81,11 @@ struct PictureTexts {
 pub struct Compacted<'a> {
     /// The first observation of the episode.
     pub first_observation: &'a str,
-    /// The summary.
+    /// The summary that the policy wrote.
     pub summary: &'a str,
 }
 
-/// The prompts of one environment and the form of the responses to them.
+/// The prompts of one environment and the rules for parsing responses to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptTemplate {
     rules: ResponseRules,
@@ -108,8 +114,8 @@ pub struct PromptTemplate {
 }
 
 impl PromptTemplate {
-    /// Returns the template whose prompts show the observation as a picture, without history: those of its section
-    /// `[pictures]`. `None` if it has no such section.
+    /// Returns the template that shows observations as pictures, without history (section
+    /// `[pictures]`). Returns `None` if the template has no such section.
     #[must_use]
     pub fn with_pictures(mut self) -> Option<Self> {
         let PictureTexts { prompt, masked, observation } = *self.pictures.take()?;
@@ -145,7 +151,7 @@ impl PromptTemplate {
         .any(|text| text.has(Slot::AdmissibleActions))
     }
 
-    /// Returns the rules by which responses are read.
+    /// Returns the rules for parsing responses.
     pub fn rules(&self) -> &ResponseRules {
         &self.rules
     }
@@ -155,21 +161,22 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// The strings that end a reply in a chat. Calls have none: a reply ends with its own token, and several calls may follow each
-    /// other in it.
+    /// Returns the strings that end a response in a chat. Tool calls have none: the reply may
+    /// contain several calls and ends with EOS.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }
 
-    /// True if observations of a concatenated sequence stand in the model's own reply, which goes on after them (Search-R1):
-    /// with a chat format the reply then stays open until the episode's end.
+    /// Returns true if observations of a multi-turn sequence are inside the model's reply, as in
+    /// Search-R1. In a chat format the reply then stays open until the episode ends.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
 
-    /// Returns an action as a response to these prompts, without reasoning.
+    /// Formats an action as a response without reasoning.
     ///
-    /// Where words without a call are an answer (`text_answer`), they are the whole response.
+    /// If the template accepts answers without a call (`text_answer`), such an answer is the whole
+    /// response.
     pub fn response(&self, action: &str) -> String {
         if self.rules.text_answer && calls_of_words(action).is_empty() {
             return action.to_owned();
@@ -177,7 +184,7 @@ impl PromptTemplate {
         self.response_with_thought("", action)
     }
 
-    /// Returns a thought and an action as a response to these prompts.
+    /// Formats a thought and an action as a response.
     pub fn response_with_thought(&self, thought: &str, action: &str) -> String {
         let mut out = String::new();
         self.response.fill(&mut out, |slot, out| match slot {
@@ -191,13 +198,12 @@ impl PromptTemplate {
         out
     }
 
-    /// Returns the windowed prompt for one turn.
+    /// Renders the per-turn prompt of one turn.
     ///
-    /// The first turn has its own prompt without history. Hiding the history changes nothing there,
-    /// and hiding the goal gives the masked prompt. With a window of 0, all later prompts are
-    /// without history and state the goal. So is a prompt whose full text would exceed the
-    /// template's `history.max_chars` (Unicode scalar values); masked prompts of that turn then
-    /// show no history either.
+    /// The first turn has its own prompt without history. With a window of 0, all later prompts
+    /// omit the history and state the goal. The same holds if the full prompt would exceed
+    /// `history.max_chars` (Unicode scalar values); masked prompts of that turn then omit the
+    /// history too.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
@@ -221,29 +227,29 @@ impl PromptTemplate {
         self.fill(text, view, shown, hide_goal || !self.observation.keep_goal)
     }
 
-    /// Returns the start of a concatenated sequence: everything before the first response.
+    /// Renders the start of a multi-turn sequence: everything before the first response.
     pub fn render_concatenated_first(&self, view: &PromptView<'_>) -> String {
         self.fill(&self.concatenated_first, view, &[], false)
     }
 
-    /// Returns the text between a response and the next one in a concatenated sequence. `closed`
-    /// tells whether the response ended by itself; a response that was cut off is closed first.
+    /// Renders the text between a response and the next one in a multi-turn sequence. If `closed`
+    /// is false, the response was truncated and is closed first.
     pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
-        // The goal stands at the start of the sequence already.
+        // The start of the sequence already states the goal.
         let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Returns the request for a summary of a concatenated sequence, in place of
+    /// Renders the request for a summary of a multi-turn sequence, instead of
     /// [`PromptTemplate::render_concatenated_next`].
     pub fn render_summarize(&self, view: &PromptView<'_>, closed: bool) -> String {
         let next = self.fill(&self.summarize, view, &[], !self.observation.keep_goal);
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Returns the start of the sequence after a compaction: [`PromptTemplate::render_concatenated_first`]
-    /// with the episode's first observation (which may state the task), the summary, and the newest
-    /// observation, which `view` has.
+    /// Renders the start of the sequence after a compaction: like
+    /// [`PromptTemplate::render_concatenated_first`], but with the first observation, the summary
+    /// and the newest observation.
     pub fn render_compacted(&self, view: &PromptView<'_>, compacted: &Compacted<'_>) -> String {
         self.fill_after(&self.concatenated_first, view, &[], false, Some(compacted))
     }
@@ -284,7 +290,7 @@ impl PromptTemplate {
             },
             Slot::AdmissibleActions => self.push_admissible(out, view.admissible),
             Slot::Image => PICTURE.iter().for_each(|text| out.push_str(text)),
-            // The rules of the texts filled here let no other placeholder in.
+            // The rules of these texts allow no other placeholder.
             Slot::Step
             | Slot::Observation
             | Slot::Action
@@ -301,7 +307,7 @@ impl PromptTemplate {
             if index > 0 {
                 out.push_str(&self.line_separator);
             }
-            // What came of an action is what was seen before the next one.
+            // The result of an action is the next observation.
             let observation = match shown.get(index + 1) {
                 _ if !self.outcomes => observation,
                 Some((next, _)) => next,
@@ -327,18 +333,17 @@ impl PromptTemplate {
     }
 }
 
-/// Returns tools as a prompt without a chat template of its own lists them: one JSON object a line, as Qwen's chat format does.
+/// Lists tools for a prompt without a chat template: one JSON object per line, as in Qwen's chat
+/// format.
 pub fn tool_list(tools: &[Tool]) -> String {
     let lines: Vec<&str> = tools.iter().map(Tool::json).collect();
     format!("<tools>\n{}\n</tools>", lines.join("\n"))
 }
 
 fn push(out: &mut String, number: usize) {
-    // Writing into a string cannot fail.
     let _ = write!(out, "{number}");
 }
 
-/// Returns the goal without its final full stop; the templates end the sentence themselves.
 fn description(goal: &str) -> &str {
     let goal = goal.trim();
     goal.strip_suffix('.').unwrap_or(goal)

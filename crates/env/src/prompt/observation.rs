@@ -1,5 +1,4 @@
-//! Observations in prompts: without the goal if it is hidden, split into parts, quoted,
-//! lower-cased.
+//! Observations in prompts: hide the goal, split into parts, quote, lower-case.
 
 use std::borrow::Cow;
 
@@ -9,26 +8,24 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// Text before which the goal ends, if it does not end with the line. The text before the
-    /// marker is then part of the page's head and is removed with the goal.
+    /// Text after which the goal ends; if absent, it ends with the line. If set, the text before
+    /// the goal's marker is removed too.
     goal_end: Option<String>,
-    /// Separator of an observation's parts, and `join`, which prompts have in its place.
+    /// Separator of an observation's parts. Prompts replace it by `join`.
     #[serde(default)]
     separator: String,
     #[serde(default)]
     join: String,
-    /// Quotation mark around every part in prompts.
     #[serde(default)]
     quote: String,
-    /// Show goals and observations in lower case; actions are unchanged.
+    /// Show goals and observations in lower case. Actions are unchanged.
     #[serde(default)]
     lowercase: bool,
 }
 
 impl ObservationSection {
-    /// Appends the observation. If the goal is hidden, the lines from its marker on, or everything
-    /// up to its end, are removed, as the template says. A line or part that contains only the goal
-    /// is removed, too; words of the goal in other sentences stay.
+    /// Appends the observation. If `strip` is set, the goal is removed from its marker to its end,
+    /// and so is a line or part that contains only the goal.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);
@@ -51,12 +48,11 @@ impl ObservationSection {
         self.push_parts(out, &self.without_statements(goal, &shown));
     }
 
-    /// Returns a text in the case the template shows it in.
     pub(super) fn cased<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.lowercase { text.to_lowercase().into() } else { text.into() }
     }
 
-    /// Returns a text without the lines and parts that are the goal and nothing else.
+    /// Removes lines and parts that contain only the goal.
     fn without_statements<'a>(&self, goal: &str, text: &'a str) -> Cow<'a, str> {
         let goal = goal.trim();
         if goal.is_empty() || !text.contains(goal) {
@@ -70,7 +66,6 @@ impl ObservationSection {
         if self.separator.is_empty() { text } else { without(&text, &self.separator) }.into()
     }
 
-    /// Appends a text, whose parts are joined and quoted by the template's settings.
     fn push_parts(&self, out: &mut String, text: &str) {
         if self.separator.is_empty() {
             out.push_str(&self.cased(text));

@@ -30,7 +30,6 @@ fn view<'a>(history: &'a [(String, String)], admissible: &'a [String], window: u
     PromptView { goal: GOAL, history, window, observation, admissible, step: history.len() }
 }
 
-/// Returns the templates for the observations above.
 fn alfworld() -> impl Iterator<Item = &'static str> {
     ["alfworld", "alfworld-compact", "alfworld-react", "alfworld-verl-agent"].into_iter()
 }
@@ -49,7 +48,6 @@ fn a_compacted_prompt_has_the_first_observation_the_summary_and_the_newest_one()
         template.render_compacted(&view, &compacted),
         format!("{INTRO}\nSummary: seen bed 1.\nYou are here.\n>")
     );
-    // Templates without these texts have the defaults.
     for name in alfworld() {
         let template = PromptTemplate::named(name).unwrap();
         let prompt = template.render_compacted(&view, &compacted);
@@ -111,7 +109,6 @@ fn masks_hide_what_they_say() {
                         hides_goal,
                         "{name} {mask:?} {turns}\n{prompt}"
                     );
-                    // The world's own sentence, which not every template repeats.
                     let states_goal = prompt.contains("Your task is to");
                     assert!(!(hides_goal && states_goal), "{name} {mask:?} {turns}\n{prompt}");
                     let shows_history = turns > 0 && window > 0 && mask == ContextMask::Goal;
@@ -202,7 +199,8 @@ fn words_of_the_goal_in_other_sentences_stay() {
     let mut out = String::new();
     let text = "You look around.\nlook\nThe outlook is good.\nYour task is to: look";
     template.observation.push(&mut out, "look", text, true);
-    // The marked statement and the line that is the goal go, the words in `You look around` and `outlook` do not.
+    // The marked statement and the line with only the goal are removed; the words in
+    // `You look around` and `outlook` stay.
     assert_eq!(out, "You look around.\nThe outlook is good.");
     let shop = PromptTemplate::named("webshop").unwrap();
     out.clear();
@@ -259,7 +257,7 @@ fn a_prompt_that_is_too_long_loses_its_history() {
     let (longest, longer) = (13_000 - blank, 13_001 - blank);
     let full = render(longest, PromptKind::Full);
     assert!(full.chars().count() == 13_000 && full.contains("Action 1: 'search[mug]'"));
-    // One character more: verl-agent's WEBSHOP_TEMPLATE_NO_HIS.
+    // One character more gives verl-agent's WEBSHOP_TEMPLATE_NO_HIS.
     let expected = format!(
         "\nYou are an expert autonomous agent operating in the WebShop e\u{2011}commerce environment. \nYour task is to: a \
          mug.\nYour current observation is: '{}'.\nYour admissible actions of the current situation are: \n[\n\
@@ -394,7 +392,7 @@ fn templates_place_pictures_and_show_no_history() {
         "\n{picture}You are an expert card game player helping to build a formula in"
     )));
     assert!(text.contains("the current formula is: '2*'\n") && !text.contains("hearts"), "{text}");
-    // The first turn has no history; concatenated prompts are rejected with pictures.
+    // The first turn has no history; multi-turn prompts are rejected with pictures.
     let first = PromptView { history: &[], step: 0, ..view };
     assert_eq!(full.render(&first, PromptKind::Full), text);
     let masked = full.render(&view, PromptKind::Masked(ContextMask::GoalAndHistory));

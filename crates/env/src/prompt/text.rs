@@ -1,8 +1,7 @@
-//! Texts with placeholders, checked when they are read so that rendering cannot fail.
+//! Texts with placeholders, checked when they are parsed so that rendering cannot fail.
 
 use std::fmt::Write as _;
 
-/// Value of a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
     TaskDescription,
@@ -39,7 +38,6 @@ impl Slot {
         Self::Summary,
     ];
 
-    /// Returns the name between the braces.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::TaskDescription => "task_description",
@@ -60,7 +58,6 @@ impl Slot {
     }
 }
 
-/// Placeholders that a text may have, must have, and why another one is rejected.
 pub(super) struct Rule {
     pub(super) allowed: &'static [Slot],
     pub(super) required: &'static [Slot],
@@ -74,12 +71,11 @@ enum Piece {
     Slot(Slot),
 }
 
-/// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text(Vec<Piece>);
 
 impl Text {
-    /// Reads a text and checks its placeholders; the error names the problem and the fix.
+    /// Parses a text and checks its placeholders. The error names the problem and the fix.
     pub(super) fn parse(source: &str, rule: &Rule) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -120,12 +116,10 @@ impl Text {
         }
     }
 
-    /// Returns true if this placeholder occurs.
     pub(super) fn has(&self, slot: Slot) -> bool {
         self.0.contains(&Piece::Slot(slot))
     }
 
-    /// Writes the text with every placeholder filled in.
     pub(super) fn fill(&self, into: &mut String, mut value: impl FnMut(Slot, &mut String)) {
         for piece in &self.0 {
             match piece {
@@ -153,7 +147,6 @@ fn slot(name: &str, rule: &Rule) -> Result<Slot, String> {
     })
 }
 
-/// Returns the candidate that differs least from a word, if it is near enough to have been meant.
 pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))

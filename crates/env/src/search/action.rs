@@ -1,26 +1,25 @@
-//! Actions of the search world.
+//! Actions of the search environment.
 
 use crate::python::strip;
 use turnwise_core::Action;
 
-/// Actions that a prompt or a person may choose, for lists of admissible actions.
 pub(super) const ADMISSIBLE: [&str; 2] = ["search[<your query>]", "answer[<your answer>]"];
 
-/// An action as it was read; texts are without white space at their ends.
+/// A parsed action with trimmed texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Passages for a query.
+    /// Retrieve passages for a query.
     Search(&'a str),
-    /// The end of the episode with this answer.
+    /// End the episode with this answer.
     Answer(&'a str),
-    /// Nothing that is understood.
+    /// Anything else.
     Unknown,
 }
 
 impl<'a> Request<'a> {
-    /// Returns the request of an action: `<search>query</search>` and `<answer>answer</answer>`, the
-    /// whole text of the action; `search[query]` and `answer[answer]`, which are quicker to type; or a
-    /// call of `search` with `query` or of `answer` with `answer`.
+    /// Parses an action: a whole text of the form `<search>query</search>`,
+    /// `<answer>answer</answer>`, `search[query]` or `answer[answer]`; or a call of `search` with
+    /// `query` or of `answer` with `answer`.
     pub fn of(action: &'a Action) -> Self {
         match action {
             Action::Text { text } | Action::Malformed { text, .. } => Self::parse(text),
@@ -51,7 +50,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the request as an action's text.
+    /// Formats the request as an action.
     pub fn text(&self) -> String {
         match self {
             Self::Search(query) => format!("<search>{query}</search>"),

@@ -1,24 +1,23 @@
 //! Answers: normalization, exact match, F1, cover match, and finding answers in a text.
 //!
-//! The normal form is that of SQuAD's evaluation, which Search-R1, verl-agent and FlashRAG share: lower case, no ASCII
-//! punctuation, no articles, one blank between words.
+//! Normalization follows SQuAD's evaluation, as in Search-R1, verl-agent and FlashRAG: lower case,
+//! no ASCII punctuation, no articles, one blank between words.
 
 use crate::python::{is_space, strip};
 
 /// Scores of an answer against all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Its normal form is that of a golden answer.
+    /// Whether it equals a golden answer after normalization.
     pub exact: bool,
     /// The best F1 over words with any golden answer, in `[0, 1]`.
     pub f1: f64,
-    /// Its normal form has that of a golden answer in it.
+    /// Whether it contains a golden answer after normalization.
     pub cover: bool,
 }
 
 impl Scores {
-    /// Returns the scores of an answer. With several golden answers each score is the best that any of
-    /// them gives.
+    /// Scores an answer. With several golden answers, each score is the best over them.
     pub fn of(answer: &str, golden: &[String]) -> Self {
         let answer = normalize(answer);
         let mut scores = Self::default();
@@ -32,17 +31,17 @@ impl Scores {
     }
 }
 
-/// Returns the normal form of a text.
+/// Normalizes a text.
 ///
-/// Differs from the original if Python's and Rust's Unicode tables do: a letter with a combining
-/// mark next to `a`, `an` or `the`.
+/// Differs from the original only if Unicode tables differ: a letter with a combining mark next to
+/// `a`, `an` or `the`.
 pub fn normalize(text: &str) -> String {
-    // Most texts are ASCII, and passages are normalised at every search.
+    // Most texts are ASCII, and passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
     bare.retain(|character| !character.is_ascii_punctuation());
     let mut normal = String::with_capacity(bare.len());
     for word in bare.split(is_space).filter(|word| !word.is_empty()) {
-        // An article may be a word of its own or stand between characters that are no letters, such as dashes.
+        // Articles are also removed between non-letters such as dashes.
         for piece in pieces(word) {
             if matches!(piece, "a" | "an" | "the") {
                 open_word(&mut normal);
@@ -56,22 +55,21 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// Returns true if the text contains a golden answer as whole words in normal form: `carcinoma`
-/// does not contain `no`. An answer with an empty normal form is never contained.
+/// Returns true if the normalized text contains a golden answer as whole words: `carcinoma` does
+/// not contain `no`. Golden answers that normalize to nothing are never contained.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
         let text = normalize(text);
         golden.iter().any(|golden| has_words(&text, golden))
     };
-    // The normal form makes one word of a name and the ending of its possessive.
+    // Normalization joins a name and its possessive `s`.
     found(text) || (text.contains(POSSESSIVE) && found(&text.replace(POSSESSIVE, " ")))
 }
 
-/// Ending of a possessive, whose apostrophe the normal form drops.
 const POSSESSIVE: &str = "'s";
 
-/// Returns true if words stand in a text, not as parts of longer ones.
+/// Returns true if the text contains these whole words.
 fn has_words(text: &str, words: &str) -> bool {
     let is_part = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     let Some(first) = words.chars().next() else { return false };
@@ -81,20 +79,17 @@ fn has_words(text: &str, words: &str) -> bool {
         if !is_part(text[..at].chars().next_back()) && !is_part(after.chars().next()) {
             return true;
         }
-        // Two places may overlap.
         from = at + first.len_utf8();
     }
     false
 }
 
-/// Ends a word.
 fn open_word(normal: &mut String) {
     if !normal.is_empty() && !normal.ends_with(' ') {
         normal.push(' ');
     }
 }
 
-/// Returns the longest runs of letters and digits of a word, and of all other characters.
 fn pieces(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
@@ -109,9 +104,8 @@ fn pieces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// F1 over the words of two texts in their normal form, counted with repetition: `2 P R / (P + R)`, `P`
-/// and `R` the shared words over those of the answer and of the golden one. `yes`, `no` and `noanswer`
-/// match only themselves.
+/// Returns the F1 over normalized words with repetition: `2 P R / (P + R)`, with precision `P` and
+/// recall `R`. `yes`, `no` and `noanswer` match only themselves.
 fn f1(answer: &str, golden: &str) -> f64 {
     let decided = |text: &str| matches!(text, "yes" | "no" | "noanswer");
     if answer != golden && (decided(answer) || decided(golden)) {
@@ -134,8 +128,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// Returns the content of the last `<answer>..</answer>` of a text without white space at its ends,
-/// if the text has at least `at_least` of them.
+/// Returns the trimmed content of the last `<answer>..</answer>`, if the text has at least
+/// `at_least` of them.
 ///
 /// Search-R1 needs two, because its prompt contains an example; verl-agent needs one.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
@@ -155,7 +149,6 @@ mod tests {
 
     #[test]
     fn the_normal_form_is_that_of_the_original() {
-        // Answers of Search-R1's normalize_answer in Python 3.12.
         for (text, normal) in [
             ("The Beatles", "beatles"),
             (" An  apple,\u{a0}a day! ", "apple day"),
@@ -185,7 +178,6 @@ mod tests {
         assert_eq!(scores("Wake County", &["78.5", "in Franklin and Wake counties"]).1, 0.28571428571428575);
         assert_eq!(scores("7", &["seven", "7"]), (true, 1.0, true));
         assert_eq!(scores("Copernicus", &["Galilei"]), (false, 0.0, false));
-        // Words count as often as they occur.
         assert_eq!(scores("no no", &["no no no"]).1, 0.8);
         assert_eq!(scores("anything", &[]), (false, 0.0, false));
     }
@@ -204,7 +196,6 @@ mod tests {
             ("Nobody knows. No.", "no", true),
             ("no", "no", true),
             ("It weighs 1,200 grams.", "200", false),
-            // A second place may be the right one.
             ("Norway says no", "no", true),
             ("obi wan obi wan obi", "bi wan obi", false),
             ("tora tora torah tora torah", "torah tora torah", true),
@@ -237,7 +228,7 @@ mod tests {
         assert_eq!(last_answer(text, 4), None);
         assert_eq!(last_answer("<answer> Beijing </answer>", 2), None);
         assert_eq!(last_answer("<answer> Beijing </answer>", 1), Some("Beijing"));
-        // As a regular expression that is not greedy reads it: from the first opening tag on.
+        // Like a non-greedy regular expression, it starts at the first opening tag.
         assert_eq!(last_answer("<answer>a<answer>b</answer>", 1), Some("a<answer>b"));
         assert_eq!(last_answer("</answer><answer>", 0), None);
     }

@@ -1,4 +1,4 @@
-//! Questions with options, as in medicine: which option an answer names.
+//! Multiple-choice questions: which option an answer names.
 
 use super::answer::normalize;
 use crate::python::strip;
@@ -6,17 +6,16 @@ use crate::python::strip;
 /// The options of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices {
-    /// Label and text of each, mostly `A` to `D`.
+    /// Label and text of each option; labels are usually `A` to `D`.
     pub options: Vec<(String, String)>,
-    /// Place of the right one.
+    /// Index of the right option.
     pub right: usize,
 }
 
 impl Choices {
-    /// Returns the option that an answer names: by its text (`C. difficile colitis` is that option,
-    /// whatever its label), or by its label, alone or in front (`B`, `(b)`, `B. text`, `option B:
-    /// text`). If several options share a text, the first counts. Articles count in labels, because
-    /// `A` is one.
+    /// Returns the index of the option that an answer names: by its text, or by its label alone or
+    /// in front (`B`, `(b)`, `B. text`, `option B: text`). `C. difficile colitis` names the option
+    /// with that text. If several options have the text, the first counts.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
         let label = label(answer);
@@ -29,9 +28,8 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// Returns the options whose normalized text equals the answer. A bare label does not count,
-    /// even if an option has that text. A label that normalization would remove as an article must
-    /// also precede the option's text.
+    /// Returns the options whose normalized text equals the answer. A bare label does not count. A
+    /// label that normalization removes as an article may precede the text.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -44,7 +42,7 @@ impl Choices {
         (0..self.options.len()).filter(|place| is_text(&self.options[*place].1)).collect()
     }
 
-    /// Returns the options as a prompt shows them, one per line.
+    /// Formats the options for a prompt, one per line.
     pub fn lines(&self) -> String {
         let mut lines = String::new();
         for (label, text) in &self.options {
@@ -56,12 +54,10 @@ impl Choices {
     }
 }
 
-/// Returns the text from its first letter or digit.
 fn bare(text: &str) -> &str {
     text.trim_start_matches(|character: char| !character.is_alphanumeric())
 }
 
-/// Returns the letters and digits that a text begins with.
 fn first_word(text: &str) -> &str {
     text.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
 }
@@ -70,8 +66,8 @@ fn same(left: &str, right: &str) -> bool {
     left.eq_ignore_ascii_case(right)
 }
 
-/// Returns the label in an answer: the whole answer, or a word separated by punctuation. `A
-/// patient` is not the answer `A`.
+/// Returns the label in an answer: the whole answer, or a word separated by punctuation.
+/// `A patient` has no label.
 fn label(answer: &str) -> Option<&str> {
     let mut rest = bare(answer);
     let mut label = first_word(rest);
@@ -131,7 +127,6 @@ mod tests {
         for (place, text) in texts.into_iter().enumerate() {
             assert_eq!(chosen(texts, text), Some(place), "{text}");
             assert_eq!(chosen(texts, &format!(" {} ", text.to_uppercase())), Some(place), "{text}");
-            // Behind its own label it is that option too.
             let labelled = format!("{}. {text}", ["A", "B", "C", "D"][place]);
             assert_eq!(chosen(texts, &labelled), Some(place), "{labelled}");
         }
@@ -142,16 +137,15 @@ mod tests {
                 assert_eq!(chosen(texts, &answer), Some(place), "{answer}");
             }
         }
-        // Where no option has that text, it is a label with words behind it.
         let others = ["salmonella", "an agonist", "an increase", "E. coli"];
         for (text, place) in texts.into_iter().zip([2, 3, 0, 1]) {
             assert_eq!(chosen(others, text), Some(place), "{text}");
         }
         assert_eq!(chosen(texts, "B. fragilis is an anaerobe, mostly"), Some(1));
-        // `A` is a label like the others, although the normal form knows it as an article.
+        // `A` is a label, although normalization removes it as an article.
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "A. Radiation"), Some(0));
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "C. Radiation"), Some(2));
-        // Options that are letters themselves: a letter is a label. Where several have a text, it names none before its label.
+        // If several options have a text, only a label before it decides.
         assert_eq!(chosen(["D", "C", "B", "A"], "B"), Some(1));
         let twice = ["group B", "B, group", "Group B.", "none"];
         assert_eq!(chosen(twice, "B. group"), Some(1));

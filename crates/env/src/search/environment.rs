@@ -1,4 +1,5 @@
-//! The search world as a [`turnwise_core::Environment`]: searches, the answer, the step limit, saved states.
+//! The search task as a [`turnwise_core::Environment`]: searches, the answer, the step limit, saved
+//! states.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,16 +16,15 @@ use super::retriever::search_failed;
 use super::set::Shared;
 use crate::saved::SavedEpisode;
 
-/// The text that an answer is read from.
+/// Where the answer is read from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFrom {
-    /// The action that answers. An episode without one has no answer.
+    /// The answer action; an episode without one has no answer.
     #[default]
     Action,
-    /// The last `<answer>` block of the whole episode, as Search-R1 and verl-agent read it. It
-    /// includes retrieved passages, so a passage with such a block can answer an episode that runs
-    /// out of steps.
+    /// The last `<answer>` block of the whole episode, as in Search-R1 and verl-agent. The block
+    /// may be in a retrieved passage, so an episode that runs out of steps can have an answer.
     Transcript,
 }
 
@@ -42,14 +42,12 @@ pub struct SearchEnv {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Episode {
-    /// The task's id.
     task: String,
     steps: usize,
     searches: usize,
-    /// Whether the retrieved passages contained a golden answer.
     found: bool,
     over: bool,
-    /// Actions and observations, if the answer is read from them.
+    /// Actions and observations, for [`AnswerFrom::Transcript`].
     transcript: String,
 }
 
@@ -64,7 +62,6 @@ impl SearchEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// Returns the episode under way.
     fn playing(&self) -> Result<&Episode, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {
@@ -76,7 +73,6 @@ impl SearchEnv {
         Ok(episode)
     }
 
-    /// Returns the query that must be searched for before the action can be carried out.
     fn query<'a>(&self, action: &'a Action) -> Result<Option<&'a str>, EnvError> {
         let last = self.playing()?.steps + 1 >= self.max_steps;
         Ok(match Request::of(action) {
@@ -85,8 +81,7 @@ impl SearchEnv {
         })
     }
 
-    /// Applies an action with the `hits` of its query. Nothing has changed before this call, so an
-    /// action whose search failed can be retried.
+    /// Applies an action. Nothing changes before this call, so a failed search can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -99,12 +94,12 @@ impl SearchEnv {
         let text = match (request, hits) {
             (_, Some(hits)) => {
                 episode.searches += 1;
-                // What may take long is looked at once only.
+                // Stops checking after the first match, since this is slow.
                 episode.found =
                     episode.found || hits.iter().any(|hit| question.is_answered_in(&hit.passage.contents));
                 shared.options.format.information(hits)
             }
-            // Nothing is said any more after the last step.
+            // The last step has no observation.
             (Request::Unknown, None) if !episode.over => shared.options.format.invalid().to_owned(),
             (_, None) => String::new(),
         };
@@ -145,8 +140,7 @@ impl SearchEnv {
     }
 }
 
-/// Returns the scores of an episode as metrics. `answer_found`: a golden answer stood in a passage that
-/// was found.
+/// Returns the metrics; `answer_found` means that a retrieved passage contained a golden answer.
 fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     let number = |yes: bool| f64::from(u8::from(yes));
     [
@@ -157,7 +151,6 @@ fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     ]
 }
 
-/// Passages for queries, one list each.
 fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalError> {
     let found = shared.retriever.search(queries, shared.options.top_k)?;
     if found.len() != queries.len() {
@@ -172,8 +165,8 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Retrieves passages for all queries in one call. If the call fails because of a query, each query
-/// is sent alone, so that only that query fails.
+/// Retrieves passages for all queries in one call. If that fails because of a query, each is sent
+/// alone.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),
@@ -185,14 +178,12 @@ fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, Retrie
     }
 }
 
-/// Returns the environment as its own type.
 fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvError> {
     let any: &mut dyn Any = environment;
     any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))
 }
 
-/// Steps several environments of a set with one retriever call, or one call per query if that
-/// fails.
+/// Steps several environments of a set with one retriever call.
 pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
     let mut queries = Vec::new();
     let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());
@@ -223,7 +214,7 @@ pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec
 
 impl Environment for SearchEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // What fails here leaves no episode, not the one before.
+        // If the reset fails, no episode remains.
         self.episode = None;
         let question = self.shared.question(&task.id)?;
         let mut prompt = question.prompt();

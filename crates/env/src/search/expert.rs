@@ -1,4 +1,4 @@
-//! An expert that searches and then answers, and its episodes to imitate.
+//! An expert that searches and then answers, and its demonstrations.
 
 use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Step, Task};
 
@@ -10,12 +10,9 @@ use super::set::SearchSet;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// An expert that knows which queries to make, and answers from the shown passages.
 pub(super) struct Expert {
     question: Question,
-    /// The passages that were shown.
     seen: String,
-    /// Searches that were made.
     searches: usize,
 }
 
@@ -24,7 +21,6 @@ impl Expert {
         Self { question, seen: String::new(), searches: 0 }
     }
 
-    /// Reads an observation with passages. The question and error messages are ignored.
     fn read(&mut self, observation: &str) {
         if let Some(passages) = shown(observation) {
             self.searches += 1;
@@ -33,9 +29,8 @@ impl Expert {
         }
     }
 
-    /// Returns the next action: the first planned search whose passage was not shown (without a
-    /// plan, a search for the question), then the golden answer in the shown passages, or
-    /// `unknown`.
+    /// Returns the first planned search whose passage was not seen (without a plan, the question),
+    /// then the golden answer if a passage contains it, or else `unknown`.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -47,8 +42,6 @@ impl Expert {
         answered(&self.answer().unwrap_or_else(|| "unknown".to_owned()))
     }
 
-    /// Returns a golden answer if the shown passages contain it. Answers to comparisons follow from
-    /// the passages.
     fn answer(&self) -> Option<String> {
         if !self.question.plan.is_empty() {
             return self.question.golden.first().cloned();
@@ -71,8 +64,8 @@ impl Advisor for Expert {
     }
 }
 
-/// Returns a search as Search-R1's models write it, with blanks inside of the tags: the same tokens as
-/// inside of a sentence.
+/// Formats a search with blanks inside the tags, as Search-R1's models do, so that words have the
+/// same tokens as in a sentence.
 fn searched(query: &str) -> String {
     format!("<search> {query} </search>")
 }
@@ -81,9 +74,8 @@ fn answered(answer: &str) -> String {
     format!("<answer> {answer} </answer>")
 }
 
-/// Lets the expert answer `count` questions of a split, taken in turn from the first. With probability `early_answer_prob` it
-/// leaves its last planned search out and answers what somebody would who has not made it: the episode misses its goal, and
-/// is imitated nevertheless. Other episodes without the right answer are dropped.
+/// Plays `count` questions of a split in turn. With probability `early_answer_prob` the expert
+/// skips its last planned search and guesses; this is imitated.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,
@@ -94,7 +86,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Returns one episode; `None` if it is not worth imitating.
 fn play(
     set: &SearchSet,
     task: &Task,
@@ -113,7 +104,6 @@ fn play(
         expert.read(&seen.text());
         let imitate = !rng.chance(request.invalid_action_prob);
         let action = match early {
-            // Words without tags, which nothing understands.
             _ if !imitate => question.text.clone(),
             Some((last, answer)) if searches == last => answered(answer),
             _ => {
@@ -209,7 +199,6 @@ mod tests {
             let mut expert = Expert::new(set.question(&task.id).unwrap().clone());
             let mut observation =
                 environment.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
-            // A first step of the player's own.
             expert.advise(&observation);
             observation = environment.step(&Action::from("what?")).unwrap().observation;
             loop {
@@ -223,14 +212,12 @@ mod tests {
         }
     }
 
-    /// Passages as the world shows them.
     fn block(contents: &str) -> String {
         let passage = turnwise_retrieval::Passage { id: "0".into(), contents: contents.into() };
         let hit = turnwise_retrieval::Hit { passage: Arc::new(passage), score: 1.0 };
         ObservationFormat::SearchR1.information(&[hit])
     }
 
-    /// Returns the action of the expert after a search that showed this.
     fn advised(question: &Question, contents: &str) -> String {
         let mut expert = Expert::new(question.clone());
         expert.read(&question.prompt());
@@ -254,7 +241,7 @@ mod tests {
         ] {
             assert_eq!(advised(&built, contents), answered(answer));
         }
-        // The question names both, and says which is right as little as a word that has the answer inside.
+        // The names in the question do not count, nor does a word that contains the answer.
         let older = open_question("Who is older, Ada Fenn or Bo Lind?", &["Bo Lind"]);
         assert_eq!(advised(&older, "\"Ada Fenn\"\nAda Fenn was born in 1901."), answered("unknown"));
         let cancer = open_question("Is it benign?", &["no"]);
@@ -275,12 +262,10 @@ mod tests {
     fn a_search_counts_once_it_was_made() {
         let mut expert = Expert::new(open_question("Who built it?", &["Ada Fenn"]));
         expert.read("Who built it?");
-        // Advice that nobody takes, and an action that is not understood.
         for _ in 0..3 {
             assert_eq!(expert.next(), searched("Who built it?"));
             expert.read(ObservationFormat::SearchR1.invalid());
         }
-        // A search of the player's own counts as well.
         expert.read(&block("\"It\"\nAda Fenn did."));
         assert_eq!(expert.next(), answered("Ada Fenn"));
     }
@@ -294,7 +279,6 @@ mod tests {
         let hit = turnwise_retrieval::Hit { passage: Arc::new(passage), score: 1.0 };
         for format in [ObservationFormat::SearchR1, ObservationFormat::VerlAgent] {
             let block = format.information(std::slice::from_ref(&hit));
-            // The first and the last words of lines, and words that JSON escapes.
             for golden in ["Zürich", "Schloß Wyl", "Ada Fenn"] {
                 let mut expert = Expert::new(open_question("Where?", &[golden]));
                 expert.read(&block);

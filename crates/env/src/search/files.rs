@@ -12,11 +12,10 @@ use super::question::Question;
 use super::records::{self, CountedFrom};
 use turnwise_retrieval::Passage;
 
-/// Reads the rows of a table such as Parquet as objects by column name. This crate has no such
-/// reader; a program provides one ([`super::SearchKind::with_tables`]).
+/// Reads the rows of a table such as Parquet as objects by column name
+/// ([`super::SearchKind::with_tables`]).
 pub type TableReader = Arc<dyn Fn(&Path) -> Result<Vec<Value>, String> + Send + Sync>;
 
-/// First bytes of a Parquet file.
 const PARQUET: &[u8] = b"PAR1";
 
 fn file_error(path: &Path, reason: impl Into<String>) -> EnvError {
@@ -27,8 +26,8 @@ fn io_error(path: &Path, source: std::io::Error) -> EnvError {
     EnvError::Io { path: path.display().to_string(), source }
 }
 
-/// Returns the records of a file, plain or zstd: JSON objects in sequence, a list of them, an
-/// object of objects (each gets its key as `id`), or a table.
+/// Reads the records of a file, optionally zstd-compressed: JSON objects, a JSON list, a table, or
+/// an object of objects, whose keys become `id`.
 pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Value>, EnvError> {
     let mut start = [0; 4];
     let mut file = std::fs::File::open(path).map_err(|source| io_error(path, source))?;
@@ -59,7 +58,6 @@ pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<V
     })
 }
 
-/// Returns the JSON values of a file, one after another.
 pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EnvError> {
     let file = turnwise_files::open(path).map_err(|source| io_error(path, source))?;
     let values = serde_json::Deserializer::from_reader(file).into_iter::<T>();
@@ -67,8 +65,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| file_error(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// Returns the questions of a file. If no record names its data set, it is named after the file, or
-/// after its folder if the file is named after a split (`nq/test.jsonl` is `nq`).
+/// Reads the questions of a file. Their default data set is the name of the file, or of its folder
+/// if the file is named after a split (`nq/test.jsonl` is `nq`).
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);
@@ -84,7 +82,6 @@ pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec
     Ok(questions)
 }
 
-/// Returns the passages of a collection.
 pub(super) fn passages(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Passage>, EnvError> {
     let read = |(number, record): (usize, &Value)| {
         records::passage(record, number).ok_or_else(|| {
@@ -95,11 +92,10 @@ pub(super) fn passages(path: &Path, tables: Option<&TableReader>) -> Result<Vec<
     records(path, tables)?.iter().enumerate().map(read).collect()
 }
 
-/// Returns the name of the data set of a file, from its path.
 fn dataset(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.split('.').next().unwrap_or_default();
-    // A part of a split on the hub is `test-00000-of-00001`.
+    // Shards on the Hugging Face hub are named `test-00000-of-00001`.
     let part = stem.split_once('-').filter(|(_, part)| part.contains("-of-")).map(|(split, _)| split);
     let stem = part.unwrap_or(stem).to_owned();
     let folder = path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());

@@ -1,4 +1,4 @@
-//! Observations: passages as Search-R1 and as verl-agent write them, to the byte.
+//! Observations in the formats of Search-R1 and verl-agent, byte for byte.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,29 +8,28 @@ use turnwise_retrieval::Hit;
 
 use crate::python::{json_string, strip};
 
-/// The form of observations.
+/// Format of observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
-    /// Search-R1's format (`search_r1/llm_agent/generation.py`), also SORL's: passages with
+    /// Search-R1's format (`search_r1/llm_agent/generation.py`), also used by SORL: passages with
     /// separate titles, blank lines around the block, and an error message for other output. For
-    /// growing sequences.
+    /// multi-turn prompts.
     #[default]
     SearchR1,
-    /// verl-agent's format (SkyRL's search tool): a JSON string of all passages in the tags, with
-    /// non-ASCII characters escaped like Python's `json.dumps`; no error message. For windowed
+    /// verl-agent's format (SkyRL's search tool): all passages as a JSON string in tags, with
+    /// non-ASCII characters escaped like Python's `json.dumps`; no error message. For per-turn
     /// prompts.
     VerlAgent,
 }
 
-/// Search-R1's answer to an action that is neither a search nor an answer. The text is part of its protocol: models
-/// trained on it know it.
+/// Search-R1's error message for other actions. Its models are trained on this text.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \
                            </answer>. Let me try again.\n";
 
 impl ObservationFormat {
-    /// Returns the observation with the hits, best first.
+    /// Formats the hits, best first.
     pub fn information(self, hits: &[Hit]) -> String {
         let mut passages = String::with_capacity(64 + hits.iter().map(length).sum::<usize>());
         match self {
@@ -55,7 +54,7 @@ impl ObservationFormat {
         }
     }
 
-    /// Returns the observation after an action that is not understood.
+    /// Returns the observation after an invalid action.
     pub fn invalid(self) -> &'static str {
         match self {
             Self::SearchR1 => INVALID,
@@ -64,8 +63,8 @@ impl ObservationFormat {
     }
 }
 
-/// Returns the passages in an observation of either format; `None` if there are none, as in the
-/// question. Truncated passages are returned as they are.
+/// Returns the passages in an observation of either format; `None` if it has none. Truncated
+/// passages are returned as they are.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {
@@ -102,7 +101,8 @@ mod tests {
             ObservationFormat::SearchR1.information(&hits),
             "\n\n<information>Doc 1(Title: \"Ada \"\"B\"\" Fenn\") Born in Zürich.\nDied. \nDoc 2(Title: No title)</information>\n\n"
         );
-        // python3 -c 'import json; print(json.dumps({"result": ..}))' of the same passages.
+        // Output of python3 -c 'import json; print(json.dumps({"result": ..}))' for the same
+        // passages.
         assert_eq!(
             ObservationFormat::VerlAgent.information(&hits),
             r#"<information>{"result": "Doc 1: \"Ada \"\"B\"\" Fenn\"\nBorn in Z\u00fcrich.\nDied.\nDoc 2: No title\n"}</information>"#

@@ -1,19 +1,14 @@
-//! Questions that are answered by searching: Search-R1's and verl-agent's search environments.
+//! Questions answered by searching: the search environments of Search-R1 and verl-agent.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `question.rs`, `choice.rs` | a question, its golden answers, its options |
-//! | `answer.rs` | normal form of answers, exact match, F1, cover match |
-//! | `records.rs`, `options.rs`, `files.rs` | the layouts of data sets, those of options, and their files |
-//! | `generator/` | an encyclopaedia that is made, and questions about it |
-//! | `action.rs`, `format.rs` | what the agent may do and what it reads |
-//! | `retriever.rs` | what is searched with |
-//! | `environment.rs` | an episode |
-//! | `set.rs` | questions as a task set |
-//! | `expert.rs` | episodes to imitate |
-//! | `phrases.rs` | phrases for tokenizers of small models |
-//! | `replay.rs` | recordings of the original |
-//! | `world.rs` | settings, templates |
+//! | `question.rs`, `choice.rs`, `answer.rs` | questions and the scoring of answers |
+//! | `records.rs`, `options.rs`, `files.rs` | layouts of data sets |
+//! | `generator/` | a generated encyclopaedia with questions |
+//! | `action.rs`, `format.rs`, `retriever.rs` | actions, observations and the retriever |
+//! | `environment.rs`, `set.rs`, `world.rs` | episodes, the task set, settings |
+//! | `expert.rs`, `phrases.rs` | demonstrations and tokenizer phrases |
+//! | `replay.rs` | comparison with recorded episodes |
 
 mod action;
 pub mod answer;

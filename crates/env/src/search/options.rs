@@ -1,9 +1,9 @@
-//! Options of a question, in the layouts of the data sets that have them.
+//! Options of multiple-choice questions, in the layouts of their data sets.
 //!
-//! | data set | options | right one |
+//! | data set | options | right option |
 //! |---|---|---|
 //! | MedQA | `options`, an object by label | `answer_idx`, a label |
-//! | MedXpertQA | the same, and once more behind `Answer Choices:` in the question | `label`, a label |
+//! | MedXpertQA | the same, repeated after `Answer Choices:` in the question | `label`, a label |
 //! | MedMCQA | `opa` to `opd` | `cop`, a number |
 //! | MMLU | `choices`, a list | `answer`, a number from 0 |
 //! | MMLU-Pro | `options`, a list | `answer_index`, a number from 0 |
@@ -14,25 +14,19 @@ use serde_json::{Map, Value};
 use super::choice::Choices;
 use super::records::{CountedFrom, text_of};
 
-/// Labels of options that have only an order.
 const LABELS: [&str; 26] = [
     "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S", "T", "U",
     "V", "W", "X", "Y", "Z",
 ];
 
-/// Text of MedXpertQA between a question and its options.
+/// Separates the question from its options in MedXpertQA.
 const ANSWER_CHOICES: &str = "Answer Choices:";
 
-/// A question's text without its options, and its options if it has any.
 pub(super) struct Asked<'a> {
     pub(super) text: &'a str,
     pub(super) choices: Option<Choices>,
 }
 
-/// Parses the options of a record, and removes them from the question's text.
-///
-/// # Errors
-/// Returns the reason why the options, or the right one, cannot be read.
 pub(super) fn asked<'a>(
     record: &Map<String, Value>,
     text: &'a str,
@@ -59,12 +53,11 @@ pub(super) fn asked<'a>(
     in_text(record, text)
 }
 
-/// Returns the first of these keys that has a value.
 fn present<'a>(record: &'a Map<String, Value>, keys: &[&'static str]) -> Option<(&'static str, &'a Value)> {
     keys.iter().find_map(|key| Some((*key, record.get(*key).filter(|value| !value.is_null())?)))
 }
 
-/// Parses options by label, as MedQA and MedXpertQA have them. A table fills labels that only other questions have with null.
+/// Tables contain null for labels that only other questions have.
 fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, text)| !text.is_null());
     let option = |(label, text): (&String, &Value)| {
@@ -79,7 +72,7 @@ fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String
     Ok(Choices { options, right: place })
 }
 
-/// Parses options in a list, as MMLU and MMLU-Pro have them.
+/// Parses options in a list (MMLU and MMLU-Pro).
 fn by_place(list: &[Value], (key, answer): (&str, &str), right: &Value) -> Result<Choices, String> {
     if list.len() > LABELS.len() {
         return Err(format!("`{key}` has {} options; {} can be labelled", list.len(), LABELS.len()));
@@ -96,7 +89,6 @@ fn by_place(list: &[Value], (key, answer): (&str, &str), right: &Value) -> Resul
     Ok(Choices { options, right: place })
 }
 
-/// Parses options at `opa` to `opd`; returns `None` if a key is missing.
 fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Option<Choices>, String> {
     let letters = [("opa", "A"), ("opb", "B"), ("opc", "C"), ("opd", "D")];
     let options: Option<Vec<(String, String)>> = letters
@@ -115,8 +107,9 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
     Ok(Some(Choices { options, right: place }))
 }
 
-/// Parses options in the question's text, as AlphaMed19K has them: `A: ..`, `B: ..` and so on, each label after a blank. A record
-/// without `subset_name` belongs to that data set if its `answer` is the label of such an option.
+/// Parses options in the question's text (AlphaMed19K): `A: ..`, `B: ..` and so on, each label
+/// after a blank. A record without `subset_name` is of that data set if its `answer` is the label
+/// of such an option.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));
@@ -136,7 +129,7 @@ fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, 
     }
 }
 
-/// Returns the places of a label with a colon behind it and a blank, or nothing, before it.
+/// Returns the positions of a label followed by a colon.
 fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item = usize> + 'a {
     let found = text[from..].match_indices(label).map(move |(at, _)| from + at);
     found.filter(move |&at| {
@@ -145,8 +138,8 @@ fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item
     })
 }
 
-/// Splits a text before its options. They begin at the last `A:` that a `B:` follows, since a question can have the words
-/// `vitamin A:`.
+/// Splits a text before its options. The options begin at the last `A:` followed by a `B:`, since a
+/// question can contain `vitamin A:`.
 fn lettered(text: &str) -> (&str, Vec<(String, String)>) {
     let first = markers(text, "B", 0)
         .last()
@@ -176,7 +169,6 @@ mod tests {
         Ok((found.text.to_owned(), found.choices))
     }
 
-    /// The labels and texts of the options, and the right label.
     fn chosen(record: &Value) -> (String, Vec<String>, String) {
         let (text, choices) = read(record).unwrap();
         let Choices { options, right } = choices.unwrap();
@@ -199,10 +191,10 @@ mod tests {
         let (stem, options, label) = chosen(&alpha);
         assert_eq!(stem, "With vitamin A: given, which bone?");
         assert_eq!((options, label), (vec!["A=ulna, E: no".into(), "B=tibia or fibula".into()], right));
-        // A table fills the labels of its longest question with nulls.
+        // A table fills missing labels with nulls.
         let table = json!({"question": "q", "options": {"A": "x", "B": "y", "C": null}, "answer_idx": "A"});
         assert_eq!(chosen(&table).1.len(), 2);
-        // An open question whose answer is one letter has no options.
+        // An open question with a one-letter answer has no options.
         let open = json!({"question": "Which blood group is it?", "answer": "A"});
         assert_eq!(read(&open).unwrap(), ("Which blood group is it?".to_owned(), None));
     }

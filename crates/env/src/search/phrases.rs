@@ -1,11 +1,9 @@
-//! The fixed phrases of generated passages and of the blocks around them, for tokenizers of small models.
+//! Fixed phrases of generated passages and observations, for tokenizers of small models.
 
 use super::format::ObservationFormat;
 
-/// Phrases of the tags, in both formats.
 const TAGS: [&str; 4] = ["<search>", " </search>", "<answer>", " </answer>"];
 
-/// Phrases of the generated passages, whose sentences have few forms.
 const SENTENCES: [&str; 24] = [
     " was a ",
     ". She was born in",
@@ -33,8 +31,7 @@ const SENTENCES: [&str; 24] = [
     "In which country is ",
 ];
 
-/// Returns phrases that a word-level tokenizer should keep as one token: text between names, years,
-/// and words that a model must choose.
+/// Returns phrases that a word-level tokenizer should keep as one token.
 pub(super) fn phrases(format: ObservationFormat, top_k: usize, generated: bool) -> Vec<String> {
     let mut phrases: Vec<String> = TAGS.map(str::to_owned).to_vec();
     match format {

@@ -1,4 +1,4 @@
-//! A question and what its answer is judged by.
+//! Questions and the scoring of answers.
 
 use std::sync::Arc;
 
@@ -12,37 +12,36 @@ use super::choice::Choices;
 /// A question with its golden answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Question {
-    /// Name inside of its data set.
+    /// Id within its data set.
     pub id: String,
-    /// Data set by which success is reported, such as `nq`, `hotpotqa`, or `single-hop` for
-    /// generated questions.
+    /// Data set for reports, such as `nq`, `hotpotqa`, or `single-hop` for generated questions.
     pub dataset: String,
-    /// The question as the agent reads it, without options.
+    /// The question without its options.
     pub text: String,
-    /// Every answer that is right.
+    /// All right answers.
     pub golden: Vec<String>,
     /// Answer options, if any.
     pub choices: Option<Choices>,
-    /// Passages that came with the question.
+    /// Passages that come with the question.
     pub passages: Vec<Arc<Passage>>,
-    /// The searches that lead to the answer, in order; known for generated questions.
+    /// Searches that lead to the answer, in order; known for generated questions.
     pub plan: Vec<PlannedSearch>,
 }
 
-/// One search on the way to an answer.
+/// A search on the way to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedSearch {
-    /// The query.
+    /// Text of the query.
     pub query: String,
-    /// Answer without this search and later ones: plausible and usually wrong.
+    /// A plausible, usually wrong answer without this search and later ones.
     pub early_answer: String,
 }
 
-/// Score that is the reward of an answer.
+/// Which score is the reward of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchReward {
-    /// 1 for an exact match, else 0: Search-R1's, verl-agent's and SORL's.
+    /// 1 for an exact match, else 0, as in Search-R1, verl-agent and SORL.
     #[default]
     ExactMatch,
     /// F1 over words.
@@ -52,7 +51,7 @@ pub enum SearchReward {
 }
 
 impl Question {
-    /// Returns the question with its options: the goal, and the first observation.
+    /// Returns the question with its options; it is the goal and the first observation.
     pub fn prompt(&self) -> String {
         match &self.choices {
             None => self.text.clone(),
@@ -60,7 +59,7 @@ impl Question {
         }
     }
 
-    /// Returns one right answer: the text of the right option, or the first golden answer.
+    /// Returns a right answer: the text of the right option, or the first golden answer.
     pub fn answer(&self) -> Option<&str> {
         match &self.choices {
             None => self.golden.first().map(String::as_str),
@@ -68,7 +67,7 @@ impl Question {
         }
     }
 
-    /// Returns the scores of an answer. With options, they are all of naming the right one.
+    /// Scores an answer. With options, each score is 1 if it names the right one, else 0.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),
@@ -88,7 +87,7 @@ impl Question {
         stands_in(text, golden)
     }
 
-    /// SHA-256 over what the question is and what its answer is judged by.
+    /// Returns the SHA-256 of the prompt and of everything that affects the scores.
     pub fn digest(&self) -> String {
         let prompt = self.prompt();
         let right = self.choices.as_ref().map(|choices| choices.right.to_string()).unwrap_or_default();
@@ -108,7 +107,7 @@ impl SearchReward {
     }
 }
 
-/// Returns a question that ends in a question mark, as Search-R1's data has them all.
+/// Appends a question mark if it is missing, as in Search-R1's data.
 pub(super) fn with_mark(text: &str) -> String {
     let text = text.trim();
     if text.ends_with('?') || text.is_empty() { text.to_owned() } else { format!("{text}?") }
@@ -126,7 +125,7 @@ mod tests {
         assert_eq!(SearchReward::ExactMatch.of(&open.scores("port ellis.")), 1.0);
         assert_eq!(SearchReward::CoverMatch.of(&open.scores("In Port Ellis")), 1.0);
         assert!(open.is_answered_in("born in Port Ellis") && !open.is_answered_in("born in Old Ellis"));
-        // Cover match looks for letters, as in the original; an answer found is one that somebody could read.
+        // As in the original, cover match ignores word boundaries; `is_answered_in` does not.
         let no = Question { golden: vec!["no".into()], ..open.clone() };
         assert!(no.scores("a carcinoma").cover && !no.is_answered_in("a carcinoma"));
         assert!(no.is_answered_in("No, not that.") && !no.is_answered_in(""));

@@ -1,10 +1,10 @@
-//! Questions from records: the keys under which data sets keep question, answers, options and passages.
+//! Parses questions from the records of data sets.
 //!
-//! | what | keys |
+//! | part | keys |
 //! |---|---|
 //! | question | `question`, `QUESTION`, `Question` |
 //! | answers | `golden_answers`, `answer`, `answers` or `Answer` (a text, a list, or an object with `value` and `aliases`), `answer_aliases`, `possible_answers` (a list, or JSON text of one), `reward_model.ground_truth.target`, `final_decision` |
-//! | options | `options.rs` has their layouts |
+//! | options | see `options.rs` |
 //! | passages | `passages`, `paragraphs` (objects with `title` and `text` or `paragraph_text`), `context` or `CONTEXTS` (pairs of title and sentences, lists `title` and `sentences`, or texts) |
 //! | name | `id`, `_id`, `question_id`, `QuestionId`, `pubid` |
 //! | data set | `dataset`, `data_source` |
@@ -18,28 +18,22 @@ use super::choice::Choices;
 use super::options::{Asked, asked};
 use super::question::{Question, with_mark};
 
-/// Base that a file counts MedMCQA's right option (`cop`) from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountedFrom {
-    /// The parquet files of the hub.
     Zero,
-    /// The original JSON.
     One,
 }
 
 impl CountedFrom {
-    /// Returns the base from which a file counts its options: 0 if any record has option 0, else 1.
+    /// MedMCQA's `cop` counts from 0 in the Hugging Face hub's Parquet files and from 1 in the
+    /// original JSON; any 0 decides.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// Parses the question of a record. `number` names it if it has no id; `dataset` is its data set if
-/// it names none.
-///
-/// # Errors
-/// Returns the reason why the record is not a question that can be judged.
+/// Parses a question. `number` is its default name and `dataset` its default data set.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -66,7 +60,7 @@ pub(super) fn question(
     let id = name.iter().find_map(|key| text_of(record.get(*key)?)).unwrap_or_else(|| number.to_string());
     let dataset =
         ["dataset", "data_source"].iter().find_map(|key| record.get(*key)?.as_str()).unwrap_or(dataset);
-    // A case description of medicine ends as it ends; what is asked stands in the options too.
+    // Medical case descriptions need no question mark.
     let text = if choices.is_some() { text.trim().to_owned() } else { with_mark(text) };
     let passages = passages(record, &id);
     Ok(Question { id, dataset: dataset.to_owned(), text, golden, choices, passages, plan: Vec::new() })
@@ -80,7 +74,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// All texts of a value: itself, or those of a list. A text that is a JSON list of texts is that list (PopQA's
+/// Returns the texts of a value or list. A text that is a JSON list of texts is parsed (PopQA's
 /// `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {
@@ -104,7 +98,7 @@ fn answers(record: &Map<String, Value>, choices: Option<&Choices>) -> Vec<String
     }
     let lists = ["golden_answers", "answers", "answer", "Answer", "possible_answers", "final_decision"];
     let target = || record.get("reward_model")?.get("ground_truth")?.get("target");
-    // A key without a text (null, an empty list) says nothing.
+    // Null and empty lists count as missing.
     let said = |value: &&Value| texts(value).iter().any(|text| !text.trim().is_empty());
     let first = lists.iter().filter_map(|key| record.get(*key)).find(said).or_else(target);
     let aliases = record.get("answer_aliases");
@@ -117,14 +111,13 @@ fn answers(record: &Map<String, Value>, choices: Option<&Choices>) -> Vec<String
     found
 }
 
-/// Returns the passages that come with a question, named after it.
 fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
     let mut found: Vec<(String, String)> = Vec::new();
     for value in ["passages", "paragraphs", "context", "CONTEXTS"].iter().filter_map(|key| record.get(*key)) {
         match value {
             Value::Array(items) => found.extend(items.iter().filter_map(titled)),
             Value::Object(columns) => {
-                // Lists side by side, as parquet files of the hub have them.
+                // Parallel lists, as in the Hugging Face hub's Parquet files.
                 let list = |key: &str| columns.get(key).and_then(Value::as_array);
                 if let (Some(titles), Some(sentences)) = (list("title"), list("sentences")) {
                     let pairs = titles.iter().zip(sentences);
@@ -145,7 +138,6 @@ fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
     found.into_iter().enumerate().map(number).collect()
 }
 
-/// Title and text of a passage in one of its forms.
 fn titled(value: &Value) -> Option<(String, String)> {
     match value {
         Value::String(text) => Some((String::new(), text.clone())),
@@ -162,7 +154,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// Returns a text, or sentences in a row; those of HotpotQA begin with the blank that is between them.
+/// HotpotQA's sentences begin with their blank.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -174,7 +166,7 @@ fn joined(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns a passage of a collection: `contents` as wiki-18 has them, or `title` and `text`.
+/// Parses a passage of a collection: `contents` as in wiki-18, or `title` and `text`.
 pub(super) fn passage(record: &Value, number: usize) -> Option<Passage> {
     let id = record.get("id").and_then(text_of).unwrap_or_else(|| number.to_string());
     let contents = if let Some(contents) = record.get("contents") {

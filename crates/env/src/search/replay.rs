@@ -1,4 +1,4 @@
-//! Recorded episodes of Search-R1's models against this world.
+//! Compares this environment with recorded episodes of Search-R1's models.
 //!
 //! A recording is a JSON list, or JSON lines, of episodes:
 //!
@@ -8,13 +8,13 @@
 //!             "metric_score": {"em", "acc", "f1"}}}
 //! ```
 //!
-//! The response is split into what the model wrote (up to `</search>`) and what it was shown.
-//! Actions are parsed and applied as in training. Compared are the prompt, the kind of each action,
-//! each shown block byte for byte, the answer, exact match, cover match (`acc`) and F1. The
-//! expected block is made from the recorded passages, so numbers and tags are compared. With a
-//! folder of the collection (`passages.jsonl` with `id` and `contents`, `retrievals.jsonl` with
-//! `qid`, `query` and `topk_doc_ids`), it is made from the passages that the recorded retriever
-//! found, so texts are compared, too (except for quotation marks around titles).
+//! The response is split into generated text (up to `</search>`) and observations. Actions are parsed and
+//! applied as in training. The prompt, the type of each action, each observation byte for byte, the
+//! answer, exact match, cover match (`acc`) and F1 are compared.
+//!
+//! With a folder of the collection, the texts of passages are compared too, except for quotation marks
+//! around titles. It contains `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`,
+//! `topk_doc_ids`).
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;
@@ -35,7 +35,6 @@ use crate::prompt::{PromptTemplate, PromptView};
 use crate::replay::{Checker, ReplayReport};
 use crate::world::ReplayRequest;
 
-/// The template whose prompt and rules the recordings have.
 const TEMPLATE: &str = "search-r1";
 const SEARCHED: &str = "</search>";
 const SHOWN: &str = "</information>";
@@ -63,15 +62,13 @@ struct MetricScore {
     f1: f64,
 }
 
-/// Passages that the recorded retriever found.
 #[derive(Default)]
 struct Collection {
     passages: HashMap<String, Arc<Passage>>,
-    /// Identifiers of passages by question and query.
+    /// Passage ids by question and query.
     found: HashMap<(String, String), Vec<String>>,
 }
 
-/// A search of the recorded retriever.
 #[derive(Deserialize)]
 struct Retrieval {
     qid: String,
@@ -101,9 +98,8 @@ impl Collection {
         Ok(Self { passages: passages.collect(), found: found.collect() })
     }
 
-    /// Returns the passages that were found; `None` if this query of the question is not in the record. A
-    /// title has the quotation marks that it has in the recorded block, because collections differ in
-    /// them (CSV quotes only some).
+    /// Returns the passages found; `None` if the query was not recorded. Titles get the quotation
+    /// marks of the recorded observation, because collections differ in them.
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -117,7 +113,6 @@ impl Collection {
     }
 }
 
-/// Returns the file of this name, or the one with `.zst` if only that exists.
 fn existing(folder: &Path, name: &str) -> PathBuf {
     let packed = folder.join(format!("{name}.zst"));
     if packed.exists() { packed } else { folder.join(name) }
@@ -127,7 +122,7 @@ fn hit(passage: Arc<Passage>) -> Hit {
     Hit { passage, score: 0.0 }
 }
 
-/// Gives the lists of passages that were put in, one after another.
+/// A retriever that returns prepared lists of passages in order.
 #[derive(Default)]
 struct Queued(Mutex<VecDeque<Vec<Hit>>>);
 
@@ -138,7 +133,7 @@ impl Retriever for Queued {
     }
 }
 
-/// Returns the passages of a shown block: a line that begins with `Doc`, a number and `(Title: ` begins one.
+/// Parses passages, each of which begins with a line `Doc`, a number and `(Title: `.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);
@@ -147,7 +142,7 @@ fn passages(block: &str) -> Vec<Hit> {
         let numbered = line.strip_prefix("Doc ").and_then(|rest| rest.split_once("(Title: "));
         match (numbered, found.last_mut()) {
             (Some((number, rest)), _) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                // Whatever the title is, it is written back as it stood.
+                // The title is formatted the same way again.
                 found.push(rest.replacen(") ", "\n", 1));
             }
             (_, Some(last)) => {
@@ -161,7 +156,6 @@ fn passages(block: &str) -> Vec<Hit> {
     found.into_iter().map(passage).collect()
 }
 
-/// Returns the text of the model and text shown after it, one pair a turn.
 fn turns(response: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), response);
     while let Some(at) = rest.find(SEARCHED) {
@@ -178,17 +172,13 @@ fn turns(response: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// Returns the user message of a recorded prompt in Qwen's chat format, or else the whole prompt.
+/// Returns the whole prompt if it is not in Qwen's chat format.
 fn user_words(prompt: &str) -> &str {
     let inside = || prompt.split_once("<|im_start|>user\n")?.1.split_once("<|im_end|>");
     inside().map_or(prompt, |(words, _)| words)
 }
 
-/// Replays a recording.
-///
-/// # Errors
-/// Fails if it is not a recording (the error has the place), or if the collection cannot be read.
-/// Differences are not errors.
+/// Replays a recording. Differences are not errors.
 pub(super) fn replay(request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
     let ReplayRequest { name, mut recording, data, .. } = request;
     let collection = data.map(Collection::read).transpose()?;

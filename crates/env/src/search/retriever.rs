@@ -1,4 +1,4 @@
-//! Retriever of the world: the settings, the retriever of this crate, and the hook for others.
+//! Settings of the retriever, and how it is opened.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,33 +7,34 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::EnvError;
 use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriever, RetrieverKind};
 
-/// Retriever of the world.
+/// Settings of the retriever.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. Only `bm25` runs in place. With the others, episodes wait on their own
-    /// threads (`rollout.env_threads`) while the sampler continues.
+    /// Kind of retriever. Only `bm25` runs in the sampler's thread. With the others, episodes wait
+    /// on their own threads (`rollout.env_threads`).
     pub kind: RetrieverKind,
-    /// Folder of an index that `turnwise index build` made, for `bm25`, `dense` and `hybrid`. `bm25` can do without: it then
-    /// indexes the passages of `corpus` in memory at every start.
+    /// Folder of an index made by `turnwise index build`, for `bm25`, `dense` and `hybrid`. If
+    /// absent, `bm25` indexes `corpus` in memory at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<PathBuf>,
-    /// Folder of the encoder's model, for `dense` and `hybrid`.
+    /// Folder of the encoder model, for `dense` and `hybrid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Searches vectors by the index's graph (`turnwise index build --approximate`) instead of looking at all, for `dense` and `hybrid`.
+    /// Search the index's graph (`turnwise index build --approximate`) instead of all vectors, for
+    /// `dense` and `hybrid`.
     pub approximate: bool,
-    /// Address of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`; of several servers with the same collection all
-    /// addresses, with blanks between them.
+    /// Address of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate
+    /// several servers with the same collection by blanks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The longest that the server may take for one request in seconds, for `http`.
+    /// Timeout of a request in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Times that a failed request is repeated, for `http`; `rollout.env_retries` come on top.
+    /// Number of retries of a failed request, for `http`; `rollout.env_retries` come on top.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Queries whose passages are remembered, for all kinds but `bm25`; 0 for none.
+    /// Number of cached queries, for all kinds but `bm25`; 0 disables the cache.
     #[schemars(range(max = 100000000))]
     pub cache: usize,
 }
@@ -53,16 +54,12 @@ impl Default for RetrieverSettings {
     }
 }
 
-/// Opens the retrievers that this crate has not: `dense`, `hybrid` and `http`. A program hands it in
-/// ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is seen to by the world.
+/// Opens the retrievers that this crate does not contain: `dense`, `hybrid` and `http`
+/// ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is applied afterwards.
 pub type OpenRetriever =
     Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
 
 impl RetrieverSettings {
-    /// Opens the retriever; `passages` are what `bm25` without an index searches in.
-    ///
-    /// # Errors
-    /// Fails if the index or the passages cannot be used, or nobody here can open this kind.
     pub(super) fn open(
         &self,
         others: Option<&OpenRetriever>,
@@ -87,12 +84,12 @@ impl RetrieverSettings {
         Ok(if self.cache > 0 { Arc::new(Cached::new(opened, self.cache)) } else { opened })
     }
 
-    /// Returns true if a search is done at once, without waiting for anything outside of this process.
+    /// Returns true if a search never waits for another process.
     pub(super) fn is_instant(&self) -> bool {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Settings that this kind needs and has not, or has and does not use: key and reason.
+    /// Returns settings that this kind lacks or ignores: key and reason.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();
@@ -137,7 +134,6 @@ impl RetrieverSettings {
     }
 }
 
-/// Returns the error of a search as one of the environment: what may get better is tried again.
 pub(super) fn search_failed(error: &RetrievalError) -> EnvError {
     let text = format!("the search failed: {error}");
     if error.is_transient() { EnvError::Transient(text) } else { EnvError::Other(text) }

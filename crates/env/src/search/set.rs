@@ -1,4 +1,4 @@
-//! Questions as a task set: options, splits, what all environments share.
+//! Questions as a task set: options, splits, shared data.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,27 +12,27 @@ use super::format::ObservationFormat;
 use super::question::{Question, SearchReward};
 use crate::splits::{SPLITS, tasks_of};
 
-/// Steps that verl-agent gives.
+/// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 4;
-/// Maximum number of searches in one call of a retriever that must be waited for.
+/// Maximum number of queries per call of a slow retriever.
 const BATCH: usize = 256;
 
 /// Options of a [`SearchSet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
-    /// Passages of a search.
+    /// Number of passages per search.
     pub top_k: usize,
-    /// The form of observations.
+    /// Format of observations.
     pub format: ObservationFormat,
-    /// The number that an answer is rewarded by.
+    /// Which score is the reward.
     pub reward: SearchReward,
-    /// The text that an answer is read from.
+    /// Where the answer is read from.
     pub answer_from: AnswerFrom,
     /// Maximum tokens of an observation.
     pub observation_tokens: Option<usize>,
-    /// Show the passages for the question with it.
+    /// Whether the first observation contains passages for the question.
     pub search_first: bool,
-    /// A search is done at once.
+    /// Whether a search never waits for another process.
     pub instant: bool,
 }
 
@@ -50,12 +50,10 @@ impl Default for SearchOptions {
     }
 }
 
-/// Data that all environments of a set share.
 pub(super) struct Shared {
     pub(super) retriever: Arc<dyn Retriever>,
     pub(super) options: SearchOptions,
     questions: Vec<Question>,
-    /// Places in `questions` by task.
     places: HashMap<String, usize>,
     splits: [Vec<Task>; 3],
 }
@@ -77,10 +75,10 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Questions that are answered by searching.
+/// Questions answered by searching, as a task set.
 ///
-/// A task is a question; its kind is the data set (or the kind of a generated question), its name split, data set and the
-/// question's own name.
+/// A task is a question. Its kind is the data set (or the type of a generated question). Its id
+/// consists of split, data set and the question's id.
 #[derive(Clone, Debug)]
 pub struct SearchSet {
     shared: Arc<Shared>,
@@ -88,8 +86,8 @@ pub struct SearchSet {
 }
 
 impl SearchSet {
-    /// Returns the questions of `train`, `valid` and `test`, searched for with this retriever. Of two
-    /// questions of one name in one split the second gets a number.
+    /// Creates a set from the questions of `train`, `valid` and `test`. A duplicate name within a
+    /// split gets a number.
     pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
         let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
         let mut places = HashMap::new();
@@ -117,19 +115,19 @@ impl SearchSet {
         Self { shared: Arc::new(shared), max_steps: DEFAULT_MAX_STEPS }
     }
 
-    /// Returns the same questions with another step limit.
+    /// Returns the set with another step limit.
     #[must_use]
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// Returns the steps of an episode.
+    /// Returns the step limit.
     pub fn max_steps(&self) -> usize {
         self.max_steps
     }
 
-    /// Returns the form of observations.
+    /// Returns the format of observations.
     pub fn format(&self) -> ObservationFormat {
         self.shared.options.format
     }
@@ -137,20 +135,20 @@ impl SearchSet {
     /// Returns the question of a task.
     ///
     /// # Errors
-    /// Fails if there is no such task.
+    /// Fails if the task is unknown.
     pub fn question(&self, task: &str) -> Result<&Question, EnvError> {
         self.shared.question(task)
     }
 
-    /// Returns the tasks of a split, as they are kept.
+    /// Returns the tasks of a split without copying them.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// Returns a fresh environment, as its own type.
+    /// Creates an environment.
     pub fn search(&self) -> SearchEnv {
         SearchEnv::new(Arc::clone(&self.shared), self.max_steps)
     }

@@ -94,14 +94,11 @@ fn passages_come_with_the_question_if_it_is_searched_for_first() {
                     Ellis.</information>\n\n";
     assert_eq!(shown.text(), expected);
     assert_eq!(tasks[0].goal, "On which river was Ada Fenn born?");
-    // The only step answers, and what was found counts.
     let end = environment.step(&Action::from("<answer>Sarn</answer>")).unwrap();
     assert!(end.terminated && end.success);
     assert_eq!(value(&end.metrics, "answer_found"), Some(0.0));
-    // A question without hits has an empty block.
     let nothing = set.search().reset(&tasks[1], seed).unwrap();
     assert_eq!(nothing.text(), "Which river?\n\n<information></information>\n\n");
-    // Without the setting only the question is shown.
     assert_eq!(
         reset(&self::set(SearchOptions::default())).reset(&tasks[1], seed).unwrap().text(),
         "Which river?"
@@ -127,7 +124,6 @@ fn the_last_step_searches_no_more() {
         (value(&end.metrics, "exact_match"), value(&end.metrics, "answer_found")),
         (Some(0.0), Some(1.0))
     );
-    // An answer at the last step counts.
     let mut environment = reset(&set);
     environment.step(&Action::from("what")).unwrap();
     let end = environment.step(&Action::from("<answer>Sarn</answer>")).unwrap();
@@ -141,7 +137,6 @@ fn an_answer_in_a_passage_counts_where_the_whole_text_is_read() {
         let mut environment = reset(&set);
         environment.step(&Action::from("<search>a page trap</search>")).unwrap();
         assert_eq!(environment.step(&Action::from("")).unwrap().reward, reward, "{answer_from:?}");
-        // The last block counts, and that is the agent's own where it answers.
         let mut environment = reset(&set);
         environment.step(&Action::from("<search>a page trap</search>")).unwrap();
         assert_eq!(environment.step(&Action::from("<answer>Port Ellis</answer>")).unwrap().reward, 0.0);
@@ -155,7 +150,7 @@ fn rewards_are_those_of_the_setting() {
     {
         let set = set(SearchOptions { reward, ..SearchOptions::default() });
         let end = reset(&set).step(&Action::from("<answer>the Sarn and more words</answer>")).unwrap();
-        // Four words, of which `Sarn` is the golden answer: 2 * 1/4 * 1 / (1/4 + 1) is less than with two golden words.
+        // Four words, of which `Sarn` is golden: 2 * 1/4 * 1 / (1/4 + 1) = 0.4.
         if reward == SearchReward::F1 {
             assert!((end.reward - 0.4).abs() < 1e-12, "{}", end.reward);
         } else {
@@ -181,7 +176,7 @@ fn a_saved_episode_goes_on_as_it_would_have() {
     assert!(other.restore(&Snapshot(b"{}".to_vec())).is_err());
 }
 
-/// Counts its calls, and fails as often as it is asked to.
+/// Counts calls and fails the requested number of them.
 #[derive(Default)]
 struct Counting {
     calls: AtomicUsize,
@@ -243,7 +238,6 @@ fn the_queries_of_many_go_to_the_retriever_in_one_call() {
     assert_eq!((texts[1].as_str(), texts[3].as_str()), ("", INVALID));
     assert_eq!(retriever.calls.load(Ordering::Relaxed), 1);
     assert_eq!(*retriever.queries.lock().unwrap(), ["a", "c"]);
-    // Nothing to search for, no call; one that is over fails alone.
     let again = step_all(&set, &mut environments, &["e", "<search>f</search>", "g", "h"]);
     assert!(again[1].is_err() && again[0].is_ok() && again[2].is_ok());
     assert_eq!(retriever.calls.load(Ordering::Relaxed), 1);
@@ -260,7 +254,6 @@ fn a_search_that_fails_changes_nothing_and_fails_for_those_who_asked() {
         assert_eq!(error.is_transient(), !fatal, "{error}");
         assert!(error.to_string().contains("the search failed"), "{error}");
         assert!(results[1].is_ok());
-        // The step was not taken: there are still two, and the next one may search.
         let step = environments[0].step(&Action::from("<search>a</search>")).unwrap();
         assert!(step.observation.text().contains("text of a") && !step.truncated);
     }
@@ -283,7 +276,8 @@ fn a_query_that_cannot_be_answered_fails_alone() {
         }
     }
     let status = |status| RetrievalError::Status { server: "s".into(), status, body: String::new() };
-    // Who may be the reason is asked for alone; a server that is not there, or busy, is not asked once more for each.
+    // If a query may be the cause, each is sent alone. An unreachable or busy server is not called
+    // again.
     for (error, calls) in [
         (RetrievalError::Encoder { reason: "no vector".into() }, 4),
         (status(500), 4),

@@ -1,4 +1,4 @@
-//! The search world as a [`WorldKind`]: settings, templates, expert.
+//! The search environment as a [`WorldKind`]: settings, templates, expert.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ use crate::replay::ReplayReport;
 use crate::splits::SPLITS;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
-/// The kind `search`.
+/// The environment kind `search`.
 ///
-/// By itself it knows `bm25` and JSON. A program that has more hands it in:
+/// By default it supports `bm25` and JSON. A program can add other retrievers and tables:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -48,13 +48,13 @@ pub struct SearchKind {
 }
 
 impl SearchKind {
-    /// Returns the same kind, which can also open other retrievers than `bm25`.
+    /// Adds support for retrievers other than `bm25`.
     #[must_use]
     pub fn with_retrievers(self, open: OpenRetriever) -> Self {
         Self { retrievers: Some(open), ..self }
     }
 
-    /// Returns the same kind, which can also read questions and passages of tables, such as Parquet files.
+    /// Adds support for questions and passages in tables, such as Parquet files.
     #[must_use]
     pub fn with_tables(self, read: TableReader) -> Self {
         Self { tables: Some(read), ..self }
@@ -65,14 +65,15 @@ impl SearchKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum SearchData {
-    /// One file, which is the split `test`; or a folder with files called after the splits (`train`, `valid` or `dev`, `test`,
-    /// each `.jsonl`, `.json` or `.parquet`, the first two also with `.zst`).
+    /// A file (the split `test`), or a folder with files named after the splits: `train`, `valid`
+    /// or `dev`, and `test`. Extensions are `.jsonl`, `.json` (both also with `.zst`) or
+    /// `.parquet`.
     Path(PathBuf),
-    /// Files of every split.
+    /// Files by split.
     Splits(SearchFiles),
 }
 
-/// Files of every split.
+/// Files by split.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchFiles {
@@ -84,43 +85,48 @@ pub struct SearchFiles {
     pub test: Vec<PathBuf>,
 }
 
-/// Settings of the search world.
+/// Settings of the search environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
-    /// Questions: FlashRAG's JSON lines (`question`, `golden_answers`), or the layouts of NQ,
-    /// TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA,
-    /// MMLU, MMLU-Pro, MedXpertQA and AlphaMed19K, as JSON or Parquet, plain or zstd. A path (a file is the split `test`, a folder has files
-    /// named after splits), or a table of lists of files: `data = { train = ["nq.jsonl"], test =
-    /// ["bamboogle.jsonl"] }`. Absent: a generated encyclopaedia with questions.
+    /// Questions as JSON or Parquet, plain or zstd-compressed. If absent, an encyclopaedia with
+    /// questions is generated.
+    ///
+    /// A path names one file (the split `test`) or a folder with files named after splits. A table
+    /// lists files by split: `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`.
+    /// Supported layouts: FlashRAG's JSON lines (`question`, `golden_answers`), NQ, TriviaQA,
+    /// PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU,
+    /// MMLU-Pro, MedXpertQA and AlphaMed19K.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SearchData>,
-    /// Passages that `bm25` searches in: JSON lines as wiki-18 has them (`id`, `contents`), or objects with `title` and `text`.
-    /// Without it they are those that come with the questions, or the generated encyclopaedia.
+    /// Passages for `bm25`: JSON lines with `id` and `contents` as in wiki-18, or with `title` and
+    /// `text`. If absent, it searches the passages that come with the questions or the generated
+    /// encyclopaedia.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corpus: Option<PathBuf>,
-    /// Retriever of the world.
+    /// Settings of the retriever.
     pub retriever: RetrieverSettings,
-    /// Passages that a search shows.
+    /// Number of passages per search.
     #[schemars(range(min = 1, max = 100))]
     pub top_k: usize,
-    /// The form of observations.
+    /// Format of observations.
     pub format: ObservationFormat,
-    /// Maximum tokens of an observation. The rest is cut off, with its closing tag (Search-R1:
-    /// 500).
+    /// Maximum tokens of an observation. Longer ones are truncated, including the closing tag
+    /// (Search-R1: 500).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
-    /// Search for the question (without its options) before the first turn, and show the passages with it. With `max_turns = 1`
-    /// this is retrieval-augmented generation. One query at a time, while the episode starts.
+    /// Search for the question (without its options) before the first turn, and show the passages
+    /// with it. With `max_turns = 1` this is retrieval-augmented generation. Each episode sends its
+    /// query alone.
     pub search_first: bool,
-    /// The number that an answer is rewarded by. Success is an exact match, whatever it is.
+    /// Which score is the reward. Success is always an exact match.
     pub reward: SearchReward,
-    /// The text that an answer is read from.
+    /// Where the answer is read from.
     pub answer_from: AnswerFrom,
-    /// The generated encyclopaedia; not used with `data`.
+    /// Settings of the generated encyclopaedia; ignored if `data` is set.
     pub generator: SearchGenerator,
-    /// The expert of demonstrations.
+    /// Settings of the expert that plays demonstrations.
     pub expert: SearchExpert,
 }
 
@@ -144,18 +150,17 @@ impl Default for SearchSettings {
     }
 }
 
-/// The expert of demonstrations.
+/// Settings of the expert that plays demonstrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
-    /// Probability that the expert skips its last search and answers with what it has, or makes up
-    /// an answer. Such demonstrations are imitated even if they miss their goal. For generated
-    /// questions.
+    /// Probability that the expert skips its last search and guesses the answer. Such
+    /// demonstrations are imitated even if they are wrong. Only for generated questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }
 
-/// The open world.
+/// An open search environment.
 #[derive(Clone, Debug)]
 pub struct SearchWorld {
     set: SearchSet,
@@ -165,7 +170,7 @@ pub struct SearchWorld {
 }
 
 impl SearchWorld {
-    /// Returns the questions.
+    /// Returns the task set.
     pub fn set(&self) -> &SearchSet {
         &self.set
     }
@@ -183,12 +188,10 @@ const TEMPLATES: [(&str, &str); 9] = [
     ("search", include_str!("../../templates/search.toml")),
 ];
 
-/// Names of a split's files in a folder, the first that is there counts.
 const STEMS: [&[&str]; 3] = [&["train"], &["valid", "dev", "validation"], &["test"]];
 const ENDS: [&str; 5] = ["jsonl", "jsonl.zst", "json", "json.zst", "parquet"];
 
 impl SearchData {
-    /// Returns the files of every split.
     fn files(&self) -> Result<[Vec<PathBuf>; 3], EnvError> {
         let folder = match self {
             Self::Splits(SearchFiles { train, valid, test }) => {
@@ -219,7 +222,6 @@ impl SearchData {
 }
 
 impl SearchKind {
-    /// Returns the questions of every split that is wanted.
     fn questions(
         &self,
         data: &SearchData,
@@ -238,8 +240,8 @@ impl SearchKind {
     }
 }
 
-/// Returns the passages that came with questions, each once. Every split is in one of the two, so that
-/// the collection and its order are the same whichever was read first.
+/// Returns the distinct passages of all questions. The result does not depend on which splits were
+/// requested.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));
@@ -301,11 +303,9 @@ impl WorldKind for SearchKind {
         let collection = || match (&settings.data, &settings.corpus) {
             (None, _) => Ok(passages),
             (Some(_), Some(path)) => files::passages(path, self.tables.as_ref()),
-            // What is searched in does not depend on the splits that are asked for: a task is the same in training, in an
-            // evaluation and in play.
             (Some(data), None) => own_passages(&splits, &self.questions(data, |split| !is_asked_for(split))?),
         };
-        // Without a step to search in, no index of millions of passages is made or connected to.
+        // If no step can search, no index is built and no server contacted.
         let searches = options.max_turns > 1 || settings.search_first;
         let retriever = if searches {
             settings.retriever.open(self.retrievers.as_ref(), collection)?
@@ -313,7 +313,7 @@ impl WorldKind for SearchKind {
             RetrieverSettings::default().open(None, || Ok(Vec::new()))?
         };
         let mut splits = splits;
-        // They are in the retriever, or not used.
+        // The retriever has them now, or they are not used.
         splits.iter_mut().flatten().for_each(|question| question.passages = Vec::new());
         let search_options = SearchOptions {
             top_k: settings.top_k,
@@ -410,7 +410,6 @@ impl World for SearchWorld {
         Ok(phrases(self.set.format(), self.top_k, self.generated))
     }
 
-    /// A year is a year and not part of the word before it.
     fn split_numbers(&self) -> bool {
         true
     }

@@ -1,34 +1,34 @@
-//! Actions: a direction, staying, or text that is no action.
+//! Actions: a direction, `still`, or anything else.
 
 use serde::{Deserialize, Serialize};
 
 use super::room::Direction;
 
-/// One action as the world reads it.
+/// A parsed action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `up`, `down`, `left`, `right`.
+    /// `up`, `down`, `left` or `right`.
     Move(Direction),
-    /// `still`: nothing is done.
+    /// `still`, which does nothing.
     Still,
-    /// Anything else; what happens is what `still` does.
+    /// Anything else; has the same effect as `still`.
     Other,
 }
 
-/// The reading of actions.
+/// How actions are parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionReading {
-    /// The whole text, without blanks around it and in any case, is one of the five words.
+    /// The trimmed text must be one of the five words, in any case.
     #[default]
     Exact,
-    /// verl-agent's: the first of `up`, `down`, `left`, `right`, `still` that occurs anywhere in the text, so that
-    /// `upright` is `up` and `do not go down` is `down`.
+    /// As in verl-agent: the first of `up`, `down`, `left`, `right`, `still` that occurs in the
+    /// text. `upright` is `up`, and `do not go down` is `down`.
     VerlAgent,
 }
 
 impl Action {
-    /// Reads an action.
+    /// Parses an action.
     pub fn parse(text: &str, reading: ActionReading) -> Self {
         let text = text.trim();
         let is = |word: &str| match reading {
@@ -44,7 +44,6 @@ impl Action {
     }
 }
 
-/// Returns true if the text, lower-cased like in Python, contains an ASCII word in lower case.
 fn contains_ignore_case(text: &str, word: &str) -> bool {
     if text.is_ascii() {
         let fits = |window: &[u8]| window.eq_ignore_ascii_case(word.as_bytes());

@@ -1,4 +1,4 @@
-//! Sokoban as a [`turnwise_core::Environment`]: step limit, what counts as a step, saved states.
+//! Sokoban as a [`turnwise_core::Environment`]: step limit, rewards, saved states.
 
 use std::sync::Arc;
 
@@ -15,10 +15,9 @@ use crate::saved::SavedEpisode;
 /// Plays the levels of a [`super::SokobanSet`], one episode at a time.
 ///
 /// An episode ends when all boxes are on targets (`terminated`), or at the step limit
-/// (`truncated`). `still`, and words that are not an action, cost a step and move nothing. All
-/// actions count toward the limit: verl-agent's environment does not count those two, but its
-/// rollout, with the same limit, does. With pictures, each observation has one after its text.
-/// Progress is the fraction of boxes on targets.
+/// (`truncated`). `still` and invalid actions move nothing but count as steps, as in verl-agent's
+/// rollout. With pictures, each observation has one after its text. Progress is the fraction of
+/// boxes on targets.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,
@@ -34,17 +33,13 @@ struct Episode {
     over: bool,
 }
 
-/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// The task's id.
     task: String,
-    /// The room as RAGEN writes it.
     room: String,
     /// Boxes on targets at the last reward.
     counted: usize,
-    /// Steps taken.
     steps: usize,
 }
 
@@ -59,7 +54,7 @@ impl SokobanEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// Returns the room as it is now.
+    /// Returns the current room.
     pub fn room(&self) -> Option<&Room> {
         self.episode.as_ref().map(|episode| &episode.room)
     }
@@ -82,7 +77,7 @@ fn progress(room: &Room) -> f64 {
 
 impl Environment for SokobanEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // What fails here leaves no episode, not the one before.
+        // If the reset fails, no episode remains.
         self.episode = None;
         let room = self.shared.level(&task.id)?.clone();
         let observation = observe(&room, &self.shared)?;
@@ -124,8 +119,8 @@ impl Environment for SokobanEnv {
         })
     }
 
-    /// Versioned JSON: format, version, task, room, the boxes that the last reward counted, steps. An episode that has
-    /// ended cannot be saved. The step limit is a setting, not part of the state.
+    /// Saves the state without the step limit, which is a setting. A finished episode cannot be
+    /// saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

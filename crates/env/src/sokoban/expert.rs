@@ -1,4 +1,4 @@
-//! An expert that knows the shortest solution, and its episodes to imitate.
+//! An expert that knows the shortest solution, and its demonstrations.
 
 use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
@@ -11,10 +11,9 @@ use crate::demonstration::{
 };
 use crate::world::Advisor;
 
-/// Text of a demonstrated action that is meant to be misunderstood.
 const NO_ACTION: &str = "push";
 
-/// An expert that reads the room and walks a shortest solution from there.
+/// An expert that computes a shortest solution from the current room.
 #[derive(Default)]
 pub struct Expert {
     solver: Solver,
@@ -36,11 +35,9 @@ impl Advisor for Expert {
     }
 }
 
-/// Lets the expert play `count` levels of a split in order. With probability `random_move_prob` it
-/// makes a random move. Such moves are imitated, and so are episodes that fail because of them, up
-/// to the move that leaves no solution: leaving them out would remove the intended noise. Without
-/// noise, only successful episodes are imitated. After a move that leaves no solution, the episode
-/// ends, because no right move exists. The result does not depend on the number of threads.
+/// Plays `count` levels of a split in order. Random moves (probability `random_move_prob`) are
+/// imitated too. An episode ends when no solution is left. Without noise, only solved episodes are
+/// imitated.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,
@@ -51,7 +48,6 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Returns one episode; `None` if there is nothing in it to imitate.
 fn play(
     set: &SokobanSet,
     task: &Task,
@@ -62,7 +58,7 @@ fn play(
     let mut expert = Expert::default();
     let mut environment = set.sokoban();
     let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
-    // The rest of a shortest solution, last move first; solved anew where it was left. Empty where there is none.
+    // The rest of a shortest solution, last move first.
     let mut plan: Vec<Direction> = Vec::new();
     let mut turns = Vec::new();
     let mut solved = false;

@@ -1,8 +1,8 @@
-//! Level generator: carve a room, put boxes on targets, and play the game backward.
+//! Level generator: carves a room, puts boxes on targets, and plays the game backward.
 //!
 //! A breadth-first search over reversed moves finds all states from which the boxes can reach the
-//! targets, so the length of the shortest solution is known for each. The start is a state with a
-//! wanted length. A forward search verifies it.
+//! targets, with the length of their shortest solutions. The start is a state with a wanted length,
+//! verified by a forward search.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -10,34 +10,32 @@ use turnwise_core::{EnvError, Purpose, Rng, Seed};
 use super::room::{Cell, Direction, MOST_BOXES, Room};
 use super::solver::{Floor, Seen, Solution, Solver, State, WALL};
 
-/// Number of rooms to try for one level before the settings are reported as too hard.
 const MOST_ATTEMPTS: u64 = 2_000;
 
-/// States of the backward search at most; beyond it the level is chosen from those found.
 const MOST_BACKWARD: usize = 200_000;
 
-/// The levels that are made.
+/// Settings of the generator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GeneratorConfig {
-    /// The same seed gives the same levels.
+    /// Seed; the same seed gives the same levels.
     pub seed: u64,
-    /// Cells in a row, the outer walls included.
+    /// Cells per row, including the outer walls.
     #[schemars(range(min = 4, max = 16))]
     pub width: usize,
-    /// Rows, the outer walls included.
+    /// Number of rows, including the outer walls.
     #[schemars(range(min = 4, max = 16))]
     pub height: usize,
-    /// Fewest boxes of a level.
+    /// Minimum number of boxes.
     #[schemars(range(min = 1, max = 5))]
     pub min_boxes: usize,
-    /// Maximum number of boxes of a level; levels take the numbers of boxes in turn.
+    /// Maximum number of boxes; levels cycle through the numbers.
     #[schemars(range(min = 1, max = 5))]
     pub max_boxes: usize,
-    /// Fewest moves of a shortest solution.
+    /// Minimum length of the shortest solution in moves.
     #[schemars(range(min = 1, max = 200))]
     pub min_moves: usize,
-    /// Maximum number of moves of a shortest solution.
+    /// Maximum length of the shortest solution in moves.
     #[schemars(range(min = 1, max = 200))]
     pub max_moves: usize,
     /// Number of training levels.
@@ -71,13 +69,13 @@ impl Default for GeneratorConfig {
 /// A level with its shortest solution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// The level at its start; no box is on a target.
+    /// Start of the level, with no box on a target.
     pub room: Room,
     /// The shortest solution.
     pub solution: Vec<Direction>,
 }
 
-/// The generator with its tables, which it keeps for the next level.
+/// A level generator that reuses its buffers.
 #[derive(Default)]
 pub struct Generator {
     solver: Solver,
@@ -88,10 +86,10 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Returns the level of this number.
+    /// Generates the level with this index.
     ///
     /// # Errors
-    /// In `MOST_ATTEMPTS` rooms there was none with such a solution.
+    /// Fails if `MOST_ATTEMPTS` rooms have no solution of a wanted length.
     pub fn level(&mut self, config: &GeneratorConfig, index: u64) -> Result<Level, EnvError> {
         let counts = config.max_boxes.saturating_sub(config.min_boxes) as u64 + 1;
         let boxes = config.min_boxes + (index % counts) as usize;
@@ -111,7 +109,7 @@ impl Generator {
     fn attempt(&mut self, config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<Level> {
         let (mut cells, free) = carve(config, boxes, rng)?;
         let mut places = free.clone();
-        // The first of a shuffle: targets with their boxes, and the player somewhere.
+        // A partial shuffle: targets with their boxes, and the player.
         for index in 0..=boxes {
             let other = index + rng.below(places.len() - index);
             places.swap(index, other);
@@ -139,8 +137,8 @@ impl Generator {
         }
     }
 
-    /// Returns a state that is this many moves from the solved room, with no box on a target.
-    /// Lengths are equally likely, and so are the states of a length.
+    /// Returns a state this many moves from the solved room, with no box on a target. All lengths
+    /// are equally likely.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -192,7 +190,7 @@ impl Generator {
                 }
             }
         }
-        // In the order of the search, so by moves.
+        // Sorted by moves, the order of the search.
         let lengths = candidates.chunk_by(|left, right| left.0 == right.0);
         let lengths: Vec<&[(u32, u64)]> = lengths.collect();
         let of_one_length = *rng.choose(&lengths)?;
@@ -210,8 +208,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Returns an empty room and its floor. A random walk, sometimes two cells wide, carves floor until
-/// its size reaches a drawn value between what the boxes need and the whole room.
+/// Carves a room by a random walk, sometimes two cells wide, up to a random size between what the
+/// boxes need and the whole room.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);
@@ -250,7 +248,7 @@ fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<C
         (row, column) = (down, right);
         dig(row, column, &mut free);
         if rng.chance(0.3) && free.len() < wanted {
-            // A neighbour of the walk, so that rooms come about and not only corridors.
+            // Widens the walk, so that there are rooms and not only corridors.
             match rng.below(2) {
                 0 if row < rows => dig(row + 1, column, &mut free),
                 1 if column < columns => dig(row, column + 1, &mut free),

@@ -1,4 +1,4 @@
-//! Levels: from text and from files, and what makes two of them the same.
+//! Levels from text and files, and their equality under symmetry.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use turnwise_core::{EnvError, digest};
 use super::room::{Cell, Room};
 use super::solver::{Solution, Solver};
 
-/// Reads a room from lines of symbols: RAGEN's (`#_O√XPS`), or those of the usual level files (`# .*$@+`, with `-` for a
-/// floor too).
+/// Parses a room from lines of symbols: RAGEN's (`#_O√XPS`), or those of common level files
+/// (`# .*$@+`, with `-` also for floor).
 ///
 /// # Errors
-/// Rows are not equally long, a symbol is unknown, or it is not a level ([`Room::new`]).
+/// Fails if a symbol is unknown or the text is not a level ([`Room::new`]).
 pub fn parse(text: &str) -> Result<Room, String> {
     let rows: Vec<&str> = text.lines().collect();
     let mut cells = Vec::with_capacity(text.len());
@@ -46,7 +46,7 @@ fn cell(symbol: char) -> Option<Cell> {
     })
 }
 
-/// A level in gym-sokoban's form: the fixed cells (walls, floors, targets) and the current state.
+/// A level in gym-sokoban's form: the fixed cells and the current state.
 #[derive(Deserialize)]
 pub(super) struct RecordedRoom {
     room_fixed: Vec<Vec<u64>>,
@@ -54,10 +54,6 @@ pub(super) struct RecordedRoom {
 }
 
 impl RecordedRoom {
-    /// Returns the room.
-    ///
-    /// # Errors
-    /// Fails if the tables are not of one shape, a number is unknown, or it is not a level ([`Room::new`]).
     pub(super) fn room(&self) -> Result<Room, String> {
         let width = self.room_state.first().map_or(0, Vec::len);
         if self.room_fixed.len() != self.room_state.len() {
@@ -94,12 +90,11 @@ impl RecordedRoom {
     }
 }
 
-/// Returns the levels of a file in order: JSON lines with `room_fixed` and `room_state`, or symbols
-/// with an empty line between levels (`;` starts a comment); plain or zstd.
+/// Reads the levels of a file, plain or zstd-compressed: JSON lines with `room_fixed` and
+/// `room_state`, or symbols with an empty line between levels (`;` starts a comment).
 ///
 /// # Errors
-/// Fails if the file cannot be read, or if a level is invalid, unsolvable or already solved; the
-/// error has the line.
+/// Fails if the file cannot be read, or a level is invalid, unsolvable or solved.
 pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     let name = path.display().to_string();
     let failed = |source| EnvError::Io { path: name.clone(), source };
@@ -121,14 +116,13 @@ pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     Ok(levels)
 }
 
-/// Returns the levels of a file's lines; an error has its line.
 fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     let mut solver = Solver::default();
     let mut found = Vec::new();
     let mut checked = |line: usize, room: Result<Room, String>| {
         let room = room.map_err(|reason| (line, reason))?;
         if room.is_solved() {
-            // The first move would win, whichever it is.
+            // Any first move would win.
             return Err((
                 line,
                 "all boxes of this level are on targets at its start; leave it out".to_owned(),
@@ -165,21 +159,18 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     Ok(found)
 }
 
-/// Returns a level's digest, which levels share exactly if one is the other turned, mirrored or elsewhere
-/// between its outer walls. Cells that the player could not reach count as walls.
+/// Returns a digest that is equal for levels that differ only by rotation, reflection or shift.
+/// Unreachable cells count as walls.
 pub fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
 
-/// Returns the digest of a level without its player, which levels share exactly if they have the same
-/// walls, targets and boxes, turned, mirrored or elsewhere between the outer walls, wherever the player
-/// starts.
+/// Returns a digest like [`level_digest`] that ignores the player.
 pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 
-/// Returns the smallest digest over the eight rotations and reflections of the cells that the
-/// player can reach; `as_cell` maps the cells.
+/// Returns the smallest digest over the eight rotations and reflections.
 fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
     let reachable = room.reachable();
     let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);
@@ -188,7 +179,7 @@ fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
         (top, bottom) = (top.min(row), bottom.max(row));
         (left, right) = (left.min(column), right.max(column));
     }
-    // The player's own cell is among them.
+    // Never empty, since it includes the player's cell.
     let (height, width) = (bottom - top + 1, right - left + 1);
     let mut cells = vec![Cell::Wall; height * width];
     for at in reachable {
@@ -257,11 +248,8 @@ mod tests {
             "#####\n#OXP#\n###_#\n#####",
             "####\n#_P#\n##X#\n##O#\n####",
             "#####\n#_###\n#PXO#\n#####",
-            // A cell further right, in a larger room.
             "#######\n##PXO##\n##_####\n#######",
-            // Turned, and at the bottom.
             "######\n######\n##O###\n##X###\n##P_##\n######",
-            // A floor that nobody can reach.
             "#######\n#PXO#_#\n#_#####\n#######",
         ];
         let digests: Vec<String> = same.map(|rows| level_digest(&parse(rows).unwrap())).to_vec();

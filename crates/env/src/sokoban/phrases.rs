@@ -1,13 +1,12 @@
-//! The fixed phrases of the rooms, for tokenizers of small models.
+//! Fixed phrases of rooms, for tokenizers of small models.
 
 use super::room::{Cell, RoomText};
 
-/// Rooms with more different rows than this have their cells as phrases instead.
+/// Maximum number of distinct rows; beyond it the cells are the phrases.
 const MOST_ROWS: usize = 2048;
 
-/// Returns phrases that a word-level tokenizer should keep as one token: all possible rows of a
-/// room with this width and number of boxes, so that a room has as many tokens as rows. If there
-/// are too many rows, or if cells are separated by blanks, the cells instead.
+/// Returns all possible rows of a room as phrases, so that each row is one token. If there are too
+/// many rows, or cells are separated by blanks, the phrases are the cells.
 pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String> {
     let owned = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
     match text {
@@ -18,7 +17,7 @@ pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String>
     }
 }
 
-/// Returns every row between two walls, with its end of line.
+/// Returns every row between two walls, with its newline.
 fn rows(width: usize, boxes: usize) -> Option<Vec<String>> {
     let mut found = vec![Vec::new()];
     for _ in 0..width.saturating_sub(2) {

@@ -1,4 +1,5 @@
-//! The room as a picture: one tile of 16 x 16 pixels a cell, drawn here or read from the original's files.
+//! Pictures of rooms: one tile of 16 x 16 pixels per cell, drawn here or read from the original's
+//! files.
 
 use std::path::Path;
 
@@ -7,25 +8,25 @@ use turnwise_core::EnvError;
 use super::room::{Cell, Room};
 use crate::pictures::{Picture, png};
 
-/// Pixels of a tile's side.
+/// Side of a tile in pixels.
 pub const TILE: usize = 16;
 
-/// The original's names of its files, in the order of [`Cell::ALL`].
+/// The original's file names, in the order of [`Cell::ALL`].
 const FILES: [&str; 7] =
     ["wall", "floor", "box_target", "box_on_target", "box", "player", "player_on_target"];
 
-/// A tile for every cell.
+/// A tile for each cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tiles([Picture; 7]);
 
 impl Tiles {
-    /// Tiles of the project's own.
+    /// Creates tiles drawn by this crate.
     pub fn own() -> Self {
         Self(Cell::ALL.map(draw))
     }
 
-    /// Returns the tiles of a folder: `wall.png`, `floor.png`, `box_target.png`, `box_on_target.png`,
-    /// `box.png`, `player.png` and `player_on_target.png`, as gym-sokoban has them.
+    /// Reads the tiles of a folder, named as in gym-sokoban: `wall.png`, `floor.png`,
+    /// `box_target.png`, `box_on_target.png`, `box.png`, `player.png` and `player_on_target.png`.
     ///
     /// # Errors
     /// Fails if a picture is missing, is not PNG or has another size; the error names it.
@@ -48,7 +49,7 @@ impl Tiles {
         Ok(Self(tiles))
     }
 
-    /// Returns the picture of a room.
+    /// Draws a room.
     pub fn render(&self, room: &Room) -> Picture {
         let mut picture = Picture::new(TILE * room.width(), TILE * room.height(), [0, 0, 0]);
         for (at, cell) in room.cells().iter().enumerate() {
@@ -65,7 +66,7 @@ fn draw(cell: Cell) -> Picture {
     let mut tile = Picture::new(TILE, TILE, [38, 36, 44]);
     if cell == Cell::Wall {
         tile = Picture::new(TILE, TILE, [148, 92, 74]);
-        // Bricks: joints every four rows, staggered.
+        // Bricks: staggered joints every four rows.
         tile.fill(ALL, [96, 60, 52], |_, y| (y % 4.0 - 0.5).abs() - 0.5);
         tile.fill(ALL, [96, 60, 52], |x, y| {
             let shift = if (y / 4.0) as i32 % 2 == 0 { 0.0 } else { 4.0 };

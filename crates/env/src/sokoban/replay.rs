@@ -1,15 +1,15 @@
-//! Recorded episodes of the original against these rules.
+//! Compares these rules with recorded episodes of the original.
 //!
-//! A recording has one episode a line, as JSON:
+//! A recording has one JSON object per line and episode:
 //!
 //! ```text
 //! {"num_boxes", "max_steps", "seed", "room_fixed": [[..]], "room_state": [[..]], "text", "shortest_solution": [1..],
 //!  "steps": [{"action": 1..4, "reward", "done", "moved", "won", "text"}, ..]}
 //! ```
 //!
-//! Everything is compared: texts to the byte, rewards bit by bit, every flag. Where a shortest solution
-//! is recorded (it is empty for levels that the recorder did not solve), the solver's must be as long,
-//! and the recorded one has to solve the level.
+//! Texts are compared byte for byte, rewards bit for bit, and all flags. A recorded shortest
+//! solution must solve the level and have the solver's length. The recorded solution is empty for
+//! levels that the recorder did not solve.
 
 use std::io::BufRead;
 
@@ -53,8 +53,7 @@ fn direction(action: u64) -> Result<Direction, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// Fails if a line is not a recorded episode (with the line), or on read errors. Differences are
-/// not errors.
+/// Fails if a line is not an episode or reading fails. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError> {
     let mut solver = Solver::default();
     let mut differences = Vec::new();
@@ -107,7 +106,7 @@ fn compare(
 mod tests {
     use super::*;
 
-    /// One push, as the original would record it.
+    /// An episode of one push, as the original would record it.
     const PUSH: &str = r#"{"num_boxes":1,"max_steps":15,"seed":3,"room_fixed":[[0,0,0,0,0],[0,1,1,2,0],[0,0,0,0,0]],"room_state":[[0,0,0,0,0],[0,5,4,2,0],[0,0,0,0,0]],"text":" # \t # \t # \t # \t # \t\n # \t P \t X \t O \t # \t\n # \t # \t # \t # \t # \t","shortest_solution":[4],"steps":[{"action":4,"reward":10.9,"done":true,"moved":true,"won":true,"text":" # \t # \t # \t # \t # \t\n # \t _ \t P \t √ \t # \t\n # \t # \t # \t # \t # \t"}]}"#;
 
     #[test]

@@ -1,4 +1,4 @@
-//! The room and its rules: cells, pushes and rewards of gym-sokoban.
+//! The room and its rules: cells, moves and rewards of gym-sokoban.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ pub const TARGET_REWARD: f64 = 1.0;
 /// Reward added if all boxes are on targets.
 pub const SOLVED_REWARD: f64 = 10.0;
 
-/// Longest side of a room.
+/// Maximum side of a room in cells.
 pub const MOST_SIDE: usize = 32;
-/// Maximum number of boxes of a room.
+/// Maximum number of boxes in a room.
 pub const MOST_BOXES: usize = 8;
 
-/// One cell; the numbers are those of gym-sokoban's `room_state`, 6 is verl-agent's.
+/// A cell; the numbers are those of gym-sokoban's `room_state`, and 6 is verl-agent's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cell {
@@ -48,17 +48,17 @@ impl Cell {
         Self::PlayerOnTarget,
     ];
 
-    /// Returns the cell of a number.
+    /// Returns the cell with this number.
     pub fn of(number: u64) -> Option<Self> {
         usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied())
     }
 
-    /// RAGEN's symbol.
+    /// Returns RAGEN's symbol.
     pub fn symbol(self) -> &'static str {
         ["#", "_", "O", "√", "X", "P", "S"][self as usize]
     }
 
-    /// Returns true if boxes belong here.
+    /// Returns true for a target, occupied or not.
     pub fn is_target(self) -> bool {
         matches!(self, Self::Target | Self::BoxOnTarget | Self::PlayerOnTarget)
     }
@@ -73,12 +73,12 @@ impl Cell {
         matches!(self, Self::Player | Self::PlayerOnTarget)
     }
 
-    /// Returns true if the player or a box can go here.
+    /// Returns true if the player or a box can move here.
     pub fn is_free(self) -> bool {
         matches!(self, Self::Floor | Self::Target)
     }
 
-    /// Returns the same cell with nothing on it.
+    /// Returns the cell without player and box.
     pub fn emptied(self) -> Self {
         match self {
             Self::Wall => Self::Wall,
@@ -87,26 +87,26 @@ impl Cell {
         }
     }
 
-    /// Returns the same cell with a box on it and nothing else.
+    /// Returns the cell with only a box on it.
     pub fn with_box(self) -> Self {
         if self.is_target() { Self::BoxOnTarget } else { Self::Box }
     }
 
-    /// Returns the same cell with the player on it and nothing else.
+    /// Returns the cell with only the player on it.
     pub fn with_player(self) -> Self {
         if self.is_target() { Self::PlayerOnTarget } else { Self::Player }
     }
 }
 
-/// A direction; the numbers of gym-sokoban's actions are one more.
+/// A direction. The numbers of gym-sokoban's actions are one larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
-    /// Action 1, towards the first row.
+    /// Action 1, toward the first row.
     Up,
     /// Action 2
     Down,
-    /// Action 3, towards the first column.
+    /// Action 3, toward the first column.
     Left,
     /// Action 4
     Right,
@@ -116,43 +116,43 @@ impl Direction {
     /// All directions in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Up, Self::Down, Self::Left, Self::Right];
 
-    /// Returns the word for it.
+    /// Returns the name of the action.
     pub fn word(self) -> &'static str {
         ["up", "down", "left", "right"][self as usize]
     }
 }
 
-/// The text of a room.
+/// Text format of a room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RoomText {
-    /// verl-agent's: every cell a symbol between blanks and a tab (`" # \t"`), rows on lines.
+    /// verl-agent's: each symbol between a blank, a blank and a tab (`" # \t"`); one line per row.
     #[default]
     VerlAgent,
-    /// RAGEN's: symbols without anything between them, rows on lines.
+    /// RAGEN's: symbols without separators; one line per row.
     Ragen,
 }
 
 /// The outcome of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`], added in the original's order.
+    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`], in the original's order.
     pub reward: f64,
-    /// The player stands elsewhere now (the original's `action_is_effective`).
+    /// Whether the player moved (the original's `action_is_effective`).
     pub moved: bool,
-    /// All boxes are on targets.
+    /// Whether all boxes are on targets.
     pub solved: bool,
 }
 
-/// A room with the player and the boxes where they are now.
+/// A room with the current positions of player and boxes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Room {
     width: usize,
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Number of boxes on targets at the last reward. It starts at 0 for any room, because the
-    /// original counts for the first time after the first step.
+    /// Number of boxes on targets at the last reward. Always 0 at the start, since the original
+    /// first counts after the first step.
     counted: usize,
 }
 
@@ -160,9 +160,8 @@ impl Room {
     /// Creates a room of rows of `width` cells.
     ///
     /// # Errors
-    /// Fails if the cells are not a level: not exactly one player, no boxes, different numbers of
-    /// targets and boxes, an open outer wall, or too large ([`MOST_SIDE`], [`MOST_BOXES`]). The
-    /// text states which.
+    /// Fails unless there are one player and as many boxes as targets, at least one. The outer wall
+    /// must be closed, and the room within [`MOST_SIDE`] and [`MOST_BOXES`].
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
             return Err(format!("{} cells are no rows of {width}", cells.len()));
@@ -202,12 +201,12 @@ impl Room {
         Ok(room)
     }
 
-    /// Cells in a row.
+    /// Returns the number of cells per row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn height(&self) -> usize {
         self.cells.len() / self.width
     }
@@ -217,7 +216,7 @@ impl Room {
         &self.cells
     }
 
-    /// Returns the player's place among the cells.
+    /// Returns the index of the player's cell.
     pub fn player(&self) -> usize {
         self.player
     }
@@ -237,18 +236,16 @@ impl Room {
         self.on_target() == self.boxes
     }
 
-    /// Returns the number of boxes that the last reward counted on targets.
     pub(super) fn counted(&self) -> usize {
         self.counted
     }
 
-    /// Sets the number of boxes on targets at the last reward.
     pub(super) fn with_counted(mut self, counted: usize) -> Self {
         self.counted = counted;
         self
     }
 
-    /// Returns the neighbour of a cell; rooms are closed, so that one the player can reach has all four.
+    /// Returns the neighbour of a cell. Rooms are closed, so every reachable cell has all four.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,
@@ -258,8 +255,7 @@ impl Room {
         }
     }
 
-    /// Returns the cells that the player could reach if there were no boxes, in the order of a
-    /// breadth-first search.
+    /// Returns the cells that the player could reach without boxes, in breadth-first order.
     pub(super) fn reachable(&self) -> Vec<usize> {
         let height = self.height();
         let mut seen = vec![false; self.cells.len()];
@@ -284,7 +280,7 @@ impl Room {
         found
     }
 
-    /// Moves the player, who pushes a box if possible. An impossible move changes nothing and costs
+    /// Moves the player, pushing a box if possible. An impossible move changes nothing and costs
     /// the same.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
@@ -384,7 +380,7 @@ mod tests {
     #[test]
     fn a_box_that_leaves_its_target_costs_what_it_gave() {
         let mut room = room("#######\n#P√X_O#\n#######");
-        // The first step finds a box on a target, whatever was done.
+        // The first step counts a box that was on a target from the start.
         assert_eq!(act(&mut room, Direction::Left).0, 0.9);
         let mut room = super::tests::room("#######\n#PXO_X#\n#O____#\n#######");
         assert_eq!(act(&mut room, Direction::Right).0, 0.9);

@@ -16,61 +16,59 @@ use super::room::{Room, RoomText};
 use crate::pictures::PictureStore;
 use crate::splits::{SPLITS, split_of, tasks_of};
 
-/// The goal as the agent reads it.
 pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`O`)";
 
-/// Steps that verl-agent gives.
+/// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Of 256 rooms, those of the test and of the validation.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
-/// Levels that are made at a time: most, and fewest.
+/// Maximum and minimum number of levels generated in parallel.
 const CHUNK: u64 = 2048;
 const SMALL_CHUNK: u64 = 64;
 
-/// Levels made for each that is missing, so that a few do not cost what thousands do: of ten, one belongs to the test.
+/// Number of levels generated per missing one; one in ten belongs to the test split.
 const MADE_FOR_ONE: u64 = 16;
 
-/// Number of consecutive levels without a wanted new one after which the search stops.
 const MOST_IN_VAIN: usize = 10_240;
 
-/// The reward of a step.
+/// Reward of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SokobanReward {
-    /// The original's: -0.1 a step, 1 for a box that comes onto a target, -1 for one that leaves it, 10 for the last.
+    /// The original's: -0.1 per step, 1 for a box that comes onto a target, -1 for one that leaves
+    /// it, 10 for solving the level.
     #[default]
     Original,
-    /// 1 for the step that solves the level, 0 for all others.
+    /// 1 for the step that solves the level, 0 otherwise.
     Success,
 }
 
 /// Options of a [`SokobanSet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SokobanOptions {
-    /// The room as text.
+    /// Text format of the room.
     pub text: RoomText,
-    /// The reading of actions.
+    /// How actions are parsed.
     pub actions: ActionReading,
-    /// The reward of a step.
+    /// Reward of a step.
     pub reward: SokobanReward,
 }
 
-/// Pictures of observations.
+/// How pictures of observations are drawn and stored.
 #[derive(Debug)]
 pub struct SokobanPictures {
-    /// Tiles that they are made of.
+    /// Tiles of the cells.
     pub tiles: Tiles,
-    /// Folder that they are kept in.
+    /// Folder of the pictures.
     pub store: PictureStore,
 }
 
-/// A level as it was made, and where it belongs.
 struct Made {
     room: Room,
-    /// The digest without the player.
+    /// Digest without the player.
     whole: String,
     digest: String,
     split: usize,
@@ -90,7 +88,6 @@ impl Shared {
     }
 }
 
-/// Returns how many levels to make at once if this many are missing.
 fn chunk(missing: usize) -> u64 {
     (missing as u64).saturating_mul(MADE_FOR_ONE).clamp(SMALL_CHUNK, CHUNK)
 }
@@ -107,10 +104,9 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 
 /// Sokoban as a task set.
 ///
-/// A task is a level; its kind is the number of boxes. No room of a split is in another one, even
-/// rotated, reflected, shifted or with another start of the player. The first byte of the digest of
-/// the room without its player selects the split (about 80, 10 and 10 percent), independently of
-/// the seed. Within a split, a room may occur with several starts.
+/// A task is a level; its kind is the number of boxes. No two splits share a room, even rotated,
+/// reflected, shifted or with another start of the player. A digest of the room without its player
+/// selects the split (about 80, 10 and 10 percent), independently of the seed.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -118,10 +114,11 @@ pub struct SokobanSet {
 }
 
 impl SokobanSet {
-    /// Generated levels. With a `panel`, `test` is that and not generated, and its rooms are in no other split.
+    /// Generates the levels. A `panel` replaces the generated `test` split; its rooms are in no
+    /// other split.
     ///
     /// # Errors
-    /// Fails if there are fewer different levels than requested.
+    /// Fails if there are fewer distinct levels than requested.
     pub fn new(
         config: &GeneratorConfig,
         panel: Option<Vec<Room>>,
@@ -148,7 +145,7 @@ impl SokobanSet {
                 break;
             }
             let count = chunk(missing);
-            // A level that cannot be made is an error only if it is needed: how many are made at a time decides nothing.
+            // An error matters only if its level is needed.
             let made: Vec<Result<Made, EnvError>> = (next..next + count)
                 .into_par_iter()
                 .map_init(Generator::default, |generator, index| {
@@ -197,13 +194,13 @@ impl SokobanSet {
         Self { shared: Arc::new(Shared { options, pictures, levels, splits }), max_steps: DEFAULT_MAX_STEPS }
     }
 
-    /// Returns the same levels with another step limit.
+    /// Returns the set with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// Data that the environments share.
+    /// Returns the options of the set.
     pub fn options(&self) -> SokobanOptions {
         self.shared.options
     }
@@ -211,20 +208,20 @@ impl SokobanSet {
     /// Returns the level of a task.
     ///
     /// # Errors
-    /// Fails if there is no such task.
+    /// Fails if the task is unknown.
     pub fn level(&self, id: &str) -> Result<&Room, EnvError> {
         self.shared.level(id)
     }
 
-    /// Returns the tasks of a split, as they are kept.
+    /// Returns the tasks of a split without copying them.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// Returns a fresh environment, as its own type.
+    /// Creates an environment.
     pub fn sokoban(&self) -> SokobanEnv {
         SokobanEnv::new(Arc::clone(&self.shared), self.max_steps)
     }
@@ -264,9 +261,6 @@ mod tests {
         set.split(split).unwrap().iter().map(|task| task.digest.clone()).collect()
     }
 
-    /// Returns a canonical form of a room: the cells that the player can reach, without the player,
-    /// with surrounding walls cut off; of the eight rotations and reflections, the first in
-    /// alphabetical order.
     fn plain(room: &Room) -> String {
         let rows: Vec<Vec<char>> = room.to_string().lines().map(|row| row.chars().collect()).collect();
         let mut reached: Vec<Vec<char>> = rows.iter().map(|row| vec!['#'; row.len()]).collect();
@@ -288,7 +282,6 @@ mod tests {
             (0..rows[0].len()).map(|column| rows.iter().rev().map(|row| row[column]).collect()).collect()
         };
         let mut form = reached;
-        // Rows and then columns of nothing but walls.
         for _ in 0..2 {
             form.retain(|row| row.iter().any(|symbol| *symbol != '#'));
             form = turned(&form);
@@ -370,7 +363,7 @@ mod tests {
     fn too_many_levels_are_refused() {
         let few = GeneratorConfig { width: 5, height: 5, max_moves: 3, train: 100_000, ..config(0) };
         let error = SokobanSet::new(&few, None, SokobanOptions::default(), None).unwrap_err().to_string();
-        // Counted level by level, whatever is made at a time.
+        // Counts level by level, independently of the chunk size.
         let (mut generator, mut seen) = (Generator::default(), HashSet::new());
         let (mut found, mut index, mut in_vain) = ([0; 3], 0, 0);
         while in_vain < MOST_IN_VAIN {

@@ -1,29 +1,29 @@
-//! The shortest solution of a level, in moves: breadth-first search over the places of player and boxes.
+//! Shortest solutions by breadth-first search over positions of player and boxes.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::room::{Direction, MOST_BOXES, Room};
 
-/// Maximum number of states that a search looks at before it gives up.
+/// Default maximum number of states of a search.
 pub const MOST_STATES: usize = 4_000_000;
 
-/// Up to so many states a table states which were seen, above that a set.
+/// Maximum number of states for a lookup table; beyond it a hash set is used.
 const MOST_TABLE: u64 = 1 << 18;
 
 /// The outcome of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Solution {
-    /// A shortest way to put all boxes on targets; empty if they are.
+    /// A shortest solution; empty if the level is solved.
     Moves(Vec<Direction>),
     /// There is no solution.
     Unsolvable,
-    /// The search gave up.
+    /// The search exceeded its limit.
     TooLarge,
 }
 
 impl Solution {
-    /// Returns the moves, where there are.
+    /// Returns the moves of a solution, or `None`.
     pub fn moves(self) -> Option<Vec<Direction>> {
         match self {
             Self::Moves(moves) => Some(moves),
@@ -32,7 +32,7 @@ impl Solution {
     }
 }
 
-/// A hasher for numbers that are all different already (one multiplication).
+/// A hasher for distinct integers (one multiplication).
 #[derive(Default)]
 struct Spread(u64);
 
@@ -52,19 +52,16 @@ impl Hasher for Spread {
     }
 }
 
-/// The states that a search has seen.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// When a state was seen last, by its code.
+    /// Search number of the last visit, by state code.
     table: Vec<u32>,
-    /// The number of the search.
     search: u32,
     set: HashSet<u64, BuildHasherDefault<Spread>>,
     uses_table: bool,
 }
 
 impl Seen {
-    /// Forgets everything; codes are below `codes`.
     pub(super) fn clear(&mut self, codes: u64) {
         self.uses_table = codes <= MOST_TABLE;
         if self.uses_table {
@@ -81,7 +78,6 @@ impl Seen {
         }
     }
 
-    /// Returns true if a state is seen for the first time.
     pub(super) fn insert(&mut self, code: u64) -> bool {
         if self.uses_table {
             std::mem::replace(&mut self.table[code as usize], self.search) != self.search
@@ -91,23 +87,20 @@ impl Seen {
     }
 }
 
-/// The cells that can be walked on, numbered, and their neighbours.
 #[derive(Default)]
 pub(super) struct Floor {
-    /// The place in the room of every cell.
+    /// Index of each cell in the room.
     pub(super) cells: Vec<usize>,
-    /// The number of the neighbour in every direction; [`WALL`] for a wall.
+    /// Number of the neighbour in each direction, or [`WALL`].
     pub(super) beside: Vec<[u16; 4]>,
-    /// True if a cell is a target.
     pub(super) targets: Vec<bool>,
     numbers: Vec<u16>,
 }
 
-/// No cell.
 pub(super) const WALL: u16 = u16::MAX;
 
 impl Floor {
-    /// Numbers the cells of a room that its player could reach without boxes.
+    /// Numbers the cells that the player could reach without boxes.
     pub(super) fn set(&mut self, room: &Room) {
         self.cells = room.reachable();
         self.cells.sort_unstable();
@@ -125,18 +118,17 @@ impl Floor {
         }
     }
 
-    /// Returns the number of a place; [`WALL`] where the player cannot come.
+    /// Returns the number of a cell; [`WALL`] if it is unreachable.
     pub(super) fn number(&self, at: usize) -> u16 {
         self.numbers[at]
     }
 
-    /// Returns the number of states with this many boxes; `None` if it is too large.
     pub(super) fn codes(&self, boxes: usize) -> Option<u64> {
         (self.cells.len() as u64).checked_pow(boxes as u32 + 1)
     }
 }
 
-/// The player's cell and those of the boxes in ascending order.
+/// Cells of the player and of the boxes in ascending order.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     pub(super) player: u16,
@@ -145,12 +137,10 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns the state as a number below [`Floor::codes`].
     pub(super) fn code(&self, cells: u64) -> u64 {
         self.boxes[..self.count].iter().fold(u64::from(self.player), |code, &at| code * cells + u64::from(at))
     }
 
-    /// Returns the state of a number.
     pub(super) fn decode(mut code: u64, cells: u64, count: usize) -> Self {
         let mut boxes = [0; MOST_BOXES];
         for place in boxes[..count].iter_mut().rev() {
@@ -160,12 +150,10 @@ impl State {
         Self { player: code as u16, boxes, count }
     }
 
-    /// Returns the box on a cell.
     pub(super) fn box_at(&self, at: u16) -> Option<usize> {
         self.boxes[..self.count].iter().position(|&place| place == at)
     }
 
-    /// Puts a box elsewhere and keeps the order.
     pub(super) fn shift(&mut self, index: usize, to: u16) {
         self.boxes[index] = to;
         let mut index = index;
@@ -186,7 +174,7 @@ struct Node {
     direction: Direction,
 }
 
-/// The search, with its tables, which it keeps for the next one.
+/// A solver that reuses its buffers.
 pub struct Solver {
     floor: Floor,
     seen: Seen,
@@ -201,12 +189,12 @@ impl Default for Solver {
 }
 
 impl Solver {
-    /// Creates a search that gives up after so many states.
+    /// Creates a solver with a maximum number of states.
     pub fn new(most_states: usize) -> Self {
         Self { floor: Floor::default(), seen: Seen::default(), nodes: Vec::new(), most_states }
     }
 
-    /// After how many states it gives up.
+    /// Returns the maximum number of states.
     pub fn most_states(&self) -> usize {
         self.most_states
     }
@@ -219,7 +207,7 @@ impl Solver {
         for (at, cell) in room.cells().iter().enumerate() {
             let number = self.floor.number(at);
             if number == WALL {
-                // What stands where nobody comes stays as it is.
+                // Unreachable cells never change.
                 if cell.is_box() != cell.is_target() {
                     return Solution::Unsolvable;
                 }
@@ -285,7 +273,6 @@ impl Solver {
     }
 }
 
-/// Returns the moves to the last node.
 fn path(nodes: &[Node]) -> Vec<Direction> {
     let mut moves = Vec::new();
     let mut at = nodes.len() - 1;
@@ -324,7 +311,6 @@ mod tests {
     #[test]
     fn what_cannot_be_solved_is_known() {
         assert_eq!(solve("#####\n#X_O#\n#_P_#\n#####"), Solution::Unsolvable);
-        // A box where the player never comes, and one that needs no help there.
         assert_eq!(solve("#######\n#PXO#X#\n#___#O#\n#######"), Solution::Unsolvable);
         assert!(solve("#######\n#PXO#√#\n#___#_#\n#######").moves().is_some());
         let wide = format!(

@@ -20,61 +20,60 @@ use crate::pictures::PictureStore;
 use crate::replay::ReplayReport;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
-/// The kind `sokoban`.
+/// The environment kind `sokoban`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SokobanKind;
 
-/// Settings of the levels.
+/// Settings of Sokoban.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanSettings {
-    /// File of levels that are the split `test` instead of generated ones: JSON lines with `room_fixed` and `room_state`, or
-    /// symbols with an empty line between levels; zstd if wished. Training levels are generated, and none is among them.
+    /// File of levels for the split `test`, plain or zstd-compressed: JSON lines with `room_fixed`
+    /// and `room_state`, or symbols with an empty line between levels. Training levels are
+    /// generated and contain none of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// The room as text.
+    /// Text format of the room.
     pub text: RoomText,
-    /// The reading of actions.
+    /// How actions are parsed.
     pub actions: ActionReading,
-    /// The reward of a step.
+    /// Reward of a step.
     pub reward: SokobanReward,
-    /// Folder that pictures of the observations are written to, PNG files named by the SHA-256 of their bytes; observations
-    /// then have a picture after their text. Without it none are drawn.
+    /// Folder for pictures of observations, as PNG files named by the SHA-256 of their bytes. If
+    /// set, each observation has a picture after its text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
-    /// Folder of tiles (`wall.png`, `floor.png`, `box_target.png`, `box_on_target.png`, `box.png`,
-    /// `player.png`, `player_on_target.png`, 16 x 16 pixels each) to use instead of the project's
-    /// own.
+    /// Folder of tiles that replace the built-in ones: `wall.png`, `floor.png`, `box_target.png`,
+    /// `box_on_target.png`, `box.png`, `player.png`, `player_on_target.png`, each 16 x 16 pixels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiles: Option<PathBuf>,
-    /// The generated levels.
+    /// Settings of the generated levels.
     pub generator: GeneratorConfig,
-    /// The player of demonstrations.
+    /// Settings of the expert that plays demonstrations.
     pub expert: SokobanExpert,
 }
 
-/// The player of demonstrations.
+/// Settings of the expert that plays demonstrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanExpert {
-    /// Probability that it moves anywhere instead of along a shortest solution. Such moves are imitated, and
-    /// so are episodes that miss their goal by them.
+    /// Probability of a random move instead of one along a shortest solution. Such moves are
+    /// imitated, even if the episode then fails.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub random_move_prob: f64,
 }
 
-/// The open world.
+/// An open Sokoban environment.
 #[derive(Clone, Debug)]
 pub struct SokobanWorld {
     set: SokobanSet,
     expert: SokobanExpert,
-    /// Cells in a row of the generated levels, and most boxes.
     width: usize,
     boxes: usize,
 }
 
 impl SokobanWorld {
-    /// Returns the levels.
+    /// Returns the task set.
     pub fn set(&self) -> &SokobanSet {
         &self.set
     }

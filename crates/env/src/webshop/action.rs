@@ -1,20 +1,19 @@
-//! Actions of the agent: `search[words]` and `click[a thing on the page]`.
+//! Actions of the agent: `search[words]` and `click[item]`.
 
-/// One action as the shop reads it.
+/// A parsed action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `search[..]`, its words in lower case. It works on every page, search bar or not.
+    /// `search[..]` in lower case. Works on every page, even without a search bar.
     Search(String),
-    /// `click[..]`, its argument in lower case.
+    /// `click[..]` in lower case.
     Click(String),
-    /// Anything else, which does nothing.
+    /// Anything else; has no effect.
     Other,
 }
 
 impl Action {
-    /// Parses an action like the original, by the greedy pattern `(.+)\[(.+)\]` at the start of the
-    /// text, whose dot stops at a newline. The name extends to the last opening bracket before the
-    /// last closing one, and the rest is ignored. Names other than `search` and `click` do nothing.
+    /// Parses an action as the original does, with the greedy pattern `(.+)\[(.+)\]` on the first
+    /// line; text after it is ignored. Names other than `search` and `click` have no effect.
     pub fn parse(text: &str) -> Self {
         let line = text.split('\n').next().unwrap_or_default();
         let Some((name, argument)) = split(line) else { return Self::Other };
@@ -28,7 +27,6 @@ impl Action {
 
 fn split(line: &str) -> Option<(&str, &str)> {
     let close = line.rfind(']')?;
-    // The argument has at least one character, and so has the name.
     let open = line[..close].bytes().enumerate().rposition(|(at, byte)| byte == b'[' && at + 1 < close)?;
     (open > 0).then(|| (&line[..open], &line[open + 1..close]))
 }

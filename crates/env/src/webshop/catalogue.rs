@@ -1,4 +1,4 @@
-//! The products: read-only, shared, in memory or in a mapped file.
+//! The products of a shop, in memory or in a mapped file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::product::Product;
 use super::store::Store;
 use crate::python::PythonRandom;
 
-/// All products of a shop with the price that each is judged by.
+/// All products of a shop and their prices.
 #[derive(Debug)]
 pub struct Catalogue {
     products: Products,
@@ -25,10 +25,9 @@ enum Products {
     Mapped { store: Store, nouns: Option<NounFile> },
 }
 
-/// The price of a product of which no file knows one.
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// Draws the price of every product as the original does: the one there is, or uniformly between the two ends.
+/// Draws prices, uniformly within their range as in the original.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {
@@ -38,7 +37,6 @@ fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut
         .collect()
 }
 
-/// Returns one price, or the two ends of a range.
 pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
     match product.pricing.as_slice() {
         [] => (UNKNOWN_PRICE, None),
@@ -48,11 +46,11 @@ pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
 }
 
 impl Catalogue {
-    /// Creates a catalogue in memory. The prices of ranges are drawn from `random` in the order of the
-    /// products.
+    /// Creates a catalogue in memory. Prices within ranges are drawn from `random` in product
+    /// order.
     ///
     /// # Errors
-    /// Fails if two products have one identifier.
+    /// Fails if two products have the same ASIN.
     pub fn from_products(products: Vec<Product>, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let mut by_asin = HashMap::with_capacity(products.len());
         for (index, product) in products.iter().enumerate() {
@@ -65,19 +63,19 @@ impl Catalogue {
         Ok(Self { products: Products::Memory { products, by_asin }, prices })
     }
 
-    /// Returns a catalogue in a file that [`StoreWriter`](super::store::StoreWriter) wrote. The heap
-    /// holds one number a product.
+    /// Opens a file written by [`StoreWriter`](super::store::StoreWriter). Only the prices are kept
+    /// in memory.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
+    /// Fails if the file is unreadable, incomplete or damaged.
     pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let store = Store::open(path)?;
         let prices = draw((0..store.len()).map(|index| store.ends(index)), random);
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Adds the nouns of titles to a mapped catalogue, from the file `path`, which is created from
-    /// the side file in `folder` if missing. Returns whether there are any.
+    /// Adds the nouns of titles. The file `path` is created from the side file in `folder` if
+    /// missing.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();
@@ -92,15 +90,15 @@ impl Catalogue {
         self.prices.len()
     }
 
-    /// Returns true if there is no product.
+    /// Returns true if the catalogue is empty.
     pub fn is_empty(&self) -> bool {
         self.prices.is_empty()
     }
 
-    /// Returns the product at this place.
+    /// Returns the product at this index.
     ///
     /// # Errors
-    /// Fails if there is no such place, or the product's record in the file is broken.
+    /// Fails if the index is out of range or the product's record is broken.
     pub fn product(&self, index: u32) -> Result<Arc<Product>, EnvError> {
         let missing = || EnvError::Other(format!("the catalogue has no product number {index}"));
         match &self.products {
@@ -115,12 +113,12 @@ impl Catalogue {
         }
     }
 
-    /// Returns the price that the product at this place is judged by; 100 if there is none.
+    /// Returns the price that a purchase is judged by; 100 if the product has none.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }
 
-    /// Returns the place of a product.
+    /// Returns the index of a product by its ASIN.
     pub fn find(&self, asin: &str) -> Option<u32> {
         match &self.products {
             Products::Memory { by_asin, .. } => by_asin.get(asin).copied(),
@@ -128,7 +126,6 @@ impl Catalogue {
         }
     }
 
-    /// Returns the identifier of the product at this place, without reading a mapped product.
     pub(super) fn identifier(&self, index: u32) -> Result<String, EnvError> {
         match &self.products {
             Products::Mapped { store, .. } if (index as usize) < store.len() => {
@@ -138,7 +135,6 @@ impl Catalogue {
         }
     }
 
-    /// Returns the first byte of the SHA-256 of a product's identifier.
     pub(super) fn identifier_byte(&self, index: u32) -> Result<u8, EnvError> {
         let first = |asin: &[u8]| Sha256::digest(asin)[0];
         match &self.products {
@@ -147,10 +143,10 @@ impl Catalogue {
         }
     }
 
-    /// Returns the indices of all products that fulfil a condition, in the catalogue's order.
+    /// Returns the indices of all products that match, in catalogue order.
     ///
     /// # Errors
-    /// Fails if a product's record in the catalogue's file is broken.
+    /// Fails if a product's record is broken.
     pub fn filter(&self, mut wanted: impl FnMut(&Product) -> bool) -> Result<Vec<u32>, EnvError> {
         let mut found = Vec::new();
         for index in 0..self.len() as u32 {

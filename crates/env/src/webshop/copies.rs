@@ -1,8 +1,7 @@
-//! Goals that are equal in everything and stand in two splits.
+//! Removes equal goals from different splits.
 //!
 //! A product that lists an option value twice yields each of its goals twice. The official 1,000
-//! products have nine such pairs among the shuffled goals. Two of the first 500 goals, the tests,
-//! are also among the training goals.
+//! products have nine such pairs. Two test goals (the first 500) are also training goals.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +11,7 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Removes goals from a split that also occur in a later one. `splits` are in the order of
-/// [`super::Splits`]: training first, tests last and unchanged.
-///
-/// # Errors
-/// Fails if a product's record in the catalogue's file is broken.
+/// Removes goals that also occur in a later split; the last one (test) does not change.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,
@@ -46,8 +41,7 @@ pub(super) fn take_out(
     Ok(())
 }
 
-/// Returns true if two goals of a product may be equal: it has a value twice in an option, or an
-/// instruction twice.
+/// Returns true if two goals of a product may be equal.
 fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
     fn repeats<'a>(mut texts: impl Iterator<Item = &'a str>) -> bool {
         let mut seen = BTreeSet::new();
@@ -58,7 +52,6 @@ fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
             product.options.iter().any(|option| repeats(option.values.iter().map(String::as_str)))
         }
         GoalKind::Human => {
-            // As goals give them.
             repeats(product.human_instructions.iter().map(|human| human.text.trim_matches('.')))
         }
     }
@@ -96,7 +89,7 @@ mod tests {
         let mut splits = vec![vec![copy, nine, others[0]], vec![others[1]], vec![first]];
         take_out(&goals, &catalogue, &mut splits).unwrap();
         assert_eq!(splits, [vec![nine, others[0]], vec![others[1]], vec![first]]);
-        // Copies inside of one split stay.
+        // Copies within one split stay.
         let mut splits = vec![vec![nine], vec![first, copy]];
         take_out(&goals, &catalogue, &mut splits).unwrap();
         assert_eq!(splits, [vec![nine], vec![first, copy]]);

@@ -1,4 +1,4 @@
-//! Purchases to imitate, for warm starts.
+//! Expert purchases for SFT warm starts.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,15 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, check_probability, play_all,
 };
 
-/// Lets the [`Expert`] shop for the goals of a split, and keeps episodes that reach their goal or
-/// miss only left-out options. With `option_drop_prob` the expert leaves out an option value, so a
-/// policy that imitates it does so, too. An invalid action clicks on something that is not on the
-/// page.
+/// Plays the goals of a split with the [`Expert`] and keeps episodes that reach their goal or miss
+/// only skipped options.
+///
+/// With `option_drop_prob` the expert skips requested option values. Inserted invalid actions click
+/// items that are not on the page.
 ///
 /// # Errors
-/// Returns [`EnvError::UnknownSplit`], [`EnvError::Other`] if `option_drop_prob` is not a
-/// probability below 1, the errors of [`play_all`], and those of the shop.
+/// Returns the errors of [`play_all`] and of the shop. Also fails if the split is unknown or
+/// `option_drop_prob` is not in `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,
     request: &DemonstrationRequest<'_>,
@@ -30,7 +31,6 @@ pub fn demonstrate(
     })
 }
 
-/// Returns one episode; `None` if it misses more of its goal than the options left out.
 fn play(
     set: &WebshopSet,
     task: Task,
@@ -53,7 +53,7 @@ fn play(
         let imitate = mistake.is_none();
         let action = mistake.unwrap_or_else(|| {
             expert.act_noisy(&observation, &mut || {
-                // Where the probability is 0 nothing is drawn, so that what else is drawn stays as it is.
+                // With probability 0 the other draws stay the same.
                 let dropped = option_drop_prob > 0.0 && rng.chance(option_drop_prob);
                 dropped_options += usize::from(dropped);
                 dropped
@@ -77,8 +77,7 @@ fn play(
     }
 }
 
-/// Returns a click on something that was on an earlier page of the episode and is not on this one:
-/// nothing happens, and nothing unseen is revealed.
+/// Returns a click on an item of an earlier page that this page lacks. Such a click has no effect.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

@@ -14,28 +14,26 @@ use super::session::{Effect, Page, Session, Visit};
 use super::set::World;
 use crate::saved::SavedEpisode;
 
-/// The step limit that most work on the benchmark uses.
+/// Default step limit, the usual one for this benchmark.
 pub const DEFAULT_MAX_STEPS: usize = 15;
 
-/// The metric that holds the score of the purchase, from 0 to 1.
+/// Name of the metric for the purchase's score, from 0 to 1.
 pub const TASK_SCORE: &str = "task_score";
 
-/// Name of the metric that is 1 if the score's type factor is the project's stand-in, and 0 if it
-/// is exact ([`Judge::type_score`]).
+/// Name of the metric that is 1 if the score's type factor is approximate, and 0 if it is exact
+/// ([`Judge::type_score`]).
 pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Plays the goals of a [`super::WebshopSet`], one episode at a time.
 ///
 /// The reward of a purchase is 1 for a score of 1, else 0; or the score itself
-/// ([`super::reward::Reward`]). Other actions give 0. The score is also the metric [`TASK_SCORE`]
-/// of the buying step. An episode ends with a purchase (`terminated`) or at the step limit
-/// (`truncated`). Actions that do nothing count as steps.
+/// ([`super::reward::Reward`]). Other actions give 0. The score is also the metric [`TASK_SCORE`].
+/// Episodes end with a purchase (`terminated`) or at the step limit (`truncated`). Actions without
+/// effect count as steps.
 ///
-/// Progress is the fraction of the goal's requirements (each attribute, each option, the price, the
-/// type) that the open page meets. On pages of a product, the product and the chosen options count.
-/// On a result page, only price and type of the best listed product count, because nothing else is
-/// visible. The type counts with its factor. Progress is 0 at the start page, and 1 exactly if a
-/// purchase would reach the goal.
+/// Progress is the fraction of the goal's requirements that the open page meets: attributes,
+/// options, price, and the type with its factor. On result pages, only price and type of the best
+/// listed product count. Progress is 1 exactly if buying now would reach the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,
@@ -49,22 +47,18 @@ struct Episode {
     session: Session,
     steps: usize,
     score: Option<Score>,
-    /// Attributes met by products seen before, for the progress: comparing texts is most of the work.
+    /// Caches of scores by product; comparing texts dominates the cost of progress.
     attributes: HashMap<u32, usize>,
     types: HashMap<u32, f64>,
 }
 
-/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// The task's id.
     task: String,
-    /// The instruction: with other data the same id may be another goal.
+    /// Instruction, to detect that the id now means another goal.
     instruction: String,
-    /// Steps taken.
     steps: usize,
-    /// Position of the agent in the shop.
     visit: Visit,
 }
 
@@ -79,12 +73,12 @@ impl WebshopEnv {
         Self { world, max_steps, episode: None }
     }
 
-    /// Returns the visit being played.
+    /// Returns the session of the current episode.
     pub fn session(&self) -> Option<&Session> {
         self.episode.as_ref().map(|episode| &episode.session)
     }
 
-    /// Returns the score of the purchase, once there is one.
+    /// Returns the score of the purchase, if there was one.
     pub fn score(&self) -> Option<Score> {
         self.episode.as_ref()?.score
     }
@@ -97,7 +91,7 @@ fn observe(session: &Session, world: &World) -> Result<Observation, EnvError> {
     if world.state_key == StateKey::Page || options.is_empty() || session.product().is_none() {
         return Ok(observation);
     }
-    // The order in which they were chosen is no part of the state.
+    // Sorted: the order of choosing is not part of the state.
     let chosen: BTreeMap<&str, &str> =
         options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let mut key = observation.text().into_owned();
@@ -145,7 +139,7 @@ impl Episode {
 
 impl Environment for WebshopEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // What fails here leaves no episode, not the one before.
+        // If the reset fails, no episode remains.
         self.episode = None;
         let judge = self.world.judge(&task.id)?;
         let session = Session::new(Arc::clone(&self.world.shop), judge.goal().instruction.clone());
@@ -190,8 +184,8 @@ impl Environment for WebshopEnv {
         })
     }
 
-    /// Versioned JSON: format, version, task, instruction, steps and the visit. An episode that has ended cannot
-    /// be saved. The step limit is a setting, not part of the state.
+    /// Saves the state without the step limit, which is a setting. A finished episode cannot be
+    /// saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.session.visit().page == Page::Done {

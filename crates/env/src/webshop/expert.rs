@@ -1,10 +1,9 @@
-//! An agent that shops by reading: for demonstrations, and for advice to people.
+//! An expert that shops by reading the pages, for demonstrations and for advising players.
 //!
-//! The expert knows only the instruction, the observations and the admissible actions. It searches
-//! for the words of the instruction, and opens the product whose title has most of them at an
-//! allowed price. It checks that the requested options exist, and reads the features if the title
-//! leaves words open. If too much is missing, it continues with the next product. When few steps
-//! are left, it returns to the best product so far.
+//! The expert searches for words of the instruction and opens the product whose title has most of
+//! them within the price limit. It checks the requested options, and reads the features if the
+//! title misses words. If too much is missing, it tries the next product. With few steps left, it
+//! buys the best product so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,50 +12,37 @@ use turnwise_core::Observation;
 use super::environment::DEFAULT_MAX_STEPS;
 use super::page::SEARCH;
 
-/// Buttons, which are not option values.
 const BUTTONS: [&str; 8] =
     ["back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now"];
 
-/// Words of instructions that do not describe the product.
 const FILLERS: &str = "a about after am an and are as be best broke buy by called can care choose comes described do feature \
     features find for friend from get give help i if in interested is it kind like look looking me must my need new of old \
     on one ones or order our out people please possible price search should show sister some that the them they thing to \
     want what which who will with would you";
 
-/// Pages of results that are looked at before the best product so far has to do.
 const PAGES: usize = 3;
 
-/// Requests of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wish {
-    /// Words to search for.
     query: String,
-    /// The words that a product should have.
     words: BTreeSet<String>,
-    /// The option values named, as `option: value`.
     values: Vec<String>,
-    /// The whole instruction without the price, for values that are not named as such.
     text: String,
-    /// The highest price allowed, in dollars.
     limit: Option<u32>,
-    /// It is in somebody's own words: which of them are option values is seen on the product's page only.
+    /// True if option values are recognised only on the product's page.
     loose: bool,
 }
 
-/// A product that has been looked at.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// The page of results that lists it.
     page: usize,
-    /// Title, price and what was read behind them.
     text: String,
-    /// True once the features have been read.
     read: bool,
-    /// Amount that is missing: words, and ten for every option value.
+    /// What is missing: 1 per word, 10 per option value.
     missing: Option<usize>,
 }
 
-/// The agent. One instance plays one episode.
+/// The expert; one instance plays one episode.
 #[derive(Clone, Debug)]
 pub struct Expert {
     wish: Wish,
@@ -70,7 +56,7 @@ pub struct Expert {
 }
 
 impl Expert {
-    /// Creates an agent with this instruction.
+    /// Creates an expert for this instruction.
     pub fn new(instruction: &str) -> Self {
         Self {
             wish: Wish::read(instruction),
@@ -84,7 +70,7 @@ impl Expert {
         }
     }
 
-    /// Returns the same with another step limit.
+    /// Returns the expert with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -95,8 +81,7 @@ impl Expert {
         self.act_noisy(observation, &mut || false)
     }
 
-    /// Returns the next action of an expert that skips each requested option value with
-    /// `option_drop_prob`, decided once per value.
+    /// Like [`Expert::act`], but skips a requested option value if `option_drop_prob` returns true.
     pub fn act_noisy(
         &mut self,
         observation: &Observation,
@@ -119,7 +104,7 @@ impl Expert {
             self.chosen.clear();
             return self.at_results(&parts);
         }
-        // Behind a product's page.
+        // On a sub-page of a product.
         if let Some(seen) = self.open.as_ref().and_then(|open| self.seen.get_mut(open)) {
             seen.read = true;
             for part in parts.iter().skip(2) {
@@ -134,9 +119,9 @@ impl Expert {
         (self.max_steps + 1).saturating_sub(self.steps)
     }
 
-    /// Steps from the results to the end of the purchase.
+    /// Returns the steps from the results to the purchase.
     fn cost(&self) -> usize {
-        // Where the instruction names no values as such, two are expected.
+        // In free wording, two option values are assumed.
         let values = if self.wish.values.is_empty() && self.wish.loose { 2 } else { self.wish.values.len() };
         values + 2
     }
@@ -151,7 +136,7 @@ impl Expert {
         let best = self.best().cloned();
         let page_of = |asin: &String| self.seen.get(asin).map_or(self.page, |seen| seen.page);
         let detour = best.as_ref().map_or(0, |asin| page_of(asin).abs_diff(self.page));
-        // Looking at one more product takes two steps at least.
+        // Checking another product takes at least two steps.
         let settled =
             self.settled.clone().or_else(|| best.clone().filter(|_| self.left() < self.cost() + detour + 2));
         if let Some(asin) = settled {
@@ -165,13 +150,15 @@ impl Expert {
         }
         let open = |entry: &Listed<'_>| !self.seen.contains_key(&entry.asin.to_lowercase());
         let fits = |entry: &Listed<'_>| self.wish.limit.is_none_or(|limit| entry.price <= f64::from(limit));
-        // The search knows more than the titles say; only a title with none of the words goes back by half a page.
+        // The search ranks better than the titles do, so titles only move down if they have none of
+        // the words.
         let score = |(rank, entry): &(usize, &Listed<'_>)| {
             5 * usize::from(self.wish.missing(entry.title) == self.wish.words.len()) + rank
         };
         let fresh = listed.iter().enumerate().filter(|(_, entry)| open(entry) && fits(entry));
         let next = fresh.min_by_key(score).map(|(_, entry)| entry);
-        // A title that says little of what is asked may still do, but the next page may have a better one.
+        // A product whose title has few of the words may do, but the next page may have a better
+        // one.
         if let Some(entry) = next {
             let asin = entry.asin.to_lowercase();
             return self.click(&asin, parts);
@@ -187,7 +174,8 @@ impl Expert {
                 self.click(&asin, parts)
             };
         }
-        // Nothing was found: other words may find something. The kind of product mostly stands at the end.
+        // Without results, search again with the second half of the query, usually the type of
+        // product.
         let words: Vec<&str> = self.wish.query.split(' ').collect();
         let shorter = words[words.len() / 2..].join(" ");
         self.wish.query = shorter;
@@ -221,7 +209,6 @@ impl Expert {
         let wanted = self.wish.wanted(&offered);
         let absent = self.wish.values.iter().filter(|value| !offered.contains(&value.as_str())).count();
         let Some(open) = self.open.clone() else {
-            // The person came here another way.
             return self.choose_or_buy(&wanted, option_drop_prob);
         };
         let left = self.left();
@@ -230,7 +217,7 @@ impl Expert {
         if seen.text.is_empty() {
             seen.text = parts.join(" ");
         }
-        // Loose words may be option values, all of which stand on the page.
+        // In free wording, words may be option values, which the page lists.
         let page = if self.wish.loose { parts.join(" ") } else { String::new() };
         let missing = self.wish.missing(&format!("{} {page}", seen.text))
             + 10 * absent
@@ -250,7 +237,6 @@ impl Expert {
         self.choose_or_buy(&wanted, option_drop_prob)
     }
 
-    /// Chooses the next value, or buys if none is left.
     fn choose_or_buy(&mut self, wanted: &[String], option_drop_prob: &mut dyn FnMut() -> bool) -> String {
         for value in wanted {
             if self.chosen.insert(value.clone()) && !option_drop_prob() {
@@ -284,7 +270,7 @@ impl Wish {
         for segment in segments {
             match segment.split_once(": ") {
                 Some((_, value)) if !values.is_empty() => values.push(value.to_owned()),
-                // A value with the separator inside.
+                // A value that contains the separator.
                 None if !values.is_empty() => {
                     if let Some(last) = values.last_mut() {
                         last.push_str(", and ");
@@ -304,14 +290,11 @@ impl Wish {
         Self { query, words, values, text: text.to_lowercase(), limit: price, loose }
     }
 
-    /// Returns the number of the words that a text does not have.
     fn missing(&self, text: &str) -> usize {
         let found = words(text);
         self.words.iter().filter(|word| !found.contains(*word)).count()
     }
 
-    /// Returns the number of options that loose words name and that have no value on the page that the
-    /// words name with them.
     fn unmet(&self, parts: &[&str], offered: &[&str], wanted: &[String]) -> usize {
         let named = |part: &&&str| self.loose && !offered.contains(*part) && has_phrase(&self.text, part);
         let met = |name: &str| {
@@ -323,8 +306,8 @@ impl Wish {
         parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
-    /// Returns the offered values to choose: those named, or, if none is named, those that the
-    /// instruction has in its sentence, longer ones first, no two of them overlapping.
+    /// Returns the offered values to choose: the requested ones. In free wording, the values that
+    /// occur in the instruction, longest first and without overlaps.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -342,7 +325,7 @@ impl Wish {
     }
 }
 
-/// Returns true if a phrase stands in a text with no letter or digit next to it.
+/// Returns true if the text contains the phrase between word boundaries.
 fn has_phrase(text: &str, phrase: &str) -> bool {
     let solid = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     !phrase.is_empty()
@@ -351,7 +334,6 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
         })
 }
 
-/// Returns a text without fillers, to search for.
 fn plain(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
@@ -363,7 +345,6 @@ fn is_filler(word: &str) -> bool {
     FILLERS.split_ascii_whitespace().any(|filler| filler == word)
 }
 
-/// Returns the words of a text in lower case, without fillers and endings.
 fn words(text: &str) -> BTreeSet<String> {
     let lower = text.to_lowercase();
     let split = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
@@ -374,7 +355,6 @@ fn words(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns a word without its plural.
 fn stem(word: &str) -> String {
     let without = |ending: &str| word.strip_suffix(ending).filter(|rest| rest.len() > 2);
     if let Some(rest) = without("ies") {
@@ -391,7 +371,7 @@ fn stem(word: &str) -> String {
     without("s").unwrap_or(word).to_owned()
 }
 
-/// Returns the texts of a page after the instruction, without the marks of `text_rich`.
+/// Returns the parts of a page after the instruction, without the markup of `text_rich`.
 fn parts(text: &str) -> Vec<&str> {
     let rich = !text.contains(" [SEP] ");
     let all: Vec<&str> = if rich {
@@ -413,11 +393,10 @@ fn page_number(part: &str) -> Option<usize> {
     part.strip_prefix("Page ")?.split_once(" (Total results: ")?.0.parse().ok()
 }
 
-/// One product of a page of results.
 struct Listed<'a> {
     asin: &'a str,
     title: &'a str,
-    /// The lower end, in dollars.
+    /// Price in dollars; the lower end of a range.
     price: f64,
 }
 

@@ -1,23 +1,22 @@
-//! Fuzzy comparison of short texts: `token_set_ratio` of the Python package thefuzz (0.20 and later, which is
-//! rapidfuzz underneath).
+//! Fuzzy text comparison: `token_set_ratio` of the Python package thefuzz (0.20 and later, based on
+//! rapidfuzz).
 //!
-//! The score of two texts is 100 if the words of one contain the words of the other. Otherwise, let
-//! `i` be the common words and `a`, `b` the words in only one text (sorted, joined by spaces). The
-//! score is the best of `ratio(i + a, i + b)`, `ratio(i, i + a)` and `ratio(i, i + b)`, the last
-//! two only if `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, where `indel`
-//! counts inserted and deleted characters. The result is rounded, halves to even.
+//! If all words of one text occur in the other, the score is 100. Otherwise, let `i` be the common
+//! words and `a`, `b` the words of only one text (sorted, joined by spaces). The score is the
+//! maximum of `ratio(i + a, i + b)`, `ratio(i, i + a)` and `ratio(i, i + b)`, the last two only if
+//! `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, where `indel` counts
+//! inserted and deleted characters. The result is rounded half to even.
 //!
-//! Differs from the thefuzz 0.19 that WebShop pins: its ratio is rounded inside as well, so the two can differ by 1.
+//! Differs from thefuzz 0.19, which WebShop pins: that version also rounds inside, so scores can
+//! differ by 1.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// A text made ready for comparison: its distinct words, sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Words(Vec<Box<str>>);
 
-/// Letters and digits of every script; everything else separates words.
 static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\p{L}\p{N}]$").ok());
 
 fn is_word(character: char) -> bool {
@@ -28,28 +27,24 @@ fn is_word(character: char) -> bool {
     WORD.as_ref().is_some_and(|word| word.is_match(character.encode_utf8(&mut buffer)))
 }
 
-/// Returns the lower-case form if it is one character.
 fn lower(character: char) -> char {
     let mut lowered = character.to_lowercase();
     lowered.next().unwrap_or(character)
 }
 
 impl Words {
-    /// Returns the words of a text. Characters from U+0080 to U+00FF are dropped first (thefuzz's
-    /// `force_ascii`), then everything that is neither letter nor digit becomes a space, then all is
-    /// lower-cased.
+    /// Drops U+0080 to U+00FF, as thefuzz's `force_ascii` does.
     pub(super) fn new(text: &str) -> Self {
         let kept = text.chars().filter(|character| !('\u{80}'..='\u{ff}').contains(character));
         let clean: String =
             kept.map(|character| if is_word(character) { lower(character) } else { ' ' }).collect();
         let mut words: Vec<Box<str>> = clean.split_ascii_whitespace().map(Box::from).collect();
-        // Sorted by code points, which is the order of UTF-8 bytes.
+        // UTF-8 bytes sort like code points.
         words.sort_unstable();
         words.dedup();
         Self(words)
     }
 
-    /// Returns the score of two texts, from 0 to 100.
     pub(super) fn token_set_ratio(&self, other: &Self) -> u32 {
         if self.0.is_empty() || other.0.is_empty() {
             return 0;
@@ -99,12 +94,11 @@ impl Words {
     }
 }
 
-/// `token_set_ratio` of two texts.
+/// Returns the `token_set_ratio` of two texts, from 0 to 100.
 pub fn token_set_ratio(left: &str, right: &str) -> u32 {
     Words::new(left).token_set_ratio(&Words::new(right))
 }
 
-/// Words with a space between them, as characters.
 #[derive(Default)]
 struct Joined(Vec<char>);
 
@@ -121,8 +115,6 @@ fn ratio(distance: usize, total: usize) -> f64 {
     if total == 0 { 100.0 } else { 100.0 - 100.0 * distance as f64 / total as f64 }
 }
 
-/// Characters to insert and delete to make one text of the other: both lengths less twice the longest common
-/// subsequence.
 fn indel(left: &[char], right: &[char]) -> usize {
     let start = left.iter().zip(right).take_while(|(a, b)| a == b).count();
     let (left, right) = (&left[start..], &right[start..]);
@@ -131,8 +123,7 @@ fn indel(left: &[char], right: &[char]) -> usize {
     left.len() + right.len() - 2 * common(left, right)
 }
 
-/// Returns the length of the longest common subsequence, 64 cells at a time if the shorter text
-/// fits (Hyyrö 2004).
+/// Uses 64-bit words if the shorter text fits (Hyyrö 2004).
 fn common(left: &[char], right: &[char]) -> usize {
     let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
     if short.is_empty() {
@@ -170,7 +161,6 @@ mod tests {
 
     #[test]
     fn worked_examples() {
-        // The words of one contain those of the other, in any order and case.
         assert_eq!(token_set_ratio("Wash, MACHINE", "machine wash cold"), 100);
         // indel("long", "short") = 9 - 2 |"o"|: ratio 100 (1 - 7 / (11 + 12)) with "sleeve " in front of both;
         // ratio("sleeve", "sleeve long") = 100 (1 - 5 / 17) is better.
@@ -187,7 +177,7 @@ mod tests {
         for length in [1, 30, 63, 64] {
             let (left, right) = (text(length, 1), text(90, 3));
             let mut padded = left.clone();
-            // Characters that match nothing leave the subsequence alone but force the table.
+            // The padding matches nothing but forces the table algorithm.
             padded.extend(std::iter::repeat_n('!', 65 - length.min(64)));
             assert_eq!(common(&left, &right), common(&padded, &right), "{length}");
         }

@@ -1,9 +1,9 @@
-//! A file with the goals of a large catalogue, so that only the first start creates them.
+//! Caches the goals of a large catalogue in a file, since creating them takes minutes and
+//! gigabytes.
 //!
-//! Creating the goals reads every product: minutes and gigabytes for the full catalogue. The file
-//! has one line of JSON with the source and the number of goals. Then follow little-endian 32-bit
-//! numbers: product, number and price limit in tens of each goal; their indices ordered by product
-//! and number; and the indices of each split.
+//! The file starts with a JSON line with the source and the number of goals. Little-endian 32-bit
+//! numbers follow: product, number and price limit in tens of each goal; the indices sorted by
+//! product and number; and the indices of each split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,10 @@ use turnwise_core::EnvError;
 use super::goal::{GoalKind, Goals};
 use super::set::{Splits, WebshopOptions};
 
-/// Inputs that goals are made of; goals of an equal source are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
-    /// Rises when the same options give other goals.
+    /// Increase if the same options give other goals.
     version: u32,
-    /// The fingerprint of the products.
     products: String,
     goals: GoalKind,
     goals_per_product: Option<usize>,
@@ -34,7 +32,6 @@ impl Source {
         Self { version: 2, products: products.to_owned(), goals, goals_per_product, seed, splits }
     }
 
-    /// Returns the name of a file about these goals.
     pub(super) fn file_name(&self, kind: &str) -> String {
         let name = serde_json::to_string(self).unwrap_or_default();
         let digest = Sha256::digest(name);
@@ -42,7 +39,6 @@ impl Source {
         format!("{kind}-{number:016x}.bin")
     }
 
-    /// Returns the file of these goals in a folder.
     fn path(&self, folder: &Path) -> PathBuf {
         folder.join(self.file_name("goals"))
     }
@@ -56,10 +52,9 @@ struct Header {
     splits: Vec<usize>,
 }
 
-/// Goals and the indices of each of their splits.
 pub(super) type Divided = (Goals, Vec<Vec<u32>>);
 
-/// Returns the goals of a source, where the folder has them whole.
+/// Loads the goals if the folder has a complete file.
 pub(super) fn load(folder: &Path, source: &Source) -> Option<Divided> {
     let bytes = std::fs::read(source.path(folder)).ok()?;
     let line = bytes.iter().position(|byte| *byte == b'\n')?;
@@ -81,7 +76,7 @@ pub(super) fn load(folder: &Path, source: &Source) -> Option<Divided> {
     whole.then(|| (Goals::from_parts(source.goals, &specs, order, header.skipped), splits))
 }
 
-/// Writes the goals of a source; the file gets its name when it is whole.
+/// Saves the goals, renaming the file when it is complete.
 pub(super) fn save(
     folder: &Path,
     source: &Source,

@@ -1,20 +1,19 @@
-//! WebShop: buying the product that an instruction describes, in a shop of searchable pages (Yao et al. 2022).
+//! WebShop: buying the product that an instruction describes (Yao et al. 2022).
 //!
-//! | File | Subject |
+//! | file | subject |
 //! |---|---|
-//! | [`product`], [`catalogue`], [`store`] | one product; all of them, in memory or in a mapped file |
-//! | [`official`], [`generator`], `open` | the official files, products of our own, and the shops made of them |
-//! | [`search`] | the ranking of the original's Lucene set-up |
-//! | [`action`], [`session`], [`page`] | what the agent writes, what it does, what the agent reads |
-//! | [`goal`], [`reward`], `fuzzy` | what is to be bought, and what a purchase is worth |
-//! | [`nouns`], `goal_file`, `task_index` | nouns of titles from a side file; goals, and what panels need of all tasks, kept beside a large catalogue |
-//! | `set`, `environment` | the [`turnwise_core::Environment`] over all this |
-//! | `expert`, [`demonstrations`] | an agent that shops by reading, and its purchases to imitate |
-//! | `phrases` | what stands between the words on every page, for tokenizers |
-//! | [`replay`] | recorded sessions of the original against this engine |
+//! | [`product`], [`catalogue`], [`store`] | products, in memory or in a mapped file |
+//! | [`official`], [`nouns`], [`generator`], `open` | official files, generated products, opening shops |
+//! | [`search`] | ranking of search results |
+//! | [`action`], [`session`], [`page`] | actions, their effects and the pages |
+//! | [`goal`], [`reward`], `fuzzy` | goals and the score of a purchase |
+//! | `goal_file`, `task_index` | caches for a large catalogue |
+//! | `set`, `environment`, `phrases` | the environment |
+//! | `expert`, [`demonstrations`] | an expert and its purchases for SFT |
+//! | [`replay`] | comparison with recorded sessions of the original |
 //!
-//! Pages, clickables, goals, prices and rewards are those of the original to the byte, but for one factor of the
-//! reward of products other than the goal's: [`reward::Judge::type_score`].
+//! Pages, clickable items, goals, prices and rewards equal the original's byte for byte. The exception is a
+//! factor of the reward for products other than the goal's: [`reward::Judge::type_score`].
 
 pub mod action;
 pub mod catalogue;

@@ -1,15 +1,15 @@
-//! The nouns of titles, from a side file that a part-of-speech tagger made.
+//! Nouns of titles, from a side file made with a part-of-speech tagger.
 //!
-//! The original's type factor compares the nouns and names that spaCy finds in two titles. This
-//! project has no tagger, so it reads them from `nouns.jsonl` (or `.zst`) in the official folder,
-//! one title per line, made by `tools/webshop_nouns.py`:
+//! The original's type factor compares the nouns and names that spaCy finds in two titles. The
+//! nouns are read from `nouns.jsonl` (or `.zst`) in the official folder, made by
+//! `tools/webshop_nouns.py`:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
 //! ```
 //!
-//! Nouns are in lower case, in order, with repeats. For the full catalogue they are written to a
-//! memory-mapped file (`nouns.bin`), one list per product:
+//! Nouns are in lower case, in order, with repeats. For the full catalogue they are converted to a
+//! memory-mapped file (`nouns.bin`):
 //!
 //! ```text
 //! magic (8)  size of nouns.jsonl u64  number of products u64  end of each list u64  lists (postcard)
@@ -27,24 +27,22 @@ use turnwise_core::EnvError;
 use super::catalogue::Catalogue;
 use super::official;
 
-/// The side file's name.
+/// Name of the side file.
 pub const NOUNS: &str = "nouns.jsonl";
 
 const MAGIC: &[u8; 8] = b"TWNOUNS1";
 const HEAD: usize = 24;
 
-/// One line of the side file.
 #[derive(Deserialize)]
 struct Titled {
     title: String,
     nouns: Vec<String>,
 }
 
-/// Nouns by title; `None` if the folder has no side file.
+/// Reads the nouns by title; `None` if the folder has no side file.
 ///
 /// # Errors
-/// Fails if the side file cannot be read, or if a line is not an object with `title` and `nouns`
-/// (the error names it).
+/// Fails if the side file cannot be read or a line lacks a key.
 pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvError> {
     let Ok(path) = official::find(folder, &[NOUNS]) else { return Ok(None) };
     let mut found = HashMap::new();
@@ -63,7 +61,6 @@ fn io(path: &Path) -> impl Fn(std::io::Error) -> EnvError {
     move |source| EnvError::Io { path: path.display().to_string(), source }
 }
 
-/// The nouns of a mapped catalogue, list by list.
 #[derive(Debug)]
 pub(super) struct NounFile {
     map: Mmap,
@@ -71,7 +68,8 @@ pub(super) struct NounFile {
 }
 
 impl NounFile {
-    /// Opens the file of a catalogue, or makes it from the side file in `folder`; `None` if there is neither.
+    /// Opens the noun file of a catalogue, or creates it from the side file in `folder`; `None` if
+    /// neither exists.
     pub(super) fn open_or_make(
         path: &Path,
         folder: &Path,
@@ -87,7 +85,6 @@ impl NounFile {
         Self::open(path, catalogue.len(), size)
     }
 
-    /// `None` if there is no file, or one of other products or another side file.
     fn open(path: &Path, count: usize, size: Option<u64>) -> Result<Option<Self>, EnvError> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -131,7 +128,7 @@ impl NounFile {
         self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
     }
 
-    /// Returns the end of the list of the product before `index`.
+    /// Returns the start of the list at `index`.
     fn end(&self, index: usize) -> Option<usize> {
         match index.checked_sub(1) {
             None => Some(HEAD + self.count * 8),
@@ -139,7 +136,6 @@ impl NounFile {
         }
     }
 
-    /// Returns the nouns of a product's title, where the side file has them.
     pub(super) fn of(&self, index: usize) -> Option<Vec<String>> {
         let list = self.map.get(self.end(index)?..self.end(index + 1)?)?;
         postcard::from_bytes::<Option<Vec<String>>>(list).ok().flatten()

@@ -1,15 +1,15 @@
-//! The official files: products, attributes, instructions.
+//! Official files: products, attributes, instructions.
 //!
-//! | File | What it holds |
+//! | file | content |
 //! |---|---|
 //! | `items_shuffle.json`, `items_shuffle_1000.json` | products as crawled, one JSON list |
-//! | `documents.jsonl`, `products_1000_documents.jsonl` | the same products inside the documents of the search, one a line |
-//! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and rule-written instructions, by product |
-//! | `items_human_ins.json` | instructions written by people, by product |
+//! | `documents.jsonl`, `products_1000_documents.jsonl` | the same products as search documents, one per line |
+//! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and generated instructions by product |
+//! | `items_human_ins.json` | human instructions by product |
 //!
-//! Files may be compressed with zstd (`.zst`). They are streamed, so their size does not matter.
-//! Invalid products are left out and counted ([`CatalogueReport::skipped`]). A file that is not
-//! JSON, or ends too early, is rejected.
+//! Files may be compressed with zstd (`.zst`). All files are streamed and need not fit into memory.
+//! Invalid products are skipped and counted ([`CatalogueReport::skipped`]). Truncated files and
+//! files that are not JSON are rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -26,14 +26,14 @@ use super::product::{HumanInstruction, Product, ProductOption};
 use super::store::ASIN;
 use crate::python::strip;
 
-/// One of the official catalogues.
+/// An official catalogue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// The 1,000 products that most work on the benchmark uses.
+    /// The usual 1,000 products of this benchmark.
     #[default]
     Small,
-    /// All 1.18 million.
+    /// All 1.18 million products.
     Full,
 }
 
@@ -55,21 +55,20 @@ impl Size {
 
 const HUMAN: &str = "items_human_ins.json";
 
-/// The attribute of a product that the attributes' file does not know.
+/// Attribute of products missing from the attribute file.
 const NO_ATTRIBUTE: &str = "DUMMY_ATTR";
 
-/// Counts of the products that were read and left out.
+/// Numbers of read and skipped products.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogueReport {
-    /// Products handed over.
+    /// Products that were read.
     pub products: usize,
-    /// Products left out because something in them is not as it should be.
+    /// Invalid products that were skipped.
     pub skipped: usize,
-    /// The first of them: file, line or number of the product, and reason.
+    /// The first skipped products: file, line or number, and reason.
     pub examples: Vec<String>,
 }
 
-/// Products left out that are named.
 const EXAMPLES: usize = 5;
 
 impl CatalogueReport {
@@ -80,7 +79,7 @@ impl CatalogueReport {
         }
     }
 
-    /// Returns a warning, if products were left out.
+    /// Returns a warning if products were skipped.
     pub fn warning(&self) -> Option<String> {
         (self.skipped > 0).then(|| {
             let (skipped, all) = (self.skipped, self.skipped + self.products);
@@ -89,20 +88,21 @@ impl CatalogueReport {
     }
 }
 
-/// Returns the size that a folder has files for: small, unless there are only those of the full one.
+/// Returns the size of the files in a folder: `Small` unless only those of the full catalogue
+/// exist.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
 }
 
-/// Reads an official catalogue from a folder and hands its products over one by one, in their order, prepared as
-/// the original prepares them. Returns how many there were, and which were left out as unreadable.
+/// Reads an official catalogue and passes its products on in order, prepared as in the original.
+/// Returns the numbers of read and skipped products.
 ///
-/// Left out, as in the original: products with the identifier `nan` or one longer than ten characters, and all
-/// but the first of several with one identifier. `limit`: only the first products of the file.
+/// As in the original, products are skipped if their ASIN is `nan`, longer than ten characters or a
+/// duplicate. `limit` restricts reading to the first products of the file.
 ///
 /// # Errors
-/// Fails if a file is missing or is not JSON, or none of its products can be read.
+/// Fails if a file is missing or not JSON, or has no valid product.
 pub fn read(
     folder: &Path,
     size: Size,
@@ -165,7 +165,6 @@ pub fn read(
     Ok(report)
 }
 
-/// Returns the first of these files that exists, plain or with `.zst`.
 pub(super) fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
     let candidates = names.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.zst")]);
     candidates.map(|name| folder.join(name)).find(|path| path.is_file()).ok_or_else(|| EnvError::File {
@@ -200,11 +199,9 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
     serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
 }
 
-/// Called with a product and its line number (if the file has one product per line), or with the
-/// reason why it cannot be read. Returns whether to continue.
+/// Receives a product and its line number, or the reason why it is invalid. Returns false to stop.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
-/// Hands the elements of a JSON list over while it is read.
 fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
     struct Each<'a> {
         take: Take<'a>,
@@ -231,7 +228,7 @@ fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
                     false
                 });
             }
-            // What is left of the list is read over, so that a broken end is still noticed.
+            // Read the rest, so that a truncated file is detected.
             while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
             Ok(())
         }
@@ -272,7 +269,6 @@ struct Document {
     product: RawProduct,
 }
 
-/// A product as the files have it. Keys that only the original's web pages use are skipped.
 #[derive(Deserialize)]
 struct RawProduct {
     asin: String,
@@ -284,10 +280,10 @@ struct RawProduct {
     product_category: String,
     category: String,
     query: String,
-    /// Only in documents: the attributes, already looked up.
+    /// Attributes; only in search documents.
     #[serde(rename = "Attributes")]
     attributes: Option<Vec<String>>,
-    /// Only in documents: the human instructions, already looked up.
+    /// Human instructions; only in search documents.
     instructions: Option<Vec<RawHuman>>,
 }
 
@@ -298,7 +294,7 @@ enum OneOrMany {
     Many(Vec<Option<String>>),
 }
 
-/// As crawled, a text such as `$9.99$12.50`; in documents already numbers.
+/// A text such as `$9.99$12.50` in crawled files, numbers in search documents.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Pricing {
@@ -306,7 +302,6 @@ enum Pricing {
     Numbers(Vec<f64>),
 }
 
-/// Empty text if there are no choices.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Choices {
@@ -334,7 +329,6 @@ struct RawHuman {
     instruction_options: Vec<String>,
 }
 
-/// A JSON object in the order of its keys.
 struct Ordered<T>(Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
@@ -425,7 +419,6 @@ impl RawHuman {
     }
 }
 
-/// Returns the numbers behind the dollar signs of a crawled price.
 fn prices(text: &str) -> Result<Vec<f64>, String> {
     if text.is_empty() {
         return Ok(vec![]);

@@ -1,4 +1,4 @@
-//! Shops from official folders: small ones in memory, the full one in files built once.
+//! Opens shops: small ones in memory, large ones from files that are built once.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -19,21 +19,19 @@ use super::store::StoreWriter;
 use super::task_index::{Kept, Stamp};
 use crate::python::PythonRandom;
 
-/// The folder inside an official one that the files of the full shop are built in, if no other is named.
+/// Default folder for built files, inside the official one.
 const BUILT: &str = "turnwise-shop";
 const CATALOGUE: &str = "catalogue.bin";
 const SEARCH: &str = "search";
 const NOUNS: &str = "nouns.bin";
-/// Name of the file that lists the products left out, for whoever opens the shop later.
+/// File that lists the skipped products.
 const NOTES: &str = "left-out.txt";
-/// Held while the files are built.
 const LOCK: &str = "build.lock";
 
 fn failed(error: &SearchError) -> EnvError {
     EnvError::Other(error.to_string())
 }
 
-/// Note on a shop without nouns.
 fn without_nouns() -> String {
     format!(
         "the folder has no `{}`: the type factor of products other than the goal's is judged by content words, which \
@@ -43,18 +41,16 @@ fn without_nouns() -> String {
 }
 
 impl WebshopSet {
-    /// Returns the shop of an official folder (see [`official`] for its files).
+    /// Opens the shop of an official folder ([`official`]).
     ///
-    /// The 1,000 products and their index are in memory. The full 1.18 million are converted on
-    /// first use into `built` (or `turnwise-shop` in the folder): a product file, a search index,
-    /// and the goals of each requested choice of options. One process builds while others wait; an
-    /// interrupted build starts again. Delete the folder to rebuild, for example after the official
-    /// files changed.
+    /// The 1,000 products and their index are kept in memory. The full catalogue is converted on
+    /// first use into `built` (default: `turnwise-shop` in the folder). One process builds while
+    /// others wait. If the official files change, delete the folder to rebuild.
     ///
     /// # Errors
-    /// The error names the file: a missing or broken official file, a broken side file of nouns, or
-    /// a file in `built` that is damaged, not writable or inconsistent. Also fails if the products
-    /// yield no goals of the requested kind.
+    /// Fails if an official file or the side file of nouns is missing or broken, or if a file in
+    /// `built` is damaged, read-only or inconsistent. The error names the file. Also fails if no
+    /// product yields a goal of the requested kind.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {
@@ -79,20 +75,20 @@ impl WebshopSet {
         }
     }
 
-    /// Returns a shop of generated products, in memory: nothing to download.
+    /// Creates a shop of generated products in memory.
     ///
     /// # Errors
-    /// Fails if the products give no goals, for example because there are none.
+    /// Fails if the products yield no goals.
     pub fn generated(config: GeneratorConfig, options: &WebshopOptions) -> Result<Self, EnvError> {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// Opens a shop of generated products in files, like the full official one, in a subfolder of
-    /// `built` named after the number of products and the other settings.
+    /// Opens a shop of generated products in files, in a subfolder of `built` named after the
+    /// generator's settings.
     ///
     /// # Errors
-    /// Fails if a file in `built` cannot be written, is damaged or does not belong to the others, or the
-    /// products give no goals, for example because there are none.
+    /// Fails if a file in `built` is damaged, read-only or inconsistent, or if the products yield
+    /// no goals.
     pub fn generated_in(
         built: &Path,
         config: GeneratorConfig,
@@ -108,10 +104,10 @@ impl WebshopSet {
         Self::from_built(inside, built, options)
     }
 
-    /// Returns a shop of products in memory, with its search.
+    /// Creates a shop with search from products in memory.
     ///
     /// # Errors
-    /// Fails if two products have the same identifier, or if no product gives a goal of the configured kind.
+    /// Fails if two products have the same ASIN or no product yields a goal.
     pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
         let index = SearchIndex::build_in_memory(documents).map_err(|error| failed(&error))?;
@@ -139,7 +135,7 @@ impl WebshopSet {
             divided
         } else {
             let divided = Self::divide(&catalogue, &mut random, options)?;
-            // Without the file the next start makes the goals again, which is slow and nothing else.
+            // Without the cache, the next start only takes longer.
             let _ = goal_file::save(built, &source, &divided.0, &divided.1);
             divided
         };
@@ -150,11 +146,10 @@ impl WebshopSet {
     }
 }
 
-/// Products whose content names the folder of a generated catalogue.
+/// Number of products whose content determines the folder name.
 const SAMPLED: u32 = 64;
 
-/// Returns the folder of a generated catalogue. Its name has a digest of the first products, so that
-/// neither another seed nor another generator finds files that are not its own.
+/// Returns the folder of a generated catalogue; its name has a digest of the first products.
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     let sample = GeneratorConfig { products: config.products.min(SAMPLED), ..config };
     let sample: Vec<Product> = generator::products(sample).collect();
@@ -163,13 +158,12 @@ fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     Ok(format!("generated-{}-{digest:016x}", config.products))
 }
 
-/// Returns true if both files are there; each gets its name when it is whole.
+/// Returns true if both files exist; files are renamed when complete.
 fn is_built(built: &Path) -> bool {
     built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
 }
 
-/// Reads the full catalogue once and writes both files to a temporary folder, which is then
-/// renamed.
+/// Builds both files in a temporary folder, which is then renamed.
 fn build(
     built: &Path,
     read: impl FnOnce(&mut dyn FnMut(Product) -> Result<(), EnvError>) -> Result<CatalogueReport, EnvError>,
@@ -184,7 +178,7 @@ fn build(
     std::fs::create_dir_all(built).map_err(io(built))?;
     let path = built.join(LOCK);
     let lock = File::create(&path).map_err(io(&path))?;
-    // Where the file system knows no locks, whoever is ready first wins and the others use its files.
+    // On file systems without locks, the first to finish wins and the others use its files.
     let _ = lock.lock();
     if is_built(built) {
         return Ok(());
@@ -205,7 +199,7 @@ fn build(
     let done = built.join(SEARCH);
     let stale = done.exists() && !is_built(built);
     if stale {
-        // Left by a build that was interrupted between the renames.
+        // Left by a build that was interrupted between renames.
         std::fs::remove_dir_all(&done).map_err(io(&done))?;
     }
     for (from, name) in [(&note, NOTES), (&search, SEARCH), (&products, CATALOGUE)] {

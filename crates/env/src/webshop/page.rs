@@ -1,8 +1,8 @@
-//! The pages of the shop in three forms: `text`, `text_rich` and the list of clickable items.
+//! Pages of the shop as `text`, as `text_rich` and as a list of clickable items.
 //!
-//! The original renders HTML and parses it again. Its visible effects are reproduced: a text of
-//! only white space disappears if it contains a newline, and otherwise becomes one space. `text`
-//! strips each part, `text_rich` does not.
+//! The original renders HTML and parses it again. The visible effects are reproduced: a text of
+//! only white space becomes one space, or is dropped if it contains a newline. `text` strips each
+//! part, `text_rich` does not.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,76 +11,76 @@ use serde::{Deserialize, Serialize};
 
 use crate::python::{json_string, strip};
 
-/// Kind of a part of a page.
+/// Kind of a page part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
-    /// Words that nothing happens to.
+    /// Text that cannot be clicked.
     Plain,
     /// A button.
     Button,
-    /// The value of an option; chosen or not.
+    /// An option value.
     Option {
-        /// True if the page shows it as chosen.
+        /// Whether it is chosen.
         chosen: bool,
     },
-    /// The link to a product; visited or not.
+    /// A link to a product.
     Link {
-        /// True if the product has been looked at since the last `back to search`.
+        /// Whether the product was opened since the last `back to search`.
         visited: bool,
     },
 }
 
-/// One piece of text on a page.
+/// A piece of text on a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// Kind of the part.
     pub kind: PartKind,
-    /// Its text, not stripped.
+    /// Unstripped text.
     pub text: Cow<'a, str>,
 }
 
 /// Effect of a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A button with this text.
+    /// Presses the button with this text.
     Button,
-    /// The product at this index of the page's list.
+    /// Opens the product at this index of the page's list.
     Product(usize),
-    /// A value of the option group with this number.
+    /// Chooses a value of the option with this index.
     Option(usize),
 }
 
-/// One page as it stands.
+/// The content of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageView<'a> {
     /// All texts in order.
     pub parts: Vec<Part<'a>>,
-    /// True if there is a field to type a search into.
+    /// Whether the page has a search bar.
     pub has_search_bar: bool,
-    /// Things that can be clicked, in the original's order, and the effect of each.
+    /// Clickable items in the original's order, with their effects.
     pub clickables: Vec<(Cow<'a, str>, Target)>,
 }
 
-/// Form of pages for the agent.
+/// Text format of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationMode {
     /// Parts joined by ` [SEP] `.
     #[default]
     Text,
-    /// A line for every part, buttons and options marked.
+    /// One line per part, with buttons and options marked.
     TextRich,
 }
 
-/// State that credit methods compare turns by ([`turnwise_core::Observation::state_key`]).
+/// State by which credit methods compare turns ([`turnwise_core::Observation::state_key`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// The text of the page, as in verl-agent. `observation = "text"` does not show the options chosen, so that a
-    /// product's page is one state before and after a click on an option.
+    /// The text of the page, as in verl-agent. With `observation = "text"` it does not show the
+    /// chosen options, so choosing one does not change the state.
     #[default]
     Page,
-    /// The text of the page and, on a product's pages, the options chosen so far.
+    /// The text of the page and, on product pages, the chosen options.
     PageAndOptions,
 }
 
@@ -110,9 +110,8 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// Adds the values of option groups, after everything else. A value that is also another item
-    /// keeps that item's position but becomes the option. If two groups share a value, the last
-    /// wins.
+    /// Appends option values. A value equal to another item replaces it in place. If two options
+    /// share a value, the last wins.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();
@@ -131,7 +130,7 @@ impl<'a> PageView<'a> {
         self.clickables.iter().find(|(clickable, _)| clickable == name).map(|(_, target)| *target)
     }
 
-    /// Returns the page as the agent reads it.
+    /// Renders the page for the agent.
     pub fn render(&self, mode: ObservationMode) -> String {
         match mode {
             ObservationMode::Text => self.text(),
@@ -159,7 +158,7 @@ impl<'a> PageView<'a> {
                 PartKind::Button => ("[button] ", " [button_]"),
                 PartKind::Option { chosen: false } => ("  [button] ", " [button_]"),
                 PartKind::Option { chosen: true } => {
-                    // Each goes in front of what is there already.
+                    // Each line is inserted before the earlier ones.
                     clicked.insert_str(0, &format!("You have clicked {}.\n", part.text));
                     ("  [clicked button] ", " [clicked button_]")
                 }
@@ -173,22 +172,21 @@ impl<'a> PageView<'a> {
         if clicked.is_empty() { out } else { clicked + &out }
     }
 
-    /// Returns the actions to offer: `search[<your query>]` if there is a search bar, then a click
-    /// on each item.
+    /// Returns the admissible actions: `search[<your query>]` if there is a search bar, then a
+    /// click for each item.
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
-        // `click[search]` is listed by the original as well, but does nothing.
+        // The original also lists `click[search]`, which has no effect.
         let clicks = self.clickables.iter().filter(|(name, _)| name != "search").map(click);
         search.into_iter().chain(clicks).collect()
     }
 }
 
-/// Form of a search among the admissible actions.
+/// Pattern of a search among the admissible actions.
 pub const SEARCH: &str = "search[<your query>]";
 
-/// Returns the chosen options as the page after the purchase writes them: JSON with sorted keys, made
-/// safe for HTML.
+/// Returns the chosen options for the page after the purchase: HTML-escaped JSON with sorted keys.
 pub(super) fn options_json(options: &[(String, String)]) -> String {
     let mut sorted: Vec<&(String, String)> = options.iter().collect();
     sorted.sort();
@@ -196,7 +194,6 @@ pub(super) fn options_json(options: &[(String, String)]) -> String {
     plain.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026").replace('\'', "\\u0027")
 }
 
-/// `json.dumps` of a dictionary of strings.
 pub(super) fn dumps<'a>(options: impl Iterator<Item = &'a (String, String)>) -> String {
     let mut out = String::from("{");
     for (number, (name, value)) in options.enumerate() {

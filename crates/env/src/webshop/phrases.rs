@@ -1,16 +1,12 @@
-//! The fixed phrases of the shop's pages, for tokenizers of small models.
+//! Fixed phrases of the shop's pages, for tokenizers of small models.
 
 use turnwise_core::EnvError;
 
 use super::catalogue::Catalogue;
 
-/// Catalogues with more products than this do not have their identifiers among the phrases.
 const MOST_PRODUCTS: usize = 4_000;
 
-/// Phrases that a word-level tokenizer should make one token each, longest first.
-///
-/// Fixed text between titles, prices and option values on pages of `webshop-compact`, and parts of
-/// actions.
+/// Phrases that a word-level tokenizer should keep as one token, longest first.
 const PHRASES: &[&str] = &[
     "rating: n.a.\ndescription\nfeatures\nreviews\nbuy now\n>",
     "back to search\npage 1 (total results: 50)\nnext >\n",
@@ -48,8 +44,8 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// Returns the phrases of a shop: those of all pages, and the product identifiers if there are few
-/// enough, so that copying an identifier takes one token.
+/// Returns the page phrases and, for small catalogues, the ASINs, so that copying one takes one
+/// token.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
     if catalogue.len() <= MOST_PRODUCTS {

@@ -1,62 +1,62 @@
-//! One product of the shop, with the fields that the original has after loading its files.
+//! Products, with the fields that the original has after loading its files.
 
 use serde::{Deserialize, Serialize};
 
-/// One product.
+/// A product of the shop.
 ///
-/// The text of titles, descriptions and bullet points keeps its case; option names and values are lower case,
-/// as the original makes them when it loads a catalogue.
+/// Titles, descriptions and bullet points keep their case. Option names and values are in lower
+/// case, as in the original.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Product {
-    /// The identifier: ten letters and digits, upper case, unique in a catalogue.
+    /// ASIN: ten upper-case letters and digits, unique in a catalogue.
     pub asin: String,
-    /// The title, as shown in result lists.
+    /// Title in result lists.
     pub title: String,
-    /// The department, for example `garden`.
+    /// Department, for example `garden`.
     pub category: String,
-    /// The kind of product that it was found under, for example `console tables`; goals name it.
+    /// Type of product, for example `console tables`; goals name it.
     pub query: String,
-    /// The path in the shop's tree of categories, joined by ` › `.
+    /// Path in the category tree, joined by ` › `.
     pub product_category: String,
-    /// The text of the description page; may be empty.
+    /// Text of the description page; may be empty.
     pub description: String,
-    /// The lines of the features page.
+    /// Lines of the features page.
     pub bullet_points: Vec<String>,
-    /// One price in dollars, or the two ends of a range, lower first.
+    /// Price in dollars, or both ends of a range, lower first.
     pub pricing: Vec<f64>,
-    /// Options that can be chosen, in the order shown.
+    /// Available options in display order.
     pub options: Vec<ProductOption>,
-    /// All attributes that the product is known to have.
+    /// Attributes of the product.
     pub attributes: Vec<String>,
-    /// The attributes that an instruction made for this product asks for.
+    /// Attributes that its instruction requests.
     pub instruction_attributes: Vec<String>,
-    /// A sentence that asks for this product by `query` and `instruction_attributes`, without
-    /// options and price; `None` if the files have none.
+    /// Instruction with `query` and `instruction_attributes`, without options and price; `None` if
+    /// the files have none.
     pub instruction: Option<String>,
-    /// Instructions in people's own words.
+    /// Instructions written by people.
     pub human_instructions: Vec<HumanInstruction>,
-    /// The nouns and names of the title in lower case, in order and with repeats, as a part-of-speech
-    /// tagger found them; `None` if the catalogue has none ([`super::nouns`]).
+    /// Nouns and names of the title in lower case, in order and with repeats; `None` without a side
+    /// file ([`super::nouns`]).
     #[serde(skip)]
     pub nouns: Option<Vec<String>>,
 }
 
-/// One thing to choose on a product page.
+/// An option on a product page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProductOption {
     /// Name of the option, for example `color`.
     pub name: String,
-    /// Values to choose from, in the order shown.
+    /// Values in display order.
     pub values: Vec<String>,
 }
 
 /// An instruction written by a person, with its requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HumanInstruction {
-    /// The sentence, without a price.
+    /// The instruction without a price.
     pub text: String,
-    /// The attributes it asks for.
+    /// Requested attributes.
     pub attributes: Vec<String>,
-    /// The option values it asks for.
+    /// Requested option values.
     pub options: Vec<String>,
 }

@@ -1,20 +1,18 @@
-//! Recorded sessions of the original against this engine.
+//! Compares this engine with recorded sessions of the original.
 //!
-//! A recording has one session a line, as JSON:
+//! A recording has one JSON object per line and session:
 //!
 //! ```text
 //! {"goal_idx": INTEGER, "seed": INTEGER, "goal": {"asin", "instruction_text", "attributes", "price_upper", "goal_options"},
 //!  "initial": PAGE, "steps": [{"action": TEXT, "reward": NUMBER, "done": BOOL, PAGE.., "reward_info_without_pos": {..}}, ..]}
 //! ```
 //!
-//! where PAGE is `text`, `text_rich`, `has_search_bar`, `clickables`; the page after a purchase has
-//! only `text`. Everything is compared byte for byte, with numbers in Python's format. The
-//! exception is the score of a purchase of another product than the goal's, whose type factor needs
-//! a language model ([`super::reward::Judge::type_score`]); its other parts are compared. The page
-//! after the purchase is compared with the recorded score filled in.
+//! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`; the page after a purchase has
+//! only `text`. Everything is compared byte for byte. The exception is the score for buying another product
+//! than the goal's, since its type factor needs a language model ([`super::reward::Judge::type_score`]).
 //!
-//! A recording may have been made with a list of answers instead of the search engine. Name the
-//! queries that this list lacked, for which the recording has no results, when you replay it.
+//! A recording may have used a fixed list of search results instead of the search engine. For a replay,
+//! name the queries that this list lacked.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -32,16 +30,16 @@ use super::session::{Effect, Session};
 use crate::python::float;
 use crate::replay::{Checker, Difference, numbered_lines};
 
-/// The result of a replay.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Sessions replayed.
+    /// Number of sessions.
     pub sessions: usize,
-    /// Steps replayed.
+    /// Number of steps.
     pub steps: usize,
-    /// Number of purchases whose score is not a reference, because its type factor is a stand-in.
+    /// Number of purchases whose score is not compared, since its type factor is approximate.
     pub scores_not_compared: usize,
-    /// Everything that differed, in the order of the recording.
+    /// All differences in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
@@ -80,12 +78,11 @@ struct RecordedStep {
     reward_info_without_pos: Option<serde_json::Map<String, Value>>,
 }
 
-/// Replays a recording. Blank lines are skipped. `unanswered` are queries without results in the
-/// recording.
+/// Replays a recording. Blank lines are skipped. `unanswered` are queries without recorded results.
 ///
 /// # Errors
-/// Fails if a line is not a session (with line and key), if its goal is not in the set, or on read
-/// errors. Differences, also in the words of a goal, are not errors.
+/// Fails if a line is not a session, its goal is unknown, or reading fails. Differences are not
+/// errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -127,7 +124,7 @@ pub fn replay(
     Ok(report)
 }
 
-/// Compares a step. Returns true if it bought something whose score is not a reference.
+/// Returns true for a purchase whose score is not compared.
 fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,

@@ -1,10 +1,8 @@
 //! Score and reward of a purchase.
 //!
 //! ```text
-//! score = (attributes met + options met + price met) / (attributes asked + options asked + 1) * type factor
+//! score = (attributes met + options met + price met) / (attributes requested + options requested + 1) * type factor
 //! ```
-//!
-//! The score is 1 exactly if a product of the right type meets all requirements.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
@@ -16,11 +14,10 @@ use super::goal::{Goal, GoalOptions};
 use super::product::Product;
 use crate::python::pair;
 
-/// Two texts with a higher `token_set_ratio` count as one.
+/// Minimum `token_set_ratio`, exclusive, for two texts to match.
 const ALIKE: u32 = 85;
 
-/// The original's list of colours in alphabetical order. The first that occurs in a text represents
-/// the text.
+/// The original's colours, alphabetically. The first one that occurs in a text represents the text.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -29,7 +26,6 @@ const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige bla
     royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise \
     violet walnut wheat white wine yellow";
 
-/// Words that do not describe a product; the stand-in for the type factor skips them.
 static FUNCTION_WORDS: LazyLock<HashSet<&str>> =
     LazyLock::new(|| FUNCTION_LIST.split_ascii_whitespace().collect());
 
@@ -38,28 +34,29 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
     of off on one only or our out pack pcs perfect per piece pieces quality set short size small so that the their them \
     these they this to two up use used very w was we will with without x you your";
 
-/// Comparison of options.
+/// How option values are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// Like the original, with its side effects: a colour represents every text that contains it
-    /// (`light blue` is `blue`, `tailored` is `red`). The option of a synthetic goal is compared as
-    /// Python prints the pair of name and value, which is a colour only if either is exactly one.
+    /// As in the original, with its side effects. A colour represents every text that contains it:
+    /// `light blue` is `blue`, `tailored` is `red`. Synthetic goals compare the text of Python's
+    /// pair of name and value, which becomes a colour only if name or value is exactly one.
     #[default]
     Original,
-    /// An option is met only if exactly the requested value was chosen; for synthetic goals, under
-    /// the requested name.
+    /// An option is met only by exactly the requested value; for synthetic goals, under the
+    /// requested name.
     Strict,
 }
 
-/// Reward of a purchase. Success is a score of 1 either way.
+/// Reward of a purchase. Success always means a score of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reward {
-    /// 1 for a score of 1, else 0: verl-agent's, but for its factor of 10 (`env.reward_scale = 10`).
+    /// 1 for a score of 1, else 0. As in verl-agent, except for its factor of 10
+    /// (`env.reward_scale = 10`).
     #[default]
     Success,
-    /// The score itself, from 0 to 1: the original's.
+    /// The score from 0 to 1, as in the original.
     Score,
 }
 
@@ -73,35 +70,36 @@ impl Reward {
     }
 }
 
-/// Agreement of the product's type with the one asked for.
+/// How well a product's type matches the goal's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypeScore {
-    /// Both were listed under the same kind of product.
+    /// Whether both have the same `query`.
     pub query_match: bool,
-    /// They share two categories at least.
+    /// Whether they share at least two categories.
     pub category_match: bool,
-    /// The distinct nouns that both titles have, per noun of the wanted title, repeats counted.
+    /// Distinct common nouns of both titles, divided by the number of nouns of the goal's title
+    /// including repeats.
     pub title_score: f64,
-    /// Factor on the rest of the score: 1, 0.5, 0.1 or 0.
+    /// Factor of the score: 1, 0.5, 0.1 or 0.
     pub factor: f64,
-    /// The title score is the project's stand-in, not the original's: see [`Judge::type_score`].
+    /// Whether the title score is approximate; see [`Judge::type_score`].
     pub type_stand_in: bool,
 }
 
-/// A purchase, judged.
+/// Score of a purchase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
     /// Attributes met.
     pub attributes: usize,
-    /// Attributes asked for.
+    /// Attributes requested.
     pub attributes_asked: usize,
     /// Options met.
     pub options: usize,
-    /// Options asked for.
+    /// Options requested.
     pub options_asked: usize,
-    /// The price is at or below the limit.
+    /// Whether the price is within the limit.
     pub price: bool,
-    /// The type.
+    /// Match of the type.
     pub kind: TypeScore,
 }
 
@@ -117,14 +115,14 @@ impl Score {
         self.total() == 1.0
     }
 
-    /// Returns true if the goal is reached but for this many options at most.
+    /// Returns true if the goal is reached except for at most `dropped` options.
     pub fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
     }
 }
 
-/// A goal made ready to judge products by.
+/// A goal prepared for judging purchases.
 #[derive(Clone, Debug)]
 pub struct Judge {
     goal: Goal,
@@ -134,7 +132,6 @@ pub struct Judge {
     matching: Matching,
 }
 
-/// Values that the type factor compares with.
 #[derive(Clone, Debug)]
 struct Target {
     query: String,
@@ -145,7 +142,7 @@ struct Target {
 }
 
 impl Judge {
-    /// Prepares a goal; `target` is the product it was made of.
+    /// Prepares a goal; `target` is the goal's product.
     pub fn new(goal: Goal, target: &Product, matching: Matching) -> Self {
         let attributes = goal.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let options = match &goal.options {
@@ -175,7 +172,7 @@ impl Judge {
         &self.goal
     }
 
-    /// Judges the purchase of a product at a price with chosen options (name and value).
+    /// Scores the purchase of a product at a price with chosen options (name and value).
     pub fn score(&self, product: &Product, price: f64, options: &[(String, String)]) -> Score {
         Score {
             attributes: self.attributes_met(product),
@@ -187,8 +184,8 @@ impl Judge {
         }
     }
 
-    /// Returns the number of requested attributes that the product has: one of its attributes is
-    /// similar, or its title, bullet points or description contain the words.
+    /// Counts the requested attributes that the product has: an attribute is similar, or title,
+    /// bullet points or description contain the words.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -205,7 +202,7 @@ impl Judge {
         self.goal.attributes.iter().zip(&self.attributes).filter(met).count()
     }
 
-    /// Returns the number of options asked for that have been chosen.
+    /// Counts the requested options that were chosen.
     pub fn options_met(&self, chosen: &[(String, String)]) -> usize {
         match (self.matching, &self.goal.options) {
             (Matching::Original, _) => {
@@ -230,16 +227,14 @@ impl Judge {
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// (0.2 if the wanted title has no nouns. A repeated noun counts once in the numerator and each
-    /// time in the denominator.) The factor is 0 if the title score is 0, and 0.1 if it is below
-    /// 0.1. Otherwise it is 1 if the kinds of product are equal, if two categories are shared, or
-    /// if the title score is above 0.2; else 0.5.
+    /// A repeated noun counts once in the numerator and each time in the denominator. The title score
+    /// is 0.2 if the wanted title has no nouns. The factor is 0 if the title score is 0, and 0.1 if
+    /// it is below 0.1. Otherwise it is 1 if `query` is equal, two categories are shared, or the
+    /// title score is above 0.2; else 0.5.
     ///
-    /// Differs from the original if the catalogue has no nouns for a title ([`super::nouns`]). The
-    /// original uses the nouns and names that spaCy finds. Here content words replace them: all
-    /// words with a letter, except the most common function words. `type_stand_in` is then set. It
-    /// is not set for the goal's own product, whose kind and categories give the factor 1 in either
-    /// case.
+    /// Differs from the original if the catalogue has no nouns for a title ([`super::nouns`]). All
+    /// words with a letter, except common function words, then replace the nouns and names found by
+    /// spaCy, and `type_stand_in` is set. For the goal's own product the factor is 1 in either case.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)
@@ -268,7 +263,6 @@ fn colours() -> impl Iterator<Item = &'static str> {
     COLOURS.split_ascii_whitespace()
 }
 
-/// Returns the first colour that occurs in a text, or the text.
 fn normalize_colour(text: &str) -> &str {
     colours().find(|colour| text.contains(colour)).unwrap_or(text)
 }
@@ -277,7 +271,6 @@ fn categories(path: &str) -> impl Iterator<Item = &str> {
     path.split('\u{203a}').map(crate::python::strip)
 }
 
-/// Returns the distinct words that both titles have, per word of the wanted title.
 fn title_score(wanted: &[String], found: &[String]) -> f64 {
     if wanted.is_empty() {
         return 0.2;
@@ -342,7 +335,8 @@ mod tests {
     fn the_parts_of_a_score_add_up() {
         let shirt = product("Cotton Shirt", "Clothing \u{203a} Men", "shirts");
         let judge = Judge::new(goal(named(&[("size", "x-large")])), &shirt, Matching::Original);
-        // `machine wash` is like `machine washable`; `rubber sole` is in a bullet point; no long sleeves.
+        // `machine wash` matches `machine washable`; `rubber sole` is in a bullet point; there are
+        // no long sleeves.
         let score = judge.score(&shirt, 30.0, &chosen(&[("size", "x-large")]));
         assert_eq!((score.attributes, score.options, score.price), (2, 1, true));
         assert_eq!(score.total(), 4.0 / 5.0);
@@ -362,7 +356,6 @@ mod tests {
         assert_eq!(factor("Slim Cotton Shirt for Men", "", ""), 1.0);
         assert_eq!(factor("Cotton Towel", "Home", "towels"), 1.0);
         assert_eq!(factor("Garden Hose", "Clothing \u{203a} Men", "shirts"), 0.0);
-        // The kind of product makes up for few shared words, not for none.
         let long = "shirt mango pear apple plum grape melon cherry lemon kiwi fig date";
         let judge = Judge::new(goal(GoalOptions::Values(vec![])), &product(long, "", ""), Matching::Original);
         let of = |title: &str, query: &str| judge.type_score(&product(title, "x", query)).factor;
@@ -379,18 +372,15 @@ mod tests {
         let target = nouns("Mug Mug Mug Mug Mug with Handle, Coffee Tea Cup Gift", &wanted);
         let judge = Judge::new(goal(GoalOptions::Values(vec![])), &target, Matching::Original);
         let of = |found: &[&str]| judge.type_score(&nouns("Other", found));
-        // One of six distinct words, but one of ten words: 0.1, not 1 / 6.
         assert_eq!((of(&["mug"]).title_score, of(&["mug"]).factor), (0.1, 0.5));
         assert_eq!((of(&["mug", "mug", "tea"]).title_score, of(&["mug", "tea"]).factor), (0.2, 0.5));
         assert_eq!((of(&["mug", "tea", "cup"]).factor, of(&["pot"]).factor), (1.0, 0.0));
-        // Nouns from the side file are exact; with one of the titles missing there, the words stand in.
+        // Nouns from the side file are exact; if one title lacks them, words are used.
         assert!(!of(&["mug"]).type_stand_in);
         let unknown = judge.type_score(&product("Mug", "x", "x"));
         assert!(unknown.type_stand_in && unknown.title_score == 0.1, "{unknown:?}");
-        // The title itself: six distinct words of ten.
         let own = judge.type_score(&target);
         assert_eq!((own.title_score, own.factor, own.type_stand_in), (0.6, 1.0, false));
-        // A title without nouns gives 0.2.
         let judge = Judge::new(goal(GoalOptions::Values(vec![])), &nouns("Blue", &[]), Matching::Original);
         assert_eq!(judge.type_score(&nouns("Red", &["red"])).title_score, 0.2);
     }
@@ -400,7 +390,6 @@ mod tests {
         let original = |asked, options: &[(&str, &str)]| met(Matching::Original, asked, options);
         let strict = |asked, options: &[(&str, &str)]| met(Matching::Strict, asked, options);
         let light = || named(&[("color", "light blue")]);
-        // The pair is no colour word, the chosen value is: `blue` is among the words of the pair.
         assert_eq!(original(light(), &[("color", "light blue")]), 1);
         assert_eq!(original(light(), &[("color", "dark blue")]), 1);
         assert_eq!(strict(light(), &[("color", "dark blue")]), 0);

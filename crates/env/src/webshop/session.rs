@@ -1,4 +1,4 @@
-//! A visit to the shop: the open page, what was searched and chosen, and the effects of actions.
+//! A visit to the shop: the open page, searches and choices, and the effects of actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,14 +11,13 @@ use super::product::Product;
 use super::shop::Shop;
 use crate::python::float;
 
-/// Products on one page of results.
+/// Number of products on a result page.
 pub const PAGE_SIZE: usize = 10;
 
-/// The last page of results that a saved visit may be on: no episode continues so far, and its products
-/// can still be counted.
+/// Largest result page of a saved visit; keeps product numbers within `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
-/// The pages behind a product's page.
+/// Pages below a product page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubPage {
@@ -26,9 +25,9 @@ pub enum SubPage {
     Description,
     /// The bullet points.
     Features,
-    /// Reviews; no catalogue has any, so the page is empty.
+    /// Reviews; always empty, since no catalogue has any.
     Reviews,
-    /// Attributes and categories; only where the shop shows them.
+    /// Attributes and categories, if the shop shows them.
     Attributes,
 }
 
@@ -44,70 +43,66 @@ impl SubPage {
     }
 }
 
-/// Page that is open.
+/// The open page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Page {
-    /// The start: a search bar.
+    /// The start page with a search bar.
     #[default]
     Index,
-    /// A page of results.
+    /// A page of search results.
     Results,
-    /// A product.
+    /// A product page.
     Item,
-    /// A page behind the product's.
+    /// A page below the product page.
     Sub(SubPage),
-    /// After the purchase.
+    /// The page after a purchase.
     Done,
 }
 
-/// State of an episode as it can be saved.
+/// State of an episode that can be saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Visit {
     /// The open page.
     pub page: Page,
-    /// The last search, in lower case.
+    /// The last query in lower case.
     pub query: Option<String>,
-    /// Number of the page of its results, from 1.
+    /// Number of the result page, from 1.
     pub number: usize,
-    /// The product looked at, by its index in the catalogue.
+    /// Catalogue index of the open product.
     pub product: Option<u32>,
-    /// Its chosen options in the order in which they were first chosen: option and value.
+    /// Chosen options of that product with their values, in the order of the first choice.
     pub options: Vec<(String, String)>,
-    /// Products looked at since the last `back to search`.
+    /// Products opened since the last `back to search`.
     pub visited: BTreeSet<u32>,
 }
 
-/// A visit with everything that its pages show.
+/// A visit with all data that its pages show.
 #[derive(Debug)]
 pub struct Session {
     shop: Arc<Shop>,
     instruction: String,
     visit: Visit,
-    /// Everything the search found.
     hits: Vec<u32>,
-    /// The products on the page of results.
     shown: Vec<(u32, Arc<Product>)>,
-    /// The open product.
     product: Option<Arc<Product>>,
-    /// Score that the page after the purchase shows.
     score: f64,
 }
 
 /// Effect of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: the page stays as it was.
+    /// No effect.
     Nothing,
-    /// Another page, or the same one changed.
+    /// The page changed.
     Moved,
     /// The product was bought.
     Bought,
 }
 
 impl Session {
-    /// Creates a visit with this instruction, at the start page.
+    /// Starts a visit at the start page.
     pub fn new(shop: Arc<Shop>, instruction: String) -> Self {
         Self {
             shop,
@@ -120,13 +115,11 @@ impl Session {
         }
     }
 
-    /// Returns a saved visit.
+    /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] if the visit is impossible in this shop: a page behind the start
-    /// without a search, an unknown product, a product page without a product or the reverse, a
-    /// result page with an invalid number, or the page after a purchase. Also fails if the search
-    /// fails or a product cannot be read.
+    /// Returns [`EnvError::State`] if the visit is impossible in this shop, for example with an
+    /// unknown product. Also fails if the search fails or a product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -155,38 +148,37 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns the visit, to save.
+    /// Returns the state to save.
     pub fn visit(&self) -> &Visit {
         &self.visit
     }
 
-    /// Returns the instruction as the pages show it.
+    /// Returns the instruction on the pages.
     pub fn instruction(&self) -> &str {
         &self.instruction
     }
 
-    /// Returns the product looked at.
+    /// Returns the open product and its catalogue index.
     pub fn product(&self) -> Option<(u32, &Arc<Product>)> {
         Some((self.visit.product?, self.product.as_ref()?))
     }
 
-    /// Returns the products that the open page of results lists.
+    /// Returns the products on the open result page.
     pub fn listed(&self) -> &[(u32, Arc<Product>)] {
         if self.visit.page == Page::Results { &self.shown } else { &[] }
     }
 
-    /// Ends the visit with a score, which the last page shows.
+    /// Ends the visit and shows this score.
     pub fn close(&mut self, score: f64) {
         self.score = score;
         self.visit.page = Page::Done;
     }
 
-    /// Carries an action out. A purchase changes nothing yet: the score is not known here; see
-    /// [`Session::close`].
+    /// Executes an action. A purchase changes nothing until [`Session::close`] is called with its
+    /// score.
     ///
     /// # Errors
-    /// Fails if the search fails, a product that the new page lists cannot be read, or the open page
-    /// cannot be shown ([`Session::view`]).
+    /// Fails if the search fails, a product cannot be read, or [`Session::view`] fails.
     pub fn step(&mut self, action: &Action) -> Result<Effect, EnvError> {
         match action {
             Action::Search(query) => {
@@ -202,15 +194,14 @@ impl Session {
         }
     }
 
-    /// Opens the first page of what a search found.
     pub(super) fn found(&mut self, query: &str, hits: Vec<u32>) -> Result<(), EnvError> {
         self.hits = hits;
         self.visit.query = Some(query.to_owned());
         self.results(1)
     }
 
-    /// As in the original's server, the name decides before the kind of item: an option value `buy
-    /// now` buys.
+    /// Clicks an item. As in the original, the name takes precedence over the kind of item: an
+    /// option value `buy now` buys.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;
         match name {
@@ -245,14 +236,14 @@ impl Session {
                         }
                     }
                 }
-                // `< prev` of a sub page.
+                // `< prev` on a sub-page.
                 (_, Target::Button) => visit.page = Page::Item,
             },
         }
         Ok(Effect::Moved)
     }
 
-    /// Opens a page of results; what was chosen before is forgotten.
+    /// Opens a result page and clears the chosen options.
     fn results(&mut self, number: usize) -> Result<(), EnvError> {
         self.visit.page = Page::Results;
         self.visit.number = number;
@@ -274,7 +265,7 @@ impl Session {
     /// Returns the open page.
     ///
     /// # Errors
-    /// Fails if the visit was closed ([`Session::close`]) while no product was looked at.
+    /// Fails if the visit was closed ([`Session::close`]) without an open product.
     pub fn view(&self) -> Result<PageView<'_>, EnvError> {
         let mut view = PageView::default();
         match (self.visit.page, self.product.as_deref()) {
@@ -319,7 +310,7 @@ impl Session {
     fn view_item<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         self.head(view);
         view.button("< Prev", "< prev");
-        // What the original looks for in the page's address to know what is chosen.
+        // The original searches the page's address for the chosen values.
         let address = format!(
             "{} {}",
             self.visit.query.as_deref().unwrap_or_default(),
@@ -374,7 +365,7 @@ impl Session {
         }
     }
 
-    /// The original's page for its human players, hidden parts and misspelling included.
+    /// Shows the original's page for human players, including hidden parts and a misspelling.
     fn view_done<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         for text in [
             "Thank you for shopping with us!",
@@ -406,7 +397,7 @@ impl Session {
     }
 }
 
-/// Returns the price as pages show it: one number, or the two ends of a range.
+/// Formats the price as on pages: a number or both ends of a range.
 pub fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),

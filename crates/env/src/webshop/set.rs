@@ -19,7 +19,7 @@ use super::shop::{Ranker, Shop};
 use super::task_index::{IndexedTasks, Kept, TaskIndex};
 use crate::python::PythonRandom;
 
-/// Division of the goals into splits.
+/// How the goals are divided into splits.
 #[derive(
     Clone,
     Copy,
@@ -35,18 +35,17 @@ use crate::python::PythonRandom;
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
     /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products
-    /// with goals). The first byte of the SHA-256 of the product's identifier decides.
+    /// with goals). The first byte of the SHA-256 of the ASIN decides.
     #[default]
     ByProduct,
-    /// As in the original: of the shuffled goals the first 500 are `test`, the next 1,000 `eval`,
-    /// the rest `train`. Goals of one product can be in all splits. Differs from the original:
-    /// goals that are equal to one of a later split are left out (`test` is last). Of the official
-    /// 1,000 products these are two training goals and one `eval` goal.
+    /// As in the original: the first 500 shuffled goals are `test`, the next 1,000 `eval`, the rest
+    /// `train`. Goals of one product can be in all splits. Differs from the original: goals equal
+    /// to one of a later split are removed (two training goals and one `eval` goal of the official
+    /// 1,000 products).
     Original,
-    /// As in verl-agent: the first 500 are `test`, the rest `train`, without the two that are equal
-    /// to a test. Differs from verl-agent: all workers have the same order of goals. There, each
-    /// worker shuffles with its own seed, so test goals of one worker are training goals of
-    /// another.
+    /// As in verl-agent: the first 500 shuffled goals are `test`, the rest `train`, without two
+    /// goals equal to a test goal. Differs from verl-agent, whose workers shuffle with their own
+    /// seeds, so test goals of one are training goals of another.
     VerlAgent,
 }
 
@@ -59,7 +58,6 @@ impl Splits {
         }
     }
 
-    /// Split that a goal belongs to, by its index in the shuffled order and its product's byte.
     fn of(self, place: usize, byte: u8) -> usize {
         match self {
             Self::ByProduct => match byte {
@@ -77,31 +75,30 @@ impl Splits {
     }
 }
 
-/// Options that a set is made with.
+/// Options of a WebShop task set.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue to read. Absent: the small one if its files exist, else the full one.
+    /// Official catalogue to read; if absent, chosen by the existing files.
     pub size: Option<Size>,
-    /// Kind of the goals.
+    /// Who wrote the instructions.
     pub goals: GoalKind,
-    /// Maximum number of goals that one product gives; all its combinations of option values if absent,
-    /// as in the original.
+    /// Maximum number of goals per product; unlimited if absent.
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
-    /// Seed of the draws of prices and price limits and, again, of the shuffle of the goals.
+    /// Seed of the prices, price limits and order of goals.
     pub seed: u64,
-    /// Division of the goals into splits.
+    /// How the goals are divided into splits.
     pub splits: Splits,
-    /// Comparison of options.
+    /// How option values are compared.
     pub matching: Matching,
     /// Reward of a purchase.
     pub reward: Reward,
-    /// Form of the pages.
+    /// Text format of pages.
     pub observation: ObservationMode,
-    /// True if product pages have a button to their attributes.
+    /// Whether product pages have a button for their attributes.
     pub show_attributes: bool,
-    /// State that credit methods compare turns by.
+    /// State by which credit methods compare turns.
     pub state_key: StateKey,
 }
 
@@ -122,12 +119,10 @@ impl Default for WebshopOptions {
     }
 }
 
-/// Data that all environments of a set share.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) shop: Arc<Shop>,
     goals: Goals,
-    /// True if a product's goals are drawn from its combinations, false if they are all of them.
     drawn: bool,
     splits: Vec<(&'static str, Vec<u32>)>,
     matching: Matching,
@@ -137,7 +132,6 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Returns the goal of a task, ready to judge by.
     pub(super) fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         let catalogue = self.shop.catalogue();
         let place = self.goals.position(catalogue, id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))?;
@@ -156,17 +150,16 @@ pub struct WebshopSet {
     world: Arc<World>,
     max_steps: usize,
     notes: Arc<Vec<String>>,
-    /// Folder and source of the task indices; none for a catalogue in memory, which is small enough to make all tasks.
     kept: Option<Arc<Kept>>,
-    /// Task indices of the splits asked for so far.
     indices: Arc<Mutex<BTreeMap<String, Arc<TaskIndex>>>>,
 }
 
 impl WebshopSet {
-    /// Creates a set over products in memory. `ranker` must know the same products.
+    /// Creates a set of products in memory. `ranker` must index the same products.
     ///
     /// # Errors
-    /// Fails if two products have one identifier, or none gives a goal of the kind asked for.
+    /// Fails if two products have the same ASIN, or if no product yields a goal of the requested
+    /// kind.
     pub fn from_products(
         products: Vec<Product>,
         ranker: Box<dyn Ranker>,
@@ -187,7 +180,6 @@ impl WebshopSet {
         Self::with_goals(catalogue, ranker, options, divided)
     }
 
-    /// Returns the goals of a catalogue and the places of those of each split.
     pub(super) fn divide(
         catalogue: &Catalogue,
         random: &mut PythonRandom,
@@ -199,14 +191,13 @@ impl WebshopSet {
             let byte = goals.product_byte(catalogue, place)?;
             splits[options.splits.of(place, byte)].push(place as u32);
         }
-        // Goals of one product are in one split there.
+        // `ByProduct` keeps all goals of a product in one split.
         if options.splits != Splits::ByProduct {
             copies::take_out(&goals, catalogue, &mut splits)?;
         }
         Ok((goals, splits))
     }
 
-    /// Returns a set of goals that are there already.
     pub(super) fn with_goals(
         catalogue: Catalogue,
         ranker: Box<dyn Ranker>,
@@ -236,20 +227,18 @@ impl WebshopSet {
         })
     }
 
-    /// Returns the same set, whose tasks are listed in files rather than made.
+    /// Reads task indices from files instead of creating all tasks.
     pub(super) fn with_kept(mut self, kept: Option<Kept>) -> Self {
         self.kept = kept.map(Arc::new);
         self
     }
 
-    /// Returns the same set with something more to say of it.
     pub(super) fn with_note(mut self, note: Option<String>) -> Self {
         Arc::make_mut(&mut self.notes).extend(note);
         self
     }
 
-    /// Returns notes that matter for the numbers: left-out products, and a type factor without
-    /// nouns.
+    /// Returns notes that affect results: skipped products, and an approximate type factor.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.to_vec();
         let divided: usize = self.world.splits.iter().map(|(_, places)| places.len()).sum();
@@ -273,7 +262,7 @@ impl WebshopSet {
         notes
     }
 
-    /// Returns the same goals with another step limit.
+    /// Returns the set with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -299,26 +288,26 @@ impl WebshopSet {
         &self.world.shop
     }
 
-    /// Returns the goal at this place of the shuffled order of all goals.
+    /// Returns the goal at this index of the shuffled order of all goals.
     ///
     /// # Errors
-    /// Fails if there is no goal at this place, or its product cannot be read.
+    /// Fails if the index is out of range or the product cannot be read.
     pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
 
-    /// Returns the goal of a task, ready to judge purchases by.
+    /// Returns a task's goal, prepared for judging purchases.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownTask`] for an id that no goal has; a product that cannot be read.
+    /// Fails if the goal is unknown or its product cannot be read.
     pub fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         self.world.judge(id)
     }
 
-    /// Returns the places of a split's goals in the shuffled order of all goals.
+    /// Returns the indices of a split's goals in the shuffled order of all goals.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownSplit`], with the splits that have goals.
+    /// Returns [`EnvError::UnknownSplit`] with the known splits.
     pub fn split(&self, split: &str) -> Result<&[u32], EnvError> {
         let found = self.world.splits.iter().find(|(name, _)| *name == split);
         found.map(|(_, places)| places.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -327,12 +316,10 @@ impl WebshopSet {
         })
     }
 
-    /// Returns the place of the goal with this id in the shuffled order of all goals.
     pub(super) fn position(&self, id: &str) -> Option<usize> {
         self.world.goals.position(self.world.shop.catalogue(), id)
     }
 
-    /// Returns the id of the goal at this place of the shuffled order of all goals.
     pub(super) fn id(&self, place: usize) -> Result<String, EnvError> {
         self.world.goals.id(self.world.shop.catalogue(), place)
     }
@@ -340,7 +327,7 @@ impl WebshopSet {
     /// Returns a goal as a task.
     ///
     /// # Errors
-    /// Fails if there is no goal at this place, or its product cannot be read.
+    /// Fails if the index is out of range or the product cannot be read.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
@@ -350,16 +337,16 @@ impl WebshopSet {
         })
     }
 
-    /// Returns the text between words on pages of `webshop-compact`, for tokenizers of small
-    /// models, and the product identifiers if there are few.
+    /// Returns phrases for tokenizers of small models: texts of `webshop-compact` pages and, for
+    /// small catalogues, the ASINs.
     ///
     /// # Errors
-    /// Fails if a product's record in the catalogue's file is broken.
+    /// Fails if a product's record is broken.
     pub fn phrases(&self) -> Result<Vec<String>, EnvError> {
         super::phrases::phrases(self.world.shop.catalogue())
     }
 
-    /// Returns a fresh environment, as its own type.
+    /// Creates an environment.
     pub fn webshop(&self) -> WebshopEnv {
         WebshopEnv::new(Arc::clone(&self.world), self.max_steps)
     }
@@ -384,8 +371,7 @@ impl TaskSet for WebshopSet {
         let Some(split) = self.world.splits.iter().map(|(name, _)| *name).find(|name| *name == split) else {
             return Ok(None);
         };
-        // A thread that panicked left no half-made entry behind. The lock is not held while an index is made, on all
-        // threads.
+        // The lock is not held while all threads build an index.
         let indices = || self.indices.lock().unwrap_or_else(PoisonError::into_inner);
         let known = indices().get(split).map(Arc::clone);
         let index = if let Some(index) = known {

@@ -1,22 +1,22 @@
-//! The shop itself: a catalogue and the search over it, shared by all environments.
+//! A catalogue and its search, shared by all environments.
 
 use turnwise_core::EnvError;
 
 use super::catalogue::Catalogue;
 
-/// Products that a search returns at most.
+/// Maximum number of search results.
 pub const SEARCH_LIMIT: usize = 50;
 
 /// Ranks the products of a catalogue for a query.
 pub trait Ranker: Send + Sync + std::fmt::Debug {
-    /// Returns the identifiers of the best products, best first, at most `limit`.
+    /// Returns the ASINs of at most `limit` products, best first.
     ///
     /// # Errors
-    /// Fails if the search cannot be done, for example because its index is damaged.
+    /// Fails if the search fails, for example on a damaged index.
     fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError>;
 }
 
-/// A catalogue with its search. Never changes.
+/// An immutable catalogue with its search.
 #[derive(Debug)]
 pub struct Shop {
     catalogue: Catalogue,
@@ -25,8 +25,8 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Creates a shop over a catalogue. `shows_attributes`: whether product pages have a button to their
-    /// attributes (the original's `show_attrs`, off by default).
+    /// Creates a shop. `shows_attributes` adds a button for attributes to product pages (the
+    /// original's `show_attrs`, off by default).
     pub fn new(catalogue: Catalogue, ranker: Box<dyn Ranker>, shows_attributes: bool) -> Self {
         Self { catalogue, ranker, shows_attributes }
     }
@@ -36,21 +36,19 @@ impl Shop {
         &self.catalogue
     }
 
-    /// Returns true if product pages have a button to their attributes.
+    /// Returns true if product pages have a button for their attributes.
     pub fn shows_attributes(&self) -> bool {
         self.shows_attributes
     }
 
-    /// Returns the results of a search, best first, as indices into the catalogue.
+    /// Returns the search results as catalogue indices, best first.
     ///
-    /// A first word `<r>`, `<c>` or `<q>` asks for random products, a category or a kind of
-    /// product, as in the original. Differs from the original: random products are fixed by the
-    /// query (every n-th product). `<a>`, which lists products of an attribute on the website, is
-    /// an ordinary search: attributes define the score, and in the original's text environment that
-    /// search fails.
+    /// As in the original, the first word `<r>`, `<c>` or `<q>` requests random products, a
+    /// category or a type of product. Differs from the original: `<r>` returns every n-th product,
+    /// and `<a>`, which fails in the original's text environment, is an ordinary search.
     ///
     /// # Errors
-    /// Fails if the ranker fails, or a product that `<c>` or `<q>` looks at cannot be read.
+    /// Fails if the ranker fails or a product cannot be read.
     pub fn search(&self, query: &str) -> Result<Vec<u32>, EnvError> {
         let (first, rest) = query.split_once(' ').unwrap_or((query, ""));
         let rest = crate::python::strip(rest);

@@ -1,4 +1,4 @@
-//! Catalogues too large for memory: one file of records, mapped, read product by product.
+//! Memory-mapped files for catalogues that are too large for memory.
 //!
 //! ```text
 //! magic (8)  record, record, ...  pad to 8
@@ -7,8 +7,8 @@
 //! start of the entries u64, number of products u64, magic (8)
 //! ```
 //!
-//! Numbers are little-endian; a record is a [`Product`] in postcard format. A file is written under
-//! another name and renamed when complete; an incomplete file lacks the closing magic.
+//! Numbers are little-endian; a record is a [`Product`] in postcard format. A file is renamed when
+//! it is complete; an incomplete file lacks the closing magic.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -23,7 +23,7 @@ use super::product::Product;
 const HEAD: &[u8; 8] = b"TWSHOP1\n";
 const TAIL: &[u8; 8] = b"\nTWSHOPE";
 const ENTRY: usize = 48;
-/// Longest identifier; the original leaves products with longer ones out.
+/// The original skips products with longer ASINs.
 pub(super) const ASIN: usize = 10;
 
 /// An open catalogue file.
@@ -35,7 +35,7 @@ pub struct Store {
     count: usize,
 }
 
-/// Writes a catalogue file product by product; memory holds one entry of 48 bytes a product.
+/// Writes a catalogue file product by product, keeping 48 bytes per product in memory.
 pub struct StoreWriter<'a> {
     path: &'a Path,
     file: BufWriter<tempfile::NamedTempFile>,
@@ -61,10 +61,10 @@ impl<'a> StoreWriter<'a> {
         Ok(Self { path, file, offset: HEAD.len() as u64, entries: Vec::new(), asins: Vec::new() })
     }
 
-    /// Adds a product. Its identifier must be new and have at most 10 bytes.
+    /// Adds a product with a new ASIN of at most 10 bytes.
     ///
     /// # Errors
-    /// Fails if the identifier is empty or has more than 10 bytes, or the file cannot be written.
+    /// Fails if the ASIN is empty or too long, or the file cannot be written.
     pub fn add(&mut self, product: &Product) -> Result<(), EnvError> {
         let fail = |reason: String| EnvError::Other(format!("product `{}`: {reason}", product.asin));
         let asin = product.asin.as_bytes();
@@ -87,10 +87,10 @@ impl<'a> StoreWriter<'a> {
         Ok(())
     }
 
-    /// Writes the table and puts the file in its place. Returns the number of products.
+    /// Writes the table and renames the file to its path. Returns the number of products.
     ///
     /// # Errors
-    /// Fails if two products have one identifier, or the file cannot be written or put in its place.
+    /// Fails if two products have the same ASIN, or if the file cannot be written or renamed.
     pub fn finish(mut self) -> Result<usize, EnvError> {
         self.asins.sort_unstable();
         if let Some(pair) = self.asins.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -117,7 +117,7 @@ impl Store {
     /// Opens a file.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
+    /// Fails if the file is unreadable, incomplete or damaged.
     pub fn open(path: &Path) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::File {
             path: path.display().to_string(),
@@ -144,7 +144,7 @@ impl Store {
         self.count
     }
 
-    /// Returns true if there is no product.
+    /// Returns true if the file has no products.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -153,24 +153,24 @@ impl Store {
         &self.map[self.entries + index * ENTRY..][..ENTRY]
     }
 
-    /// Returns the price of a product, or the two ends of its range.
+    /// Returns the price of a product, or both ends of its range.
     pub fn ends(&self, index: usize) -> (f64, Option<f64>) {
         let entry = self.entry(index);
         let read = |at: usize| f64::from_bits(number(entry, at));
         (read(12), Some(read(20)).filter(|high| !high.is_nan()))
     }
 
-    /// Returns the identifier of a product that is there, without reading the product.
+    /// Returns the ASIN of an existing product without reading the product.
     pub fn asin(&self, index: usize) -> &[u8] {
         let padded = &self.entry(index)[28..28 + ASIN];
         let end = padded.iter().position(|byte| *byte == 0).unwrap_or(ASIN);
         &padded[..end]
     }
 
-    /// Reads one product.
+    /// Reads a product.
     ///
     /// # Errors
-    /// The error names the file: there is no product at this index, or its record is broken.
+    /// Fails if the index is out of range or the record is broken; the error names the file.
     pub fn product(&self, index: usize) -> Result<Product, EnvError> {
         let refuse = |reason: String| EnvError::File { path: self.path.clone(), reason };
         if index >= self.count {
@@ -187,7 +187,7 @@ impl Store {
         })
     }
 
-    /// Returns the place of a product.
+    /// Returns the index of a product by its ASIN.
     pub fn find(&self, asin: &str) -> Option<usize> {
         let mut padded = [0; ASIN];
         padded.get_mut(..asin.len())?.copy_from_slice(asin.as_bytes());
@@ -209,12 +209,12 @@ impl Store {
     }
 }
 
-/// Eight bytes at a place that the caller knows to be inside.
+/// Reads 8 bytes that the caller knows to exist.
 fn number(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Four bytes at a place that the caller knows to be inside.
+/// Reads 4 bytes that the caller knows to exist.
 fn half(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }

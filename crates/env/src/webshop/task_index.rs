@@ -1,12 +1,10 @@
-//! A file with order, hash and content digests of a split's tasks, so that a start creates only the
-//! tasks that it plays.
+//! Caches order, hash and content digests of a split's tasks in a file, so that a start creates
+//! only the tasks that it plays.
 //!
-//! A panel needs the order of its tasks, the hash over their ids and contents, and all content
-//! digests. Without a file, all goals are created and hashed, which reads every product. The file
-//! has one line of JSON with its source. Then follow little-endian numbers: the positions of the
-//! tasks in panel order (32 bits), the first 64 bits of the digests in ascending order, and the
-//! position of each (32 bits). It is recreated if the catalogue's file has another length or
-//! modification time, or if its own digest is wrong.
+//! Computing these reads every product. The file starts with a JSON line with its source.
+//! Little-endian numbers follow: the task indices in panel order (32 bits), the first 64 bits of
+//! the digests in ascending order, and the task index of each (32 bits). The file is recreated if
+//! the size or modification time of the catalogue changes, or if its own digest is wrong.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,20 +20,18 @@ use super::WebshopSet;
 use super::goal_file::Source;
 use crate::panel::rank;
 
-/// The origin of the goals whose tasks are kept.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    /// Folder of the files.
     pub(super) folder: PathBuf,
     pub(super) source: Source,
     pub(super) catalogue: Stamp,
 }
 
-/// A state of the catalogue's file, as far as the file system tells it.
+/// Size and modification time of the catalogue file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     bytes: u64,
-    /// Time of its last change, in nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     changed: u64,
 }
 
@@ -49,13 +45,12 @@ impl Stamp {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    /// Rises when the same goals give another file.
+    /// Increase if the same goals give another file.
     version: u32,
     source: Source,
     catalogue: Stamp,
     split: String,
     tasks: usize,
-    /// Hash of a panel of all tasks.
     hash: String,
     /// SHA-256 of the numbers.
     numbers: String,
@@ -63,23 +58,20 @@ struct Header {
 
 const VERSION: u32 = 1;
 
-/// Order, hash and content digests of a split's tasks, without creating tasks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskIndex {
     hash: String,
-    /// Places in the order of panels.
+    /// Task indices in panel order.
     order: Vec<u32>,
-    /// First 64 bits of the digests of contents, ascending, and their places.
+    /// First 64 bits of the content digests, ascending, with task indices.
     contents: Vec<(u64, u32)>,
 }
 
-/// Returns the first 64 bits of a digest.
 fn prefix(digest: &str) -> u64 {
     digest.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
 impl TaskIndex {
-    /// Returns the index of a split: read from its file, or made and written.
     pub(super) fn of(set: &WebshopSet, split: &str, kept: &Kept) -> Result<Self, EnvError> {
         let path = kept.folder.join(kept.source.file_name(&format!("tasks-{split}")));
         let places = set.split(split)?;
@@ -87,7 +79,7 @@ impl TaskIndex {
             return Ok(found);
         }
         let made = Self::make(set, places)?;
-        // Without the file the next start makes the index again, which is slow and nothing else.
+        // Without the cache, the next start only takes longer.
         let _ = made.save(&path, split, kept);
         Ok(made)
     }
@@ -105,7 +97,7 @@ impl TaskIndex {
         };
         let mut entries: Vec<([u8; 32], [u8; 32], u32)> =
             places.par_iter().enumerate().map(entry).collect::<Result<_, EnvError>>()?;
-        // Two ranks are equal where the names are, and a split has every name once.
+        // Names are unique within a split, so ranks are too.
         entries.par_sort_unstable();
         let named = |(_, content, at): &([u8; 32], [u8; 32], u32)| {
             Ok([set.id(places[*at as usize] as usize)?, hexadecimal(content)])
@@ -162,7 +154,6 @@ impl TaskIndex {
     }
 }
 
-/// The tasks of a split of a large shop.
 pub(super) struct IndexedTasks {
     pub(super) set: WebshopSet,
     pub(super) split: &'static str,
@@ -184,7 +175,7 @@ impl TaskList for IndexedTasks {
 
     fn find(&self, id: &str) -> Result<Option<Task>, EnvError> {
         let Some(goal) = self.set.position(id) else { return Ok(None) };
-        // The places of a split ascend.
+        // The indices of a split ascend.
         let inside = self.set.split(self.split)?.binary_search(&(goal as u32)).is_ok();
         inside.then(|| self.set.task(goal)).transpose()
     }

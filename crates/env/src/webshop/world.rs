@@ -17,52 +17,51 @@ use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
-/// Products of the shop that a person plays in: enough to search in, opened in a moment.
 const PLAYED_PRODUCTS: u32 = 2000;
 
-/// The kind `webshop`.
+/// The environment kind `webshop`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WebshopKind;
 
-/// Settings of the shop.
+/// Settings of WebShop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopSettings {
-    /// Folder of the official files. Without it the generator makes the catalogue.
+    /// Folder of the official files. If absent, products are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Folder that the files of a large shop are built in at the first start and opened from afterwards. With `data`:
-    /// those of the full catalogue, in `turnwise-shop` inside of `data` if absent. Without: those of the generated
-    /// catalogue, which is made in memory at every start if absent.
+    /// Folder for the files of a large shop, which are built at the first start. For the full
+    /// official catalogue the default is `turnwise-shop` inside `data`. If absent, a generated
+    /// catalogue is created in memory at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
-    /// Official catalogue to read. Absent: the small one if its files exist, else the full one.
+    /// Official catalogue to read; if absent, the small one if its files exist, else the full one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// Source of the goals' words.
+    /// Who wrote the instructions.
     pub goals: GoalKind,
-    /// Maximum number of goals of one product; all its combinations of option values if absent, as in the
+    /// Maximum number of goals per product; if absent, all combinations of option values, as in the
     /// original.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
-    /// Seed of the draws of prices and price limits and of the shuffle of the goals.
+    /// Seed of the prices, price limits and order of goals.
     pub goal_seed: u64,
-    /// The division of the goals into splits.
+    /// How the goals are divided into splits.
     pub goal_splits: Splits,
-    /// The comparison of options.
+    /// How option values are compared.
     pub matching: Matching,
-    /// The reward of a purchase.
+    /// Reward of a purchase.
     pub reward: Reward,
-    /// The way pages are written.
+    /// Text format of pages.
     pub observation: ObservationMode,
-    /// Give product pages a button to their attributes.
+    /// Add a button for attributes to product pages.
     pub show_attributes: bool,
-    /// The state that credit methods compare turns by (GiGPO's anchor states, HGPO, SALT, STAPO).
+    /// State by which credit methods compare turns (GiGPO's anchor states, HGPO, SALT, STAPO).
     pub state_key: StateKey,
-    /// The generated catalogue; not used with `data`.
+    /// Settings of generated products; ignored if `data` is set.
     pub generator: WebshopCatalogue,
-    /// Expert of the demonstrations.
+    /// Settings of the expert that plays demonstrations.
     pub expert: WebshopExpert,
 }
 
@@ -101,7 +100,7 @@ impl Default for WebshopSettings {
 }
 
 impl WebshopSettings {
-    /// Returns the settings of the goals, pages and scores.
+    /// Returns the options of the task set.
     pub fn options(&self) -> WebshopOptions {
         WebshopOptions {
             size: self.size,
@@ -118,14 +117,14 @@ impl WebshopSettings {
     }
 }
 
-/// The generated catalogue.
+/// Settings of generated products.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopCatalogue {
     /// Number of products.
     #[schemars(range(min = 1, max = 10000000))]
     pub products: u32,
-    /// The same seed gives the same products.
+    /// Seed; the same seed gives the same products.
     pub seed: u64,
 }
 
@@ -135,17 +134,17 @@ impl Default for WebshopCatalogue {
     }
 }
 
-/// Expert of the demonstrations.
+/// Settings of the expert that plays demonstrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
-    /// Probability that the expert leaves out a requested option and buys without it. Such
+    /// Probability that the expert skips a requested option and buys without it. Such
     /// demonstrations are imitated although they miss their goal.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }
 
-/// The open shop.
+/// An open WebShop environment.
 #[derive(Clone, Debug)]
 pub struct WebshopWorld {
     set: WebshopSet,
@@ -153,7 +152,7 @@ pub struct WebshopWorld {
 }
 
 impl WebshopWorld {
-    /// Returns the shop and its goals.
+    /// Returns the task set.
     pub fn set(&self) -> &WebshopSet {
         &self.set
     }
@@ -189,7 +188,8 @@ impl WorldKind for WebshopKind {
     ) -> Result<Box<dyn World>, EnvError> {
         let WebshopCatalogue { products, seed } = settings.generator;
         let generator = GeneratorConfig { seed, products };
-        // Configs may name the catalogue and leave its folder to the command line, so that settings alone are not refused.
+        // Configs may set `size` and leave `data` to the command line, so this is checked only
+        // here.
         if settings.size.is_some() && settings.data.is_none() {
             return Err(EnvError::Other(
                 "env.size chooses one of the official catalogues, and none is read: name their folder with env.data, or the \
@@ -260,7 +260,6 @@ impl World for WebshopWorld {
         self.set.phrases()
     }
 
-    /// In a shop a number is a size, a price or a quantity and not part of the name before it.
     fn split_numbers(&self) -> bool {
         true
     }

@@ -1,6 +1,6 @@
-//! The engine against the official games and the recordings of the original.
+//! Compares the engine with the official games and recordings of the original.
 //!
-//! Reads the folder named by `TURNWISE_DATA` and says that it was skipped where that is not set.
+//! Reads the folder in `TURNWISE_DATA`; without it, the tests print that they are skipped.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 use turnwise_core::{Purpose, Seed, TaskSet as _};
 use turnwise_env::alfworld::{AlfworldSet, Episode, TaskType, replay};
 
-/// The folder of the data, or `None` after saying so.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
     if folder.is_none() {
@@ -21,7 +20,6 @@ fn data() -> Option<PathBuf> {
     folder.map(|folder| PathBuf::from(folder).join("alfworld"))
 }
 
-/// All official games, loaded once for all tests.
 fn games(folder: &Path) -> &'static AlfworldSet {
     static SET: OnceLock<AlfworldSet> = OnceLock::new();
     SET.get_or_init(|| {

@@ -1,7 +1,7 @@
-//! The APIs against recorded plays of the original.
+//! Compares the APIs with recorded episodes of the original.
 //!
-//! Reads `bfcl/plays.jsonl.zst` in the folder named by `TURNWISE_DATA`, and the package `bfcl-eval` in the folder named by
-//! `TURNWISE_BFCL`. Says that it was skipped where one is not set.
+//! Reads `bfcl/plays.jsonl.zst` in the folder in `TURNWISE_DATA`, and the package `bfcl-eval` in
+//! the folder in `TURNWISE_BFCL`. Without them, the tests print that they are skipped.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
@@ -14,7 +14,6 @@ use turnwise_env::bfcl::replay::replay;
 use turnwise_env::bfcl::reply::write_calls;
 use turnwise_env::bfcl::{BfclOptions, BfclTasks};
 
-/// The recording and the package's folder, or `None` after saying what is missing.
 fn data() -> Option<(String, PathBuf)> {
     let folder = |name: &str| {
         let folder = std::env::var_os(name);
@@ -84,7 +83,7 @@ fn the_gold_calls_solve_every_task_and_nothing_else_does() {
             assert!(last.terminated && last.success == solves, "{}: {solves}", task.id);
         }
     }
-    // The splits have every task once, and all variants of a number are in one.
+    // The splits contain every task once, with all variants of a number in one split.
     let mut numbers: Vec<Vec<String>> = Vec::new();
     for split in ["train", "valid", "test"] {
         let tasks = set.tasks(split).unwrap();

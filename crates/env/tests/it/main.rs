@@ -1,4 +1,4 @@
-//! The worlds through their public interface. One binary with a module per subject, because every test binary costs a link of all crates.
+//! Tests of the environments through their public interface, in one binary to save linking time.
 
 mod alfworld;
 mod alfworld_conformance;

@@ -1,4 +1,4 @@
-//! Prompts over whole worlds, and parsing against Python's reading of the same responses.
+//! Tests of prompts over whole environments, and of parsing compared with Python.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -11,8 +11,8 @@ use turnwise_env::panel::{Choice, Panel};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
 
-/// Plays a few admissible actions of every game and looks for its goal in what must not show it. Returns how many
-/// prompts were looked at.
+/// Plays admissible actions of every game and searches for its goal in prompts that hide it.
+/// Returns the number of prompts.
 fn look_for_the_goal(set: &AlfworldSet) -> usize {
     let mut looked = 0;
     let templates: Vec<PromptTemplate> =
@@ -104,7 +104,7 @@ fn verl_agents_parsing_is_pythons() {
             "{response:?}: {:?}, not {action:?}",
             parser.parse(response, &[])
         );
-        // The comparison notices a change of either.
+        // The comparison detects a change of either.
         assert!(!same(response, &format!("{action}."), *valid) && !same(response, action, !valid));
     }
     assert_eq!(cases.len(), 601);

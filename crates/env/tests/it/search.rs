@@ -1,6 +1,6 @@
-//! The search world through its public interface: opening it, its files, the recordings and data sets of others.
+//! Tests of the search environment: settings, files, and recordings and data sets of others.
 //!
-//! Tests that need data read the folder named by `TURNWISE_DATA` and say that they were skipped where that is not set.
+//! Some tests read the folder in `TURNWISE_DATA`; without it, they print that they are skipped.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
@@ -17,7 +17,6 @@ use turnwise_env::replay::ReplayReport;
 use turnwise_env::search::{SearchKind, SearchWorld};
 use turnwise_env::world::{OpenOptions, ReplayRequest, World};
 
-/// The folder of the data, or `None` after saying so.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
     if folder.is_none() {
@@ -30,7 +29,6 @@ fn open(settings: &str) -> Result<Box<dyn World>, EnvError> {
     open_for(settings, &[])
 }
 
-/// A world of which these splits will be asked for.
 fn open_for(settings: &str, splits: &[&str]) -> Result<Box<dyn World>, EnvError> {
     let settings: Table = settings.parse().unwrap();
     let mut notes = |note: String| panic!("{note}");
@@ -38,7 +36,6 @@ fn open_for(settings: &str, splits: &[&str]) -> Result<Box<dyn World>, EnvError>
     Registry::builtin().kind("search").unwrap().open(&settings, &mut options)
 }
 
-/// A world of this one file of questions, with a collection that has nothing to do with them.
 fn open_file(file: &Path) -> Box<dyn World> {
     let folder = tempfile::tempdir().unwrap();
     let corpus = folder.path().join("corpus.jsonl");
@@ -108,7 +105,7 @@ fn every_data_set_is_read() {
         if !first.is_empty() {
             assert_eq!(question.text, first);
         }
-        // Its own golden answer is right, and another's is not.
+        // Its own golden answer is right, another question's is not.
         for task in tasks.iter().step_by(97) {
             let question = search(&*world).set().question(&task.id).unwrap();
             assert!(question.scores(&question.golden[0]).exact, "{task:?}");
@@ -121,7 +118,7 @@ fn every_data_set_is_read() {
         *answers.entry(search(&*pubmed).set().question(&task.id).unwrap().golden[0].clone()).or_default() +=
             1;
     }
-    // The counts that the data set's authors give.
+    // The counts published by the data set's authors.
     let counts: Vec<(&str, usize)> =
         answers.iter().map(|(answer, count)| (answer.as_str(), *count)).collect();
     assert_eq!(counts, [("maybe", 110), ("no", 338), ("yes", 552)]);
@@ -160,7 +157,7 @@ fn medical_questions_are_answered_without_a_search_or_with_one_before_the_first_
     };
     let question = "Which bone is in the leg?\nA: ulna\nB: tibia";
     let mut notes = Vec::new();
-    // No passages are needed if nothing can be searched.
+    // Without any step to search in, no passages are needed.
     let (shown, task, found) = first(&*opened("", &mut notes).unwrap());
     assert_eq!((shown.as_str(), task.answer(), found), (question, Some("tibia"), 0.0));
     assert!(notes[0].contains("leaves no step to search in"), "{notes:?}");
@@ -185,7 +182,7 @@ fn questions_with_passages_are_searched_in_their_own() {
         *kinds.entry(&task.kind).or_default() += 1;
     }
     assert!(kinds.len() == 3 && tasks.len() >= 300, "{kinds:?}");
-    // The expert searches for the question itself: what it finds is about it.
+    // The expert searches for the question itself, so the passages are about it.
     let request = turnwise_env::demonstration::DemonstrationRequest {
         split: "test",
         count: 100,
@@ -202,7 +199,7 @@ fn a_task_searches_the_same_passages_whichever_splits_are_opened() {
     let folder = tempfile::tempdir().unwrap();
     let names = [("train", "Ada Fenn"), ("valid", "Bo Lind"), ("test", "Cy Wyl")];
     for (split, name) in names {
-        // Of two passages that fit as well, the first of the collection is shown first.
+        // Of two passages with equal scores, the first of the collection is shown first.
         let line = format!(
             r#"{{"id": "{split}", "question": "Who is {name}?", "answer": "{name}",
             "context": [["{name}", ["{name} lives in {split}."]], ["Twin", ["The same twin of {split}."]]]}}"#
@@ -255,7 +252,6 @@ fn the_recorded_episodes_replay_without_a_difference() {
         assert_eq!(report.counts, counts, "{:?}", report.differences.first());
         let report = replay(&folder.join(file), Some(&collection));
         assert!(report.differences.is_empty(), "{}: {:?}", report.counts, report.differences.first());
-        // A doctored recording.
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         let place = tempfile::tempdir().unwrap();
         let doctored = place.path().join("doctored.json");
@@ -281,7 +277,7 @@ fn the_world_opens_from_nothing_and_writes_its_files() {
     let written =
         registry.kind("search").unwrap().write_files(&small.parse().unwrap(), folder.path()).unwrap();
     assert_eq!(written, 76);
-    // The files are the same world, but for what its expert knows.
+    // The files give the same environment except for the expert's plan.
     let path = |name: &str| folder.path().join(name).display().to_string();
     let read = open(&format!("data = {:?}\ncorpus = {:?}", path(""), path("passages.jsonl"))).unwrap();
     for split in ["train", "valid", "test"] {
@@ -345,7 +341,6 @@ fn retrievers_are_handed_in() {
     assert!(!world.task_set().is_instant());
 }
 
-/// The prompts of the originals, to the byte.
 #[test]
 fn prompts_are_those_of_the_originals() {
     let history: Vec<(String, String)> = [
@@ -371,11 +366,10 @@ fn prompts_are_those_of_the_originals() {
     assert_eq!(verl.render(&view, PromptKind::Full), later);
     let first = PromptView { history: &[], observation: "Who?", step: 0, ..view };
     assert_eq!(verl.render(&first, PromptKind::Full), format!("{head}Your question: Who?\n\n{turn}"));
-    // A window of one shows the last search, by its own number.
+    // A window of one shows the last search with its own number.
     let narrow = PromptView { window: 1, ..view };
     let shown = verl.render(&narrow, PromptKind::Full);
     assert!(shown.contains("History:\nStep 2:<search>b</search> ") && !shown.contains("Step 1:"), "{shown}");
-    // Turns are counted, and not every one is a search.
     let own = PromptTemplate::named("search").unwrap().render(&view, PromptKind::Full);
     assert!(own.contains("So far you have taken 2 step(s):\n<search>a</search>"), "{own}");
     for name in [

@@ -1,4 +1,4 @@
-//! States of every native world are saved and restored at every turn.
+//! Saves and restores the states of every native environment at every turn.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use turnwise_core::{Action, Environment, Purpose, Seed, Step};
@@ -9,14 +9,12 @@ use crate::worlds::{WORLDS, open};
 const TURNS: usize = 8;
 const EPISODES: usize = 6;
 
-/// An episode: the state before each turn, the action and what came of it.
 struct Played {
     states: Vec<turnwise_core::Snapshot>,
     actions: Vec<Action>,
     steps: Vec<Step>,
 }
 
-/// Plays an expert's actions with others among them: admissible ones, and words that mean nothing.
 fn play(environment: &mut dyn Environment, expert: &[String], seed: Seed) -> Played {
     let mut rng = seed.rng();
     let mut played = Played { states: Vec::new(), actions: Vec::new(), steps: Vec::new() };
@@ -53,13 +51,13 @@ fn an_episode_goes_on_from_every_turn_as_it_did() {
             let expert: Vec<String> = episode.turns.iter().map(|turn| turn.action.clone()).collect();
             let played = play(&mut *environment, &expert, seed);
             for (turn, state) in played.states.iter().enumerate() {
-                // In an environment that was in another state, of another task.
+                // Restores into an environment with another state and task.
                 other.restore(state).unwrap();
                 assert_eq!(&other.snapshot().unwrap().unwrap(), state, "{kind}, turn {turn}");
                 for (later, action) in played.actions.iter().enumerate().skip(turn) {
                     assert_eq!(other.step(action).unwrap(), played.steps[later], "{kind}, {turn} to {later}");
                 }
-                // The states differ, so that another one does not go on in the same way.
+                // States differ, so another one continues differently.
                 if turn > 0 {
                     other.restore(&played.states[turn - 1]).unwrap();
                     let goes_on = |action| other.step(action).ok();

@@ -1,6 +1,6 @@
-//! The shop against the official files and the recordings of the original.
+//! Compares WebShop with the official files and recordings of the original.
 //!
-//! Reads the folder named by `TURNWISE_DATA` and says that it was skipped where that is not set.
+//! Reads the folder in `TURNWISE_DATA`; without it, the tests print that they are skipped.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
@@ -19,7 +19,6 @@ use turnwise_env::webshop::reward::{Judge, Matching, Score, TypeScore};
 use turnwise_env::webshop::session::{Effect, Session};
 use turnwise_env::webshop::{Product, Splits, WebshopOptions, WebshopSet, replay, token_set_ratio};
 
-/// The folder of the data, or `None` after saying so.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
     if folder.is_none() {
@@ -81,8 +80,8 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap().to_owned()
 }
 
-/// The sessions were recorded with a list of the engine's answers; it lacked the one query that tries a search where
-/// no search bar is. (The engine itself would have found products with `search` and `bar` in their texts.)
+/// A query of a search on a page without a search bar. The sessions were recorded with a list of
+/// search results that lacks it; the search engine itself would find products.
 const UNANSWERED: &str = "this has no search bar";
 
 #[test]
@@ -98,11 +97,11 @@ fn every_recorded_session_replays_to_the_byte() {
     assert_eq!((report.sessions, report.steps, report.scores_not_compared), (25, 274, 12));
     assert!(report.differences.is_empty(), "{}", report.differences.len());
 
-    // Left to the search, that query finds something: two pages each in six sessions, read in three ways.
+    // With real results that query differs: two pages each in six sessions, in three formats.
     let searched = replay::replay("sessions", text.as_bytes(), &set, &[]).unwrap();
     assert_eq!(searched.differences.len(), 36);
 
-    // One changed byte is reported as exactly that.
+    // A single changed byte is reported.
     for (field, from, to) in [
         ("text", " (Total results: 50) [SEP] Next > [SEP] B0", " (Total results: 50) [SEP] Next > [SEP] B1"),
         ("text_rich", "[button] Back to Search [button_]\\n[", "[button] Back to search [button_]\\n["),
@@ -135,7 +134,7 @@ fn human_goals_are_those_of_the_products_that_have_any() {
     }
 }
 
-/// The published list of human goals has no punctuation.
+/// Removes punctuation, which the published list of human goals lacks.
 fn letters(text: &str) -> String {
     text.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect()
 }
@@ -153,7 +152,7 @@ fn splits_are_disjoint_and_by_product_share_no_product() {
         let all: usize = ids.iter().map(BTreeSet::len).sum();
         assert_eq!(ids.iter().flatten().collect::<BTreeSet<_>>().len(), all);
         assert_eq!(set.notes().iter().any(|note| note.contains("are in no split")), all < 6910);
-        // By content, too: no test is trained on under another name.
+        // No test goal is in training under another name.
         for (index, split) in set.splits().iter().enumerate().skip(1) {
             let later = Panel::pin(&set, split, Choice::default()).unwrap();
             for earlier in &set.splits()[..index] {
@@ -170,7 +169,7 @@ fn splits_are_disjoint_and_by_product_share_no_product() {
     assert!(sizes[1] > 300 && sizes[2] > 300, "{sizes:?}");
     assert_eq!(count(Splits::Original).1, [5408, 999, 500]);
     let (_, sizes, shared) = count(Splits::VerlAgent);
-    // The original's leak: most products of test goals have training goals as well.
+    // The original's leak: most products of test goals also have training goals.
     assert!(sizes == [6408, 500] && shared > 100, "{shared}");
 }
 
@@ -182,14 +181,13 @@ fn thefuzz_is_reproduced() {
         assert_eq!(token_set_ratio(left, right), *score, "{left:?} {right:?}");
     }
     assert_eq!(cases.len(), 1500);
-    // The comparison notices a changed letter.
     let changed =
         cases.iter().filter(|(left, right, score)| token_set_ratio(&format!("{left}q"), right) != *score);
     assert!(changed.count() > 700);
 }
 
-/// The official folder with spaCy's nouns beside the products. The recorded sessions are of a stub in the place of spaCy, so that the data keeps
-/// its nouns under another name.
+/// Returns the official folder with spaCy's nouns. The data keeps them under another name, since
+/// the sessions were recorded with a stub of spaCy.
 #[cfg(unix)]
 fn with_nouns(folder: &Path) -> tempfile::TempDir {
     let with = tempfile::tempdir().unwrap();
@@ -230,13 +228,14 @@ fn the_type_factor_is_the_originals_to_the_last_bit() {
     let exact = set(named.path(), &WebshopOptions::default());
     assert!(!exact.notes().iter().any(|note| note.contains("type_stand_in")), "{:?}", exact.notes());
     assert_eq!(differences(&exact), 0);
-    // Content words in the place of the nouns give other scores: the comparison notices what it compares.
+    // The comparison can fail: content words instead of nouns give other scores.
     let stand_in = differences(&set(&folder, &WebshopOptions::default()));
     println!("{stand_in} of 2,000 pairs differ with content words in the place of nouns");
     assert!(stand_in > 200, "{stand_in}");
 }
 
-/// Returns the type factor by the original's rule (`get_type_reward`), from the recorded matches and the nouns of both titles.
+/// Returns the type factor by the original's `get_type_reward`, from recorded matches and the nouns
+/// of both titles.
 fn type_factor(parts: &Value, wanted: &[String], bought: &[String]) -> f64 {
     let distinct = |nouns: &[String]| nouns.iter().cloned().collect::<BTreeSet<_>>();
     let shared = distinct(wanted).intersection(&distinct(bought)).count();
@@ -250,7 +249,8 @@ fn type_factor(parts: &Value, wanted: &[String], bought: &[String]) -> f64 {
     }
 }
 
-/// Returns the total reward by the original's equation (`get_reward`), from recorded shares and the number of what was asked.
+/// Returns the total reward by the original's `get_reward`, from recorded fractions and the numbers
+/// of requirements.
 fn total(parts: &Value, [attributes, options]: [usize; 2], factor: f64) -> f64 {
     let met = |key: &str, asked: usize| (parts[key].as_f64().unwrap_or(0.0) * asked as f64).round();
     let price = f64::from(u8::from(parts["r_price"].as_bool().unwrap()));
@@ -258,8 +258,8 @@ fn total(parts: &Value, [attributes, options]: [usize; 2], factor: f64) -> f64 {
     met / (attributes + options + 1) as f64 * factor
 }
 
-/// The recorded sessions have another type factor for purchases beside the target, of a stub in the place of spaCy. Their other parts are the
-/// original's.
+/// Compares rewards. For purchases other than the target, the recorded type factor is that of a
+/// spaCy stub.
 #[cfg(unix)]
 #[test]
 fn rewards_of_purchases_beside_the_target_are_the_originals_with_real_nouns() {
@@ -278,7 +278,7 @@ fn rewards_of_purchases_beside_the_target_are_the_originals_with_real_nouns() {
             let judge = Judge::new(goal, &target, Matching::Original);
             let mut session = Session::new(set.shop().clone(), judge.goal().instruction.clone());
             for step in recorded["steps"].as_array().unwrap() {
-                // What follows a query that the recording could not answer is another session.
+                // After a query without recorded results the session differs.
                 if step["action"] == format!("search[{UNANSWERED}]") {
                     break;
                 }
@@ -304,7 +304,7 @@ fn rewards_of_purchases_beside_the_target_are_the_originals_with_real_nouns() {
     for (score, expected, _) in &found {
         assert_eq!(score, expected, "{found:?}");
     }
-    // The comparison can fail: the stub's rewards differ, and so do those of content words.
+    // The comparison can fail: rewards of the stub and of content words differ.
     let differ = |pairs: &[(f64, f64, f64)], of: fn(&(f64, f64, f64)) -> bool| {
         pairs.iter().filter(|pair| of(pair)).count()
     };
@@ -313,7 +313,7 @@ fn rewards_of_purchases_beside_the_target_are_the_originals_with_real_nouns() {
     assert!(differ(&stand_in, |(score, expected, _)| score != expected) > 0, "{stand_in:?}");
 }
 
-/// The products of the recorded human are not among the 1,000, so that attributes and type are taken from the recording.
+/// Takes attributes and type from the recording, since its products are not among the 1,000.
 #[test]
 fn the_reward_of_the_human_session_is_the_recorded_one() {
     let Some(folder) = data() else { return };
@@ -352,7 +352,7 @@ fn the_reward_of_the_human_session_is_the_recorded_one() {
     let recorded = done["reward"].as_f64().unwrap();
     assert_eq!(reward(done["content"]["options"]["color"].as_str().unwrap()), recorded);
     assert_eq!(total(parts, counts, parts["r_type"].as_f64().unwrap()), recorded);
-    // With the colour that was asked for the reward is another.
+    // Choosing the requested colour increases the reward.
     assert!(reward("rl56 | 60 silver mist") > recorded);
 }
 

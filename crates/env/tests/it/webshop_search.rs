@@ -1,6 +1,6 @@
-//! The search engine against Lucene's recorded tokens, norms and rankings.
+//! Compares the search engine with recorded tokens, norms and rankings of Lucene.
 //!
-//! Reads the folder named by `TURNWISE_DATA` and says that it was skipped where that is not set.
+//! Reads the folder in `TURNWISE_DATA`; without it, the tests print that they are skipped.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
@@ -15,7 +15,6 @@ use turnwise_env::webshop::search::recording::{Answer, record};
 use turnwise_env::webshop::search::{Analyzer, Bm25, SearchIndex, document_text};
 use turnwise_env::webshop::{Product, ProductOption};
 
-/// The folder of the data, or `None` after saying so.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
     if folder.is_none() {
@@ -24,7 +23,6 @@ fn data() -> Option<PathBuf> {
     folder.map(|folder| PathBuf::from(folder).join("webshop"))
 }
 
-/// The lines of a compressed file.
 fn lines(path: &Path) -> Vec<String> {
     let decoder = zstd::Decoder::new(std::fs::File::open(path).unwrap()).unwrap();
     BufReader::new(decoder).lines().map(Result::unwrap).collect()
@@ -38,7 +36,6 @@ fn strings(value: &Value) -> Vec<String> {
     value.as_array().unwrap().iter().map(|item| item.as_str().unwrap().to_owned()).collect()
 }
 
-/// The search documents: identifier and text.
 fn documents(folder: &Path) -> &'static [Value] {
     static DOCUMENTS: OnceLock<Vec<Value>> = OnceLock::new();
     DOCUMENTS.get_or_init(|| values(&folder.join("products_1000_documents.jsonl.zst")))
@@ -59,7 +56,8 @@ fn answers(folder: &Path) -> Vec<Answer> {
         .collect()
 }
 
-/// Queries whose answers differ from the recording in order, or in a score by more than half of the last place.
+/// Returns queries whose results differ in order, or in a score by more than half of the last
+/// decimal place.
 fn differing(index: &SearchIndex, recorded: &[Answer]) -> Vec<String> {
     recorded
         .iter()
@@ -67,7 +65,7 @@ fn differing(index: &SearchIndex, recorded: &[Answer]) -> Vec<String> {
             let found = index.search(&expected.query, 50).unwrap();
             let same = found.len() == expected.hits.len()
                 && found.iter().zip(&expected.hits).all(|(hit, (asin, id, score))| {
-                    // Anserini lowers tied scores by a millionth each.
+                    // Anserini lowers each tied score by one millionth.
                     (&hit.name, hit.position) == (asin, *id)
                         && (f64::from(hit.score) - f64::from(*score)).abs() < 5e-5 + 5e-6
                 });
@@ -127,7 +125,6 @@ fn other_constants_are_noticed() {
         let wrong = differing(&index(&folder).with_ranking(ranking), &recorded).len();
         assert!(wrong > 140, "{ranking:?}: only {wrong} of 150 differ");
     }
-    // So is a document more.
     let pairs = documents(&folder)
         .iter()
         .map(|document| (document["id"].as_str().unwrap(), document["contents"].as_str().unwrap()));
@@ -135,8 +132,7 @@ fn other_constants_are_noticed() {
     assert!(differing(&more, &recorded).len() > 140);
 }
 
-/// Pruning: where many products have the words, most of their postings are never looked at. Asked for everything, the
-/// search has to look at all of them, and must begin with the same products.
+/// Tests pruning: the best products equal the first of an exhaustive search.
 #[test]
 fn the_best_of_a_large_shop_are_the_first_of_all() {
     let config = GeneratorConfig { seed: 0, products: 8_000 };
@@ -163,7 +159,7 @@ fn the_searched_text_of_every_product_is_the_recorded_one() {
         let product = &document["product"];
         let text = |key: &str| product[key].as_str().unwrap().to_owned();
         let options = product["options"].as_object().unwrap();
-        // The test's JSON maps are sorted; the order shown is that of the recorded text.
+        // The test's JSON maps are sorted; the recorded text has the original order.
         let contents = document["contents"].as_str().unwrap();
         let mut options: Vec<ProductOption> = options
             .iter()

@@ -1,4 +1,4 @@
-//! Every native world: what it can do, as the guide's table says, and hostile actions.
+//! Tests every native environment: its capabilities as in the guide's table, and hostile actions.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "helpers of tests are tests")]
 
 use std::fmt::Write as _;
@@ -8,7 +8,6 @@ use turnwise_core::{Action, Environment, Purpose, Seed, Task, ToolCall};
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World};
 
-/// A small world of each kind that plays in this process.
 pub(crate) const WORLDS: [(&str, &str); 7] = [
     ("alfworld", "generator = { size = \"tiny\", train = 6, valid_seen = 0, valid_unseen = 0 }"),
     ("webshop", "goals_per_product = 2\ngenerator = { products = 40 }"),
@@ -22,7 +21,7 @@ pub(crate) const WORLDS: [(&str, &str); 7] = [
     ),
 ];
 
-/// Opens a world; `None` if this machine lacks what it needs, which is printed.
+/// Opens an environment; `None` with a message if this machine lacks what it needs.
 pub(crate) fn open(kind: &str, settings: &str, max_turns: usize) -> Option<Box<dyn World>> {
     let settings = settings.parse().unwrap();
     let mut note = |_: String| ();
@@ -47,12 +46,10 @@ fn reset(environment: &mut dyn Environment, task: &Task) {
     environment.reset(task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
 }
 
-/// A JSON value of this many arrays in each other.
 fn nested(depth: usize) -> Value {
     (0..depth).fold(json!(1), |inner, _| json!([inner]))
 }
 
-/// Actions that no policy should write: malformed, huge, deep, or of unknown functions.
 fn hostile(tools: &[String]) -> Vec<Action> {
     let long = "a".repeat(1 << 20);
     let mut texts: Vec<String> = [
@@ -136,7 +133,7 @@ fn hostile_actions_are_ordinary_steps_in_every_world() {
     }
 }
 
-/// Returns true if a saved state, restored in another environment, is the same state.
+/// Returns true if a state saved and restored in another environment stays the same.
 fn saves(world: &dyn World) -> bool {
     let task = first_task(world);
     let mut environment = world.task_set().environment().unwrap();
@@ -147,7 +144,6 @@ fn saves(world: &dyn World) -> bool {
     other.snapshot().unwrap().unwrap() == state
 }
 
-/// Returns the row of a world in the guide's table.
 fn row(kind: &str, world: &dyn World) -> String {
     let yes = |is: bool| if is { "yes" } else { "no" };
     let task = first_task(world);

@@ -1,7 +1,8 @@
-//! Set-up in the new processes before the command.
+//! Setup in the new processes before the command.
 //!
-//! The first process is number 1 of its namespace. It makes the mounts, starts the command and waits for it. When it ends, the
-//! kernel kills every process that is left. Nothing here allocates (see `kernel.rs`): a [`Plan`] has all that is needed.
+//! The first process has number 1 in its namespace. It creates the mounts, starts the command and
+//! waits for it. When it ends, the kernel kills all remaining processes. Nothing here allocates
+//! (see `kernel.rs`); a [`Plan`] contains all data.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -11,17 +12,15 @@ use super::kernel::{self, Done, Errno, Side};
 use super::layout::Mount;
 use crate::Stage;
 
-/// User and group of a command within its namespace.
 pub(super) const USER: u32 = 1000;
 
-/// Descriptors of the first process: a socket to the program, the output's pipe, Landlock's rules.
+/// Descriptors of the first process: a socket to the program, the output pipe, Landlock rules.
 const CONTROL: c_int = 3;
 const OUTPUT: c_int = 4;
 const RULES: c_int = 5;
-/// Above the descriptors that the others are moved to.
+/// A number above all final descriptors.
 const HIGH: c_int = 64;
 
-/// Most mounts of a layout.
 pub(super) const MOST_MOUNTS: usize = 48;
 
 /// First byte of messages to the program.
@@ -31,26 +30,23 @@ pub(super) const RUNNING: u8 = b'X';
 pub(super) const FAILED: u8 = b'F';
 pub(super) const ENDED: u8 = b'E';
 
-/// All that the new processes need.
 pub(super) struct Plan<'a> {
     pub(super) control: c_int,
     pub(super) output: c_int,
     pub(super) rules: c_int,
-    /// A folder of the system that the new root is mounted at until it is the root.
+    /// An existing folder where the new root is mounted first.
     pub(super) root: &'a CStr,
     /// Folders, relative to the root, parents first.
     pub(super) folders: &'a [CString],
     pub(super) mounts: &'a [Mount],
-    /// Links: target and path, relative to the root.
     pub(super) links: &'a [(CString, CString)],
-    /// Options of the file system of `/work` and `/tmp`.
+    /// Mount options of `/work` and `/tmp`.
     pub(super) memory: &'a CStr,
-    /// Folders of the given files, parents first, and the files, relative to the root.
+    /// Input files and their folders, parents first, relative to the root.
     pub(super) file_folders: &'a [CString],
     pub(super) files: &'a [(CString, &'a [u8])],
-    /// Resources and their limits.
     pub(super) limits: &'a [(u32, u64)],
-    /// Landlock's rights below paths that only the new root has.
+    /// Landlock rights below paths that exist only in the new root.
     pub(super) access: &'a [(&'a CStr, u64)],
     pub(super) filter: &'a BpfProgram,
     pub(super) program: &'a CStr,
@@ -58,14 +54,12 @@ pub(super) struct Plan<'a> {
     pub(super) variables: &'a [*const c_char],
 }
 
-/// An error and where it happened.
 type Failed = (Stage, Errno);
 
 fn at(stage: Stage) -> impl Fn(Errno) -> Failed {
     move |error| (stage, error)
 }
 
-/// Runs the first process of a sandbox.
 pub(super) fn first(plan: &Plan<'_>) -> ! {
     let failed = match set_up(plan).and_then(|()| watch(plan)) {
         Ok(status) => {
@@ -84,7 +78,7 @@ fn report((stage, Errno(number)): Failed) -> ! {
     kernel::exit(1)
 }
 
-/// Moves the descriptors to their numbers and closes all others, those of other sandboxes among them.
+/// Closes all other descriptors, including those of other sandboxes.
 fn take_descriptors(plan: &Plan<'_>) -> Done {
     let control = kernel::duplicate_above(plan.control, HIGH)?;
     let output = kernel::duplicate_above(plan.output, HIGH)?;
@@ -96,19 +90,19 @@ fn take_descriptors(plan: &Plan<'_>) -> Done {
 }
 
 fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
-    // Before Linux 6.12, whose Landlock forbids it, a command may signal this process, which is a copy with the handlers of the
-    // program.
+    // This process has copied the program's signal handlers. Before Linux 6.12, Landlock cannot
+    // stop a command from signalling it.
     kernel::reset_signals();
-    // Before anything else, so that what fails later can be reported.
+    // First, so that later failures can be reported.
     if take_descriptors(plan).is_err() {
         kernel::exit(1);
     }
-    // The program first maps this user; if it has ended, nothing comes.
+    // Waits until the program has mapped the user; end of file means that the program ended.
     if !matches!(kernel::read_byte(CONTROL), Ok(Some(_))) {
         kernel::exit(1);
     }
-    // As the program's user, who may enter folders that others may not. Before the new root hides what is below its mount
-    // point.
+    // As the program's user, who may enter folders that others may not, and before the new root
+    // hides what is below its mount point.
     kernel::make_mounts_private().map_err(at(Stage::Mounts))?;
     let mut copies = [-1; MOST_MOUNTS];
     for (copy, mount) in copies.iter_mut().zip(plan.mounts) {
@@ -117,7 +111,7 @@ fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
     kernel::become_user(USER, USER).map_err(at(Stage::Users))?;
     // After the change of the user, which resets it.
     kernel::end_with_parent().map_err(at(Stage::Processes))?;
-    // Fails if the program ended just before.
+    // Fails if the program has just ended.
     kernel::write_all(CONTROL, &[STARTED]).map_err(at(Stage::Processes))?;
     kernel::new_session().map_err(at(Stage::Processes))?;
     make_root(plan, &copies)?;
@@ -154,16 +148,15 @@ fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
     }
     kernel::bind(c"data/work", c"work").map_err(&mounts)?;
     kernel::bind(c"data/tmp", c"tmp").map_err(&mounts)?;
-    // The program reads the files by this folder when all processes are gone.
+    // The program reads the files through this folder when all processes are gone.
     let work = kernel::open(c"data/work", libc::O_RDONLY | libc::O_DIRECTORY).map_err(&mounts)?;
     kernel::send_descriptor(CONTROL, &[READY], work).map_err(at(Stage::Processes))?;
     kernel::unmount(c"data").map_err(&mounts)?;
     kernel::close_from(RULES + 1).map_err(&mounts)
 }
 
-/// Starts the command, waits for its end and returns its status.
 fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
-    // Goes on when the new process has become the command, and no longer is a copy of the program.
+    // Continues once the new process has executed the command.
     match kernel::clone(libc::CLONE_VFORK, false).map_err(at(Stage::Processes))? {
         Side::New => report(command(plan)),
         Side::Old { process, .. } => {
@@ -178,7 +171,6 @@ fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
     }
 }
 
-/// Becomes the command; returns only if that fails.
 fn command(plan: &Plan<'_>) -> Failed {
     match prepare(plan) {
         Ok(()) => (Stage::Command, kernel::execute(plan.program, plan.arguments, plan.variables)),

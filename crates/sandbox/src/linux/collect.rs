@@ -1,7 +1,7 @@
 //! Reads the files of a sandbox back.
 //!
-//! The folder's contents come from an untrusted command: links are never followed, only regular files are read, and sizes,
-//! numbers and depths are bounded.
+//! The content comes from an untrusted command: links are never followed, only regular files are
+//! read, and sizes, numbers and depths are bounded.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,10 +12,9 @@ use rustix::io::Errno;
 
 use crate::Files;
 
-/// Depth of folders that is read.
 const DEPTH: usize = 24;
 
-/// Reads all regular files below a folder, `budget` bytes at most, and counts what was left out.
+/// Reads all regular files below a folder, at most `budget` bytes, and counts skipped entries.
 pub(super) fn collect(work: &OwnedFd, budget: u64) -> (Files, usize) {
     let mut collected = Collected { files: Files::new(), left_out: 0, budget };
     collected.folder(work, "", 0);
@@ -61,7 +60,7 @@ impl Collected {
         match FileType::from_raw_mode(state.st_mode) {
             FileType::Directory if depth < DEPTH => self.folder(&opened, &path, depth + 1),
             FileType::RegularFile => {
-                // A file may have holes, and be larger than all memory.
+                // A sparse file may be larger than memory.
                 let size = u64::try_from(state.st_size).unwrap_or(u64::MAX);
                 self.budget = self.budget.checked_sub(size).ok_or(Errno::FBIG)?;
                 let mut bytes = Vec::new();

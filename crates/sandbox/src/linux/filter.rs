@@ -1,4 +1,5 @@
-//! System calls that a command may make. All others fail with `ENOSYS`, including those of future kernels.
+//! System calls that a command may make. All others fail with `ENOSYS`, including those of future
+//! kernels.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,11 +13,12 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Calls without conditions.
+/// Unconditionally allowed calls.
 ///
-/// Left out on purpose: `socket`, `ptrace`, mounts, namespaces, keys, `bpf`, `perf_event_open`, `io_uring_*`, `userfaultfd`,
-/// System V IPC and `memfd_create` (no limit counts their memory), `mknod`, `pidfd_getfd`, modules, clocks. `clone3` is left out
-/// because a filter cannot read its flags; the C library uses `clone` then.
+/// Excluded on purpose: `socket`, `ptrace`, mounts, namespaces, keys, `bpf`, `perf_event_open`,
+/// `io_uring_*`, `userfaultfd`, System V IPC and `memfd_create` (no limit counts their memory),
+/// `mknod`, `pidfd_getfd`, modules, clocks. `clone3` is excluded because a filter cannot read its
+/// flags; the C library falls back to `clone`.
 #[rustfmt::skip]
 const ALLOWED: &[libc::c_long] = &[
     // Files.
@@ -63,7 +65,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getsockopt, libc::SYS_setsockopt, libc::SYS_getsockname, libc::SYS_getpeername,
 ];
 
-/// The older forms of calls, which x86-64 alone has.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const OLDER: &[libc::c_long] = &[
@@ -77,7 +78,7 @@ const OLDER: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-/// Flags of `clone` that make namespaces.
+/// Flags of `clone` that create namespaces.
 const NAMESPACES: libc::c_int = CLONE_NEWCGROUP
     | CLONE_NEWIPC
     | CLONE_NEWNET
@@ -87,7 +88,6 @@ const NAMESPACES: libc::c_int = CLONE_NEWCGROUP
     | CLONE_NEWUSER
     | CLONE_NEWUTS;
 
-/// Returns the filter for this machine.
 pub(super) fn filter() -> io::Result<BpfProgram> {
     let condition = |argument, length, operator, value| {
         SeccompCondition::new(argument, length, operator, value)
@@ -99,7 +99,8 @@ pub(super) fn filter() -> io::Result<BpfProgram> {
     let none = SeccompCmpOp::MaskedEq(u64::from(NAMESPACES.cast_unsigned()));
     rules.insert(libc::SYS_clone, vec![condition(0, SeccompCmpArgLen::Qword, none, 0)?]);
     let local = u64::from(libc::AF_UNIX.cast_unsigned());
-    // Pages of a shared anonymous mapping stay in memory after `munmap` of all but one of them, and no limit counts them.
+    // Pages of a shared anonymous mapping stay allocated until its last page is unmapped, and no
+    // limit counts them.
     let flags = |mask: i32, value: i32| {
         let mask = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
         condition(3, SeccompCmpArgLen::Qword, mask, u64::from(value.cast_unsigned()))

@@ -1,21 +1,21 @@
 //! System calls between the start of a process and its command.
 //!
-//! The new process is a copy of one thread of a program with many. Other threads may have held locks, of the allocator for one,
-//! that nobody will release. So nothing here allocates, locks or panics, and where the C library does more than the call itself
-//! (`fork`, `setresuid`, `sigaction`), the call is made directly.
+//! The new process is a copy of one thread. Other threads may have held locks, such as the
+//! allocator's, which nobody will release. So nothing here allocates, locks or panics. Where the C
+//! library does more than the system call (`fork`, `setresuid`, `sigaction`), the call is made
+//! directly.
 
 #![expect(unsafe_code, reason = "the standard library has none of these calls")]
 
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::ptr;
 
-/// The kernel's error number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Errno(pub(super) i32);
 
 pub(super) type Done = Result<(), Errno>;
 
-/// Arguments of `clone3`, as far as they are used (`struct clone_args`, version 0).
+/// Arguments of `clone3` (`struct clone_args`, version 0).
 #[repr(C)]
 #[derive(Default)]
 struct CloneArgs {
@@ -70,13 +70,13 @@ macro_rules! call {
     };
 }
 
-/// The two sides of a new process.
 pub(super) enum Side {
     New,
     Old { process: i32, handle: c_int },
 }
 
-/// Starts a process as a copy of this thread. `flags` are those of `clone3`; with `handle` the old side gets a pidfd.
+/// Starts a process as a copy of this thread. `flags` are those of `clone3`; with `handle`, the
+/// parent gets a pidfd.
 pub(super) fn clone(flags: c_int, handle: bool) -> Result<Side, Errno> {
     let mut descriptor: c_int = -1;
     let flags = flags | if handle { libc::CLONE_PIDFD } else { 0 };
@@ -92,13 +92,12 @@ pub(super) fn clone(flags: c_int, handle: bool) -> Result<Side, Errno> {
     }
 }
 
-/// Ends this process at once.
 pub(super) fn exit(code: c_int) -> ! {
     // SAFETY: `_exit` runs no code of this process.
     unsafe { libc::_exit(code) }
 }
 
-/// Ends this process together with the thread that started it.
+/// Kills this process when the thread that started it ends.
 pub(super) fn end_with_parent() -> Done {
     call!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).map(drop)
 }
@@ -108,12 +107,11 @@ pub(super) fn duplicate_above(descriptor: c_int, least: c_int) -> Result<c_int, 
     call!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, least).map(|number| number as c_int)
 }
 
-/// Duplicates a descriptor to a number. It is closed at `exec`, except with `keep`.
+/// Duplicates a descriptor to a number. It is closed by `exec` unless `keep` is set.
 pub(super) fn duplicate(descriptor: c_int, number: c_int, keep: bool) -> Done {
     call!(libc::SYS_dup3, descriptor, number, if keep { 0 } else { libc::O_CLOEXEC }).map(drop)
 }
 
-/// Closes all descriptors from a number on.
 pub(super) fn close_from(number: c_int) -> Done {
     call!(libc::SYS_close_range, number, u32::MAX, 0).map(drop)
 }
@@ -125,7 +123,6 @@ pub(super) fn read_byte(descriptor: c_int) -> Result<Option<u8>, Errno> {
     Ok((count == 1).then_some(byte))
 }
 
-/// Writes all bytes.
 pub(super) fn write_all(descriptor: c_int, mut bytes: &[u8]) -> Done {
     while !bytes.is_empty() {
         let count = call!(libc::SYS_write, descriptor, bytes.as_ptr(), bytes.len())?;
@@ -134,9 +131,8 @@ pub(super) fn write_all(descriptor: c_int, mut bytes: &[u8]) -> Done {
     Ok(())
 }
 
-/// Sends bytes with a descriptor over a socket.
 pub(super) fn send_descriptor(socket: c_int, bytes: &[u8], descriptor: c_int) -> Done {
-    // `struct cmsghdr` and one descriptor, aligned as the kernel wants it.
+    // `struct cmsghdr` and one descriptor, aligned as the kernel requires.
     #[repr(C)]
     struct Control {
         header: libc::cmsghdr,
@@ -157,52 +153,49 @@ pub(super) fn send_descriptor(socket: c_int, bytes: &[u8], descriptor: c_int) ->
     call!(libc::SYS_sendmsg, socket, &raw const message, libc::MSG_NOSIGNAL).map(drop)
 }
 
-/// Becomes a user and group of the namespace, without further groups where that is allowed.
+/// Changes user and group in the namespace, and drops supplementary groups if allowed.
 pub(super) fn become_user(user: u32, group: u32) -> Done {
-    // A user namespace made without root does not allow it; groups then have the rights of this user's groups.
+    // Not allowed in a user namespace created without root; the groups then keep the rights of the
+    // user's groups.
     let _ = call!(libc::SYS_setgroups, 0, ptr::null::<u32>());
     call!(libc::SYS_setresgid, group, group, group)?;
     call!(libc::SYS_setresuid, user, user, user).map(drop)
 }
 
-/// Starts a new session.
 pub(super) fn new_session() -> Done {
     call!(libc::SYS_setsid).map(drop)
 }
 
-/// Makes all mounts private, so that changes do not reach other namespaces.
+/// Makes all mounts private, so that changes do not propagate to other namespaces.
 pub(super) fn make_mounts_private() -> Done {
     let none = ptr::null::<c_char>();
     call!(libc::SYS_mount, none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none).map(drop)
 }
 
-/// Mounts a file system in memory.
 pub(super) fn mount_memory(target: &CStr, options: &CStr) -> Done {
     let kind = c"tmpfs".as_ptr();
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     call!(libc::SYS_mount, kind, target.as_ptr(), kind, flags, options.as_ptr()).map(drop)
 }
 
-/// Mounts a folder at another place too.
 pub(super) fn bind(source: &CStr, target: &CStr) -> Done {
     let none = ptr::null::<c_char>();
     call!(libc::SYS_mount, source.as_ptr(), target.as_ptr(), none, libc::MS_BIND, none).map(drop)
 }
 
-/// Copies a mount with all below it; the copy is not attached yet.
+/// Copies a mount recursively without attaching it.
 pub(super) fn copy_mount(source: &CStr) -> Result<c_int, Errno> {
     let flags = OPEN_TREE_CLONE | c_long::from(libc::AT_RECURSIVE) | c_long::from(libc::O_CLOEXEC);
     call!(libc::SYS_open_tree, libc::AT_FDCWD, source.as_ptr(), flags).map(|number| number as c_int)
 }
 
-/// Attaches a copied mount.
 pub(super) fn place_mount(mount: c_int, target: &CStr) -> Done {
     let empty = c"".as_ptr();
     call!(libc::SYS_move_mount, mount, empty, libc::AT_FDCWD, target.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
         .map(drop)
 }
 
-/// Sets attributes of a mount; `below`: of all below it too.
+/// Sets attributes of a mount, recursively if `below` is set.
 pub(super) fn set_mount(target: &CStr, attributes: u64, below: bool) -> Done {
     let attributes = MountAttr { set: attributes, clear: 0, propagation: 0, user_namespace: 0 };
     let flags = if below { libc::AT_RECURSIVE } else { 0 };
@@ -211,7 +204,6 @@ pub(super) fn set_mount(target: &CStr, attributes: u64, below: bool) -> Done {
         .map(drop)
 }
 
-/// Unmounts a file system.
 pub(super) fn unmount(target: &CStr) -> Done {
     call!(libc::SYS_umount2, target.as_ptr(), libc::MNT_DETACH).map(drop)
 }
@@ -223,12 +215,10 @@ pub(super) fn change_root() -> Done {
     unmount(c".")
 }
 
-/// Changes the working directory.
 pub(super) fn change_folder(path: &CStr) -> Done {
     call!(libc::SYS_chdir, path.as_ptr()).map(drop)
 }
 
-/// Creates a folder unless it exists.
 pub(super) fn make_folder(path: &CStr) -> Done {
     match call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o755) {
         Err(Errno(libc::EEXIST)) | Ok(_) => Ok(()),
@@ -236,12 +226,10 @@ pub(super) fn make_folder(path: &CStr) -> Done {
     }
 }
 
-/// Makes a symbolic link.
 pub(super) fn make_link(target: &CStr, path: &CStr) -> Done {
     call!(libc::SYS_symlinkat, target.as_ptr(), libc::AT_FDCWD, path.as_ptr()).map(drop)
 }
 
-/// Writes a new file.
 pub(super) fn make_file(path: &CStr, bytes: &[u8]) -> Done {
     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let file = call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o644)? as c_int;
@@ -250,13 +238,11 @@ pub(super) fn make_file(path: &CStr, bytes: &[u8]) -> Done {
     written
 }
 
-/// Opens a file or folder.
 pub(super) fn open(path: &CStr, flags: c_int) -> Result<c_int, Errno> {
     call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC)
         .map(|number| number as c_int)
 }
 
-/// Sets both limits of a resource.
 pub(super) fn limit(resource: u32, value: u64) -> Done {
     let limits = [value, value];
     call!(libc::SYS_prlimit64, 0, resource, limits.as_ptr(), ptr::null::<u64>()).map(drop)
@@ -264,7 +250,6 @@ pub(super) fn limit(resource: u32, value: u64) -> Done {
 
 /// Drops all capabilities permanently.
 pub(super) fn drop_capabilities() -> Done {
-    // Version 3 of the interface: a header and two groups of three masks.
     let header: [u32; 2] = [0x2008_0522, 0];
     let none = [0u32; 6];
     for capability in 0..64 {
@@ -276,19 +261,19 @@ pub(super) fn drop_capabilities() -> Done {
     call!(libc::SYS_capset, header.as_ptr(), none.as_ptr()).map(drop)
 }
 
-/// Returns the kernel's version of Landlock, or 0 without Landlock.
+/// Returns the kernel's Landlock version, or 0 without Landlock.
 pub(super) fn landlock_version() -> i64 {
     let ask_version = 1;
     call!(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, ask_version).unwrap_or(0)
 }
 
-/// Allows accesses below a folder.
+/// Adds a rule that allows accesses below a folder.
 pub(super) fn allow_below(rules: c_int, folder: c_int, access: u64) -> Done {
     let rule = PathBeneath { access, folder };
     call!(libc::SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &raw const rule, 0).map(drop)
 }
 
-/// Sets `no_new_privs` and enforces Landlock's rules from now on.
+/// Sets `no_new_privs` and enforces the Landlock rules.
 pub(super) fn obey_landlock(rules: c_int) -> Done {
     call!(libc::SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)?;
     call!(libc::SYS_landlock_restrict_self, rules, 0).map(drop)
@@ -296,17 +281,17 @@ pub(super) fn obey_landlock(rules: c_int) -> Done {
 
 /// Resets all signals to their defaults and unblocks them.
 pub(super) fn reset_signals() {
-    // A zeroed `struct sigaction` of the kernel, on each architecture: the default, no flags, no mask.
+    // A zeroed kernel `struct sigaction` means the default on all architectures.
     let default = [0u64; 4];
     for signal in 1..=64 {
-        // Two signals cannot be changed.
+        // SIGKILL and SIGSTOP cannot be changed.
         let _ = call!(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null::<u64>(), 8);
     }
     let none = 0u64;
     let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, ptr::null::<u64>(), 8);
 }
 
-/// Replaces this process by a program; returns only on failure. Both lists of pointers end with a null pointer.
+/// Executes a program; returns only on failure. Both lists must end with a null pointer.
 pub(super) fn execute(program: &CStr, arguments: &[*const c_char], variables: &[*const c_char]) -> Errno {
     match call!(libc::SYS_execve, program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) {
         Err(error) => error,
@@ -314,7 +299,7 @@ pub(super) fn execute(program: &CStr, arguments: &[*const c_char], variables: &[
     }
 }
 
-/// Waits for any child; returns its process ID and its status in the form of `waitpid`.
+/// Waits for any child; returns its process id and its status as `waitpid` does.
 pub(super) fn wait() -> Result<(i32, i32), Errno> {
     let mut status: c_int = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Folders of the system that a command sees, read-only.
+//! System folders that a command sees, read-only.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -11,7 +11,7 @@ use super::child::MOST_MOUNTS;
 use super::kernel::{ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY};
 use crate::SandboxError;
 
-/// Paths that are shown if they exist: programs, libraries, and the loader's cache.
+/// Programs, libraries and the loader's cache, as far as they exist.
 const SYSTEM: [&str; 9] = [
     "/usr",
     "/bin",
@@ -27,11 +27,9 @@ const SYSTEM: [&str; 9] = [
 /// Devices without shared state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// A mount of a folder or file of the system.
 #[derive(Debug)]
 pub(super) struct Mount {
     pub(super) source: CString,
-    /// Relative to the new root.
     pub(super) target: CString,
     pub(super) attributes: u64,
     pub(super) is_file: bool,
@@ -40,33 +38,25 @@ pub(super) struct Mount {
 /// The new root without its files.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// Folders, parents first, relative to the root.
     pub(super) folders: Vec<CString>,
     pub(super) mounts: Vec<Mount>,
-    /// Targets and paths of links.
     pub(super) links: Vec<(CString, CString)>,
-    /// Paths that Landlock lets a command read and run.
     pub(super) readable: Vec<PathBuf>,
 }
 
-/// Returns a path for the kernel.
-///
-/// # Errors
-/// Fails if it has a NUL byte.
+/// Converts a path; fails if it contains a NUL byte.
 pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| SandboxError::Nul(path.display().to_string()))
 }
 
 impl Layout {
-    /// Returns the default layout with further folders.
-    ///
-    /// # Errors
-    /// Fails if a further folder is `/` or cannot be read, or if there are too many.
+    /// Returns the default layout with additional folders. Fails if one is `/` or unreadable, or if
+    /// there are too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = ["data", "work", "tmp", "dev"].map(PathBuf::from).into();
         for path in SYSTEM.map(Path::new) {
-            // A system without one of them does not need it.
+            // A missing path is not needed on this system.
             let Ok(kind) = path.symlink_metadata() else { continue };
             let relative = relative(path);
             folders.extend(relative.ancestors().skip(1).map(Path::to_path_buf));
@@ -111,7 +101,7 @@ impl Layout {
         if self.mounts.len() == MOST_MOUNTS {
             return Err(folder_error(source, std::io::Error::other("too many folders")));
         }
-        // What is mounted must be there, not behind a link that the new root does not have.
+        // The mount source must not be a link, whose target the new root may lack.
         let real = source.canonicalize().map_err(|error| folder_error(source, error))?;
         let is_file = !real.is_dir();
         folders.extend(target.ancestors().skip(usize::from(is_file)).map(Path::to_path_buf));

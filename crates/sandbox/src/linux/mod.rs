@@ -1,4 +1,4 @@
-//! Starts a sandbox, watches it, and ends it.
+//! Starts a sandbox, enforces its limits, and ends it.
 
 mod child;
 mod collect;
@@ -33,21 +33,20 @@ use self::kernel::Side;
 use self::layout::Layout;
 use crate::{Command, End, Files, Limits, Outcome, SandboxError, Stage};
 
-/// The user and group `nobody` of the system, for sandboxes that root starts.
+/// User and group id of `nobody`, for sandboxes started by root.
 const NOBODY: u32 = 65_534;
 
 /// Interval between checks of memory and CPU time.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Landlock's version whose rights and scopes are asked for; older kernels enforce what they know.
+/// Landlock version whose rights and scopes are requested; older kernels enforce what they support.
 const LANDLOCK: ABI = ABI::V6;
 
-/// A prepared sandbox.
 #[derive(Debug)]
 pub(super) struct Sandbox {
     layout: Layout,
     filter: BpfProgram,
-    /// Where the new root is mounted until it is the root.
+    /// Where the new root is mounted first.
     root: CString,
     page: u64,
     tick: Duration,
@@ -149,7 +148,7 @@ impl Sandbox {
         running.watch(&control, &output, limits)
     }
 
-    /// Returns Landlock's rules for the system's folders. The first process adds those of [`Plan::access`].
+    /// Returns the Landlock rules of the system folders.
     fn rules(&self) -> Result<OwnedFd, SandboxError> {
         let failed = kernel_error(Stage::Landlock);
         let make = || {
@@ -170,8 +169,8 @@ impl Sandbox {
     }
 }
 
-/// Returns the rights of a command in `/work` and `/tmp`: those that this kernel knows, except for devices. The kernel rejects
-/// a rule with a right that it does not know.
+/// Returns the rights in `/work` and `/tmp`: all except devices. Rights that this kernel does not
+/// know are left out, since it would reject them.
 fn work_access() -> BitFlags<AccessFs> {
     let version = match kernel::landlock_version() {
         ..=1 => ABI::V1,
@@ -184,7 +183,6 @@ fn work_access() -> BitFlags<AccessFs> {
     AccessFs::from_all(version) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
 }
 
-/// A command in the kernel's form.
 struct Words {
     program: CString,
     arguments: Vec<CString>,
@@ -205,7 +203,6 @@ impl Words {
         Ok(Self { program, arguments, variables })
     }
 
-    /// Returns the lists of arguments and variables, each with a null pointer at its end.
     fn pointers(&self) -> (Vec<*const libc::c_char>, Vec<*const libc::c_char>) {
         let list = |texts: &[CString]| {
             texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
@@ -216,14 +213,13 @@ impl Words {
 
 type NamedFile<'a> = (CString, &'a [u8]);
 
-/// Returns the folders (parents first) and the files, relative to the new root.
 fn file_paths(files: &Files) -> Result<(Vec<CString>, Vec<NamedFile<'_>>), SandboxError> {
     let mut folders = BTreeSet::new();
     let mut named = Vec::with_capacity(files.len());
     for (name, bytes) in files {
         let path = Path::new(name);
         let normal = path.components().all(|part| matches!(part, Component::Normal(_)));
-        // `a//b`, `a/./b` and `a/` are normal to `Path`.
+        // `Path` would normalize `a//b`, `a/./b` and `a/`.
         let plain = !name.is_empty() && !name.split('/').any(|part| part.is_empty() || part == ".");
         if !(normal && plain) {
             return Err(SandboxError::Path(name.clone()));
@@ -236,7 +232,7 @@ fn file_paths(files: &Files) -> Result<(Vec<CString>, Vec<NamedFile<'_>>), Sandb
     Ok((folders, named))
 }
 
-/// The first process of a sandbox. It is killed and reaped when this is dropped.
+/// The first process of a sandbox; dropping it kills and reaps it.
 struct Running<'a> {
     process: i32,
     handle: OwnedFd,
@@ -252,7 +248,7 @@ impl<'a> Running<'a> {
         Self { process, handle, sandbox, started: Instant::now() }
     }
 
-    /// Maps the sandbox's user and group into its namespace.
+    /// Maps the sandbox's user and group in its namespace.
     fn name_user(&self) -> Result<(), SandboxError> {
         let write = |name: &str, text: &str| fs::write(format!("/proc/{}/{name}", self.process), text);
         let user = rustix::process::geteuid();
@@ -270,7 +266,6 @@ impl<'a> Running<'a> {
             .map_err(kernel_error(Stage::Users))
     }
 
-    /// Waits for the end of the command and enforces the limits.
     fn watch(self, control: &OwnedFd, output: &OwnedFd, limits: &Limits) -> Result<Outcome, SandboxError> {
         let mut seen = Seen::default();
         let mut early = None;
@@ -306,7 +301,6 @@ impl<'a> Running<'a> {
                 break;
             }
         }
-        // All processes are gone after this.
         drop(self);
         while seen.take_message(control)? {}
         if !seen.take_output(output, limits.output) {
@@ -323,7 +317,7 @@ impl<'a> Running<'a> {
         Ok(Outcome { end, output: seen.output, files, left_out })
     }
 
-    /// Returns the limit that all processes together exceed, if any. Memory counts once the command is running.
+    /// Returns the exceeded limit, if any. Memory counts only once the command is running.
     fn over(&self, limits: &Limits, running: bool) -> Option<End> {
         let usage = usage::usage(self.process);
         if running && usage.pages.saturating_mul(self.sandbox.page) > limits.memory {
@@ -336,9 +330,9 @@ impl<'a> Running<'a> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // An error means that the process has ended.
+        // Fails only if the process has ended.
         let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
-        // The kernel lets the first process of a namespace end after all others.
+        // The first process of a namespace ends after all others.
         while let Err(rustix::io::Errno::INTR) = rustix::process::waitid(
             WaitId::PidFd(std::os::fd::AsFd::as_fd(&self.handle)),
             WaitIdOptions::EXITED,
@@ -346,12 +340,10 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Messages and output of a sandbox.
 #[derive(Default)]
 struct Seen {
     output: Vec<u8>,
     work: Option<OwnedFd>,
-    /// The command has begun.
     running: bool,
     status: Option<i32>,
 }
@@ -414,7 +406,6 @@ impl Seen {
         }
     }
 
-    /// Returns the end that a status means.
     fn end(status: i32) -> End {
         if libc::WIFSIGNALED(status) {
             match libc::WTERMSIG(status) {

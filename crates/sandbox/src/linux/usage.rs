@@ -1,19 +1,18 @@
-//! Memory and CPU time of all processes of a sandbox, from `/proc` of the program.
+//! Memory and CPU time of all processes of a sandbox, read from `/proc`.
 
 use std::fs;
 
-/// What the processes use at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Resident memory in pages, without that of the first process.
+    /// Resident memory in pages, without the first process.
     pub(super) pages: u64,
-    /// CPU time in ticks, with that of children that have ended.
+    /// CPU time in ticks, including children that have ended.
     pub(super) ticks: u64,
 }
 
-/// Adds up what the descendants of a process use, and its own CPU time. All processes of a sandbox descend from its first one.
+/// Sums the usage of all descendants of a sandbox's first process, and its own CPU time.
 ///
-/// The first process runs only our code and is a copy of the program, whose memory would count as its own.
+/// The first process's memory is excluded, since it is a copy of the program.
 pub(super) fn usage(first: i32) -> Usage {
     let mut total = Usage::default();
     let mut open = vec![first];
@@ -32,11 +31,11 @@ pub(super) fn usage(first: i32) -> Usage {
     total
 }
 
-/// Reads `/proc/PID/stat`. The name of the process may have spaces and parentheses.
+/// Parses `/proc/PID/stat`. The process name may contain spaces and parentheses.
 fn parse(stat: &str) -> Option<Usage> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // Fields 14 to 17 are times; field 24 is the resident memory. The first here is the third.
+    // Fields 14 to 17 are times; field 24 is the resident memory; `fields` starts with the third.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let ticks = (14..=17).map(field).sum::<Option<u64>>()?;
     Some(Usage { pages: field(24)?, ticks })

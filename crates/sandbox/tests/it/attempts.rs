@@ -1,24 +1,20 @@
-//! Attempts to leave a sandbox, in Python.
+//! Attempts in Python to leave a sandbox.
 //!
-//! Each prints `ESCAPED` if it succeeds and `refused` if it does not. `{SECRET}`, `{PORT}` and the like are filled in by
-//! `escapes.rs`, which has the host's side.
+//! Each prints `ESCAPED` if it succeeds and `refused` if it fails. `escapes.rs` fills in
+//! placeholders such as `{SECRET}` and `{PORT}`, and provides the host's side.
 
-/// How an attempt has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// It prints `refused` and exits with 0.
     Refused,
-    /// It is ended by a limit of time.
     Time,
-    /// It is ended by the limit of memory.
     Memory,
-    /// It is ended by the limit of output.
     Output,
     /// It ends in any way, with or without output.
     Ended,
 }
 
-/// Whether the same code succeeds outside of a sandbox, which the test checks.
+/// Whether the same code succeeds outside a sandbox, which the test checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Succeeds,
@@ -45,7 +41,6 @@ const fn ends(name: &'static str, expect: Expect, code: &'static str) -> Attempt
     Attempt { name, code, expect, control: Control::NotRun }
 }
 
-/// Before each attempt.
 pub(crate) const PRELUDE: &str = r#"
 import ctypes, errno, mmap, os, platform, resource, signal, socket, subprocess, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)

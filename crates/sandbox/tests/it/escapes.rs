@@ -1,7 +1,7 @@
-//! No attempt of `attempts.rs` leaves its sandbox, and each ends its own sandbox alone.
+//! Tests that no attempt of `attempts.rs` leaves its sandbox, and that it ends only its own.
 //!
-//! If it does no harm, the same code also runs outside of a sandbox and must succeed there. This shows that the sandbox stops
-//! the attempt.
+//! Harmless attempts also run outside a sandbox and must succeed there, to show that the sandbox
+//! stops them.
 
 use std::fs;
 use std::io::Write as _;
@@ -29,8 +29,8 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// Opens a sandbox with Python. Without Python, or if the kernel refuses the sandbox, prints the reason and returns `None`.
-/// With `TURNWISE_REQUIRE_SANDBOX`, panics if the kernel refuses it.
+/// Opens a sandbox with Python. Returns `None` with a message if Python is missing or the kernel
+/// refuses the sandbox. Panics on a refusal if `TURNWISE_REQUIRE_SANDBOX` is set.
 pub(crate) fn sandbox() -> Option<(Sandbox, Python)> {
     let Some(python) = Python::find() else {
         println!("skipped: there is no python3 in PATH");
@@ -46,7 +46,6 @@ pub(crate) fn sandbox() -> Option<(Sandbox, Python)> {
     }
 }
 
-/// Things of the host that attempts aim at.
 struct Host {
     folder: tempfile::TempDir,
     tcp: TcpListener,
@@ -63,7 +62,7 @@ impl Host {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("secret"), SECRET).unwrap();
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        // One name a host: two tests of this process have one each at the same time.
+        // A unique name per host, since two tests run at the same time.
         let abstract_name = format!("turnwise-{}-{}", process::id(), tcp.local_addr().unwrap().port());
         let address = SocketAddr::from_abstract_name(abstract_name.as_bytes()).unwrap();
         let open = fs::File::open(folder.path().join("secret")).unwrap();
@@ -115,7 +114,6 @@ fn outside(python: &Python, code: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Returns what is wrong with the end of an attempt, if anything is.
 fn wrong(attempt: &Attempt, outcome: &Outcome) -> Option<String> {
     let text = String::from_utf8_lossy(&outcome.output);
     let as_expected = match attempt.expect {
@@ -164,16 +162,15 @@ fn no_attempt_escapes() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    // The sandboxes wrote nothing; the controls did.
+    // Only the controls wrote to it.
     let secret = fs::read_to_string(host.path("secret")).unwrap();
     assert_eq!(secret, format!("{SECRET}x"), "one control appends a letter");
     assert!(!PathBuf::from("/usr/bin/turnwise-escaped").exists());
-    // Whatever happened before, the next sandbox is as good as new.
+    // The next sandbox is not affected.
     let outcome = run(&sandbox, &python, "print(2 + 2)", &limits());
     assert_eq!((outcome.end, outcome.output.as_slice()), (End::Exited(0), &b"4\n"[..]));
 }
 
-/// Numbers of processes of the host whose command line has a word.
 fn processes_with(word: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -191,7 +188,8 @@ fn processes_with(word: &str) -> Vec<String> {
 fn processes_do_not_outlive_their_sandbox() {
     let Some((sandbox, python)) = sandbox() else { return };
     let word = format!("turnwise-left-{}", process::id());
-    // A child, a grandchild in its own session that holds the output open, and one that ignores signals.
+    // A child, a grandchild in its own session that holds the output open, and one that ignores
+    // signals.
     let body = format!(
         "def sleeper(*more):\n    code = 'import signal, sys, time\\n' + ''.join(more) + 'print(1, flush=True)\\ntime.sleep(300)'\n    \
          return subprocess.Popen([sys.executable, '-c', code, '{word}'], start_new_session=True)\n\
@@ -206,9 +204,8 @@ fn processes_do_not_outlive_their_sandbox() {
     assert_eq!(outcome.end, End::Exited(0));
     assert!(begun.elapsed() < Duration::from_secs(25), "the open output is not waited for");
     assert_eq!(processes_with(&word), Vec::<String>::new());
-    // The same words are found while they run, so the search can fail.
+    // The search can fail: it finds a running process with this word.
     let mut child = process::Command::new("sh").args(["-c", "sleep 30; :", &word]).spawn().unwrap();
-    // A new process has no command line at first.
     let found = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         !processes_with(&word).is_empty()
@@ -231,9 +228,9 @@ fn links_and_pipes_are_not_followed_when_files_come_back() {
     assert_eq!(outcome.end, End::Exited(0), "{}", String::from_utf8_lossy(&outcome.output));
     let good = ["a/b/c", "hard"].map(|name| (name.to_owned(), b"good\n".to_vec()));
     let mut files = outcome.files.clone();
-    // Root reads what a mode forbids.
+    // Root reads files despite their mode.
     let closed = usize::from(files.remove("closed/x").is_none());
     assert_eq!(files, Files::from(good));
-    // Two links to the host and a link within; a pipe with a name cannot be made.
+    // Two links to the host and one within the sandbox; a named pipe cannot be created.
     assert_eq!(outcome.left_out, 3 + closed);
 }

@@ -1,4 +1,4 @@
-//! What a command sees, gets and leaves.
+//! Tests of what a command sees, receives and leaves.
 
 use std::thread;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn files_go_in_and_come_back() {
 #[test]
 fn memory_of_the_program_is_not_the_commands() {
     let Some((sandbox, python)) = sandbox() else { return };
-    // New processes begin as copies of this one, which has more than a sandbox may.
+    // New processes start as copies of this one, which exceeds the sandbox's limit.
     let own = vec![1_u8; 256 << 20];
     let limits = Limits { memory: 128 << 20, ..limits() };
     let run = |code: &str| {
@@ -45,7 +45,7 @@ fn memory_of_the_program_is_not_the_commands() {
     for _ in 0..3 {
         assert_eq!(run("import time; time.sleep(0.2)"), End::Exited(0));
     }
-    // The command's own memory counts, in processes together, too.
+    // The command's own memory counts, also summed over processes.
     let children = "import os, time\nfor _ in range(3): os.fork()\nkept = b'x' * (40 << 20)\ntime.sleep(5)";
     assert_eq!(run(children), End::Memory);
     assert!(own.iter().all(|&byte| byte == 1));
@@ -81,7 +81,7 @@ fn wrong_paths_and_too_large_files_are_errors() {
 fn fifty_at_once_have_the_results_of_one_at_a_time() {
     let Some((sandbox, python)) = sandbox() else { return };
     let limits = Limits { wall: Duration::from_mins(1), ..limits() };
-    // Each writes under the same names, and one in five is ended by a limit.
+    // All use the same file names, and a limit ends one in five.
     let run = &|number: usize| {
         let code = format!(
             "import os, sys\nn = {number}\nopen('/tmp/same', 'w').write(str(n))\nopen('same', 'w').write(str(n * n))\n\

@@ -1,22 +1,19 @@
-//! Summaries of an expert's episodes, for demonstrations of compaction (`prompt.compact_after`).
+//! Summaries of expert episodes, the SFT targets for compaction (`prompt.compact_after`).
 //!
 //! ```text
 //! seen cabinet 1, drawer 2. found mug 2 in drawer 2. mug 1 is clean. carrying mug 1.
 //! ```
 //!
-//! A summary has the facts that the expert itself acts on:
+//! A summary lists the facts that the expert acts on:
 //!
-//! - `seen`: places that were searched;
-//! - `found`: objects of the wanted kind with their places, including objects that were put down again;
+//! - `seen`: receptacles that were searched;
+//! - `found`: objects of the wanted type and where they are;
 //! - objects that were cleaned, heated or cooled for the task;
-//! - `carrying`: the object in hand.
-//!
-//! With the task and this text, a policy can continue without the earlier turns.
+//! - `carrying`: the held object.
 
 use super::{Expert, TaskType, kind_of};
 use crate::demonstration::Demonstration;
 
-/// Returns the summary of an episode up to and including the observation of turn `turn`.
 pub(in crate::alfworld) fn summary(episode: &Demonstration, turn: usize) -> String {
     let prior = super::Prior::default();
     let mut expert = Expert::new(&prior);
@@ -94,7 +91,6 @@ mod tests {
         let task = Task::new("t", "k", "put a clean mug in cabinet.");
         let episode = Demonstration { task, tools: Vec::new(), turns, final_observation: String::new() };
         assert_eq!(summary(&episode, 1), "seen nothing.");
-        // A place is seen once it was looked into.
         assert_eq!(summary(&episode, 3), "seen drawer 2. found mug 1 in drawer 2, mug 2 in drawer 2.");
         let last = "seen drawer 2, sinkbasin 1. found mug 2 in drawer 2. mug 1 is clean. carrying mug 1.";
         assert_eq!(summary(&episode, 6), last);

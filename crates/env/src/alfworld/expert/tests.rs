@@ -8,7 +8,6 @@ use super::*;
 use crate::alfworld::generator::{GeneratorConfig, Size, generate};
 use crate::alfworld::{AlfworldSet, Episode, Game};
 
-/// Plays a game to its end or to the limit; how many steps it took if it was won.
 fn play(game: &Arc<Game>, prior: &Prior, order: SearchOrder, limit: usize) -> Option<usize> {
     let mut episode = Episode::new(Arc::clone(game));
     let mut expert = Expert::new(prior).with_order(order);
@@ -24,7 +23,6 @@ fn play(game: &Arc<Game>, prior: &Prior, order: SearchOrder, limit: usize) -> Op
     None
 }
 
-/// Wins, games and steps of the wins, by type of task.
 type Score = BTreeMap<TaskType, (usize, usize, usize)>;
 
 fn score(games: &[Arc<Game>], prior: &Prior, order: SearchOrder, limit: usize) -> Score {
@@ -48,7 +46,7 @@ fn lowest(score: &Score) -> f64 {
 fn generated_games_of_every_size_and_type_are_solved() {
     let prior = Prior::embedded().unwrap();
     for size in [Size::Tiny, Size::Small, Size::Medium, Size::Full] {
-        // Another seed than the prior was counted on, and floor plans it has not seen.
+        // Seed and floor plans differ from those of the prior.
         let config = GeneratorConfig {
             seed: 5,
             size,
@@ -64,7 +62,6 @@ fn generated_games_of_every_size_and_type_are_solved() {
             report(&format!("{size:?} {order:?}"), &score);
             assert!(lowest(&score) >= 0.95, "{size:?} {order:?}: {score:?}");
         }
-        // The habits of households help: with none, everything is as likely as everything.
         if size == Size::Full {
             let steps = |prior: &Prior| -> usize {
                 score(games, prior, SearchOrder::Likely, 200).values().map(|score| score.2).sum()
@@ -117,7 +114,6 @@ fn sentences_of_other_kinds_are_refused() {
     assert_eq!(wish("find two pen and put them in drawer."), expected(TaskType::PickTwo, "pen", "drawer"));
     assert_eq!(wish("wash the dishes."), None);
     assert_eq!(wish(""), None);
-    // Without a task it explores, and always with an admissible command.
     let prior = Prior::default();
     let mut expert = Expert::new(&prior);
     assert!(!expert.reset("no introduction", "wash the dishes."));
@@ -135,7 +131,6 @@ fn a_closed_door_a_wrong_object_and_a_failed_command_do_not_confuse_it() {
         let mut episode = Episode::new(Arc::clone(game));
         let mut expert = Expert::new(prior);
         expert.reset(episode.observation(), game.sentence());
-        // Every third command is somebody else's: it takes what it can, closes doors, or means nothing.
         while !episode.won() && episode.steps() < 120 {
             let observation = Observation::new(episode.observation()).with_admissible(episode.admissible());
             let foreign = ["close ", "take ", "dance "][episode.steps() / 3 % 3];

@@ -1,82 +1,73 @@
-//! The kinds of rooms, receptacles and objects, read from `household.txt`.
+//! Types of rooms, receptacles and objects, read from `household.txt`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use turnwise_core::EnvError;
 
-/// Frequency with which a receptacle of a kind can be closed.
+/// How often receptacles of a type have a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Openable {
     Never,
-    /// Some drawers and cabinets of the original cannot be opened.
+    /// As in the original, some drawers and cabinets cannot be opened.
     Mostly,
     Always,
 }
 
-/// Abilities of an object, one bit each.
 pub(super) mod ability {
     pub(in super::super) const CLEANABLE: u8 = 1;
     pub(in super::super) const HEATABLE: u8 = 1 << 1;
     pub(in super::super) const COOLABLE: u8 = 1 << 2;
     pub(in super::super) const SLICEABLE: u8 = 1 << 3;
     pub(in super::super) const VESSEL: u8 = 1 << 4;
-    /// The desk lamp: it is switched on, and never carried.
+    /// The desk lamp, which can be switched on but not carried.
     pub(in super::super) const LAMP: u8 = 1 << 5;
 }
 
-/// A kind of object, for example `ButterKnife`.
 #[derive(Debug)]
 pub(super) struct ObjectKind {
     pub(super) name: &'static str,
     pub(super) abilities: u8,
 }
 
-/// A kind of receptacle, for example `SinkBasin`.
 #[derive(Debug)]
 pub(super) struct ReceptacleKind {
     pub(super) name: &'static str,
     pub(super) openable: Openable,
-    /// The kinds of objects that may be put there.
+    /// Object types that fit.
     pub(super) fits: Vec<usize>,
 }
 
-/// Number and kind of receptacles of one kind in a room.
 #[derive(Debug)]
 pub(super) struct Furniture {
     pub(super) kind: usize,
     pub(super) mean: f64,
     pub(super) max: usize,
     pub(super) essential: bool,
-    /// A desk lamp can stand there.
     pub(super) lamp: bool,
 }
 
-/// Receptacles that one kind of object is in, in one kind of room.
 #[derive(Debug)]
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Kinds of receptacles with their shares.
+    /// Receptacle types with their probabilities.
     pub(super) places: Vec<(usize, f64)>,
 }
 
-/// One kind of room.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) furniture: Vec<Furniture>,
     pub(super) things: Vec<Thing>,
-    /// Receptacles that the desk lamp stands on, with their weights; empty in rooms without one.
+    /// Receptacle types for the desk lamp with weights; may be empty.
     pub(super) lamp: Vec<(usize, f64)>,
 }
 
-/// Everything a house can hold.
 #[derive(Debug, Default)]
 pub(super) struct Household {
     pub(super) objects: Vec<ObjectKind>,
     pub(super) receptacles: Vec<ReceptacleKind>,
     pub(super) rooms: Vec<Room>,
-    /// The kind of the desk lamp.
     pub(super) lamp: usize,
 }
 
@@ -84,7 +75,6 @@ static HOUSEHOLD: LazyLock<Result<Household, String>> =
     LazyLock::new(|| Household::read(include_str!("household.txt")));
 
 impl Household {
-    /// Returns the house that comes with the crate.
     pub(super) fn embedded() -> Result<&'static Self, EnvError> {
         HOUSEHOLD.as_ref().map_err(|reason| EnvError::Other(format!("household.txt: {reason}")))
     }
@@ -107,12 +97,10 @@ impl Household {
         Ok(house)
     }
 
-    /// Returns true if objects of this kind may be put into receptacles of that kind.
     pub(super) fn fits(&self, receptacle: usize, object: usize) -> bool {
         self.receptacles[receptacle].fits.contains(&object)
     }
 
-    /// Returns the kind of receptacle of that name.
     pub(super) fn receptacle(&self, name: &str) -> Option<usize> {
         self.receptacles.iter().position(|kind| kind.name == name)
     }
@@ -225,7 +213,6 @@ mod tests {
         assert!(house.objects.len() > 50 && house.receptacles.len() > 25);
         for room in &house.rooms {
             assert!(room.furniture.iter().any(|furniture| furniture.essential));
-            // Every place named is furniture of that room, so that no share is lost.
             for (place, _) in room.things.iter().flat_map(|thing| &thing.places).chain(&room.lamp) {
                 let name = house.receptacles[*place].name;
                 assert!(room.furniture.iter().any(|furniture| furniture.kind == *place), "{name}");

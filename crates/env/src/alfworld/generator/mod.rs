@@ -1,27 +1,16 @@
-//! Household worlds of the project's own making, in the official file format.
+//! Generated household games in the official file format.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `household.rs` | the kinds of rooms, receptacles and objects, read from `household.txt` |
-//! | `names.rs` | ids in the form of the original's games, and the names the engine makes of them |
-//! | `plan.rs` | floor plans |
-//! | `scene.rs` | a scene: objects in receptacles, and a task |
-//! | `solve.rs` | shortest plans with the whole scene in view, as the original's walkthroughs are |
-//! | `text.rs` | a scene as the text of a `game.tw-pddl` file |
+//! A **floor plan** is a type of room with its receptacles and hidden frequencies of where objects
+//! are. A **game** places objects on a floor plan by these frequencies and poses one of the six
+//! task types. The generator replays the shortest plan of each game in the engine.
 //!
-//! A **floor plan** is a kind of room with its receptacles (numbers, places, doors) and a hidden
-//! habit of where objects are. A **game** places objects on a floor plan by that habit and asks for
-//! one of the six kinds of tasks. Each game has a shortest plan, which the generator verifies in
-//! the engine.
+//! * `train` and `valid_seen` share floor plans; `valid_unseen` has its own. Whether a set of
+//!   furniture is unseen does not depend on the seed, so data of different seeds do not leak into
+//!   each other.
+//! * Random draws are indexed: the first hundred training games do not depend on the total number.
+//!   Exception: a layout that an earlier game already has is drawn again.
 //!
-//! * `train` and `valid_seen` share floor plans with other tasks and layouts; `valid_unseen` has
-//!   its own. Whether a set of furniture is "unseen" depends only on the set, not on the seed, so
-//!   data of different seeds do not leak into each other.
-//! * All draws are by coordinates: the first hundred training games are the same in a world of a hundred and
-//!   in one of a million. (One exception: a layout that an earlier game of the world already has is drawn
-//!   again.)
-//!
-//! Differs from the original's scenes: there are no windows, stove knobs and other fixtures without
+//! Differs from the original: there are no windows, stove knobs and other fixtures without
 //! commands. Nothing starts cool, and no object is inside another.
 
 mod household;
@@ -48,14 +37,14 @@ use scene::Scene;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// 5-8 receptacles, 6-10 things beside the task's: for policies of a million parameters.
+    /// 5-8 receptacles and 6-10 extra objects, for policies of a million parameters.
     #[default]
     Tiny,
-    /// 8-12 receptacles, 10-16 things.
+    /// 8-12 receptacles and 10-16 extra objects.
     Small,
-    /// 12-18 receptacles, 16-26 things.
+    /// 12-18 receptacles and 16-26 extra objects.
     Medium,
-    /// 15-30 receptacles, 24-45 things: like the official scenes.
+    /// 15-30 receptacles and 24-45 extra objects, as in the official scenes.
     Full,
 }
 
@@ -76,34 +65,34 @@ impl Size {
         [2, 2, 3, 3][self as usize]
     }
 
-    /// Chance that a receptacle stands at the same place as its neighbour of the same kind.
+    /// Returns the probability that neighbours of the same type share a place.
     fn shared_places(self) -> f64 {
         [0.1, 0.15, 0.2, 0.2][self as usize]
     }
 }
 
-/// Games to make.
+/// Settings of the generator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeneratorConfig {
-    /// The same seed gives the same bytes.
+    /// Seed; the same seed gives the same bytes.
     pub seed: u64,
     /// Size of the scenes.
     pub size: Size,
     /// Number of training games.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of games on training floor plans with other tasks and layouts.
+    /// Number of validation games on training floor plans, with other tasks and layouts.
     #[schemars(range(max = 1000000))]
     pub valid_seen: usize,
-    /// Number of games on floor plans that no training game has.
+    /// Number of validation games on floor plans that no training game has.
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
-    /// Number of training floor plans per kind of room, at most 499; a quarter as many are unseen.
-    /// With fewer games than plans, some plans are unused; `valid_seen` uses only used ones.
+    /// Number of training floor plans per type of room, at most 499; a quarter as many are unseen.
+    /// If there are fewer games than plans, `valid_seen` uses only plans with a training game.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
-    /// The kinds of tasks by their official names, taken in turn.
+    /// Task types by their official names, used in turn.
     #[serde(serialize_with = "write_types", deserialize_with = "read_types")]
     #[schemars(with = "Vec<String>", length(min = 1), extend("items" = type_names()))]
     pub task_types: Vec<TaskType>,
@@ -142,31 +131,28 @@ fn read_types<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskType
     names.iter().map(read).collect()
 }
 
-/// One generated game, before it is parsed.
+/// A generated game before parsing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GameFile {
     /// Split, task folder and trial folder, for example
     /// `valid_unseen/pick_heat_then_place_in_recep-Mug-None-Shelf-502/trial_G000007`.
     pub id: String,
-    /// The text of its `game.tw-pddl`.
+    /// Content of its `game.tw-pddl`.
     pub text: String,
 }
 
 impl GameFile {
-    /// Parses the text with the engine.
     fn parse(&self) -> Result<Game, EnvError> {
         Game::parse(&format!("{}/game.tw-pddl", self.id), &self.text)
     }
 }
 
-/// The splits with their number in seeds.
 const SPLITS: [(&str, Class); 3] =
     [("train", Class::Seen), ("valid_seen", Class::Seen), ("valid_unseen", Class::Unseen)];
 
-/// Scenes tried for a game before the config is given up as too narrow.
 const ATTEMPTS: u64 = 200;
 
-/// Makes the games as texts, split by split, each split in the order of its trial numbers.
+/// Generates the games as texts by split, in trial order.
 ///
 /// # Errors
 /// Returns [`EnvError::Other`] naming the key of an invalid setting.
@@ -174,7 +160,7 @@ pub fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvErro
     make(config, game_file)
 }
 
-/// Makes the games and parses them with the engine. See [`generate_files`].
+/// Generates the games and parses them; see [`generate_files`].
 ///
 /// # Errors
 /// Returns [`EnvError::Other`] naming the key of an invalid setting.
@@ -187,11 +173,11 @@ pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
     Ok(AlfworldSet::from_games(games))
 }
 
-/// Writes the games in the official folder layout, `DIR/<split>/<task>/<trial>/game.tw-pddl`, and returns how
-/// many there are. Files of the same name are overwritten.
+/// Writes the games to `DIR/<split>/<task>/<trial>/game.tw-pddl` and returns their number. Existing
+/// files are overwritten.
 ///
 /// # Errors
-/// Fails like [`generate_files`], and [`EnvError::Io`] naming what cannot be written.
+/// Fails like [`generate_files`]. Returns [`EnvError::Io`] if a file cannot be written.
 pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvError> {
     let files = generate_files(config)?;
     files.par_iter().try_for_each(|file| {
@@ -204,7 +190,6 @@ pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvErr
     Ok(files.len())
 }
 
-/// Returns the file of a scene with its shortest plan.
 fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) -> Result<GameFile, EnvError> {
     let trial = format!("trial_G{index:06}");
     let id = format!("{split}/{}/{trial}", scene.folder(house));
@@ -214,7 +199,7 @@ fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) ->
     Ok(GameFile { id, text })
 }
 
-/// Plays a game's walkthrough: it must win with its last command and not before.
+/// Checks that the walkthrough wins with its last command and not earlier.
 fn verify(game: &Arc<Game>) -> Result<(), EnvError> {
     let fail = |what: &str| EnvError::Other(format!("{}: {what}", game.id()));
     let mut episode = Episode::new(Arc::clone(game));
@@ -232,7 +217,6 @@ fn verify(game: &Arc<Game>) -> Result<(), EnvError> {
     Ok(())
 }
 
-/// Draws all scenes and finishes each with `finish`.
 fn make<T: Send>(
     config: &GeneratorConfig,
     finish: impl Fn(&Household, &Scene<'_>, &str, usize) -> Result<T, EnvError> + Sync,
@@ -300,7 +284,6 @@ fn make<T: Send>(
     all.into_par_iter().map(|(split, index, scene)| finish(house, &scene, split, index)).collect()
 }
 
-/// Returns one attempt at one game; `None` if the plan drawn does not allow the task.
 fn draw_scene<'a>(
     house: &Household,
     config: &GeneratorConfig,
@@ -313,7 +296,7 @@ fn draw_scene<'a>(
     let mut rng = Seed::derive(config.seed, Purpose::World, &coordinates).rng();
     let task = config.task_types[index % config.task_types.len()];
     let kind = TaskType::ALL.iter().position(|&other| other == task)?;
-    // Every kind of room in which the task is at home is as likely as the others.
+    // All types of rooms that allow the task are equally likely.
     let rooms: Vec<&Vec<&'a FloorPlan>> =
         plans.iter().filter(|plans| plans.iter().any(|plan| !plan.choices[kind].is_empty())).collect();
     let room = *rng.choose(&rooms)?;

@@ -1,9 +1,9 @@
-//! Ids in the form of the original's games, and the names the engine makes of them.
+//! PDDL ids in the original's form, and the names that the engine derives from them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// `_plus_01_dot_20`: a length in hundredths of a metre.
+/// Appends a length in hundredths of a metre, as in `_plus_01_dot_20`.
 fn length(text: &mut String, value: i32) {
     let sign = if value < 0 { "_minus_" } else { "_plus_" };
     let value = value.unsigned_abs();
@@ -11,7 +11,6 @@ fn length(text: &mut String, value: i32) {
     let _ = write!(text, "{sign}{:02}_dot_{:02}", value / 100, value % 100);
 }
 
-/// Returns the id of an object.
 pub(super) fn object(kind: &str, at: [i32; 3]) -> String {
     let mut id = String::with_capacity(kind.len() + 66);
     id.push_str(kind);
@@ -22,7 +21,6 @@ pub(super) fn object(kind: &str, at: [i32; 3]) -> String {
     id
 }
 
-/// Returns the id of a receptacle. A basin is part of the sink or bathtub it belongs to.
 pub(super) fn receptacle(kind: &str, at: [i32; 3]) -> String {
     match kind.strip_suffix("Basin") {
         Some(body) => {
@@ -35,7 +33,7 @@ pub(super) fn receptacle(kind: &str, at: [i32; 3]) -> String {
     }
 }
 
-/// Returns the id of a place: two coordinates in steps of 25 cm, a quarter turn and a tilt in degrees.
+/// Returns the id of a place: two coordinates in steps of 25 cm, rotation and tilt in degrees.
 pub(super) fn place(at: [i32; 4]) -> String {
     let mut id = String::from("loc");
     for value in at {
@@ -45,8 +43,7 @@ pub(super) fn place(at: [i32; 4]) -> String {
     id
 }
 
-/// Returns the names (`mug 2`) of ids that are sorted by their lower-cased bytes: within a kind the
-/// numbers fall.
+/// Returns the names (`mug 2`) of ids sorted in lower case. Within a type the numbers count down.
 pub(super) fn number<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let kind = |id: &str| {
         let mut kind = id.split("_bar_").next().unwrap_or_default().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Floor plans: the receptacles of a room, their places, and what they tend to contain.
+//! Floor plans: receptacles of a room, their places and typical contents.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,6 @@ use super::super::TaskType;
 use super::household::{Household, Openable, ability};
 use super::{Size, names};
 
-/// Splits that a floor plan serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// `train` and `valid_seen`.
@@ -18,7 +17,6 @@ pub(super) enum Class {
     Unseen,
 }
 
-/// One receptacle of a plan, in the order in which lists show them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Receptacle {
     pub(super) kind: usize,
@@ -27,36 +25,33 @@ pub(super) struct Receptacle {
     pub(super) openable: bool,
     /// Index into [`FloorPlan::places`].
     pub(super) place: usize,
-    /// Hundredths of a metre.
+    /// Position in hundredths of a metre.
     pub(super) at: [i32; 3],
 }
 
-/// Receptacles that a kind of object is in, in this plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacles with their weights: the plan's hidden habit.
+    /// Receptacles with their weights, hidden from the agent.
     pub(super) places: Vec<(usize, f64)>,
 }
 
-/// The tasks of one type that a plan allows, per thing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Choice {
     /// Index into [`FloorPlan::things`].
     pub(super) thing: usize,
-    /// Kinds of receptacles to choose from; the lamp's kind for `look_at_obj_in_light`.
+    /// Allowed receptacle types; the lamp's type for `look_at_obj_in_light`.
     pub(super) targets: Vec<usize>,
 }
 
-/// A furnished room.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FloorPlan {
     pub(super) number: u16,
     pub(super) receptacles: Vec<Receptacle>,
     /// PDDL ids of the places in front of receptacles.
     pub(super) places: Vec<String>,
-    /// Start of the agent: a place without receptacles.
+    /// Start of the agent, a place without receptacles.
     pub(super) start: String,
     pub(super) things: Vec<Thing>,
     /// Receptacles that can hold the desk lamp, with their weights.
@@ -65,28 +60,24 @@ pub(super) struct FloorPlan {
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Maximum number of plans of one class in one kind of room, so that their numbers do not collide.
+/// Prevents colliding plan numbers.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors between a plan's weights and the household's, all equally likely. A table, because
-/// exponentials differ between mathematics libraries.
+/// Equally likely factors of the household's weights. A table, since `exp` differs between maths
+/// libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Attempts to draw a new set of furniture for a plan before a duplicate in its class is accepted.
+/// Maximum number of draws before a duplicate is accepted.
 const ATTEMPTS: u64 = 400;
 
-/// Returns the number of a plan. The hundreds identify the room, as in the original's scenes, with
-/// wider ranges.
+/// Returns the number of a plan; its hundreds identify the room, as in the original.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// Returns the plans of one class for one kind of room.
-///
-/// Draws floor plans. The class of a set of furniture depends only on the set (one in four is
-/// unseen), not on the seed. No unseen plan of any seed has the furniture of a training plan of
-/// another.
+/// Draws the floor plans of one class. The class of a set of furniture depends on the set (one in
+/// four is unseen), not on the seed, so splits of different seeds do not overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,
@@ -112,7 +103,6 @@ pub(super) fn draw_all(
         .collect()
 }
 
-/// Returns the class of a set of furniture in a room.
 fn class_of(room: usize, furniture: &[usize]) -> Class {
     let mut hash = Sha256::new();
     hash.update([room as u8]);
@@ -120,7 +110,6 @@ fn class_of(room: usize, furniture: &[usize]) -> Class {
     if hash.finalize()[0].is_multiple_of(4) { Class::Unseen } else { Class::Seen }
 }
 
-/// Returns the kinds of a room's receptacles, sorted.
 fn furnish(house: &Household, size: Size, room: usize, rng: &mut Rng) -> Vec<usize> {
     let furniture = &house.rooms[room].furniture;
     let limit = |entry: &super::household::Furniture| entry.max.min(size.most_receptacles_of_a_kind());
@@ -130,7 +119,7 @@ fn furnish(house: &Household, size: Size, room: usize, rng: &mut Rng) -> Vec<usi
         counts[chosen] = counts[chosen].max(1);
     }
     let (least, most) = size.receptacles();
-    // A room of which every kind were at its maximum would look like no other room of the house.
+    // Rooms with every type at its maximum would all look alike.
     let room_for = furniture.iter().map(limit).sum::<usize>() * 3 / 4;
     let most = most.min(room_for).max(least);
     let wanted = least + rng.below(most - least + 1);
@@ -192,15 +181,14 @@ impl FloorPlan {
         plan
     }
 
-    /// Returns true if the plan has a receptacle of a kind.
     fn has(&self, kind: Option<usize>) -> bool {
         self.receptacles.iter().any(|receptacle| Some(receptacle.kind) == kind)
     }
 
-    /// Returns the tasks of a type that can be solved here.
     fn allowed(&self, house: &Household, task: TaskType) -> Vec<Choice> {
         let needed = |name| house.receptacle(name);
-        // The tool is no target: to clean a mug and leave it in the sink asks for nothing more.
+        // The tool is not a target: after cleaning a mug in the sink there would be nothing left to
+        // do.
         let (ability, tool) = match task {
             TaskType::PickAndPlace | TaskType::PickTwo => (0, None),
             TaskType::PickCleanThenPlace => (ability::CLEANABLE, needed("SinkBasin")),
@@ -235,7 +223,6 @@ impl FloorPlan {
     }
 }
 
-/// Arranges the receptacles of a room: ids, doors, places, and the agent's start.
 fn arrange(
     house: &Household,
     size: Size,
@@ -287,7 +274,7 @@ fn arrange(
     (receptacles, places, start)
 }
 
-/// Returns an index with probability proportional to its weight; `None` if no weight is positive.
+/// Draws an index with probability proportional to its weight; `None` if no weight is positive.
 pub(super) fn weighted(weights: &[f64], rng: &mut Rng) -> Option<usize> {
     let total: f64 = weights.iter().sum();
     let mut left = rng.uniform() * total;

@@ -1,4 +1,4 @@
-//! One scene: a floor plan with its things laid out, and a task that can be solved there.
+//! Scenes: a floor plan with objects, and a task that is solvable there.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,6 @@ use super::household::Household;
 use super::plan::{FloorPlan, weighted};
 use super::{Size, names};
 
-/// An object and its location.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
     pub(super) kind: usize,
@@ -19,26 +18,22 @@ pub(super) struct Object {
     pub(super) receptacle: usize,
 }
 
-/// A scene and its task.
 #[derive(Clone, Debug)]
 pub(super) struct Scene<'a> {
     pub(super) plan: &'a FloorPlan,
     pub(super) task: TaskType,
-    /// The kind of object the task is about.
     pub(super) object: usize,
-    /// The kind of receptacle it belongs in; the lamp's kind for `look_at_obj_in_light`.
+    /// Type of the target receptacle; the lamp's type for `look_at_obj_in_light`.
     pub(super) target: usize,
-    /// Sorted by lower-cased id.
+    /// Sorted by lower-case id.
     pub(super) objects: Vec<Object>,
-    /// One of the task's two wordings.
     pub(super) wording: usize,
 }
 
-/// Chance that a scene holds one more object of the task's kind than the task needs.
+/// Probability of one object of the task's type beyond those needed.
 const SPARE: f64 = 0.3;
 
 impl<'a> Scene<'a> {
-    /// Draws a task of this type and lays the things out. `None` if the plan does not allow the type.
     pub(super) fn draw(
         house: &Household,
         size: Size,
@@ -51,7 +46,7 @@ impl<'a> Scene<'a> {
         let target = *rng.choose(&choice.targets)?;
         let mut layout = SceneBuilder { house, plan, objects: Vec::new(), ids: BTreeSet::new() };
 
-        // What the task is about. It never starts where it belongs, or there would be nothing to do.
+        // The task's objects never start in the target.
         let wanted = &plan.things[choice.thing];
         let needed = if task == TaskType::PickTwo { 2 } else { 1 };
         let spare = usize::from(rng.chance(SPARE) && needed < size.most_objects_of_a_kind());
@@ -69,7 +64,6 @@ impl<'a> Scene<'a> {
             layout.put(house.lamp, plan.lamp[weighted(&shares, rng)?].0, rng);
         }
 
-        // The rest of the household.
         let mut counts = vec![0usize; plan.things.len()];
         let (least, most) = size.fillers();
         let room_for = (plan.things.len() - 1) * size.most_objects_of_a_kind() * 3 / 4;
@@ -102,7 +96,7 @@ impl<'a> Scene<'a> {
         Some(Self { plan, task, object: wanted.kind, target, objects, wording: rng.below(2) })
     }
 
-    /// Room, places of things and task: an agent could tell this scene from any other by them.
+    /// Returns room, object positions and task, which identify the scene.
     pub(super) fn content(&self) -> (u16, TaskType, usize, usize, Vec<(usize, usize)>) {
         let mut things: Vec<(usize, usize)> =
             self.objects.iter().map(|object| (object.kind, object.receptacle)).collect();
@@ -110,8 +104,6 @@ impl<'a> Scene<'a> {
         (self.plan.number, self.task, self.object, self.target, things)
     }
 
-    /// Returns the task as the agent reads it, in one of the two wordings that the official games have
-    /// per type.
     pub(super) fn sentence(&self, house: &Household) -> String {
         let o = house.objects[self.object].name.to_ascii_lowercase();
         let t = if self.task == TaskType::LookInLight {
@@ -135,7 +127,8 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Returns the task's folder, for example `pick_heat_then_place_in_recep-Mug-None-Shelf-12`.
+    /// Returns the name of the task folder, for example
+    /// `pick_heat_then_place_in_recep-Mug-None-Shelf-12`.
     pub(super) fn folder(&self, house: &Household) -> String {
         let target = if self.task == TaskType::LookInLight {
             house.objects[self.target].name
@@ -154,7 +147,6 @@ struct SceneBuilder<'a> {
 }
 
 impl SceneBuilder<'_> {
-    /// Lays one object down in a receptacle.
     fn put(&mut self, kind: usize, receptacle: usize, rng: &mut Rng) {
         let [x, y, z] = self.plan.receptacles[receptacle].at;
         loop {

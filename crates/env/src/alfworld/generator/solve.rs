@@ -1,10 +1,9 @@
-//! Shortest plans with the whole scene in view, as the original's walkthroughs are.
+//! Shortest plans with full knowledge of the scene, like the original's walkthroughs.
 
 use super::super::TaskType;
 use super::household::Household;
 use super::scene::Scene;
 
-/// A partial plan: the agent's place, what it has opened, and its commands.
 #[derive(Clone)]
 struct Walk<'a> {
     scene: &'a Scene<'a>,
@@ -13,7 +12,6 @@ struct Walk<'a> {
     steps: Vec<Step>,
 }
 
-/// One command, by indices of the scene.
 #[derive(Clone, Copy)]
 enum Step {
     Go(usize),
@@ -29,7 +27,6 @@ impl<'a> Walk<'a> {
         Self { scene, here: None, opened: Vec::new(), steps: Vec::new() }
     }
 
-    /// Walks to a receptacle.
     fn go(&mut self, receptacle: usize) {
         let place = self.scene.plan.receptacles[receptacle].place;
         if self.here != Some(place) {
@@ -38,7 +35,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks to a receptacle and opens it if need be.
     fn reach(&mut self, receptacle: usize) {
         self.go(receptacle);
         if self.scene.plan.receptacles[receptacle].openable && !self.opened.contains(&receptacle) {
@@ -75,9 +71,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns a plan with the fewest commands for the scene's task, by trying all objects, tools and
-/// targets; `None` if the task cannot be solved. Moving other objects away and closing doors are
-/// not tried, because they never help.
+/// Returns the shortest plan by exhaustive search over objects, tools and targets; `None` if
+/// unsolvable. Moving other objects and closing doors never helps.
 pub(super) fn walkthrough(house: &Household, scene: &Scene<'_>) -> Option<Vec<String>> {
     let of_kind = |kind: usize| -> Vec<usize> {
         (0..scene.objects.len()).filter(|&index| scene.objects[index].kind == kind).collect()

@@ -28,7 +28,6 @@ fn digest(files: &[GameFile]) -> [u8; 8] {
 #[test]
 fn every_size_and_task_is_made_and_wins_its_walkthrough() {
     for size in [Size::Tiny, Size::Small, Size::Medium, Size::Full] {
-        // `generate` plays every walkthrough and fails if one does not win.
         let set = generate(&config(size, 240)).unwrap();
         assert_eq!(set.splits(), ["train", "valid_seen", "valid_unseen"]);
         let (least, most) = size.receptacles();
@@ -38,7 +37,6 @@ fn every_size_and_task_is_made_and_wins_its_walkthrough() {
             let receptacles = game.receptacles().len();
             assert!((least..=most).contains(&receptacles), "{}: {receptacles} receptacles", game.id());
             let (least, most) = size.fillers();
-            // The bathroom of a large house has fewer kinds of things than a kitchen.
             let least = least.min(16);
             assert!(
                 (least..=most + 4).contains(&game.objects().len()),
@@ -59,7 +57,7 @@ fn the_seed_decides_every_byte() {
     assert_eq!(files, generate_files(&config(Size::Tiny, 60)).unwrap());
     let other = GeneratorConfig { seed: 1, ..config(Size::Tiny, 60) };
     assert_ne!(digest(&files), digest(&generate_files(&other).unwrap()));
-    // A change here means that worlds made earlier can no longer be made again.
+    // If this digest changes, earlier worlds can no longer be reproduced.
     assert_eq!(digest(&files), PINNED);
 }
 const PINNED: [u8; 8] = [85, 150, 47, 118, 182, 178, 57, 165];
@@ -73,12 +71,10 @@ fn a_larger_world_begins_like_a_smaller_one() {
     assert_eq!(files(50), files(200)[..50]);
 }
 
-/// Returns the furniture of a game's room, doors and places left out.
 fn furniture(game: &Game) -> Vec<String> {
     game.receptacles().map(|receptacle| game.receptacle_name(receptacle).to_owned()).collect()
 }
 
-/// Returns the positions of the objects and the task: an agent could tell a game by them.
 fn content(game: &Arc<Game>) -> Vec<String> {
     let episode = Episode::new(Arc::clone(game));
     let mut lines = furniture(game);
@@ -105,14 +101,14 @@ fn no_split_leaks_into_another() {
     assert!(plans(&train).len() > 200 && plans(&unseen).len() > 60);
     assert!(plans(&seen).is_subset(&plans(&train)));
 
-    // Not only the numbers differ: no unseen room is furnished like a training room, of any seed.
+    // For any seed, no unseen room has the furniture of a training room.
     let rooms: BTreeSet<_> = train.iter().chain(&of(&second, "train")).map(|game| furniture(game)).collect();
     assert!(unseen.iter().all(|game| !rooms.contains(&furniture(game))));
     assert!(seen.iter().all(|game| rooms.contains(&furniture(game))));
 
     let known: BTreeSet<_> = train.iter().map(content).collect();
     assert!(seen.iter().all(|game| !known.contains(&content(game))));
-    // The comparison can fail: two unseen plans of different seeds do coincide now and then.
+    // The comparison can fail: unseen plans of different seeds sometimes coincide.
     let twice: BTreeSet<_> = of(&second, "valid_unseen").iter().map(|game| furniture(game)).collect();
     assert!(unseen.iter().any(|game| twice.contains(&furniture(game))));
 }

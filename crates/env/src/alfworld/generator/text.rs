@@ -1,4 +1,4 @@
-//! A scene as the text of a `game.tw-pddl` file.
+//! Writes a scene as a `game.tw-pddl` file.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,12 +18,9 @@ struct File<'a> {
     walkthrough: &'a [String],
 }
 
-/// Text instead of the common rules, which the original's games repeat.
 const DOMAIN: &str = "; The rules are those that all ALFWorld games share; the engine has them built in.\n\
                       (define (domain alfred))\n";
 
-/// Returns the text of the file. Keys, facts and goal have the original's names, so that readers of
-/// the original's start states and goals work. The rules, equal in all games, are left out.
 pub(super) fn game_file(house: &Household, scene: &Scene<'_>, trial: &str, walkthrough: &[String]) -> String {
     let sentence = scene.sentence(house);
     let file = File {
@@ -35,7 +32,7 @@ pub(super) fn game_file(house: &Household, scene: &Scene<'_>, trial: &str, walkt
         solvable: true,
         walkthrough,
     };
-    // Strings always have a JSON form.
+    // Serializing strings cannot fail.
     serde_json::to_string(&file).unwrap_or_default()
 }
 
@@ -113,7 +110,6 @@ fn typed(kind: &str) -> String {
     format!("{kind}Type")
 }
 
-/// Returns the goal, one shape per type of task.
 fn goal(house: &Household, scene: &Scene<'_>) -> String {
     let object = house.objects[scene.object].name;
     let treated = match scene.task {

@@ -8,7 +8,6 @@ use crate::bfcl::python::{
     two_decimals, words,
 };
 
-/// The methods that a model may call.
 pub(super) const METHODS: &[Method] = &[
     method("pwd", &[]),
     method("ls", &[optional("a", Default::False)]),
@@ -30,7 +29,6 @@ pub(super) const METHODS: &[Method] = &[
     method("cp", &[required("source"), required("destination")]),
 ];
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     tree: Tree,
@@ -43,7 +41,6 @@ fn missing(command: &str, name: &Value) -> Value {
     error(format!("{command}: {name}: No such file or directory"))
 }
 
-/// True if a name has none of the characters that names may not have.
 fn is_name(name: &Value) -> Result<bool, Raise> {
     for forbidden in ["|", "/", "\\", "?", "%", "*", ":", "\"", ">", "<"] {
         if contains(name, &forbidden.into())? {
@@ -69,7 +66,7 @@ impl Files {
     }
 
     pub(super) fn state(&self) -> Vec<(&'static str, Value)> {
-        // A tree that contains itself cannot be compared; it is equal to nothing, itself included.
+        // A tree that contains itself cannot be compared; NaN differs from everything.
         let root = self.tree.value(self.root).unwrap_or(Value::Float(f64::NAN));
         vec![("long_context", self.is_long.into()), ("root", root)]
     }
@@ -103,16 +100,14 @@ impl Files {
         }
     }
 
-    /// The entry of a name in the current directory.
     fn here(&self, name: &Value) -> Result<Option<Item>, Raise> {
         hashable(name)?;
         Ok(self.tree.get(self.current, name))
     }
 
-    /// The content of a file in the current directory.
     fn file(&self, name: &Value) -> Result<Option<&Value>, Raise> {
         Ok(match self.here(name)? {
-            // A name that is a dot is the directory itself, even if there is a file of this name.
+            // `.` is the directory itself, even if a file has that name.
             Some(Item::File(file)) if name.as_str() != Some(".") => Some(self.tree.content(file)),
             _ => None,
         })
@@ -165,7 +160,6 @@ impl Files {
         }
     }
 
-    /// The directory of a path.
     fn navigate(&self, path: &Value) -> Result<Option<usize>, Raise> {
         match path {
             Value::None => return Ok(Some(self.current)),
@@ -306,7 +300,7 @@ impl Files {
         let lines = split_lines(str_method(content, "splitlines")?);
         let all = Value::from(lines.len());
         let count = if compare(Order::Greater, &count, &all)? { all.clone() } else { count };
-        // A slice from minus the number: 0 is all of them, and a negative number counts from the start.
+        // As in a Python slice, -0 means everything and a negative number counts from the start.
         let start = match negate(&count)? {
             Value::Int(start) => start,
             Value::Big(_) => i64::MAX,
@@ -336,7 +330,6 @@ impl Files {
         Ok(dict([("diff_lines", lines.join("\n").into())]))
     }
 
-    /// Moves or copies an entry of the current directory.
     fn transfer(&mut self, [source, destination]: [Value; 2], moves: bool) -> Result<Value, Raise> {
         let (command, verb, done) = if moves { ("mv", "move", "moved") } else { ("cp", "copy", "copied") };
         let prefix = format!("{command}: cannot {verb} '{source}'");
@@ -349,7 +342,7 @@ impl Files {
         }
         let (directory, name, shown) = match self.here(&destination)? {
             Some(Item::Directory(directory)) => {
-                // The original looks for the whole path when it copies, and never finds it.
+                // The original looks for the whole path, which never exists.
                 let entry = if moves { source.to_string() } else { format!("{destination}/{source}") };
                 if self.tree.get(directory, &entry.into()).is_some() {
                     return Ok(error(format!("{prefix} to '{destination}/{source}': File exists")));
@@ -409,7 +402,6 @@ fn removed(name: &Value) -> Value {
     dict([("result", format!("'{name}' removed").into())])
 }
 
-/// Fills a directory with what a scenario says is in it.
 fn load(tree: &mut Tree, directory: usize, scenario: &Value, long: Option<&LongContext>) {
     let contents = scenario.as_dict().and_then(|entry| entry.get_str("contents")).and_then(Value::as_dict);
     let mut is_innermost = true;

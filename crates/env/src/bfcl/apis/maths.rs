@@ -8,7 +8,6 @@ use crate::bfcl::python::{
     round, subtract, sum,
 };
 
-/// The methods that a model may call.
 pub(super) const METHODS: &[Method] = &[
     method("logarithm", &[required("value"), required("base"), required("precision")]),
     method("mean", &[required("numbers")]),
@@ -47,7 +46,7 @@ const FACTORS: [(&str, f64); 12] = [
     ("fahrenheit_to_celsius", 5.0 / 9.0),
 ];
 
-/// The result of a computation, or `text` as the error if it raised a `TypeError`.
+/// Returns `text` as the error if the computation raised a `TypeError`.
 fn or_error(result: Result<Value, Raise>, text: &str) -> Result<Value, Raise> {
     match result {
         Ok(value) => Ok(dict([("result", value)])),
@@ -148,12 +147,11 @@ fn deviation(numbers: &Value) -> Result<Value, Raise> {
     Ok(Value::Float(float_of(&variance)?.sqrt()))
 }
 
-/// The item of a list that no other is `better` than, the first of several.
 fn extreme(numbers: &Value, better: impl Fn(&Value, &Value) -> Result<bool, Raise>) -> Result<Value, Raise> {
     let mut items = iterate(numbers)?.into_iter();
     let mut best = items.next().unwrap_or_default();
     for item in items {
-        // Python's `max` asks whether the new item is greater, so the operands of its error are the other way round.
+        // Python's `max` compares the new item with the best, which determines its error message.
         if better(&item, &best)? {
             best = item;
         }

@@ -5,7 +5,6 @@ use crate::bfcl::method::{Arguments, Method, method, required};
 use crate::bfcl::python::{Dict, Raise, Value, add_in_place, dict, hashable, lower, str_method};
 use crate::python::PythonRandom;
 
-/// The methods that a model may call.
 pub(super) const METHODS: &[Method] = &[
     method("list_users", &[]),
     method("get_user_id", &[required("user")]),
@@ -21,7 +20,6 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 200_191;
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(super) struct Messages {
     random: PythonRandom,
@@ -33,7 +31,6 @@ pub(super) struct Messages {
     user: Value,
 }
 
-/// The only entry of a message: receiver and text.
 fn entry(message: &Value) -> Result<(&Value, &Value), Raise> {
     let Value::Dict(message) = message else { return Err(Raise::no_attribute(message, "items")) };
     message.iter().next().ok_or_else(|| Raise::new(super::Class::Lookup, "list index out of range"))
@@ -142,7 +139,7 @@ impl Messages {
             let (known, _) = entry(&self.inbox[place])?;
             if *known == receiver {
                 let known = known.clone();
-                // The first message that is equal to it goes.
+                // Python's `remove` deletes the first equal message.
                 let first = self.inbox.iter().position(|message| *message == self.inbox[place]);
                 self.inbox.remove(first.unwrap_or(place));
                 let text = format!("Receiver {receiver}'s latest message deleted successfully.");

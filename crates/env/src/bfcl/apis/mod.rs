@@ -1,4 +1,4 @@
-//! The eight APIs: what each is called, its methods, its state.
+//! The eight APIs with their methods and states.
 
 mod files;
 mod maths;
@@ -27,7 +27,7 @@ use super::python::{Class, Dict, Raise, Value, dict};
 pub enum Api {
     /// A file system.
     Files,
-    /// Arithmetic and conversions; it has no state.
+    /// Arithmetic and conversions, without state.
     Maths,
     /// Messages in a workspace.
     Messages,
@@ -37,14 +37,14 @@ pub enum Api {
     Tickets,
     /// Stocks and an account.
     Trading,
-    /// Flights and cards.
+    /// Flights and credit cards.
     Travel,
     /// A car.
     Vehicle,
 }
 
 impl Api {
-    /// All of them.
+    /// All APIs.
     pub const ALL: [Self; 8] = [
         Self::Files,
         Self::Maths,
@@ -56,7 +56,7 @@ impl Api {
         Self::Vehicle,
     ];
 
-    /// The name of its class.
+    /// Returns the name of its class.
     pub fn class(self) -> &'static str {
         match self {
             Self::Files => "GorillaFileSystem",
@@ -70,12 +70,12 @@ impl Api {
         }
     }
 
-    /// The API of a class.
+    /// Returns the API of a class.
     pub fn of_class(class: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|api| api.class() == class)
     }
 
-    /// The name of its document in the package's folder `multi_turn_func_doc`.
+    /// Returns the name of its document in the package's folder `multi_turn_func_doc`.
     pub fn document(self) -> &'static str {
         match self {
             Self::Files => "gorilla_file_system.json",
@@ -89,7 +89,7 @@ impl Api {
         }
     }
 
-    /// The methods that a model may call.
+    /// Returns the methods that a model may call.
     pub fn methods(self) -> &'static [Method] {
         match self {
             Self::Files => files::METHODS,
@@ -103,7 +103,7 @@ impl Api {
         }
     }
 
-    /// The method of a name.
+    /// Returns the method of this name.
     pub fn method(self, name: &str) -> Option<&'static Method> {
         self.methods().iter().find(|method| method.name == name)
     }
@@ -126,7 +126,8 @@ enum State {
 }
 
 impl Instance {
-    /// An API in the start state of a scenario. With `long`, what it holds and returns is padded with that.
+    /// Creates an API in the start state of a scenario. With `long`, its data and results are
+    /// padded.
     pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
         Self(match api {
             Api::Files => State::Files(files::Files::new(scenario, long)),
@@ -143,7 +144,7 @@ impl Instance {
     /// Calls a method.
     ///
     /// # Errors
-    /// What the method raises; there is no such method.
+    /// Returns the exception that the method raises, or an error for an unknown method.
     pub fn call(
         &mut self,
         method: &str,
@@ -169,7 +170,7 @@ impl Instance {
         }
     }
 
-    /// Which API it is.
+    /// Returns which API it is.
     pub fn api(&self) -> Api {
         match self.0 {
             State::Files(_) => Api::Files,
@@ -183,7 +184,7 @@ impl Instance {
         }
     }
 
-    /// The public attributes, by which two states are compared.
+    /// Returns the public attributes, by which states are compared.
     pub fn state(&self) -> Vec<(&'static str, Value)> {
         match &self.0 {
             State::Files(files) => files.state(),
@@ -197,7 +198,7 @@ impl Instance {
         }
     }
 
-    /// Takes over what earlier episodes left in objects that all instances of a process share.
+    /// Applies what earlier episodes changed in shared objects.
     pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
         match &mut self.0 {
             State::Posting(posting) => posting.default_mentions.clone_from(&leftovers.mentions),
@@ -212,7 +213,6 @@ impl Instance {
         }
     }
 
-    /// Leaves behind what later episodes of the process will see. `scenario` is the one that this instance was made of.
     pub(super) fn leave(&self, leftovers: &mut Leftovers, scenario: &Dict, long: Option<&LongContext>) {
         match (&self.0, long) {
             (State::Posting(posting), _) => leftovers.mentions.clone_from(&posting.default_mentions),
@@ -229,15 +229,14 @@ impl Instance {
     }
 }
 
-/// Changes of objects that all instances of the original share in one process: a default list of mentions, and the credit
-/// cards that long contexts add. Episodes here start without any; only replays of recordings carry them on.
+/// Changes to objects that all instances share in one process of the original; only replays carry
+/// them over.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,
     cards: Dict,
 }
 
-/// The fields of a scenario, or their defaults.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a Dict);
 
@@ -264,7 +263,6 @@ impl Fields<'_> {
         self.0.get_str(name).and_then(Value::as_dict).cloned().unwrap_or_else(default)
     }
 
-    /// The seed of the instance's random numbers.
     fn seed(self, default: u64) -> u64 {
         match self.0.get_str("random_seed") {
             Some(Value::Int(seed)) => seed.unsigned_abs(),
@@ -273,7 +271,6 @@ impl Fields<'_> {
     }
 }
 
-/// `{"error": text}`
 fn error(text: impl Into<Value>) -> Value {
     dict([("error", text.into())])
 }

@@ -1,4 +1,4 @@
-//! `TwitterAPI`: posts, reposts, comments and whom one follows.
+//! `TwitterAPI`: posts, reposts, comments and followed users.
 
 use super::{Fields, error};
 use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
@@ -6,7 +6,6 @@ use crate::bfcl::python::{
     Dict, Raise, Value, add_in_place, dict, hashable, int_of, iterate, lower, str_method,
 };
 
-/// The methods that a model may call.
 pub(super) const METHODS: &[Method] = &[
     method("authenticate_twitter", &[required("username"), required("password")]),
     method("posting_get_login_status", &[]),
@@ -27,7 +26,6 @@ pub(super) const METHODS: &[Method] = &[
     method("get_user_stats", &[required("username")]),
 ];
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(super) struct Posting {
     username: Value,
@@ -38,9 +36,8 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// The list that is the default of `mentions`: one object, which all posts without mentions share in the original.
+    /// In the original, all posts without mentions share this list object.
     pub(super) default_mentions: Vec<Value>,
-    /// The posts that share it.
     sharing: Vec<Value>,
 }
 

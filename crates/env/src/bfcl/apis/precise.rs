@@ -1,20 +1,19 @@
-//! Logarithms and roots to a number of digits, as `mpmath` and `decimal` work them out and write them.
+//! Logarithms and roots of a given precision, formatted like `mpmath` and `decimal`.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
 use super::{Class, error};
 use crate::bfcl::python::{Order, Raise, Value, compare, dict, float_of, int_of};
 
-/// Digits beyond which nothing is worked out: the original would take very long.
+/// Maximum number of digits; beyond it the original would take very long.
 const MOST_DIGITS: i64 = 2000;
 
-/// Bits to a decimal digit, as `mpmath` has the number.
 const BITS: f64 = 3.321_928_094_887_362_6;
 
-/// Bits that logarithms are worked out to beyond those asked for.
+/// Additional bits of logarithms.
 const GUARD: u64 = 64;
 
-/// A binary number of any precision: `mantissa * 2^exponent`, or infinity.
+/// An arbitrary-precision binary number `mantissa * 2^exponent`, or infinity.
 #[derive(Clone, Debug)]
 struct Real {
     negative: bool,
@@ -36,7 +35,7 @@ impl Real {
         !self.infinite && self.mantissa.bits() == 0
     }
 
-    /// The number of a Python value: exact, but for strings.
+    /// Converts a Python value, exactly unless it is a string.
     fn of(value: &Value, precision: u64) -> Result<Self, Raise> {
         let cannot = || Raise::type_error(format!("cannot create mpf from {}", value.repr()));
         Ok(match value {
@@ -66,7 +65,6 @@ impl Real {
         Self { infinite: !number.is_finite(), ..real }
     }
 
-    /// The number rounded to so many bits, halves to even.
     fn rounded(mut self, precision: u64) -> Self {
         let extra = self.mantissa.bits().saturating_sub(precision);
         if extra > 0 {
@@ -127,20 +125,19 @@ impl Real {
         let shift = precision + other.mantissa.bits() + 5;
         let dividend = &self.mantissa << shift;
         let (quotient, rest) = (&dividend / &other.mantissa, &dividend % &other.mantissa);
-        // A last bit that stands for what is left, so that it is not rounded as a half.
+        // A sticky bit for the remainder prevents rounding as a half.
         let sticky = BigUint::from(u8::from(rest.bits() > 0));
         let exponent = self.exponent - other.exponent - i64::try_from(shift).unwrap_or(i64::MAX) - 1;
         Ok(Self::new(negative, (quotient << 1) + sticky, exponent).rounded(precision))
     }
 
-    /// The natural logarithm of the magnitude.
     fn ln(&self, precision: u64) -> Self {
         if self.is_zero() || self.infinite {
             return Self { infinite: true, negative: self.is_zero(), ..self.clone() };
         }
         let bits = self.mantissa.bits();
         let digits = precision + GUARD + bits;
-        // The mantissa as a number from 1 to 2, of which half the logarithm is artanh((m - 1) / (m + 1)).
+        // The mantissa m is scaled to [1, 2]; ln m = 2 artanh((m - 1) / (m + 1)).
         let one = BigUint::from(1u8) << (bits - 1);
         let (above, below) = (&self.mantissa - &one, &self.mantissa + &one);
         let first = artanh(&above, &below, digits) << 1;
@@ -173,7 +170,7 @@ impl Real {
         Self::new(false, pi.magnitude().clone(), exponent).rounded(precision)
     }
 
-    /// The number as `mpmath` writes it in `repr`.
+    /// Formats the number as `repr` in `mpmath`.
     fn text(&self, digits: usize) -> String {
         let sign = if self.negative { "-" } else { "" };
         if self.infinite {
@@ -209,10 +206,10 @@ impl Real {
         format!("{sign}{whole}.{fraction}{tail}")
     }
 
-    /// The first digits, rounded down, and the decimal exponent of the first.
+    /// Returns the first digits, rounded down, and their decimal exponent.
     fn decimal(&self, digits: usize) -> (String, i64) {
         let bits = i64::try_from(self.mantissa.bits()).unwrap_or(i64::MAX) + self.exponent;
-        // Enough places behind the point for all digits, whatever the size of the number.
+        // Enough decimal places for all digits, for numbers of any size.
         let wanted = i64::try_from(digits).unwrap_or(i64::MAX) + 3;
         let places = (wanted - (bits as f64 / BITS) as i64).max(0);
         let ten = BigUint::from(10u8).pow(u32::try_from(places).unwrap_or(u32::MAX));
@@ -229,7 +226,7 @@ impl Real {
     }
 }
 
-/// Rounds a row of digits to so many, halves to even; true if it became a power of ten, with one digit more before the point.
+/// Returns true if the rounded result has one more digit before the point.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');
@@ -250,7 +247,6 @@ fn round_text(written: &mut String, digits: usize) -> bool {
     false
 }
 
-/// `artanh(numerator / denominator)` with so many bits behind the point.
 fn artanh(numerator: &BigUint, denominator: &BigUint, digits: u64) -> BigUint {
     let mut power = (numerator << digits) / denominator;
     let square = (&power * &power) >> digits;
@@ -268,10 +264,7 @@ fn too_precise() -> Raise {
     Raise::value_error(format!("precision must be at most {MOST_DIGITS} digits"))
 }
 
-/// The logarithm of a number with respect to a base.
-///
-/// # Errors
-/// The values are no numbers, or the base is 1.
+/// Returns a logarithm as `mpmath` computes it.
 pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Result<Value, Raise> {
     let digits = match int_of(precision)? {
         Value::Int(digits) if digits <= MOST_DIGITS => digits,
@@ -279,7 +272,7 @@ pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Resul
     };
     let bits = ((digits.saturating_add(1)) as f64 * BITS).round_ties_even().max(1.0);
     let precision = bits as u64;
-    // Digits of `repr`: those that the precision has for certain, and three more.
+    // `repr` shows the certain digits and three more.
     let certain = ((bits / BITS).round_ties_even() as usize).saturating_sub(1).max(1);
     let shown = if certain == 15 { 17 } else { certain + 3 };
     let value = Real::of(value, precision)?;
@@ -310,10 +303,7 @@ pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Resul
     Ok(Value::Opaque { class: "mpc", repr: format!("mpc(real='{real}', imag='{imaginary}')") })
 }
 
-/// The square root of a number as `decimal` gives it.
-///
-/// # Errors
-/// The precision is out of range.
+/// Returns a square root as `decimal` computes it.
 pub(super) fn square_root(number: &Value, precision: &Value) -> Result<Value, Raise> {
     let invalid = || error("Input must be a number or computation resulted in an invalid operation");
     let Ok(is_negative) = compare(Order::Less, number, &Value::Int(0)) else { return Ok(invalid()) };
@@ -353,12 +343,11 @@ pub(super) fn square_root(number: &Value, precision: &Value) -> Result<Value, Ra
     Ok(decimal(&root(whole, exponent, digits)))
 }
 
-/// The answer with this number.
 fn decimal(text: &str) -> Value {
     dict([("result", Value::Opaque { class: "decimal.Decimal", repr: format!("Decimal('{text}')") })])
 }
 
-/// The root of `whole * 10^exponent` rounded to so many digits.
+/// Returns the root of `whole * 10^exponent`.
 fn root(whole: BigUint, exponent: i64, digits: u64) -> String {
     let ten = BigUint::from(10u8);
     let power = |places: i64| ten.pow(u32::try_from(places.unsigned_abs()).unwrap_or(u32::MAX));
@@ -386,7 +375,7 @@ fn root(whole: BigUint, exponent: i64, digits: u64) -> String {
         }
         exponent += shift;
     } else if (&found % 5u8).bits() == 0 {
-        // Not a half, so that it is rounded as what it stands for.
+        // Prevents rounding as a half.
         found += 1u8;
     }
     let mut written = found.to_string();
@@ -423,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Values of `mpmath` 1.4.1.
+    /// Expected values from `mpmath` 1.4.1.
     #[test]
     fn logarithms_are_those_of_mpmath() {
         let log = |value: Value, base: i64, digits: i64| {
@@ -439,7 +428,7 @@ mod tests {
         assert!(log(5i64.into(), 2, 1_000_000_000).contains("at most 2000 digits"));
     }
 
-    /// Values of Python's `decimal`.
+    /// Expected values from Python's `decimal`.
     #[test]
     fn roots_are_those_of_decimal() {
         let root = |number: Value, digits: i64| shown(square_root(&number, &Value::Int(digits)));

@@ -1,8 +1,8 @@
-//! Fixed numbers of `TravelAPI`: routes, airports, exchange rates.
+//! Constants of `TravelAPI`: routes, airports, exchange rates.
 
 use crate::bfcl::python::{Raise, Value, dict, divide, float_of, multiply, round};
 
-/// Base costs of the routes, in the order in which costs are listed. Tuples are from, to and cost.
+/// Routes as (from, to, base cost), in the order in which the API lists costs.
 pub(super) const ROUTES: [(&str, &str, u16); 153] = [
     ("SFO", "LAX", 200),
     ("SFO", "JFK", 500),
@@ -159,13 +159,11 @@ pub(super) const ROUTES: [(&str, &str, u16); 153] = [
     ("OKD", "LAX", 220),
 ];
 
-/// All airports.
 pub(super) const AIRPORTS: [&str; 23] = [
     "RMS", "SBK", "MPC", "SVP", "SHD", "CDG", "LHR", "SSV", "OKD", "WLB", "PEK", "HND", "HKG", "CIA", "CRH",
     "ATV", "PHV", "GFD", "SFO", "LAX", "JFK", "ORD", "BOS",
 ];
 
-/// Cities and their airports.
 pub(super) const CITIES: [(&str, &str); 23] = [
     ("Rivermist", "RMS"),
     ("Stonebrook", "SBK"),
@@ -192,7 +190,7 @@ pub(super) const CITIES: [(&str, &str); 23] = [
     ("Tokyo", "HND"),
 ];
 
-/// Units of a currency for one dollar, and whether the original writes the rate as an integer.
+/// Units of a currency per dollar, and whether the original writes the rate as an integer.
 const RATES: [(&str, f64, bool); 10] = [
     ("RMB", 7.0, true),
     ("EUR", 0.8, false),
@@ -206,10 +204,6 @@ const RATES: [(&str, f64, bool); 10] = [
     ("MXN", 20.0, true),
 ];
 
-/// An amount of one currency in another, one of which is the dollar.
-///
-/// # Errors
-/// There is no such rate, or the amount is no number.
 pub(super) fn exchange([base, target, value]: [Value; 3]) -> Result<Value, Raise> {
     for (currency, rate, is_integer) in RATES {
         let rate = if is_integer { Value::Int(rate as i64) } else { Value::Float(rate) };

@@ -1,8 +1,7 @@
-//! Fixed data of `TradingBot`, and its times.
+//! Constants of `TradingBot`, and its times.
 
 use crate::bfcl::python::{Dict, Raise, Value, date, dict};
 
-/// Companies and their symbols.
 pub(in crate::bfcl) const SYMBOLS: [(&str, &str); 13] = [
     ("Apple", "AAPL"),
     ("Google", "GOOG"),
@@ -19,11 +18,10 @@ pub(in crate::bfcl) const SYMBOLS: [(&str, &str); 13] = [
     ("Gorilla", "GORI"),
 ];
 
-/// Sectors and their stocks.
 pub(super) const SECTORS: [(&str, &[&str]); 2] =
     [("Technology", &["AAPL", "GOOG", "MSFT", "NVDA"]), ("Automobile", &["TSLA", "F", "GM"])];
 
-/// Stocks with price, change in percent, volume and the moving averages of 5 and 20 days.
+/// Symbol, price, change in percent, volume and the 5- and 20-day moving averages.
 const STOCKS: [(&str, [f64; 5]); 11] = [
     ("AAPL", [227.16, 0.17, 2.552, 227.11, 227.09]),
     ("GOOG", [2840.34, 0.24, 1.123, 2835.67, 2842.15]),
@@ -38,7 +36,6 @@ const STOCKS: [(&str, [f64; 5]); 11] = [
     ("ZETA", [22.09, -0.05, 0.789, 22.12, 22.34]),
 ];
 
-/// The stocks of a scenario that has none of its own.
 pub(super) fn default_stocks() -> Dict {
     let stock = |[price, change, volume, short, long]: [f64; 5]| {
         dict([
@@ -52,7 +49,6 @@ pub(super) fn default_stocks() -> Dict {
     STOCKS.into_iter().map(|(symbol, numbers)| (symbol.into(), stock(numbers))).collect()
 }
 
-/// The orders of a scenario that has none of its own.
 pub(super) fn default_orders() -> Dict {
     let order = |id: i64, kind: &str, symbol: &str, price: f64, amount: i64, status: &str| {
         let order = dict([
@@ -72,7 +68,6 @@ pub(super) fn default_orders() -> Dict {
     orders.into_iter().collect()
 }
 
-/// The account of a scenario that has none of its own.
 pub(super) fn default_account() -> Dict {
     let mut account = Dict::new();
     account.insert("account_id", 12_345i64);
@@ -81,10 +76,7 @@ pub(super) fn default_account() -> Dict {
     account
 }
 
-/// Year, month, day and second of the day of a time `YYYY-MM-DD HH:MM:SS`.
-///
-/// # Errors
-/// The text is no time of this form.
+/// Returns year, month, day and second of the day.
 pub(super) fn moment(value: &Value) -> Result<(i64, i64, i64, i64), Raise> {
     let mismatch = || {
         let repr = value.repr();

@@ -4,7 +4,6 @@ use super::{Fields, error};
 use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
 use crate::bfcl::python::{Dict, Order, Raise, Value, add_in_place, compare, dict, lower, str_method};
 
-/// The methods that a model may call.
 pub(super) const METHODS: &[Method] = &[
     method(
         "create_ticket",
@@ -24,10 +23,8 @@ pub(super) const METHODS: &[Method] = &[
     method("get_user_tickets", &[optional("status", Default::None)]),
 ];
 
-/// Fields that an edit may change.
 const EDITABLE: [&str; 4] = ["title", "description", "status", "priority"];
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(super) struct Tickets {
     queue: Vec<Value>,
@@ -35,7 +32,6 @@ pub(super) struct Tickets {
     user: Value,
 }
 
-/// A field that every ticket should have.
 fn field<'a>(ticket: &'a Value, name: &str) -> Result<&'a Value, Raise> {
     ticket.as_dict().and_then(|ticket| ticket.get_str(name)).ok_or_else(|| Raise::key_error(&name.into()))
 }
@@ -97,7 +93,6 @@ impl Tickets {
         }
     }
 
-    /// The place of the ticket with this id.
     fn find(&self, id: &Value) -> Result<Option<usize>, Raise> {
         for (place, ticket) in self.queue.iter().enumerate() {
             if field(ticket, "id")? == id {
@@ -135,7 +130,6 @@ impl Tickets {
         Ok(ticket)
     }
 
-    /// Sets the status of a ticket once.
     fn finish(
         &mut self,
         id: &Value,

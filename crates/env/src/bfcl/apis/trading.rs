@@ -9,7 +9,6 @@ use crate::bfcl::python::{
 };
 use crate::python::PythonRandom;
 
-/// The methods that a model may call.
 pub(super) const METHODS: &[Method] = &[
     method("get_current_time", &[]),
     method("get_symbol_by_name", &[required("name")]),
@@ -41,11 +40,10 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 1_053_520;
 
-/// Seconds after midnight at which the day of the transactions begins; it ends 24 hours later.
+/// Start of the day of transactions in seconds after midnight; it ends 24 hours later.
 const OPENING: usize = (10 * 60 + 30) * 60;
 const DAY: usize = 86_400;
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(super) struct Trading {
     random: PythonRandom,
@@ -63,7 +61,7 @@ pub(super) struct Trading {
 fn field<'a>(entry: &'a Value, name: &str) -> Result<&'a Value, Raise> {
     match entry {
         Value::Dict(entry) => entry.get_str(name).ok_or_else(|| Raise::key_error(&name.into())),
-        // A few scenarios have texts among their orders.
+        // A few scenarios have strings among their orders.
         Value::Str(_) => Err(Raise::type_error("string indices must be integers, not 'str'")),
         _ => Err(Raise::type_error(format!("'{}' object is not subscriptable", entry.type_name()))),
     }
@@ -105,7 +103,6 @@ impl Trading {
         ]
     }
 
-    /// The refusal of a call that needs a login.
     fn refusal(&self, method: &str) -> Option<Value> {
         if self.authenticated.is_true() {
             return None;
@@ -197,7 +194,7 @@ impl Trading {
         }
     }
 
-    /// A moment of the trading day at random, as `YYYY-MM-DD HH:MM:SS`.
+    /// Draws a time of the trading day, as `YYYY-MM-DD HH:MM:SS`.
     fn moment(&mut self) -> Value {
         let seconds = OPENING + self.random.below(DAY + 1);
         let (day, rest) = (1 + seconds / DAY, seconds % DAY);
@@ -298,7 +295,6 @@ impl Trading {
         self.account.get_str("balance").ok_or_else(|| Raise::key_error(&"balance".into()))
     }
 
-    /// Sets the balance and records why it changed.
     fn book(&mut self, balance: Value, kind: &str, amount: Value, text: &str) -> Value {
         self.account.insert("balance", balance.clone());
         let timestamp = self.moment();

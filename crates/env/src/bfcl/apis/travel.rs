@@ -9,7 +9,6 @@ use crate::bfcl::python::{
 };
 use crate::python::PythonRandom;
 
-/// The methods that a model may call.
 pub(super) const METHODS: &[Method] = &[
     method(
         "authenticate_travel",
@@ -95,10 +94,9 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 141_053;
 
-/// The day on which ages are reckoned. The original asks the clock; a fixed day keeps episodes reproducible.
+/// The original uses the current date; a fixed one keeps episodes reproducible.
 const TODAY: (i64, i64, i64) = (2026, 1, 1);
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(super) struct Travel {
     random: PythonRandom,
@@ -118,7 +116,6 @@ fn key<'a>(entries: &'a Dict, key: &Value) -> Result<&'a Value, Raise> {
     entries.get(key).ok_or_else(|| Raise::key_error(key))
 }
 
-/// A field of an entry of a dictionary of dictionaries.
 fn field<'a>(entries: &'a Dict, id: &Value, name: &str) -> Result<&'a Value, Raise> {
     let entry = key(entries, id)?;
     entry.as_dict().and_then(|entry| entry.get_str(name)).ok_or_else(|| Raise::key_error(&name.into()))
@@ -232,7 +229,6 @@ impl Travel {
         self.expires_in == Value::Int(0)
     }
 
-    /// The refusal of a call whose token is not valid; `status` is the key that is false in it.
     fn denied(&self, status: &str, token: &Value) -> Option<Value> {
         if self.is_expired() {
             Some(refused(status, "Token expired"))
@@ -286,7 +282,7 @@ impl Travel {
         Ok(dict([("card_id", id)]))
     }
 
-    /// The cost of the route asked for and those that are listed.
+    /// Returns the cost of the requested route, and all listed costs.
     fn cost(&self, [from, to, day, class]: [&Value; 4]) -> Result<(f64, Vec<f64>), Raise> {
         hashable(from)?;
         hashable(to)?;
@@ -365,7 +361,7 @@ impl Travel {
         }
         hashable(&class)?;
         if !matches!(class.as_str(), Some("economy" | "business" | "first")) {
-            // A set of the original, whose order differs from process to process.
+            // In the original this is a set, whose order varies between processes.
             return no("Invalid travel class. Must be one of {'economy', 'business', 'first'}".into());
         }
         let cost = match self.cost([&from, &to, &day, &class]) {

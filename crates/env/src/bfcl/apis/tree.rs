@@ -1,17 +1,15 @@
-//! Directories and files. As in Python, two directories may hold the same file, and two may share what they contain.
+//! Directories and files. As in Python, two directories may contain the same file object or share
+//! their contents.
 
 use crate::bfcl::python::{Dict, Raise, Value, dict};
 
-/// Visited entries and nesting at which a walk gives up: a directory can be copied into itself, and then never ends.
+/// Limits of a walk, since a directory copied into itself is infinite.
 const MOST_VISITED: usize = 50_000;
 const DEEPEST: usize = 300;
 
-/// An entry of a directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
-    /// Index of a file.
     File(usize),
-    /// Index of a directory.
     Directory(usize),
 }
 
@@ -19,7 +17,6 @@ pub(super) enum Item {
 struct Directory {
     name: Value,
     parent: Option<usize>,
-    /// Index of its contents.
     contents: usize,
 }
 
@@ -29,7 +26,6 @@ struct File {
     content: Value,
 }
 
-/// All directories and files that there ever were in an episode.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     directories: Vec<Directory>,
@@ -38,7 +34,6 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Makes a directory that is in no other yet.
     pub(super) fn new_directory(&mut self, name: Value, parent: Option<usize>) -> usize {
         self.contents.push(Vec::new());
         self.directories.push(Directory { name, parent, contents: self.contents.len() - 1 });
@@ -53,7 +48,6 @@ impl Tree {
         self.directories[directory].parent
     }
 
-    /// Names and entries of a directory, in order.
     pub(super) fn entries(&self, directory: usize) -> &[(Value, Item)] {
         &self.contents[self.directories[directory].contents]
     }
@@ -62,12 +56,11 @@ impl Tree {
         &mut self.contents[self.directories[directory].contents]
     }
 
-    /// The entry of a name.
     pub(super) fn get(&self, directory: usize, name: &Value) -> Option<Item> {
         self.entries(directory).iter().find(|(known, _)| known == name).map(|(_, item)| *item)
     }
 
-    /// The entry of a name, or the directory itself for a dot.
+    /// Returns the entry of a name, or the directory itself for `.`.
     pub(super) fn get_or_self(&self, directory: usize, name: &Value) -> Option<Item> {
         if name.as_str() == Some(".") { Some(Item::Directory(directory)) } else { self.get(directory, name) }
     }
@@ -80,32 +73,24 @@ impl Tree {
         self.files[file].content = content;
     }
 
-    /// Adds a file without looking whether there is one of this name.
+    /// Adds a file without checking for duplicates.
     pub(super) fn put_file(&mut self, directory: usize, name: Value, content: Value) {
         self.files.push(File { name: name.clone(), content });
         let file = Item::File(self.files.len() - 1);
         self.entries_mut(directory).push((name, file));
     }
 
-    /// Adds an entry without looking whether there is one of this name.
+    /// Adds a directory without checking for duplicates.
     pub(super) fn put_directory(&mut self, parent: usize, name: Value, directory: usize) {
         self.entries_mut(parent).push((name, Item::Directory(directory)));
     }
 
-    /// Adds a file.
-    ///
-    /// # Errors
-    /// A `ValueError` if the name is taken.
     pub(super) fn add_file(&mut self, directory: usize, name: Value, content: Value) -> Result<(), Raise> {
         self.check_free("File", directory, &name)?;
         self.put_file(directory, name, content);
         Ok(())
     }
 
-    /// Adds an empty directory and returns it.
-    ///
-    /// # Errors
-    /// A `ValueError` if the name is taken.
     pub(super) fn add_directory(&mut self, parent: usize, name: Value) -> Result<usize, Raise> {
         self.check_free("Directory", parent, &name)?;
         let directory = self.new_directory(name.clone(), Some(parent));
@@ -121,28 +106,22 @@ impl Tree {
         Err(Raise::value_error(format!("{kind} '{name}' already exists in directory '{of}'.")))
     }
 
-    /// Removes an entry.
     pub(super) fn remove(&mut self, directory: usize, name: &Value) {
         self.entries_mut(directory).retain(|(known, _)| known != name);
     }
 
-    /// Gives a directory the contents of another, which both have from now on.
+    /// Makes two directories share the contents of the first.
     pub(super) fn share_contents(&mut self, of: usize, with: usize) {
         self.directories[with].contents = self.directories[of].contents;
     }
 
-    /// Gives a directory the entries of another; what is in them is not copied.
     pub(super) fn copy_contents(&mut self, of: usize, to: usize) {
         let entries = self.entries(of).to_vec();
         self.contents.push(entries);
         self.directories[to].contents = self.contents.len() - 1;
     }
 
-    /// Visits every entry below a directory, each directory before what is in it. `visit` is given the path from the start
-    /// (`base/name`), the name and the entry.
-    ///
-    /// # Errors
-    /// What `visit` raises; a directory contains itself.
+    /// Visits all entries below a directory, parents first.
     pub(super) fn walk(
         &self,
         directory: usize,
@@ -172,7 +151,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A directory and everything in it as a dictionary; `None` where it contains itself.
+    /// Returns `None` if the directory contains itself.
     pub(super) fn value(&self, directory: usize) -> Option<Value> {
         let mut left = MOST_VISITED;
         self.value_from(directory, &mut left, 0)

@@ -8,7 +8,6 @@ use crate::bfcl::python::{
 };
 use crate::python::PythonRandom;
 
-/// The methods that a model may call.
 pub(super) const METHODS: &[Method] = &[
     method("startEngine", &[required("ignitionMode")]),
     method("fillFuelTank", &[required("fuelAmount")]),
@@ -45,7 +44,6 @@ pub(super) const METHODS: &[Method] = &[
 const SEED: u64 = 141_053;
 const TANK: i64 = 50;
 
-/// Cities and their zip codes.
 const ZIP_CODES: [(&str, &str); 11] = [
     ("Rivermist", "83214"),
     ("Stonebrook", "74532"),
@@ -60,7 +58,7 @@ const ZIP_CODES: [(&str, &str); 11] = [
     ("San Francisco", "94016"),
 ];
 
-/// Distances between zip codes, in either direction.
+/// Distances between zip codes, valid in both directions.
 const DISTANCES: [(&str, &str, f64); 12] = [
     ("83214", "74532", 750.0),
     ("56108", "62947", 320.0),
@@ -76,7 +74,7 @@ const DISTANCES: [(&str, &str, f64); 12] = [
     ("74532", "94016", 880.0),
 ];
 
-/// Fields of the state as they are called in it, in the scenario, and their defaults.
+/// Names and defaults of tire pressures in state and scenario.
 const TIRES: [(&str, f64); 4] = [
     ("frontLeftTirePressure", 32.0),
     ("frontRightTirePressure", 32.0),
@@ -84,7 +82,6 @@ const TIRES: [(&str, f64); 4] = [
     ("rearRightTirePressure", 30.0),
 ];
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(super) struct Vehicle {
     random: PythonRandom,

@@ -1,9 +1,9 @@
-//! Requests about a car, and about numbers.
+//! Generated requests about a car and about numbers.
 
 use super::request::{Draw, Request, Scene, TOPICS, texts};
 use crate::bfcl::python::{Dict, Value};
 
-/// Cities with a known distance, and their zip codes.
+/// Pairs of cities with a known distance, and their zip codes.
 const ROADS: [[(&str, &str); 2]; 6] = [
     [("Rivermist", "83214"), ("Stonebrook", "74532")],
     [("Maplecrest", "56108"), ("Silverpine", "62947")],
@@ -15,7 +15,6 @@ const ROADS: [[(&str, &str); 2]; 6] = [
 
 const DOORS: [&str; 4] = ["driver", "passenger", "rear_left", "rear_right"];
 
-/// Draws a car and requests about it.
 pub(super) fn vehicle(draw: &mut Draw) -> Scene {
     let fuel = draw.number(5, 20);
     let mut config = Dict::new();
@@ -93,7 +92,6 @@ fn listed(numbers: &[i64]) -> String {
     numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Draws requests about numbers. The API has no state.
 pub(super) fn maths(draw: &mut Draw) -> Scene {
     let lists: [Vec<i64>; 4] =
         std::array::from_fn(|_| (0..draw.number(3, 5)).map(|_| draw.number(1, 99)).collect());

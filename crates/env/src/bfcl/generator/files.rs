@@ -1,4 +1,4 @@
-//! Requests about files.
+//! Generated requests about files.
 
 use super::request::{Draw, Request, Scene, TOPICS};
 use crate::bfcl::python::{Dict, Value, dict};
@@ -13,7 +13,6 @@ fn file(content: String) -> Value {
     dict([("type", "file".into()), ("content", content.into())])
 }
 
-/// Draws a file system and requests about it.
 pub(super) fn scene(draw: &mut Draw) -> Scene {
     let topics: [&str; 16] = draw.words(&TOPICS);
     let names: Vec<String> = topics.iter().map(|topic| format!("{topic}.{}", draw.word(&ENDINGS))).collect();
@@ -41,7 +40,8 @@ pub(super) fn scene(draw: &mut Draw) -> Scene {
     let named = |place: usize| Value::from(names[place].as_str());
     let text = draw.sentence();
     let [new, copy, renamed] = [&names[10], &names[11], &names[12]];
-    // Only one of the two: the current folder is not part of the state, and coming back has the same result each time.
+    // Only one such request: the current folder is not part of the compared state, and `cd ..`
+    // always returns the same.
     let inside_a_folder = if draw.0.chance(0.5) {
         Request::new(format!("Go into the folder '{drawer}', delete the only file in it, and come back."))
             .call("cd", [("folder", drawer.into())])
@@ -104,7 +104,7 @@ pub(super) fn scene(draw: &mut Draw) -> Scene {
                 .call("wc", [("file_name", named(5)), ("mode", mode.into())])
         },
         {
-            // The subject of the first line, so that the answer is not empty.
+            // A word of the first line, so that the result is not empty.
             let word = contents[6].split(' ').nth(1).unwrap_or_default();
             Request::new(format!("Show the lines of '{}' that contain '{word}'.", names[6]))
                 .call("grep", [("file_name", named(6)), ("pattern", word.into())])

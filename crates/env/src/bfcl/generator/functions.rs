@@ -1,4 +1,4 @@
-//! Documents of the functions that generated tasks use: `functions.txt`, in the project's own words.
+//! Documents of the functions that generated tasks use, from `functions.txt`.
 //!
 //! A line has the form `name(parameter: type, optional?: type): What it does.`
 
@@ -10,11 +10,9 @@ use crate::bfcl::python::{Dict, Value, dict};
 
 const TEXT: &str = include_str!("functions.txt");
 
-/// The names of the functions that have a document.
 pub(in crate::bfcl) static NAMES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| TEXT.lines().filter_map(|line| Some(line.split_once('(')?.0)).collect());
 
-/// Returns the documents by API, name and JSON text, in the package's form.
 pub(super) fn documents() -> HashMap<Api, Vec<(String, String)>> {
     let mut documents: HashMap<Api, Vec<(String, String)>> = HashMap::new();
     for (name, document) in TEXT.lines().filter_map(read) {

@@ -1,13 +1,8 @@
-//! Generated tasks in BFCL's APIs: start states, a user's requests, and the calls that fulfil them.
+//! Generated tasks for BFCL's APIs: start states, requests, and the calls that fulfil them.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `request.rs` | a request with its calls, and random draws |
-//! | `files.rs`, `office.rs`, `money.rs`, `car.rs` | start states and requests of each API |
-//! | `functions.rs`, `functions.txt` | what the agent reads about the functions |
-//!
-//! Nothing of the package is in them. The calls of each task are executed when it is made, and a task with a call that
-//! fails is drawn again. Its split depends on its calls alone ([`SPLITS`]), so no call sequence is in two splits.
+//! The tasks contain nothing of the package. The generator executes the calls of each task and
+//! draws again if one fails. The calls determine the split ([`SPLITS`]), so no call sequence is in
+//! two splits.
 
 mod car;
 mod files;
@@ -34,18 +29,18 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// Draws after which a task is given up. About one draw in four is of the wanted split.
+/// Maximum number of draws per task. About one draw in four is of the wanted split.
 const ATTEMPTS: u64 = 400;
 
-/// How hard a generated task is.
+/// Difficulty of a generated task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BfclLevel {
     /// One request that states every value.
     Easy,
-    /// Two requests about one API; some values have to be found by calls.
+    /// Two requests about one API; some values must be looked up by calls.
     Medium,
-    /// Two or three requests about two APIs, with more functions to choose from.
+    /// Two or three requests about two APIs, with more unneeded functions.
     Hard,
 }
 
@@ -58,7 +53,6 @@ impl BfclLevel {
         }
     }
 
-    /// Functions that the agent is shown besides those that it needs.
     fn distractors(self) -> usize {
         match self {
             Self::Easy => 3,
@@ -74,24 +68,24 @@ impl BfclLevel {
 pub struct BfclGenerator {
     /// Seed of the tasks.
     pub seed: u64,
-    /// APIs that the requests are about; an empty list means all eight.
+    /// APIs of the requests; empty means all eight.
     pub apis: Vec<Api>,
-    /// How hard the tasks are, in equal parts.
+    /// Difficulties, each equally frequent.
     #[schemars(length(min = 1))]
     pub levels: Vec<BfclLevel>,
-    /// Fraction of the tasks in which the user leaves out a value at first. The right answer is then words.
+    /// Fraction of tasks in which the user first omits a value, so that the right reply is text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_value: f64,
-    /// Fraction of the tasks in which a function is missing at first. The right answer is then words.
+    /// Fraction of tasks in which a function is first missing, so that the right reply is text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_function: f64,
     /// Number of training tasks.
     #[schemars(range(min = 1, max = 100000))]
     pub train: usize,
-    /// Number of tasks of the validation.
+    /// Number of validation tasks.
     #[schemars(range(min = 0, max = 100000))]
     pub valid: usize,
-    /// Number of tasks of the test.
+    /// Number of test tasks.
     #[schemars(range(min = 0, max = 100000))]
     pub test: usize,
 }
@@ -111,7 +105,6 @@ impl Default for BfclGenerator {
     }
 }
 
-/// What is missing at first.
 #[derive(Clone, Copy)]
 enum Gap {
     Value(usize),
@@ -119,10 +112,10 @@ enum Gap {
 }
 
 impl BfclGenerator {
-    /// Generates the tasks, with documents of their functions.
+    /// Generates the tasks and the documents of their functions.
     ///
     /// # Errors
-    /// Fails if a split has fewer different tasks than asked for.
+    /// Fails if a split has fewer distinct tasks than requested.
     pub fn package(&self) -> Result<Package, EnvError> {
         let mut tasks = Vec::new();
         for (split, count) in [self.train, self.valid, self.test].into_iter().enumerate() {
@@ -131,13 +124,12 @@ impl BfclGenerator {
         Ok(Package { tasks, documents: functions::documents(), long: Arc::new(LongContext::default()) })
     }
 
-    /// Draws `count` different tasks of a split.
     fn split(&self, split: usize, count: usize) -> Result<Vec<BfclTask>, EnvError> {
         let mut seen = HashSet::new();
         let mut tasks = Vec::with_capacity(count);
         let mut first = 0;
         while tasks.len() < count {
-            // A few at least, so that one that is there already does not end the search.
+            // At least a few, so that a duplicate does not end the search.
             let wanted = (count - tasks.len()).max(64) as u64;
             let drawn: Vec<Option<BfclTask>> =
                 (first..first + wanted).into_par_iter().map(|number| self.task(split, number)).collect();
@@ -157,7 +149,6 @@ impl BfclGenerator {
         Ok(tasks)
     }
 
-    /// Draws the task of a number until it is of the split and its calls succeed.
     fn task(&self, split: usize, number: u64) -> Option<BfclTask> {
         (0..ATTEMPTS).find_map(|attempt| {
             let seed = Seed::derive(self.seed, Purpose::World, &[split as u64, number, attempt]);
@@ -212,7 +203,7 @@ fn scene(api: Api, draw: &mut Draw) -> Scene {
     }
 }
 
-/// Draws what is missing: a value that a request can leave out, or a function that no other request needs.
+/// Draws what is missing at first: a value or a function.
 fn gap(requests: &[Request], lacks_value: bool, draw: &mut Draw) -> Option<Gap> {
     let needs = |request: &Request, name: &str| request.calls.iter().any(|call| call.name == name);
     let mut gaps = Vec::new();
@@ -255,7 +246,7 @@ fn assemble(
             _ => request.says.clone(),
         };
         turns.push(first);
-        // Nothing can be called at the turn that leaves something out.
+        // The turn that lacks something allows no calls.
         plan.resize(turns.len() - 1, Vec::new());
         gold.resize(turns.len() - 1, Vec::new());
         let replies = request.calls.chunk_by(|one, next| one.is_graded == next.is_graded);
@@ -288,7 +279,6 @@ fn assemble(
     BfclTask { id, kind, is_long: false, apis, config, turns, functions: Some(functions), added, plan, gold }
 }
 
-/// Returns true if every call of the expert's plan succeeds.
 fn succeeds(task: &BfclTask) -> bool {
     let scenario = Scenario { id: &task.id, apis: &task.apis, config: &task.config, long: None };
     let mut session = Session::new(scenario, "plan");
@@ -301,7 +291,6 @@ fn succeeds(task: &BfclTask) -> bool {
 }
 
 impl BfclTask {
-    /// Returns the digest of what the task is.
     pub(super) fn digest(&self) -> String {
         let state = Value::Dict(self.config.clone()).repr();
         let gold = self.gold.concat().join("\n");

@@ -1,13 +1,12 @@
-//! Requests about stocks and flights.
+//! Generated requests about stocks and flights.
 
 use super::request::{CITIES, Draw, NAMES, Request, Scene, texts};
 use crate::bfcl::apis::SYMBOLS;
 use crate::bfcl::python::{Dict, Value, dict};
 
-/// Number of [`SYMBOLS`] whose stocks the API has data of; the last ones are known by name alone.
+/// Number of [`SYMBOLS`] with stock data; the others are known only by name.
 const COMPANIES: usize = 11;
 
-/// Draws an account with orders and requests about them.
 pub(super) fn trading(draw: &mut Draw) -> Scene {
     let mut companies = SYMBOLS[..COMPANIES].to_vec();
     draw.0.shuffle(&mut companies);
@@ -110,7 +109,6 @@ pub(super) fn trading(draw: &mut Draw) -> Scene {
     Scene { config, requests }
 }
 
-/// Routes that have a price.
 const ROUTES: [(&str, &str); 10] = [
     ("SFO", "LAX"),
     ("SFO", "JFK"),
@@ -124,7 +122,7 @@ const ROUTES: [(&str, &str); 10] = [
     ("MPC", "SVP"),
 ];
 
-/// Cities and their airports, to which there are flights from SFO.
+/// Cities and their airports with flights from SFO.
 const AIRPORTS: [(&str, &str); 6] = [
     ("Los Angeles", "LAX"),
     ("New York", "JFK"),
@@ -136,7 +134,6 @@ const AIRPORTS: [(&str, &str); 6] = [
 
 const CURRENCIES: [&str; 8] = ["RMB", "EUR", "JPY", "GBP", "CAD", "AUD", "INR", "MXN"];
 
-/// Draws cards and bookings and requests about flights.
 pub(super) fn travel(draw: &mut Draw) -> Scene {
     let token = format!("tk{}", draw.number(100, 999));
     let [card, booked] = draw.numbers(1000, 9999).map(|number| format!("card_{number}"));
@@ -239,7 +236,7 @@ pub(super) fn travel(draw: &mut Draw) -> Scene {
         .lookup("get_nearest_airport_by_city", [("location", city.into())])
         .call("book_flight", book("SFO", airport, &other_day, class)),
         {
-            // None of the cities that are looked up for a flight: the result would have been seen there.
+            // Not a city of a flight request, whose result would already show its airport.
             let city = draw.word(&CITIES[2..]);
             Request::new(format!("Which airport is the nearest one to {city}, and what is left on the card {card}? The token is {token}."))
                 .call("get_nearest_airport_by_city", [("location", city.into())])

@@ -1,9 +1,8 @@
-//! Requests about messages, tickets and posts.
+//! Generated requests about messages, tickets and posts.
 
 use super::request::{Draw, NAMES, Request, Scene, TOPICS, texts};
 use crate::bfcl::python::{Dict, Value, dict};
 
-/// Draws a workspace and requests about its messages.
 pub(super) fn messages(draw: &mut Draw) -> Scene {
     let [own, one, other, third, new] = draw.words(&NAMES);
     let numbers: [i64; 4] = draw.numbers(1, 60);
@@ -24,7 +23,7 @@ pub(super) fn messages(draw: &mut Draw) -> Scene {
     config.insert("message_count", 3i64);
     config.insert("current_user", id(0));
     let (text, more) = (draw.sentence(), draw.sentence());
-    // The subject of a message, so that the answer is not empty.
+    // A word of a message, so that the result is not empty.
     let word = written[draw.0.below(3)].split(' ').nth(1).unwrap_or_default();
     let requests = vec![
         Request::new(match draw.number(0, 1) {
@@ -61,7 +60,6 @@ pub(super) fn messages(draw: &mut Draw) -> Scene {
     Scene { config, requests }
 }
 
-/// Draws tickets and requests about them.
 pub(super) fn tickets(draw: &mut Draw) -> Scene {
     let [user] = draw.words(&NAMES);
     let topics: [&str; 6] = draw.words(&TOPICS);
@@ -117,7 +115,6 @@ pub(super) fn tickets(draw: &mut Draw) -> Scene {
     Scene { config, requests }
 }
 
-/// Draws posts and requests about them.
 pub(super) fn posting(draw: &mut Draw) -> Scene {
     let users: [String; 7] = draw.words(&NAMES).map(str::to_lowercase);
     let [own, one, other, third, followed, liked, new] = &users;

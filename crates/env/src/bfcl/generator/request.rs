@@ -1,48 +1,38 @@
-//! What a user asks for in one turn, and the draws that it is made of.
+//! A user's request in one turn, and the random draws for it.
 
 use turnwise_core::Rng;
 
 use crate::bfcl::python::{Dict, Value};
 
-/// What a user asks for in one turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
-    /// The user's words.
     pub(super) says: String,
-    /// The words without a value that a call needs, and the words that give it.
+    /// Text without a needed value, and the text that supplies it.
     pub(super) vague: Option<[String; 2]>,
-    /// The calls that fulfil the request, in order.
     pub(super) calls: Vec<Call>,
 }
 
-/// A call of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
-    /// The function's name.
     pub(super) name: &'static str,
-    /// The call as Python writes it.
     pub(super) text: String,
-    /// False if it only finds a value that the words leave out. Such a call is not graded: there may be another way.
+    /// False for a lookup, which is not graded, since there may be other ways.
     pub(super) is_graded: bool,
 }
 
 impl Request {
-    /// Creates a request without calls.
     pub(super) fn new(says: impl Into<String>) -> Self {
         Self { says: says.into(), ..Self::default() }
     }
 
-    /// Adds a call.
     pub(super) fn call<const N: usize>(self, name: &'static str, arguments: [(&str, Value); N]) -> Self {
         self.with(name, arguments, true)
     }
 
-    /// Adds a call that finds what the words leave out.
     pub(super) fn lookup<const N: usize>(self, name: &'static str, arguments: [(&str, Value); N]) -> Self {
         self.with(name, arguments, false)
     }
 
-    /// Sets the words without a needed value, and the words that give it.
     pub(super) fn vaguely(mut self, says: impl Into<String>, answer: impl Into<String>) -> Self {
         self.vague = Some([says.into(), answer.into()]);
         self
@@ -60,28 +50,24 @@ impl Request {
         self
     }
 
-    /// Returns true if some value has to be found by a call.
     pub(super) fn has_lookups(&self) -> bool {
         self.calls.iter().any(|call| !call.is_graded)
     }
 }
 
-/// The start state of an API, and requests that do not depend on each other.
+/// The start state of an API, and independent requests.
 pub(super) struct Scene {
     pub(super) config: Dict,
     pub(super) requests: Vec<Request>,
 }
 
-/// Random draws.
 pub(super) struct Draw(pub(super) Rng);
 
 impl Draw {
-    /// Returns one of the words.
     pub(super) fn word(&mut self, words: &[&'static str]) -> &'static str {
         self.0.choose(words).copied().unwrap_or_default()
     }
 
-    /// Returns `N` different words.
     pub(super) fn words<const N: usize>(&mut self, words: &[&'static str]) -> [&'static str; N] {
         let mut words = words.to_vec();
         self.0.shuffle(&mut words);
@@ -89,13 +75,11 @@ impl Draw {
         std::array::from_fn(|_| words.next().unwrap_or_default())
     }
 
-    /// Returns a number from `low` to `high`.
     pub(super) fn number(&mut self, low: i64, high: i64) -> i64 {
         let span = usize::try_from(high - low + 1).unwrap_or(1);
         low + i64::try_from(self.0.below(span)).unwrap_or_default()
     }
 
-    /// Returns `N` different numbers from `low` to `high`, which must be enough.
     pub(super) fn numbers<const N: usize>(&mut self, low: i64, high: i64) -> [i64; N] {
         let mut drawn = [low - 1; N];
         for place in 0..N {
@@ -106,7 +90,6 @@ impl Draw {
         drawn
     }
 
-    /// Returns a short text of three words.
     pub(super) fn sentence(&mut self) -> String {
         let [subject] = self.words(&TOPICS);
         format!(
@@ -148,7 +131,6 @@ pub(super) const CITIES: [&str; 10] = [
     "Autumnville",
 ];
 
-/// Returns a list of texts.
 pub(super) fn texts<T: Into<Value>>(items: impl IntoIterator<Item = T>) -> Value {
     Value::List(items.into_iter().map(Into::into).collect())
 }

@@ -1,4 +1,4 @@
-//! Tests of the generated tasks: the expert solves them, a wrong play does not, and splits are disjoint.
+//! Tests of the generated tasks: the expert solves them, wrong plans do not, splits are disjoint.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +14,6 @@ fn generated(settings: &BfclGenerator) -> BfclTasks {
     BfclTasks::new(settings.package().unwrap(), BfclOptions::default())
 }
 
-/// Plays a plan and returns the reward of its last reply.
 fn reward(set: &BfclTasks, id: &str, plan: &[Vec<Vec<String>>]) -> f64 {
     let tasks = set.split("all").unwrap();
     let task = tasks.iter().find(|task| task.id == id).unwrap();
@@ -30,7 +29,6 @@ fn reward(set: &BfclTasks, id: &str, plan: &[Vec<Vec<String>>]) -> f64 {
     last
 }
 
-/// Returns the results of a plan and the states after it.
 fn outcome(task: &BfclTask, plan: &[Vec<Vec<String>>]) -> (Vec<String>, String) {
     let scenario = Scenario { id: &task.id, apis: &task.apis, config: &task.config, long: None };
     let mut session = Session::new(scenario, "plan");
@@ -38,7 +36,7 @@ fn outcome(task: &BfclTask, plan: &[Vec<Vec<String>>]) -> (Vec<String>, String) 
     (results, format!("{:?}", session.instances().map(Instance::state).collect::<Vec<_>>()))
 }
 
-/// Plans that go wrong at one call: it is left out, or made with another value. The calls must be graded.
+/// Returns plans with one graded call omitted or changed.
 fn wrong(task: &BfclTask) -> Vec<Vec<Vec<Vec<String>>>> {
     let mut plans = Vec::new();
     for (turn, replies) in task.plan.iter().enumerate() {
@@ -53,7 +51,6 @@ fn wrong(task: &BfclTask) -> Vec<Vec<Vec<Vec<String>>>> {
                         Some((head, tail)) if call.contains('=') => format!("{head}7{tail}"),
                         _ => continue,
                     };
-                // Another value can come to the same, as with the largest of some numbers.
                 if outcome(task, &other) != outcome(task, &task.plan) {
                     plans.push(other);
                 }
@@ -96,7 +93,6 @@ fn what_is_missing_cannot_be_called_or_guessed() {
     });
     for task in &set.shared.package.tasks {
         let turn = task.gold.iter().position(Vec::is_empty).unwrap();
-        // All at once at the turn at which something is missing, and nothing at the next.
         let mut early = task.plan.clone();
         early.swap(turn, turn + 1);
         let is_function = !task.added.is_empty();
@@ -131,7 +127,7 @@ fn no_calls_are_in_two_splits_for_any_seed() {
     }
     let [train, valid, test] = &splits;
     assert!(train.is_disjoint(valid) && train.is_disjoint(test) && valid.is_disjoint(test));
-    // Few are the same by chance, so that the splits are not equal for trivial reasons.
+    // Duplicates are rare, so the splits do not coincide trivially.
     assert!(train.len() > 1100, "{}", train.len());
 }
 
@@ -147,7 +143,7 @@ fn the_same_seed_gives_the_same_tasks_and_another_gives_others() {
 
 #[test]
 fn tasks_that_there_are_not_are_refused_with_what_to_do() {
-    // No request about numbers can leave out a value.
+    // Requests about numbers cannot omit a value.
     let settings = BfclGenerator {
         apis: vec![Api::Maths],
         missing_value: 1.0,

@@ -7,10 +7,10 @@ use super::raise::{Class, Raise};
 use super::value::Value;
 use crate::python;
 
-/// `float(value)`
+/// Evaluates `float(value)`.
 ///
 /// # Errors
-/// A `TypeError` or `ValueError` if it is no number.
+/// Returns a `TypeError` or `ValueError` if it is not a number.
 pub fn float_of(value: &Value) -> Result<f64, Raise> {
     match value {
         Value::Float(value) => Ok(*value),
@@ -21,7 +21,6 @@ pub fn float_of(value: &Value) -> Result<f64, Raise> {
             let bad = || Raise::value_error(format!("could not convert string to float: {}", value.repr()));
             let trimmed = python::strip(text);
             let digits = without_underscores(trimmed).ok_or_else(bad)?;
-            // Rust reads the same forms.
             digits.parse().map_err(|_| bad())
         }
         _ => {
@@ -32,7 +31,7 @@ pub fn float_of(value: &Value) -> Result<f64, Raise> {
     }
 }
 
-/// A number without the underscores between its digits; `None` where one is elsewhere.
+/// Removes underscores between digits; `None` if one is elsewhere.
 fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |place: Option<usize>| place.and_then(|p| bytes.get(p)).is_some_and(u8::is_ascii_digit);
@@ -43,10 +42,10 @@ fn without_underscores(text: &str) -> Option<String> {
     fine.then(|| text.replace('_', ""))
 }
 
-/// `int(value)`
+/// Evaluates `int(value)`.
 ///
 /// # Errors
-/// A `TypeError`, `ValueError` or `OverflowError` if it is no integer.
+/// Returns a `TypeError`, `ValueError` or `OverflowError` if it is not an integer.
 pub fn int_of(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Int(_) | Value::Big(_) => Ok(value.clone()),
@@ -75,12 +74,12 @@ pub fn int_of(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// `text.lower()`
+/// Evaluates `text.lower()`.
 pub fn lower(text: &str) -> String {
     text.to_lowercase()
 }
 
-/// `text.splitlines()`
+/// Evaluates `text.splitlines()`.
 pub fn split_lines(text: &str) -> Vec<&str> {
     let is_end = |character: char| {
         matches!(
@@ -102,15 +101,15 @@ pub fn split_lines(text: &str) -> Vec<&str> {
     lines
 }
 
-/// `text.split()`
+/// Evaluates `text.split()`.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(python::is_space).filter(|word| !word.is_empty())
 }
 
-/// Year, month and day of `datetime.strptime(value, "%Y-%m-%d")`.
+/// Returns year, month and day of `datetime.strptime(value, "%Y-%m-%d")`.
 ///
 /// # Errors
-/// A `TypeError` if it is no string, a `ValueError` if it is no date of this form.
+/// Returns a `TypeError` if it is not a string, a `ValueError` if it is not such a date.
 pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     let Value::Str(text) = value else {
         let name = if matches!(value, Value::None) { "None" } else { value.type_name() };
@@ -125,7 +124,8 @@ pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     let (month, rest) =
         digits(rest, 1, 2).filter(|(month, _)| (1..=12).contains(month)).ok_or_else(mismatch)?;
     let rest = rest.strip_prefix('-').ok_or_else(mismatch)?;
-    // A blank may stand for the first digit of a day; a second digit that makes too large a day is left over.
+    // A blank may replace the first digit of a day. A second digit is left over if the day would be
+    // too large.
     let unpadded = rest.strip_prefix(' ').unwrap_or(rest);
     let most = if unpadded.len() == rest.len() { 2 } else { 1 };
     let (day, rest) = digits(unpadded, 1, most)
@@ -150,7 +150,7 @@ pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     Ok((year, month, day))
 }
 
-/// The number of the first digits of a text, as many of them as there are up to `most`, and the rest.
+/// Parses `fewest` to `most` leading digits, and returns the rest.
 fn digits(text: &str, fewest: usize, most: usize) -> Option<(i64, &str)> {
     let count = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
     if count < fewest {

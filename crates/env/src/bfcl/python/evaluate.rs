@@ -1,4 +1,4 @@
-//! Evaluation of expressions whose names are functions of the APIs.
+//! Evaluates expressions that call functions of the APIs.
 
 use super::numbers::power;
 use super::operators::{add, divide, hashable, multiply, negate, subtract};
@@ -8,16 +8,16 @@ use super::value::{Dict, Value};
 
 /// Functions that an expression may call.
 pub trait Caller {
-    /// Checks that there is an object of this name with this method.
+    /// Checks that this object has this method.
     ///
     /// # Errors
-    /// A `NameError` or an `AttributeError`.
+    /// Returns a `NameError` or an `AttributeError`.
     fn find(&self, object: &str, method: &str) -> Result<(), Raise>;
 
     /// Calls a method.
     ///
     /// # Errors
-    /// What the method raises.
+    /// Returns the exception of the method.
     fn call(
         &mut self,
         object: &str,
@@ -31,10 +31,10 @@ fn unknown(name: &str) -> Raise {
     Raise::new(Class::Name, format!("name '{name}' is not defined"))
 }
 
-/// `eval(expression)`
+/// Evaluates `eval(expression)`.
 ///
 /// # Errors
-/// What the evaluation raises.
+/// Returns the exception of the evaluation.
 pub fn evaluate(expression: Expression, caller: &mut impl Caller) -> Result<Value, Raise> {
     let items = |items: Vec<Expression>, caller: &mut _| -> Result<Vec<Value>, Raise> {
         items.into_iter().map(|item| evaluate(item, caller)).collect()
@@ -122,7 +122,7 @@ fn call(
     caller.call(&object, &method, values, named)
 }
 
-/// `value[index]`
+/// Evaluates `value[index]`.
 fn subscript(value: &Value, index: &Value) -> Result<Value, Raise> {
     let at = |length: usize, kind: &str| -> Result<usize, Raise> {
         let place = match index {
@@ -164,7 +164,7 @@ mod tests {
     use super::super::syntax::{assignments, parse};
     use super::*;
 
-    /// An object `o` whose method `f` returns what it was called with.
+    /// An object `o` whose method `f` returns its arguments.
     struct Echo;
 
     impl Caller for Echo {

@@ -1,4 +1,4 @@
-//! Literals: numbers and strings.
+//! Parsing of number and string literals.
 
 use num_bigint::BigInt;
 
@@ -8,7 +8,6 @@ use super::syntax::{Expression, Parser};
 use super::value::Value;
 
 impl Parser<'_> {
-    /// A number.
     pub(super) fn number(&mut self) -> Result<Expression, Raise> {
         let rest = self.rest();
         let bytes = rest.as_bytes();
@@ -49,7 +48,6 @@ impl Parser<'_> {
         Ok(Expression::Constant(value))
     }
 
-    /// String literals in a row.
     pub(super) fn strings(&mut self) -> Result<Expression, Raise> {
         let mut text = String::new();
         loop {
@@ -77,7 +75,7 @@ impl Parser<'_> {
         let mut place = quote.len();
         loop {
             let left = &rest[place..];
-            // Nothing special up to here is copied in one piece.
+            // Copies text without special characters in one piece.
             let special = |c: char| matches!(c, '\\' | '\n' | '\'' | '"' | '{' | '}');
             let plain = left.find(special).unwrap_or(left.len());
             text.push_str(&left[..plain]);
@@ -117,7 +115,7 @@ impl Parser<'_> {
         self.error(&format!("unterminated {kind} literal (detected at line {line})"))
     }
 
-    /// Reads the escape that `left` begins with; returns its width.
+    /// Parses the escape at the start of `left` and returns its length.
     fn escape(&self, left: &str, text: &mut String) -> Result<usize, Raise> {
         let Some(letter) = left[1..].chars().next() else { return Ok(1) };
         let simple = match letter {
@@ -150,7 +148,7 @@ impl Parser<'_> {
                     );
                     return Err(self.error(&reason));
                 };
-                // Half of a surrogate pair has no place in a string of Rust.
+                // A Rust string cannot contain a surrogate.
                 text.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
                 return Ok(2 + width);
             }

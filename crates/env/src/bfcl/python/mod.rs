@@ -1,4 +1,4 @@
-//! What the APIs need of Python: values, their texts, operators, exceptions and expressions.
+//! Python values, operators, exceptions and expressions, as far as the APIs need them.
 
 mod convert;
 mod evaluate;

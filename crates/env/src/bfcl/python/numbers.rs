@@ -7,21 +7,16 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Bits of a result beyond which an integer is not worked out: Python could not write it in decimal either.
+/// Python could not print larger integers either.
 const MOST_BITS: u64 = 1 << 20;
 
-/// A number for arithmetic.
 pub(super) enum Number {
-    /// An integer.
     Int(BigInt),
-    /// An integer of at most 64 bits.
     Small(i64),
-    /// A float.
     Float(f64),
 }
 
 impl Number {
-    /// The number of a value; `None` where it is none.
     pub(super) fn of(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Bool(value) => Self::Small(i64::from(*value)),
@@ -32,10 +27,6 @@ impl Number {
         })
     }
 
-    /// The nearest float.
-    ///
-    /// # Errors
-    /// An `OverflowError` if it is too large.
     pub(super) fn float(&self) -> Result<f64, Raise> {
         match self {
             Self::Small(value) => Ok(*value as f64),
@@ -44,7 +35,7 @@ impl Number {
         }
     }
 
-    /// The integer; 0 for a float.
+    /// Returns the integer; 0 for a float.
     pub(super) fn big(self) -> BigInt {
         match self {
             Self::Small(value) => value.into(),
@@ -54,9 +45,8 @@ impl Number {
     }
 }
 
-/// A large integer as the nearest float.
 pub(super) fn float_of_big(value: &BigInt) -> Result<f64, Raise> {
-    // The decimal text is read with correct rounding; it is short, because larger ones are infinite.
+    // Parsing the decimal text rounds correctly.
     let float =
         if value.bits() > 1100 { f64::INFINITY } else { value.to_string().parse().unwrap_or(f64::NAN) };
     if float.is_finite() {
@@ -66,15 +56,14 @@ pub(super) fn float_of_big(value: &BigInt) -> Result<f64, Raise> {
     }
 }
 
-/// An integer in its smallest form.
 pub(super) fn integer(value: BigInt) -> Value {
     i64::try_from(&value).map_or(Value::Big(value), Value::Int)
 }
 
-/// `base ** exponent`
+/// Evaluates `base ** exponent`.
 ///
 /// # Errors
-/// A `TypeError` if they are not numbers; an `OverflowError` or a `ZeroDivisionError`.
+/// Returns a `TypeError` if they are not numbers, an `OverflowError` or a `ZeroDivisionError`.
 pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
     let (Some(left), Some(right)) = (Number::of(base), Number::of(exponent)) else {
         let (left, right) = (base.type_name(), exponent.type_name());
@@ -89,7 +78,7 @@ pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
             return Err(too_long());
         }
         let even = times % 2 == 0;
-        // Of 0, 1 and -1 only the parity of the exponent matters.
+        // For 0, 1 and -1 only the parity of the exponent matters.
         let times = if grows { times } else { times.min(2 - i64::from(!even)) };
         return Ok(integer(left.pow(u32::try_from(times).unwrap_or(0))));
     }
@@ -107,7 +96,6 @@ pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
     Ok(Value::Float(result))
 }
 
-/// The error of writing an integer in decimal that has too many digits.
 fn too_long() -> Raise {
     Raise::value_error("Exceeds the limit (4300 digits) for integer string conversion")
 }
@@ -124,10 +112,10 @@ fn complex_power(base: f64, exponent: f64) -> Value {
     Value::Opaque { class: "complex", repr: format!("({real}{sign}{imaginary}j)") }
 }
 
-/// `round(number, digits)`
+/// Evaluates `round(number, digits)`.
 ///
 /// # Errors
-/// A `TypeError` if the first is no number or the second no integer.
+/// Returns a `TypeError` if the first is not a number or the second not an integer.
 pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
     let digits = match digits {
         Value::Int(digits) => *digits,
@@ -152,13 +140,12 @@ pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
     match Number::of(number) {
         Some(Number::Float(value)) if !value.is_finite() || digits > 323 => Ok(Value::Float(value)),
         Some(Number::Float(value)) if digits < -308 => Ok(Value::Float(0.0 * value)),
-        // The decimal form is correctly rounded, halves to the even digit.
+        // Formatting rounds correctly, half to even.
         Some(Number::Float(value)) if digits >= 0 => {
             let digits = usize::try_from(digits).unwrap_or(0);
             Ok(Value::Float(format!("{value:.digits$}").parse().unwrap_or(value)))
         }
         Some(Number::Float(value)) => {
-            // Tens and more: what is behind the point only decides whether a half is one.
             let whole = big_of_float(value.trunc());
             let rounded = round_to_tens(&whole, digits.unsigned_abs(), value.fract() != 0.0);
             let float = float_of_big(&rounded)?;
@@ -182,7 +169,7 @@ pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
 }
 
 fn big_of_float(whole: f64) -> BigInt {
-    // A float prints all digits of its integer part.
+    // Formatting a float prints all digits of its integer part.
     format!("{whole:.0}").parse().unwrap_or_default()
 }
 

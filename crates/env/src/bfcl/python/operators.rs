@@ -1,4 +1,4 @@
-//! Operators and built-in functions, with the texts of their errors.
+//! Operators and built-in functions with their error messages.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::numbers::{Number, integer};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// A comparison by order.
+/// An ordering comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// `<`
@@ -49,7 +49,6 @@ fn unsupported(operator: &str, left: &Value, right: &Value) -> Raise {
     ))
 }
 
-/// `left OPERATOR right` for numbers; `None` where one of them is no number.
 fn arithmetic(
     left: &Value,
     right: &Value,
@@ -70,18 +69,18 @@ fn arithmetic(
     })
 }
 
-/// `left + right`
+/// Evaluates `left + right`.
 ///
 /// # Errors
-/// A `TypeError` if their types cannot be added.
+/// Returns a `TypeError` if their types cannot be added.
 pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
 
-/// `left += right` of numbers and strings, as a new value.
+/// Evaluates `left += right` of numbers and strings, as a new value.
 ///
 /// # Errors
-/// A `TypeError` if their types cannot be added.
+/// Returns a `TypeError` if their types cannot be added.
 pub fn add_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+=", left, right)
 }
@@ -100,18 +99,18 @@ fn add_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// `left - right`
+/// Evaluates `left - right`.
 ///
 /// # Errors
-/// A `TypeError` if they are not numbers.
+/// Returns a `TypeError` if they are not numbers.
 pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
 
-/// `left -= right`, as a new value.
+/// Evaluates `left -= right`, as a new value.
 ///
 /// # Errors
-/// A `TypeError` if they are not numbers.
+/// Returns a `TypeError` if they are not numbers.
 pub fn subtract_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-=", left, right)
 }
@@ -124,10 +123,11 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
         .unwrap_or_else(|| Err(unsupported(operator, left, right)))
 }
 
-/// `left * right`
+/// Evaluates `left * right`.
 ///
 /// # Errors
-/// A `TypeError` if their types cannot be multiplied; a `MemoryError` if a repetition is too long.
+/// Returns a `TypeError` if their types cannot be multiplied, or a `MemoryError` if a repetition is
+/// too long.
 pub fn multiply(left: &Value, right: &Value) -> Result<Value, Raise> {
     let is_sequence = |value: &Value| matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_));
     if let Some(product) = arithmetic(left, right, i64::checked_mul, |l, r| l * r, |l, r| l * r) {
@@ -166,10 +166,10 @@ fn repeat(sequence: &Value, count: &Value) -> Result<Value, Raise> {
     })
 }
 
-/// `left / right`
+/// Evaluates `left / right`.
 ///
 /// # Errors
-/// A `TypeError` if they are not numbers; a `ZeroDivisionError`.
+/// Returns a `TypeError` if they are not numbers, or a `ZeroDivisionError`.
 pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     let (Some(one), Some(other)) = (Number::of(left), Number::of(right)) else {
         return Err(unsupported("/", left, right));
@@ -183,16 +183,16 @@ pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     Ok(Value::Float(one / other))
 }
 
-/// `left % right` for floats.
+/// Evaluates `left % right` for floats.
 pub fn remainder(left: f64, right: f64) -> f64 {
     let rest = left % right;
     if rest != 0.0 && (rest < 0.0) != (right < 0.0) { rest + right } else { rest }
 }
 
-/// `-value`
+/// Evaluates `-value`.
 ///
 /// # Errors
-/// A `TypeError` if it is no number.
+/// Returns a `TypeError` if it is not a number.
 pub fn negate(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Int(number) => {
@@ -205,10 +205,10 @@ pub fn negate(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// `abs(value)`
+/// Evaluates `abs(value)`.
 ///
 /// # Errors
-/// A `TypeError` if it is no number.
+/// Returns a `TypeError` if it is not a number.
 pub fn abs(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Float(value) => Ok(Value::Float(value.abs())),
@@ -220,10 +220,10 @@ pub fn abs(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// `left ORDER right`
+/// Evaluates `left ORDER right`.
 ///
 /// # Errors
-/// A `TypeError` if their types have no order.
+/// Returns a `TypeError` if their types have no order.
 pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise> {
     let refused = || {
         Raise::type_error(format!(
@@ -257,24 +257,23 @@ pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise>
     }
 }
 
-/// An integer as a float, infinite where it is too large.
 fn nearest(number: &Number) -> f64 {
     let sign = if matches!(number, Number::Int(value) if value.sign() == Sign::Minus) { -1.0 } else { 1.0 };
     number.float().unwrap_or(sign * f64::INFINITY)
 }
 
-/// `left < right`
+/// Evaluates `left < right`.
 ///
 /// # Errors
-/// A `TypeError` if their types have no order.
+/// Returns a `TypeError` if their types have no order.
 pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
     compare(Order::Less, left, right)
 }
 
-/// `item in container`
+/// Evaluates `item in container`.
 ///
 /// # Errors
-/// A `TypeError` if the container has no members, or if the item cannot be one.
+/// Returns a `TypeError` if the container has no members, or if the item cannot be one.
 pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     match container {
         Value::Str(text) => {
@@ -296,10 +295,10 @@ pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     }
 }
 
-/// Checks that a value can be a key.
+/// Checks that a value can be a dictionary key.
 ///
 /// # Errors
-/// A `TypeError` if it cannot.
+/// Returns a `TypeError` if it cannot.
 pub fn hashable(value: &Value) -> Result<(), Raise> {
     match value {
         Value::List(_) | Value::Dict(_) | Value::Set(_) => {
@@ -310,10 +309,10 @@ pub fn hashable(value: &Value) -> Result<(), Raise> {
     }
 }
 
-/// The items that `for item in value` visits.
+/// Returns the items of `for item in value`.
 ///
 /// # Errors
-/// A `TypeError` if it cannot be iterated.
+/// Returns a `TypeError` if it is not iterable.
 pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.clone()),
@@ -323,10 +322,10 @@ pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
     }
 }
 
-/// `len(value)`
+/// Evaluates `len(value)`.
 ///
 /// # Errors
-/// A `TypeError` if it has no length.
+/// Returns a `TypeError` if it has no length.
 pub fn length(value: &Value) -> Result<usize, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.len()),
@@ -336,18 +335,18 @@ pub fn length(value: &Value) -> Result<usize, Raise> {
     }
 }
 
-/// `sum(values)`, item by item from 0 as Python 3.11 adds.
+/// Evaluates `sum(values)`, added from left to right starting with 0, as in Python 3.11.
 ///
 /// # Errors
-/// A `TypeError` if an item is no number.
+/// Returns a `TypeError` if an item is not a number.
 pub fn sum(values: &Value) -> Result<Value, Raise> {
     iterate(values)?.iter().try_fold(Value::Int(0), |total, item| add(&total, item))
 }
 
-/// The text of a string of which a method is called.
+/// Returns the string on which a method is called.
 ///
 /// # Errors
-/// An `AttributeError` if the value is no string.
+/// Returns an `AttributeError` if the value is not a string.
 pub fn str_method<'a>(value: &'a Value, method: &str) -> Result<&'a str, Raise> {
     value.as_str().ok_or_else(|| Raise::no_attribute(value, method))
 }

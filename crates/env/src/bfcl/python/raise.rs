@@ -1,13 +1,13 @@
-//! Exceptions of Python, of which the text is shown.
+//! Python exceptions and their texts.
 
 use super::value::Value;
 
-/// The class of an exception.
+/// Class of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// `AttributeError`
     Attribute,
-    /// An exception that nothing catches by its class.
+    /// A class that no code catches.
     Other,
     /// `KeyError` or `IndexError`
     Lookup,
@@ -25,43 +25,43 @@ pub enum Class {
     ZeroDivision,
 }
 
-/// An exception that was raised.
+/// A raised exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raise {
-    /// Its class.
+    /// Class of the exception.
     pub class: Class,
-    /// Its text, as `str(exception)` has it.
+    /// Its text, `str(exception)`.
     pub text: String,
 }
 
 impl Raise {
-    /// An exception of a class.
+    /// Creates an exception.
     pub fn new(class: Class, text: impl Into<String>) -> Self {
         Self { class, text: text.into() }
     }
 
-    /// A `TypeError`.
+    /// Creates a `TypeError`.
     pub fn type_error(text: impl Into<String>) -> Self {
         Self::new(Class::Type, text)
     }
 
-    /// A `ValueError`.
+    /// Creates a `ValueError`.
     pub fn value_error(text: impl Into<String>) -> Self {
         Self::new(Class::Value, text)
     }
 
-    /// The `KeyError` of a missing key.
+    /// Creates the `KeyError` of a missing key.
     pub fn key_error(key: &Value) -> Self {
         Self::new(Class::Lookup, key.repr())
     }
 
-    /// The `AttributeError` of a value without this attribute.
+    /// Creates the `AttributeError` of a missing attribute.
     pub fn no_attribute(value: &Value, attribute: &str) -> Self {
         let text = format!("'{}' object has no attribute '{attribute}'", value.type_name());
         Self::new(Class::Attribute, text)
     }
 
-    /// The error of a structure that contains itself.
+    /// Creates the error of a structure that contains itself.
     pub fn recursion() -> Self {
         Self::new(Class::Other, "maximum recursion depth exceeded")
     }

@@ -1,10 +1,10 @@
-//! Expressions of Python: literals, containers, calls, arithmetic. Comparisons, lambdas, comprehensions and f-strings with
-//! fields are left out; they are syntax errors here.
+//! Parser of Python expressions: literals, containers, calls, arithmetic. Comparisons, lambdas,
+//! comprehensions and f-strings with fields are syntax errors here.
 
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Nesting at which Python gives up too.
+/// Maximum nesting, as in Python.
 const DEEPEST: usize = 90;
 
 /// A parsed expression.
@@ -22,7 +22,7 @@ pub enum Expression {
     List(Vec<Expression>),
     /// `(..)`
     Tuple(Vec<Expression>),
-    /// `{..}` without values
+    /// `{..}` without values.
     Set(Vec<Expression>),
     /// `{key: value}`
     Dict(Vec<(Expression, Expression)>),
@@ -36,7 +36,7 @@ pub enum Expression {
     Subscript(Box<Expression>, Box<Expression>),
 }
 
-/// An operator between two numbers.
+/// A binary arithmetic operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `+`
@@ -54,7 +54,7 @@ pub enum Operator {
 /// Parses an expression, as `eval` does.
 ///
 /// # Errors
-/// A `SyntaxError`.
+/// Returns a `SyntaxError`.
 pub fn parse(text: &str) -> Result<Expression, Raise> {
     let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
     let start = text.len() - text.trim_start_matches([' ', '\t']).len();
@@ -72,10 +72,10 @@ pub fn parse(text: &str) -> Result<Expression, Raise> {
     }
 }
 
-/// The calls of a list `[f(..), g(..)]` as they are written.
+/// Returns the texts of the calls in a list `[f(..), g(..)]`.
 ///
 /// # Errors
-/// A `SyntaxError`: the text is no such list.
+/// Returns a `SyntaxError` if the text is not such a list.
 pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
     let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
     parser.blank();
@@ -98,10 +98,10 @@ pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
     if parser.peek().is_some() { Err(parser.invalid()) } else { Ok(found) }
 }
 
-/// The assignments `NAME = expression` of a module that has nothing else, in order.
+/// Parses a module that consists of assignments `NAME = expression`.
 ///
 /// # Errors
-/// A `SyntaxError` with the line.
+/// Returns a `SyntaxError` with the line.
 pub fn assignments(text: &str) -> Result<Vec<(String, Expression)>, Raise> {
     let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
     let mut found = Vec::new();
@@ -120,12 +120,11 @@ pub fn assignments(text: &str) -> Result<Vec<(String, Expression)>, Raise> {
     }
 }
 
-/// A place in a text that is parsed.
 pub(super) struct Parser<'a> {
     text: &'a str,
     pub(super) place: usize,
     depth: usize,
-    /// Brackets that are open; inside of them lines may end.
+    /// Number of open brackets; inside them newlines are allowed.
     inside: usize,
 }
 
@@ -147,7 +146,6 @@ impl<'a> Parser<'a> {
         Raise::new(Class::Syntax, format!("{reason} (<string>, line {line})"))
     }
 
-    /// Number of lines of the whole text.
     pub(super) fn lines(&self) -> usize {
         self.text.matches('\n').count() + 1
     }
@@ -156,7 +154,7 @@ impl<'a> Parser<'a> {
         self.error("invalid syntax")
     }
 
-    /// Skips blanks, and inside of brackets ends of lines and comments.
+    /// Skips blanks, and inside brackets also newlines and comments.
     pub(super) fn blank(&mut self) {
         loop {
             let rest = self.rest();
@@ -196,7 +194,6 @@ impl<'a> Parser<'a> {
         Some(&rest[..end])
     }
 
-    /// An expression, or several with commas between them.
     fn tuple(&mut self) -> Result<Expression, Raise> {
         let first = self.expression()?;
         if self.peek() != Some(',') {
@@ -303,7 +300,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Enters a bracket and returns its place.
     fn open(&mut self) -> usize {
         let place = self.place;
         self.place += 1;

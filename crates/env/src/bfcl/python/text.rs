@@ -5,22 +5,20 @@ use std::fmt::{self, Write as _};
 use super::value::{Dict, Value};
 use crate::python;
 
-/// Digits of an integer beyond which Python refuses to write it in decimal.
 const MOST_DIGITS: usize = 4300;
 
-/// The reason why a value has no JSON form.
+/// The value has no JSON form.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotJson;
 
-/// True for a character outside of ASCII that `repr` escapes and [`python::quoted`] lets stand: formats, separators other
-/// than the blank, private use.
+/// Returns true for non-ASCII characters that `repr` escapes but [`python::quoted`] does not:
+/// formats, separators, private use.
 fn is_escaped(character: char) -> bool {
     matches!(u32::from(character),
         0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x1680 | 0x180e | 0x2000..=0x200f | 0x2028..=0x202f
         | 0x205f..=0x206f | 0x3000 | 0xe000..=0xf8ff | 0xfeff | 0xfff0..=0xfffb | 0xe0000..=0x10ffff)
 }
 
-/// Writes a string as `repr` does.
 fn quoted(out: &mut String, text: &str) {
     if text.is_ascii() || !text.contains(is_escaped) {
         return python::quoted(out, text);
@@ -48,7 +46,7 @@ fn items(out: &mut String, items: &[Value]) {
 }
 
 impl Value {
-    /// `repr(value)`
+    /// Evaluates `repr(value)`.
     pub fn repr(&self) -> String {
         let mut out = String::new();
         self.write_repr(&mut out);
@@ -101,10 +99,10 @@ impl Value {
         }
     }
 
-    /// `json.dumps(value)` appended.
+    /// Appends `json.dumps(value)`.
     ///
     /// # Errors
-    /// A part of it has no JSON form.
+    /// Fails if a part of it has no JSON form.
     pub fn write_json(&self, out: &mut String) -> Result<(), NotJson> {
         match self {
             Self::None => out.push_str("null"),
@@ -129,10 +127,10 @@ impl Value {
         Ok(())
     }
 
-    /// True if the value holds an integer of so many digits that Python refuses to write it in decimal.
+    /// Returns true if the value contains an integer with too many digits for Python to print.
     pub fn is_too_long(&self) -> bool {
         match self {
-            // 3.32 bits to a digit: only integers near the limit are counted exactly.
+            // 3.32 bits per digit: only integers near the limit are counted exactly.
             Self::Big(value) if value.bits() < 14_000 => false,
             Self::Big(value) => value.magnitude().to_string().len() > MOST_DIGITS,
             Self::List(items) | Self::Tuple(items) | Self::Set(items) => items.iter().any(Self::is_too_long),
@@ -185,7 +183,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// A number as the format `.2f` writes it.
+/// Formats a number with `.2f`.
 pub fn two_decimals(value: f64) -> String {
     if value.is_nan() { "nan".to_owned() } else { format!("{value:.2}") }
 }

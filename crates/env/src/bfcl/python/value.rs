@@ -1,11 +1,12 @@
-//! Values of Python that calls are given and return.
+//! Python values.
 
 use std::fmt;
 
 use num_bigint::BigInt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A Python value. `==` is Python's: `1 == 1.0 == True`, and dictionaries and sets are equal in any order.
+/// A Python value. `==` is Python's: `1 == 1.0 == True`, and the order of dictionaries and sets
+/// does not matter.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// `None`
@@ -13,7 +14,7 @@ pub enum Value {
     None,
     /// `True` or `False`
     Bool(bool),
-    /// An integer of at most 64 bits.
+    /// An integer that fits into 64 bits.
     Int(i64),
     /// An integer that does not fit into [`Value::Int`].
     Big(BigInt),
@@ -25,55 +26,55 @@ pub enum Value {
     List(Vec<Value>),
     /// A tuple.
     Tuple(Vec<Value>),
-    /// A set, in the order of insertion.
+    /// A set in insertion order.
     Set(Vec<Value>),
     /// A dictionary.
     Dict(Dict),
     /// A number of another type, such as `decimal.Decimal`, of which only the text is needed.
     Opaque {
-        /// The type's name.
+        /// Name of the type.
         class: &'static str,
         /// Its `repr`.
         repr: String,
     },
 }
 
-/// A dictionary in the order of insertion. They are small here, so keys are looked for one by one.
+/// A dictionary in insertion order. Lookups are linear, since dictionaries are small here.
 #[derive(Clone, Debug, Default)]
 pub struct Dict(Vec<(Value, Value)>);
 
 impl Dict {
-    /// A dictionary without entries.
+    /// Creates an empty dictionary.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// A dictionary of entries whose keys are all different.
+    /// Creates a dictionary of entries with distinct keys.
     pub fn of_distinct(entries: Vec<(Value, Value)>) -> Self {
         Self(entries)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &Value) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// The value of a key, to be changed.
+    /// Returns the mutable value of a key.
     pub fn get_mut(&mut self, key: &Value) -> Option<&mut Value> {
         self.0.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// The value of a key that is a string.
+    /// Returns the value of a string key.
     pub fn get_str(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known.as_str() == Some(key)).map(|(_, value)| value)
     }
 
-    /// True if the key is there.
+    /// Returns true if the key exists.
     pub fn contains(&self, key: &Value) -> bool {
         self.get(key).is_some()
     }
 
-    /// Sets the value of a key; a new key comes last.
+    /// Sets the value of a key; a new key is appended.
     pub fn insert(&mut self, key: impl Into<Value>, value: impl Into<Value>) {
         let (key, value) = (key.into(), value.into());
         match self.get_mut(&key) {
@@ -88,27 +89,27 @@ impl Dict {
         Some(self.0.remove(place).1)
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there are no keys.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Keys and values in order.
+    /// Iterates over keys and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Value, &Value)> {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// The keys in order.
+    /// Iterates over the keys in order.
     pub fn keys(&self) -> impl Iterator<Item = &Value> {
         self.0.iter().map(|(key, _)| key)
     }
 
-    /// The values in order.
+    /// Iterates over the values in order.
     pub fn values(&self) -> impl Iterator<Item = &Value> {
         self.0.iter().map(|(_, value)| value)
     }
@@ -134,22 +135,22 @@ impl FromIterator<(Value, Value)> for Dict {
 }
 
 impl Value {
-    /// The text of a string.
+    /// Returns the text of a string, or `None`.
     pub fn as_str(&self) -> Option<&str> {
         if let Self::Str(text) = self { Some(text) } else { None }
     }
 
-    /// The entries of a dictionary.
+    /// Returns the dictionary, or `None`.
     pub fn as_dict(&self) -> Option<&Dict> {
         if let Self::Dict(dict) = self { Some(dict) } else { None }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list, or `None`.
     pub fn as_list(&self) -> Option<&[Value]> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
-    /// The name of the type, as `type(value).__name__` has it.
+    /// Returns `type(value).__name__`.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::None => "NoneType",
@@ -165,7 +166,7 @@ impl Value {
         }
     }
 
-    /// `bool(value)`
+    /// Evaluates `bool(value)`.
     pub fn is_true(&self) -> bool {
         match self {
             Self::None => false,
@@ -179,7 +180,8 @@ impl Value {
         }
     }
 
-    /// True if two values are equal and of the same types throughout; dictionaries may differ in order.
+    /// Returns true if two values are equal and all their types are too. The order of dictionaries
+    /// does not matter.
     pub fn is_identical(&self, other: &Self) -> bool {
         let all = |left: &[Value], right: &[Value]| {
             left.len() == right.len() && left.iter().zip(right).all(|(one, other)| one.is_identical(other))
@@ -198,7 +200,6 @@ impl Value {
     }
 }
 
-/// A number in a form in which numbers of different types are compared.
 enum Number<'a> {
     Int(i64),
     Big(&'a BigInt),
@@ -235,7 +236,7 @@ impl PartialEq for Value {
                 (Some(Number::Float(one)), Some(Number::Float(other))) => one == other,
                 (Some(Number::Int(one)), Some(Number::Float(other)))
                 | (Some(Number::Float(other)), Some(Number::Int(one))) => {
-                    // Exact: a float that is an integer of this size converts without loss.
+                    // Exact, since the float is an integer of this size.
                     other.fract() == 0.0 && other.abs() < 9.3e18 && other as i128 == i128::from(one)
                 }
                 _ => false,
@@ -292,7 +293,7 @@ impl From<Vec<Value>> for Value {
     }
 }
 
-/// A dictionary with keys that are strings, none of them twice.
+/// Creates a dictionary of distinct string keys.
 pub fn dict<const N: usize>(pairs: [(&str, Value); N]) -> Value {
     Value::Dict(Dict(pairs.into_iter().map(|(key, value)| (Value::from(key), value)).collect()))
 }
@@ -351,7 +352,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// JSON, with the keys of objects in the order of the text.
+/// Parses JSON, keeping the order of keys.
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Reader)
@@ -372,7 +373,6 @@ mod tests {
         assert!(one == Value::Float(1.0) && one == Value::Bool(true) && one != Value::Float(1.5));
         assert!(one != Value::from("1") && Value::None != Value::Bool(false));
         assert_ne!(Value::Float(f64::NAN), Value::Float(f64::NAN));
-        // 2^53 + 1 is no float; the nearest float is 2^53.
         assert_ne!(Value::Int((1 << 53) + 1), Value::Float(9_007_199_254_740_992.0));
         assert!(read(r#"{"a": 1, "b": [2]}"#) == read(r#"{"b": [2.0], "a": true}"#));
         assert!(read(r#"{"a": 1, "b": [2]}"#).is_identical(&read(r#"{"b": [2], "a": 1}"#)));

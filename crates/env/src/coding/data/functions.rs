@@ -9,10 +9,6 @@ use super::Draft;
 
 const MODULE: &str = "solution";
 
-/// Parses a line; returns `None` if its assertions are not all of one form.
-///
-/// # Errors
-/// Fails if a key is missing or has another type.
 pub(super) fn read(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     if keys.contains_key("test_list") { mbpp(keys) } else { human_eval(keys) }
 }
@@ -34,7 +30,6 @@ fn draft(kind: &str, id: String, statement: String, begin: String, fix: Option<S
     }
 }
 
-/// Returns the head of a function with a body that raises `NotImplementedError`.
 fn unwritten(head: &str) -> String {
     format!("{}\n    raise NotImplementedError\n", head.trim_end())
 }
@@ -59,7 +54,6 @@ fn human_eval(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(checks.flatten().map(|checks| Draft { task, checks }))
 }
 
-/// Parses MBPP in its authors' form.
 fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     let id = match keys.get("task_id") {
         Some(Value::Number(number)) => format!("mbpp/{number}"),
@@ -81,13 +75,13 @@ fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(Some(Draft { task, checks }))
 }
 
-/// Returns the calls and values of lines `assert call == value`; `None` if there are none, or other assertions too.
+/// Parses lines `assert call == value`; `None` if there are others.
 fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| line.starts_with("assert")) {
         let (call, value) = line.strip_prefix("assert ")?.split_once(" == ")?;
         let (call, value) = (call.trim(), value.trim());
-        // A second comparison, a message or an end on another line would need Python's grammar.
+        // Chained comparisons, messages and multi-line assertions would need a Python parser.
         let whole = call.ends_with(')') && balanced(call) && balanced(value) && !value.contains(" == ");
         if !whole {
             return None;
@@ -97,7 +91,6 @@ fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// Returns true if all brackets are closed and nothing outside of them is separated by a comma.
 fn balanced(text: &str) -> bool {
     let mut depth = 0i32;
     let mut quote = None;

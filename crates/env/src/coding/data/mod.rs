@@ -21,20 +21,16 @@ use turnwise_sandbox::Limits;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// Seconds of CPU time for the checks of a known fix.
+/// CPU seconds for the checks of a known fix.
 const SECONDS: f64 = 5.0;
 
-/// A task whose checks are not evaluated yet.
 struct Draft {
     task: CodingTask,
-    /// Pairs of expressions: a call, and what it should be equal to.
+    /// Pairs of Python expressions: a call and its expected value.
     checks: Vec<(String, String)>,
 }
 
-/// Reads tasks; `note` gets a line about tasks that are left out.
-///
-/// # Errors
-/// Fails if the files cannot be read, have an unknown form or no task, or if the sandbox cannot be set up.
+/// Reads tasks; `note` receives a line about skipped tasks.
 pub(super) fn read(
     path: &Path,
     workshop: &Workshop,
@@ -98,7 +94,7 @@ fn read_lines(
     Ok(own)
 }
 
-/// Evaluates the expected values, without any file of the task, and drops tasks whose known fix does not have them.
+/// Drops tasks whose known fix fails its checks.
 fn evaluate(
     drafts: Vec<Draft>,
     workshop: &Workshop,

@@ -1,4 +1,4 @@
-//! QuixBugs: small programs with a defect in one line, and cases of input and output.
+//! QuixBugs: small programs with a one-line defect, and test cases.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use turnwise_core::EnvError;
 use super::super::task::CodingTask;
 use super::{Draft, wrong};
 
-/// Returns the programs that have cases in `json_testcases`; those with test programs are not read.
+/// Reads the programs with cases in `json_testcases`; those with test programs are skipped.
 pub(super) fn read(folder: &Path) -> Result<Vec<Draft>, EnvError> {
     let cases = folder.join("json_testcases");
     let io = |path: &Path| {
@@ -62,13 +62,12 @@ fn draft(folder: &Path, name: &str) -> Result<Draft, EnvError> {
     Ok(Draft { task, checks })
 }
 
-/// Returns a JSON value as a Python literal.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
-        // A JSON string is a Python string, but for surrogates, which are not escaped here.
+        // A JSON string is a valid Python string, since surrogates are not escaped here.
         Value::Number(_) | Value::String(_) => value.to_string(),
         Value::Array(entries) => format!("[{}]", entries.iter().map(literal).collect::<Vec<_>>().join(", ")),
         Value::Object(entries) => {

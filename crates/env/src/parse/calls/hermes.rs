@@ -1,11 +1,10 @@
-//! JSON objects in tags, as Hermes and Qwen write calls.
+//! Tool calls as JSON objects in tags, the format of Hermes and Qwen.
 
 use serde_json::Value;
 use turnwise_core::ToolCall;
 
 use super::json;
 
-/// Returns the calls in the blocks of an answer; words may stand around them.
 pub(super) fn read([open, close]: &[String; 2], answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let mut calls = Vec::new();
     let mut rest = answer;
@@ -19,7 +18,7 @@ pub(super) fn read([open, close]: &[String; 2], answer: &str) -> Result<Vec<Tool
         if after.trim_start().starts_with(close.as_str()) {
             return Err("the block of the call is empty");
         }
-        // The JSON itself says where it ends: a text in it may have the closing tag.
+        // The JSON parser finds the end, since a string may contain the closing tag.
         let mut values = serde_json::Deserializer::from_str(after).into_iter::<Value>();
         let value = values.next().and_then(Result::ok).ok_or(NO_JSON)?;
         let after = after.get(values.byte_offset()..).unwrap_or_default().trim_start();
@@ -32,7 +31,7 @@ pub(super) fn read([open, close]: &[String; 2], answer: &str) -> Result<Vec<Tool
 const CLOSED: &str = "a call is closed that was not opened";
 const NO_JSON: &str = "the block of the call is not JSON";
 
-/// Returns calls in their tags, but for the first and the last.
+/// Writes calls in tags, without the first opening and the last closing tag.
 pub(super) fn write([open, close]: &[String; 2], calls: &[ToolCall]) -> String {
     let blocks: Vec<String> = calls.iter().map(|call| json::object(call, "arguments")).collect();
     blocks.join(&format!("\n{close}\n{open}\n"))

@@ -1,4 +1,4 @@
-//! Objects with a name and arguments, and JSON with blanks after commas and colons.
+//! JSON objects with a name and arguments, and `json.dumps`-style formatting.
 
 use std::io::{self, Write};
 
@@ -7,11 +7,8 @@ use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 use turnwise_core::ToolCall;
 
-/// Returns the call that a JSON value is. Arguments stand under `arguments` or `parameters` and are any JSON value; a string
-/// that is itself a JSON object is read as that object (the form of OpenAI's interface), and none are an empty object.
-///
-/// # Errors
-/// The reason why the value is not a call.
+/// Parses a call. The arguments are any JSON value under `arguments` or `parameters`; missing
+/// arguments mean `{}`. A string that contains a JSON object is parsed again, as in OpenAI's API.
 pub(super) fn call(value: Value) -> Result<ToolCall, &'static str> {
     let Value::Object(mut fields) = value else { return Err("the call is not a JSON object") };
     let Some(Value::String(name)) = fields.remove("name") else { return Err("the call has no `name`") };
@@ -30,7 +27,6 @@ pub(super) fn call(value: Value) -> Result<ToolCall, &'static str> {
     Ok(ToolCall { id: String::new(), name, arguments })
 }
 
-/// Returns a call as a JSON object whose arguments have this key.
 pub(super) fn object(call: &ToolCall, key: &str) -> String {
     format!(
         "{{\"name\": {}, \"{key}\": {}}}",
@@ -39,13 +35,12 @@ pub(super) fn object(call: &ToolCall, key: &str) -> String {
     )
 }
 
-/// Returns a value as `json.dumps` writes it with `ensure_ascii=False`, which is how chat templates print it.
+/// Formats a value as `json.dumps(ensure_ascii=False)` does; chat templates print values this way.
 pub(super) fn spaced(value: &Value) -> String {
     let mut out = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Spaced);
     match value.serialize(&mut serializer) {
         Ok(()) => String::from_utf8_lossy(&out).into_owned(),
-        // A value in memory always can be written.
         Err(_) => value.to_string(),
     }
 }

@@ -1,15 +1,15 @@
-//! JSON objects without tags, as Llama 3 writes calls.
+//! Tool calls as bare JSON objects, the format of Llama 3.
 
 use serde_json::Value;
 use turnwise_core::ToolCall;
 
 use super::json;
 
-/// Text before calls of tools that Llama 3 was trained with.
+/// Token that Llama 3 writes before calls of its built-in tools.
 const PYTHON_TAG: &str = "<|python_tag|>";
 
-/// Returns the calls that an answer consists of: JSON objects one after the other, with semicolons between them or not, or a
-/// JSON list of objects. An answer that begins otherwise has none.
+/// Returns the calls of a response: JSON objects, optionally separated by semicolons, or a JSON
+/// list of objects. Any other start means no calls.
 pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let text = answer.trim();
     let tagged = text.strip_prefix(PYTHON_TAG);
@@ -39,7 +39,6 @@ pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     if calls.is_empty() { Err("the call is not JSON") } else { Ok(calls) }
 }
 
-/// Returns calls with semicolons between them.
 pub(super) fn write(calls: &[ToolCall]) -> String {
     calls.iter().map(|call| json::object(call, "parameters")).collect::<Vec<_>>().join("; ")
 }

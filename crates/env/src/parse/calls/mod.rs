@@ -1,14 +1,14 @@
-//! Calls of tools in responses.
+//! Tool calls in responses.
 //!
 //! | file | format |
 //! |---|---|
 //! | `hermes.rs` | JSON in tags: `<tool_call>{"name": "f", "arguments": {"n": 1}}</tool_call>` |
 //! | `llama.rs` | JSON alone: `{"name": "f", "parameters": {"n": 1}}` |
 //! | `python.rs` | a Python list: `[f(n=1), g(text="x")]` |
-//! | `json.rs` | objects with a name and arguments, and JSON as Python's `json.dumps` writes it |
+//! | `json.rs` | shared: objects with a name and arguments, formatted as Python's `json.dumps` |
 //!
-//! A response may make several calls, which the world carries out in order. Whatever a policy writes is read without a panic:
-//! what is not a call has a reason that the world can answer with.
+//! A response may make several calls, which the environment executes in order. Parsing never panics; an
+//! invalid call returns a reason that the environment can show to the policy.
 
 mod hermes;
 mod json;
@@ -22,24 +22,24 @@ use turnwise_core::ToolCall;
 
 use super::rules::ResponseRules;
 
-/// Format of the calls of tools in a response.
+/// Format of tool calls in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallFormat {
-    /// One JSON object with `name` and `arguments` in tags (`action_tags`), as Hermes and Qwen write it.
+    /// JSON objects with `name` and `arguments`, each in tags (`action_tags`), as Hermes and Qwen
+    /// write them.
     #[default]
     Hermes,
-    /// JSON objects with `name` and `parameters` without tags, several after a semicolon, as Llama 3 writes them.
+    /// JSON objects with `name` and `parameters` without tags, separated by semicolons, as Llama 3
+    /// writes them.
     Llama,
     /// A Python list of calls with named arguments, as Llama 3.2, Llama 4 and BFCL write it.
     Python,
 }
 
 impl CallFormat {
-    /// Returns the calls of an answer in their order; none if it has no call at all. Calls have no id yet.
-    ///
-    /// # Errors
-    /// There is the start of a call and it cannot be read; the text says why.
+    /// Returns the calls of a response in order, without ids; empty if it contains none. Returns a
+    /// reason if a call begins but is malformed.
     pub(super) fn read(self, rules: &ResponseRules, answer: &str) -> Result<Vec<ToolCall>, &'static str> {
         match self {
             Self::Hermes => hermes::read(&rules.action_tags, answer),
@@ -48,8 +48,7 @@ impl CallFormat {
         }
     }
 
-    /// Returns calls as a model writes them in this format. With [`CallFormat::Hermes`] the outermost tags are left out, which
-    /// the template's text has.
+    /// Writes calls. [`CallFormat::Hermes`] omits the outermost tags, which the template contains.
     pub(crate) fn write(self, rules: &ResponseRules, calls: &[ToolCall]) -> String {
         match self {
             Self::Hermes => hermes::write(&rules.action_tags, calls),
@@ -59,8 +58,8 @@ impl CallFormat {
     }
 }
 
-/// Returns the calls that an action's words stand for, one a line ([`turnwise_core::Action::text`]); none if a line is not a
-/// call.
+/// Parses calls from the text of an action, one per line ([`turnwise_core::Action::text`]). Returns
+/// none if any line is not a call.
 pub fn calls_of_words(words: &str) -> Vec<ToolCall> {
     words.lines().map(ToolCall::from_text).collect::<Option<Vec<_>>>().unwrap_or_default()
 }

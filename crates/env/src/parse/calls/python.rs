@@ -1,20 +1,20 @@
-//! A Python list of calls with named arguments, as Llama 3.2, Llama 4 and BFCL write calls.
+//! Tool calls as a Python list with named arguments, the format of Llama 3.2, Llama 4 and BFCL.
 //!
-//! The values are Python's literals (texts, numbers, `True`, `False`, `None`, lists, tuples and dictionaries whose keys are
-//! texts), and JSON's `true`, `false` and `null`, which models write too. Nothing is executed.
+//! Values are Python literals: strings, numbers, `True`, `False`, `None`, lists, tuples and
+//! dictionaries with string keys. JSON's `true`, `false` and `null` are accepted too. Nothing is
+//! executed.
 
 use serde_json::{Map, Number, Value};
 use turnwise_core::ToolCall;
 
 use super::json::spaced;
 
-/// Most values inside of each other, so that no answer can overflow the stack.
+/// Maximum nesting depth of values; prevents a stack overflow.
 const DEEPEST: usize = 64;
 
 type Read<T> = Result<T, &'static str>;
 
-/// Returns the calls that an answer consists of: `[f(a=1), g(b="x")]`, or one call without brackets. An answer that does not
-/// begin like a call has none.
+/// Returns the calls of a response: `[f(a=1), g(b="x")]`, or one call without brackets.
 pub(super) fn read(answer: &str) -> Read<Vec<ToolCall>> {
     let text = answer.trim();
     let text = text.strip_prefix("<|python_tag|>").unwrap_or(text).trim_start();
@@ -44,7 +44,6 @@ pub(super) fn read(answer: &str) -> Read<Vec<ToolCall>> {
     }
 }
 
-/// Returns calls as a list.
 pub(super) fn write(calls: &[ToolCall]) -> String {
     let call = |call: &ToolCall| {
         let arguments = call.arguments.as_object().into_iter().flatten();
@@ -55,7 +54,6 @@ pub(super) fn write(calls: &[ToolCall]) -> String {
     format!("[{}]", calls.iter().map(call).collect::<Vec<_>>().join(", "))
 }
 
-/// A value as Python's literal. JSON's texts and numbers are Python's too.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
@@ -74,20 +72,18 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// The rest of an answer that has not been read yet.
 struct Reader<'a> {
     rest: &'a str,
     depth: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// The next character that is not white space.
+    /// Skips white space and returns the next character.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_start();
         self.rest.chars().next()
     }
 
-    /// Takes this character if it is the next.
     fn take(&mut self, character: char) -> bool {
         let next = self.peek() == Some(character);
         if next {
@@ -96,7 +92,7 @@ impl<'a> Reader<'a> {
         next
     }
 
-    /// A name, which may have dots and hyphens as names of tools do.
+    /// Parses a name; tool names may contain dots and hyphens.
     fn name(&mut self) -> Option<&'a str> {
         let begins = |character: char| character.is_alphabetic() || character == '_';
         self.peek().filter(|&first| begins(first))?;
@@ -137,7 +133,7 @@ impl<'a> Reader<'a> {
         let value = match self.peek().ok_or("a value is missing")? {
             '[' => self.list('[', ']').map(|(values, _)| Value::Array(values)),
             '(' => self.list('(', ')').map(|(mut values, comma)| match values.len() {
-                // Brackets around one value are none.
+                // Parentheses around one value without a comma are not a tuple.
                 1 if !comma => values.remove(0),
                 _ => Value::Array(values),
             }),
@@ -155,7 +151,6 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// Values between brackets, and whether a comma stands after the last.
     fn list(&mut self, open: char, close: char) -> Read<(Vec<Value>, bool)> {
         self.take(open);
         let (mut values, mut comma) = (Vec::new(), false);
@@ -200,13 +195,13 @@ impl<'a> Reader<'a> {
         if let Ok(number) = text.parse::<u64>() {
             return Ok(number.into());
         }
-        // Rust reads `inf` and `nan` as numbers, too.
+        // Rust also parses `inf` and `nan` as numbers.
         let written = digits.starts_with(|first: char| first.is_ascii_digit() || first == '.');
         let number = text.parse::<f64>().ok().filter(|_| written).and_then(Number::from_f64);
         number.map(Value::Number).ok_or("a number cannot be read")
     }
 
-    /// Texts in quotes, one after the other.
+    /// Parses adjacent string literals, which Python concatenates.
     fn text(&mut self) -> Read<String> {
         let mut text = String::new();
         while let Some(quote @ ('"' | '\'')) = self.peek() {
@@ -231,7 +226,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// The character that an escape stands for; a backslash before any other is a character itself, as in Python.
+    /// Parses an escape sequence. A backslash before an unknown character stays.
     fn escaped(&mut self, text: &mut String) -> Read<()> {
         let mut characters = self.rest.chars();
         let kind = characters.next().ok_or("a text is not closed")?;

@@ -21,7 +21,6 @@ fn parse(rules: ResponseRules, response: &str) -> ParsedAction {
     ActionParser::new(rules, false).parse(response, &[])
 }
 
-/// Calls as a response of this format.
 fn written(format: CallFormat, calls: &[ToolCall]) -> String {
     let text = format.write(&rules(format), calls);
     if format == CallFormat::Hermes { format!("<tool_call>\n{text}\n</tool_call>") } else { text }
@@ -211,7 +210,6 @@ fn call() -> impl Strategy<Value = ToolCall> {
     )
 }
 
-/// Text with the signs that the formats are made of.
 fn signs() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("<tool_call>"),

@@ -1,18 +1,17 @@
-//! The facts: who was born where, taught whom, built, wrote and won what.
+//! Facts about people, towns, works and events.
 
 use turnwise_core::Rng;
 
 use super::SearchGenerator;
 use super::names::Names;
 
-/// Occupations; the first five make works.
+/// Occupations; the first five create works.
 const OCCUPATIONS: [&str; 14] = [
     "writer", "painter", "composer", "poet", "sculptor", "builder", "doctor", "judge", "baker", "merchant",
     "botanist", "sailor", "potter", "weaver",
 ];
-/// Occupation of those who build theatres.
 const BUILDER: usize = 5;
-/// Kinds of works, each with the occupation that makes it.
+/// Types of works and the occupation that creates each.
 const WORKS: [(&str, usize); 8] = [
     ("novel", 0),
     ("play", 0),
@@ -23,14 +22,12 @@ const WORKS: [(&str, usize); 8] = [
     ("poem", 3),
     ("statue", 4),
 ];
-/// Years of births, first and after the last.
+/// Range of birth years, end excluded.
 const BIRTHS: (u16, u16) = (1700, 1900);
-/// Years in which towns were founded.
 const FOUNDED: (u16, u16) = (1500, 1700);
-/// Draws after which somebody has no mother, or no teacher.
+/// Maximum number of draws for a person's mother or teacher.
 const TRIES: usize = 40;
 
-/// A person.
 #[derive(Clone, Debug)]
 pub(super) struct Person {
     pub(super) name: String,
@@ -44,7 +41,6 @@ pub(super) struct Person {
     pub(super) deathplace: usize,
 }
 
-/// A town.
 #[derive(Clone, Debug)]
 pub(super) struct Town {
     pub(super) name: String,
@@ -54,7 +50,6 @@ pub(super) struct Town {
     pub(super) builder: usize,
 }
 
-/// A work.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) name: String,
@@ -64,7 +59,6 @@ pub(super) struct Work {
     pub(super) setting: usize,
 }
 
-/// An event.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) name: String,
@@ -73,11 +67,11 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// All facts. They are consistent: mothers are women who were old enough and alive, teachers are
-/// older and of the same occupation, and nobody works before the age of 20 or after death.
+/// All facts. Mothers are women who were old enough and alive; teachers are older and have the same
+/// occupation; nobody works before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
-    /// People by year of birth.
+    /// Sorted by year of birth.
     pub(super) people: Vec<Person>,
     pub(super) towns: Vec<Town>,
     pub(super) works: Vec<Work>,
@@ -86,57 +80,34 @@ pub(super) struct Encyclopaedia {
     rivers: Vec<String>,
 }
 
-/// An entity with a passage, by index in its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Entity {
-    /// A person.
     Person(usize),
-    /// A town.
     Town(usize),
-    /// A work.
     Work(usize),
-    /// An event.
     Event(usize),
 }
 
-/// Relations that questions ask about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Relation {
-    /// The mother of a person.
     Mother,
-    /// The teacher of a person.
     Teacher,
-    /// The town in which a person was born.
     Birthplace,
-    /// The town in which a person died.
     Deathplace,
-    /// The year of a person's birth.
     Born,
-    /// The occupation of a person.
     Occupation,
-    /// The country of a town.
     Country,
-    /// The river of a town.
     River,
-    /// The year in which a town was founded.
     Founded,
-    /// The person who built the theatre of a town.
     Builder,
-    /// The person who made a work.
     Author,
-    /// The year in which a work was finished.
     Finished,
-    /// The town in which a work is set.
     Setting,
-    /// The town in which an event was held.
     Venue,
-    /// The year of an event.
     Held,
-    /// The person who won an event.
     Winner,
 }
 
-/// The answer to a relation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     Entity(Entity),
@@ -144,7 +115,6 @@ pub(super) enum Fact {
 }
 
 impl Encyclopaedia {
-    /// Draws the facts.
     pub(super) fn draw(config: &SearchGenerator, rng: &mut Rng) -> Self {
         let mut names = Names::shuffled(rng);
         let year = |from: u16, to: u16, rng: &mut Rng| from + rng.below(usize::from(to - from)) as u16;
@@ -153,7 +123,7 @@ impl Encyclopaedia {
         let mut people: Vec<Person> = Vec::with_capacity(config.people);
         for born in births {
             let female = rng.chance(0.5);
-            // The first ones share the occupations out, so that each has somebody whatever is drawn.
+            // The first people cover all occupations.
             let occupation =
                 if people.len() < OCCUPATIONS.len() { people.len() } else { rng.below(OCCUPATIONS.len()) };
             let older = |least: u16, most: u16, fits: &dyn Fn(&Person) -> bool, rng: &mut Rng| {
@@ -183,7 +153,7 @@ impl Encyclopaedia {
             (0..people.len()).filter(|&index| people[index].occupation == occupation).collect()
         };
         let makers: Vec<Vec<usize>> = (0..OCCUPATIONS.len()).map(of).collect();
-        // Everybody lives to be 40 at least.
+        // Everybody lives to at least 40.
         let active =
             |person: &Person, rng: &mut Rng| year(person.born + 20, person.died.min(person.born + 60), rng);
         let works = (0..config.works)
@@ -215,7 +185,7 @@ impl Encyclopaedia {
         Self { people, towns, works, events, countries: names.countries, rivers: names.rivers }
     }
 
-    /// Everyone and everything, people first.
+    /// Returns all entities, people first.
     pub(super) fn entities(&self) -> Vec<Entity> {
         let people = (0..self.people.len()).map(Entity::Person);
         let towns = (0..self.towns.len()).map(Entity::Town);
@@ -223,7 +193,6 @@ impl Encyclopaedia {
         people.chain(towns).chain(works).chain((0..self.events.len()).map(Entity::Event)).collect()
     }
 
-    /// Returns the name.
     pub(super) fn name(&self, entity: Entity) -> &str {
         match entity {
             Entity::Person(index) => &self.people[index].name,
@@ -233,17 +202,14 @@ impl Encyclopaedia {
         }
     }
 
-    /// Word for a person's occupation.
     pub(super) fn occupation(person: &Person) -> &'static str {
         OCCUPATIONS[person.occupation]
     }
 
-    /// Word for what a work is.
     pub(super) fn kind_of_work(work: &Work) -> &'static str {
         WORKS[work.kind].0
     }
 
-    /// Returns the answer, if there is one.
     pub(super) fn fact(&self, entity: Entity, relation: Relation) -> Option<Fact> {
         let person = |index: usize| Some(Fact::Entity(Entity::Person(index)));
         let town = |index: usize| Some(Fact::Entity(Entity::Town(index)));
@@ -292,7 +258,6 @@ impl Encyclopaedia {
         }
     }
 
-    /// Returns a fact as it is written.
     pub(super) fn write(&self, fact: &Fact) -> String {
         match fact {
             Fact::Entity(entity) => self.name(*entity).to_owned(),
@@ -302,7 +267,6 @@ impl Encyclopaedia {
 }
 
 impl Relation {
-    /// Everything that can be asked about entities of this kind.
     pub(super) fn of(entity: Entity) -> &'static [Self] {
         match entity {
             Entity::Person(_) => &[
@@ -319,7 +283,7 @@ impl Relation {
         }
     }
 
-    /// Returns the requested thing as a noun phrase with `of`, for continuing a question.
+    /// Returns a noun phrase with `of`, for chaining relations in a question.
     pub(super) fn noun(self, of: &str) -> String {
         match self {
             Self::Mother => format!("the mother of {of}"),
@@ -341,7 +305,6 @@ impl Relation {
         }
     }
 
-    /// Returns the question for it.
     pub(super) fn question(self, of: &str) -> String {
         match self {
             Self::Mother | Self::Teacher | Self::Author | Self::Builder | Self::Winner => {

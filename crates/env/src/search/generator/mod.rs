@@ -1,15 +1,8 @@
-//! A generated encyclopaedia: consistent facts about people, towns, works and events, a passage
-//! about each, and questions whose answers need one passage, or two or three linked ones.
+//! A generated encyclopaedia with consistent facts about people, towns, works and events.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `names.rs` | names put together from few parts |
-//! | `facts.rs` | who was born where, taught whom, built, wrote and won what |
-//! | `passages.rs` | the passages |
-//! | `questions.rs` | questions with golden answers and the searches that find them |
-//!
-//! Names are built from a few hundred words. A model with a small vocabulary can thus copy unseen
-//! names, and names share words, so that a search also finds similar names.
+//! Each entity has a passage. Questions need one passage, or two or three linked ones. Names are
+//! built from a few hundred words, so models with a small vocabulary can copy unseen names and
+//! searches also find similar names.
 
 mod facts;
 mod names;
@@ -24,13 +17,13 @@ use self::facts::Encyclopaedia;
 pub use self::questions::QuestionKind;
 use super::question::Question;
 
-/// The encyclopaedia and the questions that are made.
+/// Settings of the generated encyclopaedia and its questions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchGenerator {
-    /// The same seed gives the same encyclopaedia and questions.
+    /// Seed; the same seed gives the same encyclopaedia and questions.
     pub seed: u64,
-    /// Number of people that have a passage.
+    /// Number of people.
     #[schemars(range(min = 100, max = 12000))]
     pub people: usize,
     /// Number of towns.
@@ -42,16 +35,16 @@ pub struct SearchGenerator {
     /// Number of events.
     #[schemars(range(min = 10, max = 600))]
     pub events: usize,
-    /// Kinds of questions, each as often as the others.
+    /// Types of questions, each equally frequent.
     #[schemars(length(min = 1))]
     pub kinds: Vec<QuestionKind>,
     /// Number of training questions.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of questions of the validation.
+    /// Number of validation questions.
     #[schemars(range(min = 0, max = 100000))]
     pub valid: usize,
-    /// Number of questions of the test.
+    /// Number of test questions.
     #[schemars(range(min = 0, max = 100000))]
     pub test: usize,
 }
@@ -72,20 +65,20 @@ impl Default for SearchGenerator {
     }
 }
 
-/// A made encyclopaedia with its questions.
+/// A generated encyclopaedia with its questions.
 #[derive(Clone, Debug)]
 pub struct Generated {
-    /// One passage about everyone and everything.
+    /// One passage for each entity.
     pub passages: Vec<Passage>,
-    /// The questions of `train`, `valid` and `test`. The name from which a question starts is in
-    /// one split only, for any seed.
+    /// Questions of `train`, `valid` and `test`. The name from which a question starts is in only
+    /// one split, for any seed.
     pub splits: [Vec<Question>; 3],
 }
 
-/// Makes an encyclopaedia and its questions.
+/// Generates an encyclopaedia and its questions.
 ///
 /// # Errors
-/// Fails if the encyclopaedia has fewer questions of these kinds than are asked for.
+/// Fails if the encyclopaedia allows fewer questions of these types than requested.
 pub fn generate(config: &SearchGenerator) -> Result<Generated, EnvError> {
     let mut rng = Seed::derive(config.seed, Purpose::World, &[0]).rng();
     let encyclopaedia = Encyclopaedia::draw(config, &mut rng);

@@ -1,4 +1,4 @@
-//! Names put together from few parts.
+//! Names built from a few parts.
 
 use turnwise_core::Rng;
 
@@ -58,21 +58,17 @@ const EVENTS: [&str; 15] = [
     "Trial",
 ];
 
-/// Draws unique names.
 pub(super) struct Names {
     women: Pool,
     men: Pool,
     towns: Pool,
     works: Pool,
     events: Pool,
-    /// Every country.
     pub(super) countries: Vec<String>,
-    /// Every river.
     pub(super) rivers: Vec<String>,
 }
 
 impl Names {
-    /// All names there can be, in a drawn order.
     pub(super) fn shuffled(rng: &mut Rng) -> Self {
         let surnames = joined(&SURNAMES, "", &SURNAME_ENDS);
         let full = |first: &[&str], ends: &[&str]| {
@@ -122,11 +118,9 @@ impl Names {
     }
 }
 
-/// Names that are left.
 struct Pool(Vec<String>);
 
 impl Pool {
-    /// Returns the next name. There are more than the settings can ask for.
     fn next(&mut self) -> String {
         self.0.pop().unwrap_or_default()
     }
@@ -148,7 +142,7 @@ mod tests {
     fn there_are_enough_names_and_none_twice() {
         let names = Names::shuffled(&mut Seed::derive(0, Purpose::World, &[]).rng());
         for (pool, least) in [
-            // A draw decides which of the two a name is taken from, so either has more than half.
+            // Each pool contains more than half of all combinations.
             (&names.women, 6500),
             (&names.men, 6500),
             (&names.towns, 480),

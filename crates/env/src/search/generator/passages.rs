@@ -1,4 +1,4 @@
-//! The passages: everything that is known about one person, town, work or event, in short sentences of fixed forms.
+//! Passages with everything known about an entity, in short sentences of fixed forms.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,6 @@ use turnwise_retrieval::Passage;
 
 use super::facts::{Encyclopaedia, Entity, Relation};
 
-/// Returns one passage about everyone and everything, numbered.
 pub(super) fn all(encyclopaedia: &Encyclopaedia) -> Vec<Passage> {
     let entities = encyclopaedia.entities();
     let passage = |(number, entity): (usize, &Entity)| Passage {

@@ -10,31 +10,31 @@ use super::facts::{Encyclopaedia, Entity, Fact, Relation};
 use crate::search::question::{PlannedSearch, Question};
 use crate::splits::{SPLITS, split_of};
 
-/// Kind of a generated question.
+/// Type of a generated question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
-    /// The answer is in the passage about the name in the question.
+    /// The passage about the name in the question has the answer.
     SingleHop,
-    /// That passage names the entity whose passage has the answer.
+    /// The passage about that name leads to a second passage, which has the answer.
     TwoHop,
-    /// One more step.
+    /// A chain of three passages.
     ThreeHop,
     /// Two passages are compared.
     Comparison,
 }
 
-/// Of 256 names, those of the test and of the validation.
+/// Shares of the test and validation splits, in 256ths.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
-/// Number of draws in a row without a new question after which the search stops.
+/// Maximum number of consecutive draws without a new question.
 const MOST_DRAWS: usize = 50_000;
 
 impl QuestionKind {
-    /// Every kind.
+    /// All types.
     pub const ALL: [Self; 4] = [Self::SingleHop, Self::TwoHop, Self::ThreeHop, Self::Comparison];
 
-    /// Returns the name, which success is reported by.
+    /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::SingleHop => "single-hop",
@@ -45,8 +45,8 @@ impl QuestionKind {
     }
 }
 
-/// Draws the questions of the splits. The first byte of the digest of a question's start name
-/// selects its split, so no split asks about a name of another.
+/// Draws the questions of all splits. A digest of the start name selects the split, so no two
+/// splits start from the same name.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {
@@ -66,7 +66,7 @@ pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec
         let mut seen = HashSet::new();
         let mut missed = 0;
         while splits[split].len() < count {
-            // Kinds in turn, so that each is as often as the others.
+            // Types alternate, so that they are equally frequent.
             let kind = config.kinds[splits[split].len() % config.kinds.len()];
             match drawer.question(kind, &mut rng).filter(|question| seen.insert(question.text.clone())) {
                 Some(question) => {
@@ -89,14 +89,12 @@ pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec
     Ok(splits)
 }
 
-/// Draws questions that start from names of one split.
 struct Drawer<'a> {
     all: &'a Encyclopaedia,
     subjects: &'a [Vec<Entity>; 4],
 }
 
 impl Drawer<'_> {
-    /// Returns a question, if this draw gives one.
     fn question(&self, kind: QuestionKind, rng: &mut Rng) -> Option<Question> {
         match kind {
             QuestionKind::SingleHop => self.chain(1, rng),
@@ -106,7 +104,6 @@ impl Drawer<'_> {
         }
     }
 
-    /// Returns a chain of so many relations.
     fn chain(&self, hops: usize, rng: &mut Rng) -> Option<Question> {
         let of = rng.below(4);
         let mut entity = *rng.choose(&self.subjects[of])?;
@@ -121,7 +118,7 @@ impl Drawer<'_> {
         }
         let last = *rng.choose(Relation::of(entity))?;
         let answer = self.all.fact(entity, last)?;
-        // A chain that comes back to where it was would be answered by its own question.
+        // A chain that returns to an earlier entity would contain its own answer.
         let unlike = path
             .iter()
             .enumerate()
@@ -131,7 +128,8 @@ impl Drawer<'_> {
         }
         let search = |(place, entity): (usize, &Entity)| PlannedSearch {
             query: self.all.name(*entity).to_owned(),
-            // Who has read nothing makes an answer up; who has read something takes the name that should be looked up next.
+            // Without any search the early answer is invented; otherwise it is the name to look up
+            // next.
             early_answer: if place == 0 {
                 self.made_up(last, &answer, rng)
             } else {
@@ -143,13 +141,11 @@ impl Drawer<'_> {
         Some(Question { text: last.question(&noun), golden, plan, ..Question::default() })
     }
 
-    /// Returns an answer of the right kind that is not the right one.
     fn made_up(&self, relation: Relation, answer: &Fact, rng: &mut Rng) -> String {
         for _ in 0..8 {
             let other = match answer {
                 Fact::Entity(Entity::Person(_)) => Entity::Person(rng.below(self.all.people.len())),
                 Fact::Entity(Entity::Town(_)) => Entity::Town(rng.below(self.all.towns.len())),
-                // Of somebody or something else.
                 _ => match relation {
                     Relation::Born | Relation::Occupation => Entity::Person(rng.below(self.all.people.len())),
                     Relation::Country | Relation::River | Relation::Founded => {
@@ -170,14 +166,13 @@ impl Drawer<'_> {
         "unknown".to_owned()
     }
 
-    /// Returns the two of a kind compared.
     fn comparison(&self, rng: &mut Rng) -> Option<Question> {
         let subjects = &self.subjects[rng.below(4)];
         let left = *rng.choose(subjects)?;
         let same = matches!(left, Entity::Person(_)) && rng.chance(0.5);
         let home = |entity: &Entity| self.all.fact(*entity, Relation::Birthplace);
         let right = if same && rng.chance(0.5) {
-            // Two who share a birthplace are rare among all pairs: without this nearly every answer would be no.
+            // Equal birthplaces are rare among random pairs.
             let neighbours: Vec<Entity> =
                 subjects.iter().filter(|entity| home(entity) == home(&left)).copied().collect();
             *rng.choose(&neighbours)?
@@ -204,7 +199,7 @@ impl Drawer<'_> {
             let years =
                 [left, right].map(|entity| self.all.fact(entity, relation).map(|fact| self.all.write(&fact)));
             let [Some(early), Some(late)] = &years else { return None };
-            // Four digits each, so that texts compare as numbers do.
+            // Years have four digits, so texts sort like numbers.
             let earlier = match early.cmp(late) {
                 std::cmp::Ordering::Less => first,
                 std::cmp::Ordering::Greater => second,

@@ -1,19 +1,17 @@
-//! The catalogue that comes with the project: products of our own invention, as many as wanted.
+//! Generated products.
 //!
-//! Product `i` of a seed is generated alone, in constant time, from (seed, `i`). It does not depend
-//! on other products, so a million can be streamed.
+//! Product `i` is generated from (seed, `i`) alone in constant time, so a million products can be
+//! streamed.
 //!
-//! * Category `i % 12`, then a kind of product of that category.
-//! * Four to seven of the category's attributes. Each is named by a bullet point, one or two by the title, about
-//!   half by the description, so that a reader of the pages can name them, and a search finds many of them.
-//! * Options from the kind's lists: ranges of sizes, some of the colors. One product in ten has
-//!   none.
-//! * A price within the kind's range, or (one in ten) a price range.
-//! * An instruction that names the kind and one to three attributes, in the original's form, and one in freer
-//!   wording that may name option values too (`text.rs`).
+//! * Its category is `i % 12`; its type is one of that category.
+//! * It has four to seven attributes of the category. Each is named in a bullet point, one or two
+//!   in the title, and about half in the description.
+//! * One product in ten has no options, and one in ten has a price range.
+//! * It has an instruction in the original's form, and one in free wording that may name option
+//!   values.
 //!
-//! Differs from the official catalogue: vocabulary, brands and sentences are ours; every product has an
-//! instruction and options are offered more often (there 58 of 100 products have none); descriptions are shorter.
+//! Differs from the official catalogue: other vocabulary, brands and sentences; every product has
+//! an instruction; more products have options (42 of 100 there); descriptions are shorter.
 
 mod text;
 mod vocabulary;
@@ -23,19 +21,18 @@ use turnwise_core::{Purpose, Rng, Seed};
 use self::vocabulary::{BRANDS, CATEGORIES, Category, Kind, OptionList, SERIES};
 use super::product::{HumanInstruction, Product, ProductOption};
 
-/// Products of the default catalogue.
+/// Default number of products.
 pub const DEFAULT_PRODUCTS: u32 = 12_000;
 
-/// Separates these draws from those of other generated worlds with the same seed.
+/// Keeps the draws apart from those of other generators.
 const STREAM: u64 = 0x7765_6273_686f_7001;
 
-/// Letters and digits of product identifiers.
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// Products to make.
+/// Settings of the generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneratorConfig {
-    /// The same seed gives the same products.
+    /// Seed; the same seed gives the same products.
     pub seed: u64,
     /// Number of products.
     pub products: u32,
@@ -47,17 +44,17 @@ impl Default for GeneratorConfig {
     }
 }
 
-/// Returns the products of a configuration, made one by one.
+/// Returns an iterator that generates the products.
 pub fn products(config: GeneratorConfig) -> impl ExactSizeIterator<Item = Product> + Clone {
     (0..config.products).map(move |index| product(config.seed, index))
 }
 
-/// Returns the names of all categories; product `i` is of the one at `i % 12`.
+/// Returns the names of all categories. Product `i` belongs to category `i % 12`.
 pub fn categories() -> impl ExactSizeIterator<Item = &'static str> {
     CATEGORIES.iter().map(|category| category.name)
 }
 
-/// Product `index` of a seed.
+/// Generates product `index` of a seed.
 pub fn product(seed: u64, index: u32) -> Product {
     let mut rng = Seed::derive(seed, Purpose::World, &[STREAM, u64::from(index)]).rng();
     let category = CATEGORIES[index as usize % CATEGORIES.len()];
@@ -99,10 +96,10 @@ fn path(category: &Category, kind: &Kind) -> String {
     format!("{} › {}", category.root, kind.path)
 }
 
-/// `T` and nine digits to the base 36: a permutation of all such numbers, so that no two products share one.
+/// Returns `T` and nine base-36 digits, a permutation of all such numbers, so ASINs are unique.
 fn asin(seed: u64, index: u32) -> String {
     const COUNT: u128 = 36_u128.pow(9);
-    // Prime to 36, and large: neighbours share no digits.
+    // Coprime to 36 and large, so that neighbours differ in all digits.
     const STEP: u128 = 61_803_398_874_989;
     let start = u128::from(Seed::derive(seed, Purpose::World, &[STREAM]).rng().bits());
     let mut number = (start + u128::from(index) * STEP) % COUNT;
@@ -114,12 +111,10 @@ fn asin(seed: u64, index: u32) -> String {
     name.map(char::from).iter().collect()
 }
 
-/// Returns one of a list that is not empty.
 fn one<'a>(rng: &mut Rng, items: &[&'a str]) -> &'a str {
     items[rng.below(items.len())]
 }
 
-/// Between `low` and `high` of the items, both included, in random order.
 fn some_of<T: Clone>(rng: &mut Rng, items: &[T], low: usize, high: usize) -> Vec<T> {
     let mut items = items.to_vec();
     rng.shuffle(&mut items);
@@ -134,7 +129,6 @@ fn options(rng: &mut Rng, kind: &Kind) -> Vec<ProductOption> {
     kind.options.iter().filter_map(|list| option(rng, list)).collect()
 }
 
-/// Returns the values of one option; now and then there is nothing to choose.
 fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     if rng.chance(0.12) {
         return None;
@@ -151,7 +145,8 @@ fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     Some(ProductOption { name: list.name.to_owned(), values })
 }
 
-/// Even in the logarithm between the kind's prices, ending in .99, .49 or .00; one in ten is a range.
+/// Draws a price, log-uniform within the type's range and ending in .99, .49 or .00. One in ten is
+/// a range.
 fn pricing(rng: &mut Rng, kind: &Kind) -> Vec<f64> {
     let (low, high) = kind.prices;
     let mut price = || {
@@ -164,7 +159,6 @@ fn pricing(rng: &mut Rng, kind: &Kind) -> Vec<f64> {
     if first != second && rng.chance(0.1) { vec![first.min(second), first.max(second)] } else { vec![first] }
 }
 
-/// Some of a product's attributes, in the product's order.
 fn attributes_for(rng: &mut Rng, attributes: &[String], count: usize) -> Vec<String> {
     let mut indices: Vec<usize> = (0..attributes.len()).collect();
     rng.shuffle(&mut indices);

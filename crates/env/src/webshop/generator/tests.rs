@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::webshop::search::{SearchIndex, document_text};
 
-/// Returns the text of all pages of a product, in lower case.
 fn pages(product: &Product) -> String {
     let lines = product.bullet_points.join(" ");
     format!("{} {} {lines}", product.title, product.description).to_lowercase()
@@ -17,7 +16,7 @@ fn pages(product: &Product) -> String {
 fn the_same_seed_gives_the_same_products_and_another_gives_others() {
     let made: Vec<Product> = products(GeneratorConfig { seed: 3, products: 500 }).collect();
     assert_eq!(made.len(), 500);
-    // Alone and out of order.
+    // Products can be generated alone and out of order.
     for index in [499, 0, 250] {
         assert_eq!(product(3, index), made[index as usize]);
     }
@@ -47,7 +46,7 @@ fn the_default_catalogue_is_even_and_its_identifiers_are_unique() {
     assert_eq!(texts.len(), 12_000);
     assert_eq!(categories_found.into_values().collect::<Vec<_>>(), [1000; 12]);
     assert_eq!(queries.len(), 72);
-    // Choosing is a task: every kind has many products.
+    // Each type has many products, so that choosing is a task.
     assert!(queries.values().all(|&count| count > 100), "{queries:?}");
     assert!((900..1500).contains(&ranges), "{ranges}");
     assert!((1000..2000).contains(&plain), "{plain}");
@@ -55,7 +54,6 @@ fn the_default_catalogue_is_even_and_its_identifiers_are_unique() {
 
 #[test]
 fn instructions_are_worded_in_many_ways() {
-    // Without what the product gives, the wording is left.
     let mut starts = BTreeSet::new();
     for product in products(GeneratorConfig { seed: 0, products: 1200 }) {
         let human = &product.human_instructions[0];

@@ -4,7 +4,6 @@ use turnwise_core::Rng;
 
 use super::one;
 
-/// `leak proof` to `Leak Proof`.
 fn capitalised(text: &str) -> String {
     let mut capital = true;
     text.chars()
@@ -16,7 +15,6 @@ fn capitalised(text: &str) -> String {
         .collect()
 }
 
-/// `a`, `a and b`, `a, b and c`.
 fn listed(items: &[String]) -> String {
     match items {
         [] => String::new(),
@@ -25,7 +23,6 @@ fn listed(items: &[String]) -> String {
     }
 }
 
-/// Brand, kind and series, with one or two of the attributes.
 pub(super) fn title(rng: &mut Rng, brand: &str, series: &str, noun: &str, attributes: &[String]) -> String {
     let first = capitalised(&attributes[0]);
     let second = capitalised(&attributes[1]);
@@ -38,7 +35,7 @@ pub(super) fn title(rng: &mut Rng, brand: &str, series: &str, noun: &str, attrib
     }
 }
 
-/// Two to four sentences that name about half of the attributes; one product in twenty has none.
+/// Names about half of the attributes; one product in twenty has no description.
 pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[String]) -> String {
     const ENDS: [&str; 8] = [
         "Questions are answered within a day.",
@@ -72,7 +69,6 @@ pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[
     format!("{start}{middle} {}", one(rng, &ENDS))
 }
 
-/// Returns one line for each attribute, in random order, and one about the product as a whole.
 pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &str) -> Vec<String> {
     let mut lines: Vec<String> = attributes.iter().map(|(_, sentence)| (*sentence).to_owned()).collect();
     rng.shuffle(&mut lines);
@@ -86,7 +82,7 @@ pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &s
     lines
 }
 
-/// Returns the original's form: `Find me ATTRIBUTES QUERY with ATTRIBUTES`.
+/// Returns an instruction in the original's form: `Find me ATTRIBUTES QUERY with ATTRIBUTES`.
 pub(super) fn instruction(query: &str, attributes: &[String]) -> String {
     match attributes {
         [] => format!("Find me {query}"),
@@ -95,7 +91,6 @@ pub(super) fn instruction(query: &str, attributes: &[String]) -> String {
     }
 }
 
-/// Freer wording, with option values, without a price.
 pub(super) fn human(rng: &mut Rng, query: &str, attributes: &[String], options: &[(&str, &str)]) -> String {
     let wanted = listed(attributes);
     let text = match rng.below(16) {

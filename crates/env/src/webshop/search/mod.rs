@@ -1,13 +1,7 @@
-//! The shop's search engine: the ranking of the original's Lucene set-up, which `turnwise-retrieval` has, on the texts
-//! of products.
+//! The shop's search: the original's Lucene ranking (`turnwise-retrieval`) over product texts.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `recording.rs` | queries in, answers out, in the form in which the original's answers were recorded |
-//! | `text.rs` | the text under which a product is found ([`document_text`]) |
-//!
-//! A text's name is the product's ASIN, its position that of the product in the catalogue. Equal scores are ordered
-//! by ASIN, ascending, then by position.
+//! A text's name is the product's ASIN; its position is the product's catalogue index. Equal scores
+//! are ordered by ASIN, then by position, ascending.
 
 pub mod recording;
 mod text;

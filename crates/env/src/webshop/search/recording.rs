@@ -1,11 +1,10 @@
-//! Queries in, answers out, in the form in which the original's answers were recorded.
+//! Recorded queries and answers, in the format of the original's recordings.
 //!
-//! A query file has one JSON object per line with the key `query`; other keys are ignored, so a
-//! recording is a query file, too. A recording has `{"query", "tokens", "hits"}`: `tokens` are the
-//! analyzer's terms, and each hit is `[asin, position in the catalogue, score]`, best first.
+//! A query file has JSON lines with the key `query`. A recording has `{"query", "tokens", "hits"}`:
+//! `tokens` are the analyzer's terms; each hit is `[asin, catalogue index, score]`, best first.
 //!
-//! Scores are printed like Anserini's: four decimals; of several consecutive scores that print
-//! alike, each is lowered by one millionth more than the previous ([`printed_scores`]).
+//! Scores are printed like Anserini's, with four decimals. Among consecutive equal scores, each is
+//! one millionth lower than the one before ([`printed_scores`]).
 
 use std::io::{BufRead, Write};
 
@@ -13,18 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Hit, SearchError, SearchIndex};
 
-/// One recorded query with its answer.
+/// A recorded query and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Query of the search.
+    /// Text of the query.
     pub query: String,
-    /// Its terms.
+    /// Terms of the query.
     pub tokens: Vec<String>,
-    /// ASIN, position in the catalogue and printed score, best first.
+    /// ASIN, catalogue index and printed score of each hit, best first.
     pub hits: Vec<(String, u32, f32)>,
 }
 
-/// Scores as Anserini's `ScoreTiesAdjusterReranker` leaves them, for hits in order.
+/// Returns the scores that Anserini's `ScoreTiesAdjusterReranker` gives to sorted hits.
 pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     let mut printed = Vec::with_capacity(hits.len());
     let (mut last, mut ties) = (None, 0_u32);
@@ -37,7 +36,7 @@ pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     printed
 }
 
-/// Asks the index one query.
+/// Searches the index for one query.
 ///
 /// # Errors
 /// Fails like [`SearchIndex::search`].
@@ -51,7 +50,7 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     })
 }
 
-/// Asks every query of a file and writes the answers, one per line. Returns how many there were.
+/// Searches for each query of a file and writes one answer per line. Returns the number of queries.
 ///
 /// # Errors
 ///

@@ -1,11 +1,12 @@
-//! The text under which a product is found.
+//! The searched text of a product.
 
 use crate::webshop::Product;
 
-/// Returns the searched text of a product: title, description, first bullet point and options, in lower case.
+/// Returns the searched text of a product in lower case: title, description, first bullet point and
+/// options.
 ///
-/// The options read `size: small, large, and color: black`. This is the rule of the original's indexing script,
-/// its blanks included.
+/// Options read `size: small, large, and color: black`, as in the original's indexing script,
+/// including its blanks.
 pub fn document_text(product: &Product) -> String {
     let first = product.bullet_points.first().map_or("", String::as_str);
     let options: Vec<String> = product

@@ -1,4 +1,4 @@
-//! Step limit, rewards, saved states.
+//! ALFWorld environment: step limit, rewards, saved states.
 
 use turnwise_core::{
     Action, EnvError, Environment, Observation, Purpose, Seed, Snapshot, Step, Task, TaskSet as _,
@@ -117,7 +117,7 @@ fn foreign_and_altered_states_are_refused() {
     refused(&state.replace("\"version\":1", "\"version\":2"), "version 2");
     refused(&state.replace("turnwise.alfworld", "turnwise.sokoban"), "sokoban");
     refused(&state.replace("train/kitchen/1", "train/kitchen/9"), "unknown task `train/kitchen/9`");
-    // The two games differ in their goals only.
+    // The two games differ only in their goals.
     refused(&state.replace("train/kitchen/1", "train/kitchen/2"), "not the game the state was saved from");
     refused(&state.replace("\"state\":\"0", "\"state\":\"g"), "altered");
     refused(&state.replace("\"state\":\"0", "\"state\":\""), "altered");
@@ -132,7 +132,7 @@ fn a_task_set_says_what_it_has() {
     let set = set();
     assert_eq!((set.name(), set.splits(), set.len()), ("alfworld", vec!["train".to_owned()], 2));
     let tasks = set.tasks("train").unwrap();
-    // SHA-256 of the ids decides the order.
+    // The SHA-256 of the ids decides the order.
     assert_eq!(tasks.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ORDER);
     let two = tasks.iter().find(|task| task.id.ends_with('2')).unwrap();
     assert_eq!((two.kind.as_str(), two.goal.as_str()), ("pick_two_obj_and_place", "tidy up."));

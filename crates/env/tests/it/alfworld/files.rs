@@ -1,4 +1,4 @@
-//! Folders, archives, and files that are broken in every way we could think of.
+//! ALFWorld files: folders, archives, and broken files.
 
 use std::path::Path;
 
@@ -14,7 +14,6 @@ fn error(text: &str) -> String {
     Game::parse(NAME, text).unwrap_err().to_string()
 }
 
-/// The error of a kitchen with one thing changed.
 fn changed(from: &str, to: &str) -> String {
     let problem = PROBLEM.replace("GOAL", SIMPLE);
     let broken = problem.replacen(from, to, 1);
@@ -151,7 +150,7 @@ fn a_tree_an_archive_and_a_file_hold_the_same_games() {
     std::fs::create_dir(&packed).unwrap();
     let bytes = files.map(|(path, text)| (path, text.as_bytes()));
     archive(&packed, "games.tar.zst", &bytes);
-    // What lies beside an archive is not read a second time.
+    // Files beside an archive are ignored.
     write(&packed, "samples/train/kitchen/2/game.tw-pddl", &two);
 
     let loaded = [tree.clone(), packed.clone(), packed.join("games.tar.zst")]
@@ -230,7 +229,7 @@ fn a_recording_of_the_kitchen_replays_and_a_changed_byte_is_found() {
         |text: &str, dump: Option<&mut dyn std::io::Write>| replay::replay("r", text.as_bytes(), &set, dump);
     let mut dump = Vec::new();
     let report = run(&script, Some(&mut dump)).unwrap();
-    // Two fields at the start, two at each step, and reward, done and won at the last.
+    // Two fields at the start and at each step, and reward, done and won at the last.
     assert_eq!((report.episodes, report.steps, report.differences.len()), (1, 4, 2 + 2 * 4 + 3));
     let dump = String::from_utf8(dump).unwrap();
     assert_eq!(run(&dump, None).unwrap().differences, []);
@@ -269,7 +268,7 @@ fn a_recording_of_the_kitchen_replays_and_a_changed_byte_is_found() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever happens to a file, it is a game or an error; and if it is a game, it can be played.
+    /// Checks that a mutated file is a playable game or an error.
     #[test]
     fn mutated_files_never_panic(
         goal in prop::sample::select(vec![SIMPLE, CLEAN, LOOK, TWO]),
@@ -306,7 +305,6 @@ proptest! {
         }
     }
 
-    /// No command, however odd, does anything but answer.
     #[test]
     fn odd_commands_never_panic(command in "(go to|take|move|examine|slice|use)? ?.{0,20}( from | to | with )?.{0,12}") {
         let game = Game::parse(NAME, &kitchen::file(TWO)).unwrap();

@@ -1,4 +1,4 @@
-//! The ALFWorld engine on a small kitchen of our own; needs no data.
+//! Tests of the ALFWorld engine with a hand-written kitchen; they need no data.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

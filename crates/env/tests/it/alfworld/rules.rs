@@ -1,11 +1,10 @@
-//! Every command, every feedback and every odd rule of ALFWorld on a small kitchen of our own.
+//! All commands, feedback and special rules of ALFWorld in a hand-written kitchen.
 
 use std::sync::Arc;
 
 use super::kitchen::{CLEAN, COOL, HEAT, LOOK, SIMPLE, TWO};
 use turnwise_env::alfworld::{Command, Episode, Game, TaskType};
 
-/// An episode, and the observations it gives.
 struct Play(Episode);
 
 impl Play {
@@ -21,7 +20,6 @@ impl Play {
         self.0.observation()
     }
 
-    /// Acts several times and returns the last observation.
     fn all(&mut self, actions: &[&str]) -> &str {
         for action in actions {
             assert_ne!(self.act(action), "Nothing happens.", "{action}");
@@ -143,7 +141,6 @@ fn taking_and_moving() {
     assert!(play.lists("take ").is_empty(), "hands are full");
     assert_eq!(play.act("take mug 1 from countertop 1"), NOTHING);
     assert_eq!(play.act("inventory"), "You are carrying: a apple 2.");
-    // The cabinet is closed, and the shelf and the counter are not.
     assert_eq!(play.lists("move "), ["move apple 2 to countertop 1", "move apple 2 to shelf 11"]);
     play.act("open cabinet 1");
     assert_eq!(play.lists("move ").len(), 3);
@@ -163,12 +160,12 @@ fn a_move_between_neighbours_is_seen_beside_them() {
     play.all(&["go to countertop 1", "take knife 1 from countertop 1", "move knife 1 to shelf 11"]);
     let facing = "You are facing the cabinet 1, countertop 1, and shelf 11. Next to it, you see ";
     assert_eq!(play.act("look"), format!("{facing}a knife 1."));
-    // Held, it is nowhere; put back where it came from, it is beside the other one.
+    // A held knife is at no place; put back, it is next to the other one.
     play.act("take knife 1 from shelf 11");
     assert_eq!(play.act("look"), format!("{facing}nothing."));
     play.act("move knife 1 to countertop 1");
     assert_eq!(play.act("look"), format!("{facing}a knife 1."));
-    // Taken from both and carried away, it is not here at all.
+    // Taken from both and carried away, it is no longer here.
     play.all(&[
         "take knife 1 from countertop 1",
         "go to shelf 10",
@@ -273,7 +270,7 @@ fn clean_and_sliced_without_heat_or_cold() {
         play.act("slice apple 2 with butterknife 1"),
         "You sliced the apple 2 with the butterknife 1."
     );
-    // No receptacle takes butter knives in this kitchen: the hands stay full.
+    // In this kitchen no receptacle accepts butter knives.
     assert!(play.lists("move ").is_empty());
     let mut play = Play::new(SIMPLE);
     play.all(&["go to countertop 1", "take knife 1 from countertop 1", "slice apple 2 with knife 1"]);

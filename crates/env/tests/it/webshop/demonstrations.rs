@@ -1,4 +1,4 @@
-//! The shop's expert and what it demonstrates.
+//! Tests of the WebShop expert and its demonstrations.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,6 @@ fn the_expert_reaches_generated_goals() {
         let steps: usize = made.episodes.iter().map(|episode| episode.turns.len()).sum();
         println!("{goals:?}: {} of 400, {steps} steps", made.episodes.len());
         assert!(made.episodes.len() >= least, "{goals:?}: {} of 400", made.episodes.len());
-        // The actions reach the goal again, with the same pages on the way.
         let episode = &made.episodes[7];
         let mut shop = set.webshop();
         let mut observation =
@@ -51,7 +50,7 @@ fn demonstrations_mark_their_mistakes() {
     assert_ne!(played, made(4));
     let turns: Vec<_> = played.episodes.iter().flat_map(|episode| &episode.turns).collect();
     let mistakes = turns.iter().filter(|turn| !turn.imitate).count();
-    // None at the first page of an episode, where nothing has been seen yet.
+    // The first page of an episode has no inserted action, since nothing was seen yet.
     assert!((0.1..0.2).contains(&(mistakes as f64 / turns.len() as f64)), "{mistakes} of {}", turns.len());
     for episode in &played.episodes {
         assert!(episode.turns[0].imitate);
@@ -72,7 +71,7 @@ fn a_noisy_expert_misses_options_and_nothing_else() {
     let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
     let made = |option_drop_prob| demonstrate(&set, &of(200), option_drop_prob).unwrap().episodes;
     let (careful, noisy) = (made(0.0), made(0.6));
-    // Nobody who would have reached the goal is left out for what was overlooked.
+    // Skipping options does not drop episodes that reach their goal otherwise.
     let tasks = |episodes: &[Demonstration]| -> BTreeSet<String> {
         episodes.iter().map(|episode| episode.task.id.clone()).collect()
     };
@@ -143,7 +142,7 @@ fn phrases_are_parts_of_pages() {
     let (identifiers, words): (Vec<&String>, Vec<&String>) =
         phrases.iter().partition(|phrase| set.shop().catalogue().find(&phrase.to_uppercase()).is_some());
     assert_eq!(identifiers.len(), 240);
-    // What the expert never clicks on is on the list too.
+    // The list also contains items that the expert never clicks.
     let absent: Vec<&String> = words.into_iter().filter(|phrase| !text.contains(phrase.as_str())).collect();
     assert!(absent.len() < 10, "{absent:?}");
     let absent = identifiers.iter().filter(|phrase| !text.contains(phrase.as_str())).count();

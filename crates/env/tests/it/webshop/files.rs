@@ -1,4 +1,4 @@
-//! Shops from files: the official ones, built ones, those of several processes.
+//! Tests of shops from files: official, built, and opened by several processes.
 
 use turnwise_core::{EnvError, Environment as _, Purpose, Seed, Task, TaskSet as _};
 use turnwise_env::panel::{Choice, Panel, PinnedSplit};
@@ -75,7 +75,7 @@ fn official_files_are_prepared_as_the_original_prepares_them() {
     error("the file ends too early: fetch it again");
     write("items_shuffle_1000.json", &format!("[{}]", product("A", "free")));
     error("product number 1 (`A`): `pricing` is \"free\", without a dollar sign");
-    // One odd product is left out and counted; the others are there.
+    // An invalid product is skipped and counted.
     let odd = format!("[{}, {{\"asin\": \"B\"}}, {}]", product("A", "free"), product("C", "$5"));
     write("items_shuffle_1000.json", &odd);
     let mut asins = Vec::new();
@@ -115,7 +115,6 @@ fn the_full_shop_is_built_once_and_read_in_place() {
     );
     let open = || WebshopSet::open(folder.path(), None, &WebshopOptions::default());
     let set = open().unwrap();
-    // The official files are not asked again.
     write("items_shuffle.json", "[");
     let again = open().unwrap();
     for set in [&set, &again] {
@@ -136,7 +135,7 @@ fn the_full_shop_is_built_once_and_read_in_place() {
     drop((set, again, shop));
     std::fs::write(&built, &bytes[..bytes.len() / 2]).unwrap();
     assert!(open().unwrap_err().to_string().contains("not a whole catalogue file"));
-    // What was interrupted before the end starts again, here from official files that are broken.
+    // An interrupted build starts again, here from broken official files.
     std::fs::remove_file(&built).unwrap();
     assert!(open().unwrap_err().to_string().contains("the file ends too early"));
     assert!(!built.exists());
@@ -168,7 +167,7 @@ fn odd_lines_are_counted_and_broken_ones_refused() {
     );
     assert!(nouns.contains("no `nouns.jsonl`") && nouns.contains("type_stand_in"), "{nouns}");
 
-    // With nouns the type factor is exact and there is nothing to say of it.
+    // With nouns the type factor is exact, so there is no note.
     write(
         "nouns.jsonl",
         "{\"title\": \"Mug\", \"nouns\": [\"mug\"]}\n{\"title\": \"Pot\", \"nouns\": [\"pot\"]}\n",
@@ -190,7 +189,7 @@ fn many_processes_build_one_shop_and_keep_its_goals() {
     let built = folder.path().join("shop");
     let config = GeneratorConfig { seed: 0, products: 300 };
     let options = WebshopOptions { goals_per_product: Some(3), ..WebshopOptions::default() };
-    // File locks are held by open files, so threads race for them as processes do.
+    // Locks belong to open files, so threads compete for them like processes.
     let goals = |set: &WebshopSet| (0..set.len()).map(|index| set.goal(index).unwrap()).collect::<Vec<_>>();
     let all: Vec<_> = std::thread::scope(|scope| {
         let open = || goals(&WebshopSet::generated_in(&built, config, &options).unwrap());
@@ -200,7 +199,7 @@ fn many_processes_build_one_shop_and_keep_its_goals() {
     let memory = WebshopSet::generated(config, &options).unwrap();
     assert!(all.iter().all(|found| *found == goals(&memory)));
 
-    // The next start reads the goals from their file: it sees what was written there, and not if that is cut.
+    // The next start reads the goals from their file, unless it is truncated.
     let file = |built: &std::path::Path| {
         let mut files = std::fs::read_dir(built).unwrap().map(|entry| entry.unwrap().path());
         files.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("goals-")).unwrap()
@@ -222,17 +221,16 @@ fn many_processes_build_one_shop_and_keep_its_goals() {
     assert_eq!(open().goal(0).unwrap().price_upper, 70.0);
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     assert_eq!(goals(&open()), goals(&memory));
-    // Other options are other goals, in a file of their own.
+    // Other options have their own file of goals.
     let other = WebshopOptions { seed: 7, ..options.clone() };
     let (mapped, memory) = (
         WebshopSet::generated_in(&built, config, &other).unwrap(),
         WebshopSet::generated(config, &other).unwrap(),
     );
     assert_eq!(goals(&mapped), goals(&memory));
-    // No half-built folder is left behind.
     let names = std::fs::read_dir(&inside).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(names.into_iter().all(|name| !name.to_str().unwrap().starts_with(".building")));
-    // Other products are another shop, not these files.
+    // Other products are built in another folder.
     let other = WebshopSet::generated_in(&built, GeneratorConfig { seed: 1, ..config }, &options).unwrap();
     assert_eq!(
         goals(&other),
@@ -250,7 +248,7 @@ fn a_large_shop_is_pinned_without_making_its_tasks() {
     let panel = |set: &WebshopSet, split: &str, count| {
         Panel::pin(set, split, Choice { count, ..Choice::default() }).unwrap()
     };
-    // The first start makes the lists, the second reads them.
+    // The first start creates the lists, the second reads them.
     for _ in 0..2 {
         let set = open();
         for split in ["train", "valid", "test"] {
@@ -275,7 +273,7 @@ fn a_large_shop_is_pinned_without_making_its_tasks() {
             None
         );
         train.check_disjoint(&panel(&memory, "test", None)).unwrap();
-        // A task of training under another name, and one with its name and other content.
+        // A training task under another name, and one with the same name and other content.
         let task = memory.tasks("train").unwrap().swap_remove(3);
         let twin = Task { id: "renamed".into(), ..task.clone() };
         let error = train.check_disjoint(&Panel::of("webshop", "test", vec![twin])).unwrap_err().to_string();
@@ -292,14 +290,13 @@ fn a_large_shop_is_pinned_without_making_its_tasks() {
     let hash = || PinnedSplit::pin(&open(), "train").unwrap().hash().to_owned();
     let (files, before) = (names(&inside, "tasks-train-"), hash());
     assert_eq!((files.len(), names(&inside, "tasks-").len()), (1, 3));
-    // A file that was damaged is made again.
     let whole = std::fs::read(&files[0]).unwrap();
     let mut damaged = whole.clone();
     *damaged.last_mut().unwrap() ^= 1;
     std::fs::write(&files[0], &damaged).unwrap();
     assert_eq!(hash(), before);
     assert_eq!(std::fs::read(&files[0]).unwrap(), whole);
-    // A product that changed in its place is another content, and the files of before say nothing about it.
+    // A changed product has another digest, and the old index file is not used.
     let catalogue = inside.join("catalogue.bin");
     let first = memory.task(memory.split("train").unwrap()[0] as usize).unwrap();
     let product = memory.judge(&first.id).unwrap().goal().product;

@@ -1,4 +1,4 @@
-//! The shop's rules on a small catalogue of the tests' own.
+//! Tests of the shop's rules with a small catalogue.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
@@ -19,7 +19,6 @@ use turnwise_env::webshop::{
     HumanInstruction, Product, ProductOption, WebshopEnv, WebshopOptions, WebshopSet, token_set_ratio,
 };
 
-/// Finds products whose title has a word of the query, in the catalogue's order.
 #[derive(Debug)]
 struct Titles(Vec<(String, String)>);
 
@@ -35,7 +34,7 @@ fn option(name: &str, values: &[&str]) -> ProductOption {
     ProductOption { name: name.to_owned(), values: values.iter().map(|value| (*value).to_owned()).collect() }
 }
 
-/// Twelve mugs; the first has options that share values with each other and with the page's buttons.
+/// Returns twelve mugs. The first has options that share values with each other and with buttons.
 fn products() -> Vec<Product> {
     (0..12)
         .map(|number| Product {
@@ -72,7 +71,6 @@ fn set(options: &WebshopOptions) -> WebshopSet {
     WebshopSet::from_products(products(), Box::new(Titles(ranker)), options).unwrap()
 }
 
-/// The goal with these options.
 fn task(set: &WebshopSet, options: &str) -> Task {
     let tasks = (0..set.len()).map(|index| set.task(index).unwrap());
     tasks.into_iter().find(|task| task.goal.contains(options)).unwrap()
@@ -96,7 +94,6 @@ fn chosen(shop: &WebshopEnv) -> Vec<(&str, &str)> {
 #[test]
 fn an_episode_from_search_to_purchase() {
     let set = set(&WebshopOptions::default());
-    // Eight combinations of option values.
     assert_eq!(set.len(), 8);
     let goal = "color: navy, and size: large, and price lower than";
     let mut shop = set.webshop();
@@ -137,7 +134,7 @@ fn an_episode_from_search_to_purchase() {
             .contains("the episode is over after 5 steps")
     );
 
-    // Another mug: the type is judged by the stand-in, no option is met.
+    // Another mug: the type factor is approximate, and no option is met.
     let mut shop = start(&set, goal);
     let step = play(&mut shop, &["search[mug]", "click[mug0000002]", "click[buy now]"]);
     assert_eq!((step.reward, step.success, step.terminated), (0.0, false, true));
@@ -162,7 +159,7 @@ fn pages_go_on_beyond_the_results_and_back() {
     let step = play(&mut shop, &["search[mug]", "click[next >]", "click[next >]"]);
     assert!(step.observation.text().ends_with("Page 3 (Total results: 12) [SEP] < Prev [SEP] Next >"));
     let step = play(&mut shop, &["click[< prev]", "click[mug0000010]", "click[features]"]);
-    // The bullet point without a character is a part without one; that of a newline has none.
+    // An empty bullet point is a part; one with only a newline is not.
     assert!(
         step.observation.text().ends_with("< Prev [SEP]  [SEP] Holds tea"),
         "{}",
@@ -172,7 +169,6 @@ fn pages_go_on_beyond_the_results_and_back() {
     assert!(step.observation.text().contains("Page 2 (Total results: 12)"));
     let step = play(&mut shop, &["click[back to search]", "search[nothing]"]);
     assert!(step.observation.text().ends_with("Page 1 (Total results: 0) [SEP] Next >"));
-    // A search works on every page.
     let step = play(&mut shop, &["search[mug]", "click[mug0000001]", "search[mug]"]);
     assert!(step.understood && step.observation.text().contains("Page 1 (Total results: 12)"));
 }
@@ -182,7 +178,7 @@ fn options_with_the_quirks_of_the_original() {
     let set = set(&WebshopOptions { observation: ObservationMode::TextRich, ..WebshopOptions::default() });
     let mut shop = start(&set, "color: navy");
     let step = play(&mut shop, &["search[mug]", "click[mug0000000]", "click[small]"]);
-    // `small` is in both groups: the last group has it, and both are shown as chosen.
+    // Both options have `small`: the last one gets it, but both are shown as chosen.
     assert_eq!(chosen(&shop), [("size", "small")]);
     assert!(
         step.observation
@@ -191,13 +187,13 @@ fn options_with_the_quirks_of_the_original() {
     );
     let step = play(&mut shop, &["click[caf\u{e9}]", "click[large]"]);
     assert_eq!(chosen(&shop), [("size", "large"), ("color", "caf\u{e9}")]);
-    // Outside ASCII the original never finds what was chosen.
+    // The original never marks non-ASCII values as chosen.
     assert!(step.observation.text().starts_with("You have clicked large.\nInstruction:\n"));
-    // An option called like a button: the button's place, and its page.
+    // An option named like a button has the button's position and effect.
     let step = play(&mut shop, &["click[description]"]);
     assert_eq!(step.observation.admissible, ["click[back to search]", "click[< prev]"]);
     assert!(step.observation.text().ends_with("[button] < Prev [button_]\n"));
-    // The chosen options outlive the page behind, not the way back to the results.
+    // Chosen options survive a sub-page but not the return to the results.
     play(&mut shop, &["click[< prev]"]);
     assert_eq!(chosen(&shop).len(), 2);
     let step = play(&mut shop, &["click[< prev]"]);
@@ -213,7 +209,8 @@ fn debug_searches_list_by_property() {
         let step = shop.step(&Action::from(&format!("search[{query}]"))).unwrap();
         assert!(step.observation.text().contains(&format!("(Total results: {count})")), "{query}");
     }
-    // No filter by the attributes that purchases are scored by: a search for words, which no title has.
+    // `<a>` does not filter by attributes, which define the score. It searches for words, and no
+    // title has them.
     let step = shop.step(&Action::from("search[<a> dishwasher safe]")).unwrap();
     assert!(step.observation.text().contains("(Total results: 0)"));
 }
@@ -237,18 +234,19 @@ fn states_can_be_those_of_the_page_and_the_options() {
     };
     let page = ["search[mug]", "click[mug0000000]"];
     let chosen = |clicks: &[&str]| keys(StateKey::PageAndOptions, &[&page, clicks].concat());
-    // The page's text has no options chosen, so that without the switch the states before and after a click are one.
+    // The page's text does not show chosen options, so with `Page` the state does not change with a
+    // click.
     let (text, key) = keys(StateKey::Page, &[&page[..], &["click[navy]"]].concat());
     assert_eq!((text, key), keys(StateKey::Page, &page));
     let (before, none) = chosen(&[]);
     let (after, navy) = chosen(&["click[navy]"]);
     assert_eq!((&before, none), (&after, None));
     assert_eq!(navy, Some(format!("{after}\nchosen: \"color\" = \"navy\"")));
-    // Neither the order of clicks nor a value that was chosen before is part of the state; the page is.
+    // The state depends on the page and the chosen values, not on the order of clicks or earlier
+    // values.
     let both = chosen(&["click[navy]", "click[large]"]).1;
     assert_eq!(both, chosen(&["click[large]", "click[caf\u{e9}]", "click[navy]"]).1);
     assert!(both != navy && both != chosen(&["click[navy]", "click[large]", "click[features]"]).1);
-    // Results show no product, and what was chosen is forgotten there.
     assert_eq!(chosen(&["click[navy]", "click[< prev]"]).1, None);
 }
 
@@ -403,7 +401,7 @@ fn the_full_prompt_reads_as_in_the_paper() {
     assert_eq!(compact.render_concatenated_next(&view, true), "back to search\npage 1\n>");
 }
 
-/// Asks the Python package itself about strings that are new at every change of the seed below.
+/// Compares with the Python package on random strings; change the seed below for new ones.
 #[test]
 fn token_set_ratio_is_that_of_the_python_package() {
     let python = std::env::var("TURNWISE_PYTHON").unwrap_or_else(|_| "python3".to_owned());

@@ -1,4 +1,4 @@
-//! Things for the house: kitchen, electronics, grocery, furniture, office.
+//! Kitchen, electronics, grocery, furniture and office products.
 
 use super::options::{
     AREA, BED_SIZE, COLOR, DIAMETER, FINISH, FLAVOR, LENGTH, PACK, PATTERN, SCREEN, SHEETS, STORAGE, STYLE,

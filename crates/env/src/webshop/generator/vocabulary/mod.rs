@@ -1,11 +1,4 @@
-//! The words of the generated shop: twelve categories, their kinds of products, attributes and options.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `home.rs` | things for the house |
-//! | `options.rs` | options of product pages |
-//! | `outdoors.rs` | things for outside |
-//! | `person.rs` | things for people |
+//! Vocabulary of generated products: twelve categories with types, attributes and options.
 
 mod home;
 mod options;
@@ -14,33 +7,26 @@ mod person;
 
 pub(super) use options::OptionList;
 
-/// A part of the shop.
 #[derive(Debug)]
 pub(super) struct Category {
-    /// The department, as records name it.
     pub(super) name: &'static str,
-    /// The beginning of the path of all its kinds.
     pub(super) root: &'static str,
-    /// Attributes with a sentence that names each, as a bullet point has it.
     pub(super) attributes: &'static [(&'static str, &'static str)],
     pub(super) kinds: &'static [Kind],
 }
 
-/// A kind of product.
 #[derive(Debug)]
 pub(super) struct Kind {
     /// Name in goals.
     pub(super) query: &'static str,
-    /// Noun for one of them in titles.
+    /// Noun in titles.
     pub(super) noun: &'static str,
-    /// The rest of the path.
     pub(super) path: &'static str,
-    /// Prices in dollars lie between these.
     pub(super) prices: (f64, f64),
     pub(super) options: &'static [&'static OptionList],
 }
 
-/// All categories. Product `i` is of category `i % 12`.
+/// All categories; product `i` belongs to category `i % 12`.
 pub(super) const CATEGORIES: [&Category; 12] = [
     &home::KITCHEN,
     &person::CLOTHING,
@@ -56,7 +42,6 @@ pub(super) const CATEGORIES: [&Category; 12] = [
     &home::OFFICE,
 ];
 
-/// First and second halves of brand names.
 pub(super) const BRANDS: ([&str; 24], [&str; 24]) = (
     [
         "Nor", "Bel", "Hav", "Tolm", "Ard", "Quill", "Ves", "Lumo", "Kest", "Orr", "Fen", "Mira", "Dal",
@@ -68,7 +53,6 @@ pub(super) const BRANDS: ([&str; 24], [&str; 24]) = (
     ],
 );
 
-/// Names of series, as titles have them before a number.
 pub(super) const SERIES: [&str; 20] = [
     "Aster", "Birch", "Cove", "Dune", "Ember", "Fjord", "Grove", "Harbor", "Isle", "Juniper", "Kite", "Lark",
     "Meadow", "North", "Opal", "Prairie", "Ridge", "Sable", "Tide", "Willow",

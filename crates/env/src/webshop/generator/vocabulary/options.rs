@@ -1,11 +1,10 @@
 //! Options of product pages.
 
-/// Values of one option.
 #[derive(Debug)]
 pub(in crate::webshop::generator) struct OptionList {
     pub(in crate::webshop::generator) name: &'static str,
     pub(in crate::webshop::generator) values: &'static [&'static str],
-    /// True if a product offers a run of neighbours, as of sizes; false if any of them, as of colors.
+    /// Whether a product offers adjacent values (sizes) instead of any values (colors).
     pub(in crate::webshop::generator) ordered: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Things for outside: garden, pets, sports.
+//! Garden, pet and sports products.
 
 use super::options::{COLOR, LENGTH, LOAD, MEAT, PACK, PATTERN, PET_SIZE, STYLE, VOLUME, WEIGHT};
 use super::{Category, Kind};

@@ -1,4 +1,4 @@
-//! Things for people: clothing, shoes, beauty, toys.
+//! Clothing, shoes, beauty products and toys.
 
 use super::options::{AGE, BOTTLE, CLOTHES_SIZE, COLOR, FIT, PACK, PATTERN, SCENT, SHADE, SHOE_SIZE, STYLE};
 use super::{Category, Kind};
