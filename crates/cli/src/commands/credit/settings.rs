@@ -1,4 +1,5 @@
-//! From a preset's name and `--set key=value` to a credit config, and what that config needs of a turn.
+//! Credit configs from a preset's name and `--set key=value`, and the fields of turns that a config
+//! needs.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use turnwise_settings::assignment;
 
 use crate::registries::methods;
 
-/// The credit part of a preset, changed by the overrides.
+/// Returns the credit config of a preset with overrides applied.
 pub(in crate::commands) fn config(
     preset: &str,
     verl_agent: bool,
@@ -24,7 +25,8 @@ pub(in crate::commands) fn config(
         };
         config = switched;
     }
-    // A method of another crate has all of its settings then.
+    // Spells out the settings of methods that other crates registered, so that overrides can name
+    // them.
     methods().credit.spell_out(&mut config)?;
     for text in overrides {
         config = overridden(&config, text).with_context(|| format!("--set {text}"))?;
@@ -41,8 +43,8 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
-/// Returns notes on a config for the user. `encoder` is the model folder for vectors of
-/// observations; empty if there is none.
+/// Returns notes on a config for the user. `encoder` is the folder of the sentence encoder; empty
+/// without one.
 pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {

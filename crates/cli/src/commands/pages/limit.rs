@@ -1,15 +1,15 @@
-//! A limit of things that are done at once.
+//! A semaphore.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// So many permits, which are waited for.
+/// A number of permits.
 #[derive(Debug)]
 pub(super) struct Limit {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// One permit, given back when dropped.
+/// One permit, released when dropped.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<Limit>);
 
@@ -18,7 +18,7 @@ impl Limit {
         Arc::new(Self { free: Mutex::new(count), freed: Condvar::new() })
     }
 
-    /// Waits until there is a permit.
+    /// Waits for a permit.
     pub(super) fn take(self: &Arc<Self>) -> Permit {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
