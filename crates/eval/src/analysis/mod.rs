@@ -1,4 +1,4 @@
-//! Analyses that the papers report of a policy, each on groups of trajectories that it plays.
+//! Analyses of a policy from the papers, on groups of trajectories that it plays.
 //!
 //! | file | subject |
 //! |---|---|

@@ -1,13 +1,14 @@
-//! The credit benchmark: the true advantage of every turn, and methods scored against it.
+//! The credit benchmark: measures the true advantage of every turn, and scores methods against it.
 //!
-//! The numbers are in the crate [`turnwise_benchmark`], which needs no model; here are the measurements that do.
+//! The crate [`turnwise_benchmark`] has the scores, which need no model; this module has the
+//! measurements that need one.
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`files`] | data sets in files |
-//! | [`branching`] | the truth by continuations from saved states |
-//! | [`tree`] | the truth by counting in many samples of each task, without saved states |
-//! | [`gradient`] | the policy gradient of a method's advantages against that of the truth |
+//! | [`branching`] | true advantages by continuations from saved states |
+//! | [`tree`] | true advantages by counting in many samples of each task, without saved states |
+//! | [`gradient`] | the policy gradient of a method's advantages compared with the true one |
 
 pub mod branching;
 pub mod files;

@@ -1,4 +1,5 @@
-//! Statistics of runs: aggregates with intervals over seeds, and tests of two methods on the same tasks.
+//! Statistics of runs: aggregates with intervals over seeds, and tests of two methods on the same
+//! tasks.
 //!
 //! | file | subject |
 //! |---|---|
