@@ -27,11 +27,11 @@ pub use self::settings::{AgentConfig, RewardRule};
 use crate::gateway::Gateway;
 use crate::program::{Program, ProgramSettings};
 
-/// The world of an agent.
+/// Tasks for an agent, and the endpoint.
 #[derive(Clone)]
 pub struct AgentSet(Arc<Shared>);
 
-/// What all episodes of a world share.
+/// State shared by all episodes.
 struct Shared {
     config: AgentConfig,
     program: ProgramSettings,
@@ -43,7 +43,6 @@ struct Shared {
     running: AtomicUsize,
 }
 
-/// A task's line.
 #[derive(Deserialize)]
 struct Line {
     id: String,
@@ -58,7 +57,8 @@ struct Line {
 }
 
 impl AgentSet {
-    /// Reads the tasks and starts the endpoint. Episodes end at the request after `max_turns` (0: no limit).
+    /// Reads the tasks and starts the endpoint. Episodes end at the request after `max_turns` (0:
+    /// no limit).
     ///
     /// # Errors
     /// Fails if the tasks cannot be read or the address cannot be bound.
@@ -94,7 +94,7 @@ impl AgentSet {
 }
 
 impl Shared {
-    /// Returns a program that waits for an episode, if there is one.
+    /// Returns an idle program, if there is one.
     fn take_idle(&self) -> Option<Program> {
         loop {
             let mut program = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
@@ -190,7 +190,7 @@ impl Environment for AgentEnvironment {
     }
 }
 
-/// The kind `agent`.
+/// The environment kind `agent`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AgentKind;
 
