@@ -1,4 +1,4 @@
-//! The routes of an AppWorld server.
+//! Client of AppWorld's servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,27 +15,27 @@ use crate::thread::RequestThread;
 
 use super::settings::AppWorldConfig;
 
-/// A task as a server describes it.
+/// A task from a server.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Described {
-    /// The task, in the words of the supervisor.
+    /// The supervisor's instruction.
     pub(super) instruction: String,
-    /// Whom the agent works for.
+    /// The person for whom the agent works.
     pub(super) supervisor: Map<String, Value>,
-    /// Date and time of the world.
+    /// Simulated date and time.
     #[serde(default)]
     pub(super) datetime: Value,
 }
 
-/// Judgement of the state at the end.
+/// Evaluation of the final state.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Judged {
-    /// All tests pass.
+    /// True if all tests pass.
     pub(super) success: bool,
     /// Number of tests.
     #[serde(default)]
     pub(super) num_tests: usize,
-    /// The tests that pass.
+    /// Tests that pass.
     #[serde(default)]
     pub(super) passes: Vec<Value>,
 }
@@ -45,7 +45,7 @@ struct Output<T> {
     output: T,
 }
 
-/// Servers.
+/// A client of all servers.
 #[derive(Debug)]
 pub(super) struct Client {
     thread: RequestThread,
@@ -56,7 +56,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Creates a client of the servers that settings name.
+    /// Creates a client of the servers in the settings.
     ///
     /// # Errors
     /// Fails if an address is invalid.
@@ -70,22 +70,21 @@ impl Client {
         }))
     }
 
-    /// Returns the number of servers.
     pub(super) fn servers(&self) -> usize {
         self.urls.len()
     }
 
-    /// Returns a task, whatever world the server has.
+    /// Returns a task, even if the server is running another.
     ///
     /// # Errors
-    /// Fails if the server fails, or has no such task.
+    /// Fails if the server fails, or does not know the task.
     pub(super) fn task(&self, server: usize, id: &str) -> Result<Described, ServerError> {
         let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
         let url = below(&self.urls[server], &format!("tasks/{id}"));
         self.answer(server, "tasks", async move { http.get(&url, limits.0, limits.1).await })
     }
 
-    /// Starts a world.
+    /// Starts a task.
     ///
     /// # Errors
     /// Fails if the server fails.
@@ -101,7 +100,7 @@ impl Client {
         self.post(server, "initialize", &Value::Object(arguments))
     }
 
-    /// Runs code and returns its output, or its error.
+    /// Runs code and returns its output or error message.
     ///
     /// # Errors
     /// Fails if the server fails.
@@ -109,7 +108,7 @@ impl Client {
         self.post(server, "execute", &json!({"task_id": id, "code": code}))
     }
 
-    /// Returns true if the code has said that the task is done.
+    /// Returns true if the code has declared the task complete.
     ///
     /// # Errors
     /// Fails if the server fails.
@@ -117,7 +116,7 @@ impl Client {
         self.post(server, "task_completed", &json!({"task_id": id}))
     }
 
-    /// Judges the state.
+    /// Evaluates the state.
     ///
     /// # Errors
     /// Fails if the server fails.
@@ -125,7 +124,7 @@ impl Client {
         self.post(server, "evaluate", &json!({"task_id": id, "suppress_errors": true, "report": false}))
     }
 
-    /// Ends a world; a failure is of no consequence, because the next one takes its place.
+    /// Ends a task. Failures are ignored, because the next task replaces it.
     pub(super) fn close(&self, server: usize, id: &str) {
         let _: Result<Value, ServerError> = self.post(server, "close", &json!({"task_id": id}));
     }
@@ -141,7 +140,7 @@ impl Client {
         self.answer(server, path, async move { http.post(&url, None, body, limits).await })
     }
 
-    /// Waits for a reply and reads it.
+    /// Waits for a reply and parses it.
     fn answer<T: DeserializeOwned>(
         &self,
         server: usize,
@@ -156,7 +155,7 @@ impl Client {
 fn read<T: DeserializeOwned>(reply: &Reply, path: &str) -> Result<T, ServerError> {
     match reply.status {
         200 => {}
-        // What AppWorld says of a world that another client has started, too.
+        // AppWorld also replies so about a task that another client has started.
         500.. => return Err(ServerError::Lost(format!("it answers HTTP {} to /{path}", reply.status))),
         status => {
             return Err(ServerError::Answer(format!(

@@ -2,15 +2,15 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `session.rs` | a client of a server: a child process or streamable HTTP |
-//! | `tools.rs` | the tools of a server as a policy sees and calls them |
+//! | `session.rs` | a client session: a child process or streamable HTTP |
+//! | `tools.rs` | the tools as the policy sees and calls them |
 //! | `tasks.rs` | the lines of task files |
-//! | `judge.rs` | rewards: answers that are compared, or a tool that judges |
+//! | `judge.rs` | rewards: compared answers, or a judging tool |
 //! | `settings.rs` | the keys of `[env]` |
-//! | `world.rs` | the [`turnwise_core::TaskSet`] over servers |
+//! | `world.rs` | the [`turnwise_core::TaskSet`] |
 //!
-//! The protocol has no rewards. A task's line states what its answer is, or which tool judges the state
-//! that the calls have led to.
+//! The protocol has no rewards. A task's line has its answers, or names a tool that judges the
+//! final state.
 
 mod judge;
 mod session;
