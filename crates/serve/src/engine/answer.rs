@@ -1,10 +1,10 @@
-//! Common parts of the answers to both kinds of requests.
+//! Common parts of the answers to chat and text requests.
 
 use super::sequence::Piece;
 use crate::openai::{ApiError, SamplingFields, Usage};
 use crate::server::Reply;
 
-/// Takes the pieces of all responses to a request.
+/// Collects the pieces of all responses to a request.
 pub(super) trait Answer: Send {
     /// The whole answer.
     type Whole: Send;
@@ -26,18 +26,18 @@ pub(super) trait Answer: Send {
     }
 }
 
-/// How far the responses to a request are.
+/// Progress of the responses to a request.
 pub(super) struct Progress<W, C> {
     /// `None` once the request is answered.
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,
-    /// Responses that have a piece.
+    /// For each response, whether it has a piece.
     begun: Vec<bool>,
-    /// Responses that have not ended.
+    /// Number of responses that have not ended.
     left: usize,
     completion_tokens: usize,
-    /// Cached tokens of each prompt, once they are known.
+    /// Cached tokens of each prompt, once known.
     cached: Vec<Option<usize>>,
 }
 

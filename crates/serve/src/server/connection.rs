@@ -19,7 +19,7 @@ use tokio::time::Sleep;
 
 use super::{Limits, Stop};
 
-/// Headers of a request, and the bytes of its head that are kept at once.
+/// Maximum headers of a request, and buffer size of its head.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 
@@ -33,7 +33,7 @@ pub(super) async fn accept(
     limits: Limits,
     mut stop: watch::Receiver<Stop>,
 ) {
-    // Only fails outside of a runtime.
+    // Fails only outside a runtime.
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let room = Arc::new(Semaphore::new(limits.connections.max(1)));
     let mut connections = JoinSet::new();
@@ -69,7 +69,7 @@ pub(super) async fn accept(
 
 /// Serves the requests of a connection.
 async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watch::Receiver<Stop>) {
-    // Chunks are small and each is awaited.
+    // Chunks are small and the client waits for each.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Deadlined { stream, limit: limits.write, stalled: None });
     let mut builder = http1::Builder::new();
@@ -81,7 +81,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
     let mut connection = pin!(builder.serve_connection(io, TowerToHyperService::new(router)));
     loop {
         tokio::select! {
-            // If a connection ends early, the client ended it.
+            // If a connection ends early, the client closed it.
             _ = connection.as_mut() => return,
             changed = stop.changed() => match *stop.borrow() {
                 Stop::Not if changed.is_ok() => {}
@@ -96,7 +96,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
 struct Deadlined {
     stream: TcpStream,
     limit: Duration,
-    /// The deadline of a write that waits.
+    /// The deadline of a stalled write.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Routes of OpenAI's interface.
+//! Routes of OpenAI's API.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::openai::{
     ApiError, ChatChunk, ChatRequest, ChatResponse, SamplingFields, TextRequest, TextResponse,
 };
 
-/// What the routes share.
+/// State shared by the routes.
 struct Shared<C> {
     completions: Arc<C>,
     limits: Limits,
     next: AtomicU64,
 }
 
-/// An error as a response.
+/// Converts an error to a response.
 struct Rejected(ApiError);
 
 impl From<ApiError> for Rejected {
@@ -60,7 +60,7 @@ fn json_of(value: &impl Serialize) -> Result<Response, Rejected> {
     }
 }
 
-/// Returns the routes on what answers them.
+/// Returns the routes.
 pub(super) fn router<C: Completions>(completions: Arc<C>, limits: Limits) -> Router {
     let shared = Arc::new(Shared { completions, limits, next: AtomicU64::new(0) });
     Router::new()
@@ -104,7 +104,8 @@ impl<C: Completions> Shared<C> {
         Ok(Call { key, number: self.next.fetch_add(1, Ordering::Relaxed), headers })
     }
 
-    /// Admits a request and parses it on another thread, because a long conversation would hold up other connections.
+    /// Admits a request and parses it on another thread, because a long conversation would delay
+    /// other connections.
     async fn read<T: Send + 'static>(
         &self,
         request: Request,
@@ -120,9 +121,9 @@ impl<C: Completions> Shared<C> {
         ApiError::new(413, format!("the body has more than {} bytes", self.limits.body_bytes))
     }
 
-    /// Rejects bodies of another type or of a known length that is too long.
+    /// Rejects bodies of another content type or with a declared length above the limit.
     fn check_body(&self, headers: &HeaderMap) -> Result<(), Rejected> {
-        // A web page may send other types without asking its browser first.
+        // Web pages may send other content types without a preflight request.
         let kind = header_text(headers, &header::CONTENT_TYPE).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
@@ -142,7 +143,7 @@ impl<C: Completions> Shared<C> {
         let most = self.limits.body_bytes;
         match timeout(self.limits.body, to_bytes(request.into_body(), most)).await {
             Ok(Ok(bytes)) => Ok(bytes),
-            // If the connection broke instead, nobody reads this.
+            // If the connection broke instead, nobody reads this error.
             Ok(Err(_)) => Err(self.too_long().into()),
             Err(_) => {
                 let seconds = self.limits.body.as_secs_f64();
@@ -235,7 +236,7 @@ async fn text<C: Completions>(
     answer(wanted, deadline, move |reply| shared.completions.text(&call, request, reply)).await
 }
 
-/// How a request wants its answer sent.
+/// How the client wants the answer to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     stream: bool,
@@ -248,7 +249,7 @@ impl Wanted {
     }
 }
 
-/// An answer that can be sent as chunks.
+/// An answer that can be split into chunks.
 trait Whole: Serialize + Send + 'static {
     type Chunk: Serialize + Send + 'static;
     fn chunks(self, include_usage: bool) -> Vec<Self::Chunk>;
@@ -270,7 +271,7 @@ impl Whole for TextResponse {
     }
 }
 
-/// Starts `work` on a thread that may block, and returns a response of the parts that it sends.
+/// Runs `work` on a thread that may block, and returns a response from the parts that it sends.
 async fn answer<W: Whole>(
     wanted: Wanted,
     deadline: Instant,
@@ -292,10 +293,10 @@ async fn answer<W: Whole>(
     }
 }
 
-/// The end of a stream.
+/// End of a stream.
 const DONE: &str = "data: [DONE]\n\n";
 
-/// Returns a value as a server-sent event.
+/// Formats a value as a server-sent event.
 fn event(value: &impl Serialize) -> String {
     match serde_json::to_string(value) {
         Ok(json) => format!("data: {json}\n\n"),
@@ -312,7 +313,8 @@ fn event_stream(body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// Returns the body of a stream: its first event, then the events of the other parts until the end or an error.
+/// Returns the body of a stream: its first event, then those of the other parts until the end or an
+/// error.
 fn streamed<W: Whole>(first: String, parts: Receiver<Part<W, W::Chunk>>, deadline: Instant) -> Body {
     let state = (Some(first), Some(parts));
     let stream = stream::unfold(state, move |(first, parts)| async move {
