@@ -85,12 +85,10 @@ pub(crate) fn set_prefix(bar: &ProgressBar, text: &str) {
     bar.set_prefix(visible(text).into_owned());
 }
 
-/// Writes a line above a progress bar.
 pub(crate) fn say_above(bar: &ProgressBar, line: &str) {
     bar.println(visible(line));
 }
 
-/// Writes a line above several progress bars.
 pub(crate) fn say_above_all(bars: &MultiProgress, line: &str) {
     let _ = bars.println(visible(line));
 }

@@ -44,7 +44,6 @@ struct Program {
 /// Set by [`install`]; defaults are used until then.
 static PROGRAM: RwLock<Option<Program>> = RwLock::new(None);
 
-/// Sets the registries and the restart command of the process.
 pub(crate) fn install(registries: Registries, command: Vec<OsString>) {
     *PROGRAM.write().unwrap_or_else(PoisonError::into_inner) = Some(Program { registries, command });
 }

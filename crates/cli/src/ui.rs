@@ -21,7 +21,6 @@ use crate::library::evaluate_point;
 /// Time between two progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// The first failure of standard output, except a closed pipe.
@@ -48,7 +47,6 @@ pub(crate) fn output_failure() -> Option<&'static io::Error> {
     OUTPUT_FAILURE.get()
 }
 
-/// Prints an error with its causes.
 pub(crate) fn error(error: &anyhow::Error) {
     console::say(&format!("error: {}", described(error)));
 }
@@ -388,7 +386,6 @@ impl Observer for Ui {
     }
 }
 
-/// Formats an evaluation in one line.
 pub(crate) fn one_line(label: &str, result: &Evaluation) -> String {
     let rate = &result.success;
     let failed = match result.failed {

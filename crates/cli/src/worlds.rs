@@ -66,7 +66,6 @@ pub(crate) fn policies() -> Arc<dyn PolicySource> {
     Arc::new(turnwise_train::run::source::NativeSource)
 }
 
-/// Reads, merges and checks a config.
 pub(crate) fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     let known = registries();
     config::load_with(source, &known.worlds, &known.methods)
@@ -78,7 +77,6 @@ pub(crate) fn load_to_play(source: &ConfigSource) -> Result<Config, TrainError> 
     config::load_for_eval(source, &known.worlds, &known.methods)
 }
 
-/// Reads the resolved config of a run directory.
 pub(crate) fn load_resolved(path: &Path) -> Result<Config, TrainError> {
     let known = registries();
     config::load_resolved_with(path, &known.worlds, &known.methods)

@@ -32,7 +32,6 @@ impl Arrows {
         }
     }
 
-    /// Sets the actions that are available now.
     pub(crate) fn offer(&self, actions: &[String]) {
         *self.actions.lock().unwrap_or_else(PoisonError::into_inner) = actions.to_vec();
     }

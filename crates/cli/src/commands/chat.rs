@@ -185,7 +185,6 @@ fn talk<S: Sampler>(
     Ok(())
 }
 
-/// A conversation as tokens.
 struct Conversation<'a, S> {
     sampler: &'a mut S,
     tokenizer: &'a Tokenizer,
@@ -198,7 +197,6 @@ struct Conversation<'a, S> {
     stop: &'a AtomicBool,
     tokens: Vec<u32>,
     vision: Option<VisionConfig>,
-    /// Pictures for the next message.
     pictures: Vec<PictureTokens>,
     replies: u64,
 }

@@ -377,7 +377,6 @@ fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<V
     Ok(defaults)
 }
 
-/// Formats a result as a table by kind of task.
 pub(crate) fn table(result: &Evaluation) -> String {
     let mut text = format!(
         "{}  ({} tasks, panel {}, {})\n",

@@ -126,14 +126,12 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
 /// Key of the settings that names the folder for a world's pictures.
 const DRAWN: &str = "pictures";
 
-/// One episode to play.
 struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_turns: usize,
     /// Follows every turn, so that its advice stays valid after any action.
     advisor: Option<Box<dyn Advisor>>,
-    /// Help text that the environment adds.
     help: String,
 }
 
@@ -231,7 +229,6 @@ impl<R: BufRead> Input for Piped<R> {
     }
 }
 
-/// A terminal with completion and history.
 struct Terminal {
     editor: Editor<Actions, MemHistory>,
     actions: Rc<RefCell<Vec<String>>>,
@@ -291,7 +288,6 @@ impl Highlighter for Actions {}
 impl Validator for Actions {}
 impl Helper for Actions {}
 
-/// The output.
 struct Page<W> {
     out: Visible<W>,
     styled: bool,
@@ -351,7 +347,6 @@ impl<W: Write> Page<W> {
     }
 }
 
-/// Wraps lines at spaces.
 fn wrap(text: &str, width: usize) -> String {
     let mut out = String::new();
     for (number, line) in text.split('\n').enumerate() {
@@ -470,7 +465,6 @@ fn near(action: &str, observation: &Observation) -> String {
     }
 }
 
-/// Lays out the actions in columns.
 fn columns(actions: &[String]) -> String {
     let width = actions.iter().map(|action| action.chars().count()).max().unwrap_or_default() + 3;
     let across = (96 / width).max(1);

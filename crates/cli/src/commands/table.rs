@@ -24,7 +24,6 @@ impl Table {
         text
     }
 
-    /// Formats the table as Markdown.
     pub(crate) fn markdown(&self) -> String {
         let escape = |cell: &String| cell.replace('|', "\\|");
         let line =

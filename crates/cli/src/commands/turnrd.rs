@@ -90,7 +90,6 @@ pub(crate) fn run(args: TurnrdArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the replay of a run, or the path itself.
 fn replay_of(path: &Path) -> PathBuf {
     let of_run = path.join("turnrd/replay.bin");
     if of_run.is_file() { of_run } else { path.to_owned() }
@@ -289,7 +288,6 @@ fn fit_line(fit: &Fit) -> String {
     format!("{} trajectories, {r2}, mean squared error {:.4}", fit.samples, fit.mse)
 }
 
-/// Describes a replay round by round.
 fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     #[derive(Default)]
     struct Round {

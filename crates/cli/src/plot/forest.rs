@@ -33,7 +33,6 @@ pub(crate) struct Forest {
     pub(crate) words: Vec<(f64, String)>,
 }
 
-/// A name and its mark in each panel.
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) marks: Vec<Option<Mark>>,
@@ -44,7 +43,6 @@ pub(crate) struct Mark {
     pub(crate) colour: &'static str,
     /// True for a ring instead of a disc: the value is a placeholder, not an estimate.
     pub(crate) hollow: bool,
-    /// Its value as text.
     pub(crate) text: String,
 }
 

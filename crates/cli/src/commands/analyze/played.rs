@@ -101,7 +101,6 @@ impl Played {
         Ok(played)
     }
 
-    /// Returns the settings of an analysis of this policy.
     pub(super) fn settings<'a>(
         config: &'a Config,
         policy: &Policy,
@@ -117,7 +116,6 @@ impl Played {
         }
     }
 
-    /// Returns a one-line summary of the groups.
     pub(super) fn summary(&self) -> String {
         let trajectories = self.batch.trajectories().count();
         let solved = self.batch.trajectories().filter(|trajectory| trajectory.success).count();

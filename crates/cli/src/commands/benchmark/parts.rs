@@ -59,7 +59,6 @@ impl Parts {
         Ok(write_truth(&self.file(task), lines)?)
     }
 
-    /// Writes all tasks to the output and removes the parts.
     pub(super) fn join(self, tasks: usize, output: &Path) -> anyhow::Result<Vec<TruthLine>> {
         let mut lines = Vec::new();
         for task in 0..tasks {

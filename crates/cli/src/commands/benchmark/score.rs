@@ -192,7 +192,6 @@ fn is_among<T>(methods: &[(String, T)], name: &str) -> bool {
     methods.iter().any(|(method, _)| method == name)
 }
 
-/// Returns the named presets with their settings.
 fn named_methods(args: &Chosen) -> anyhow::Result<Vec<(String, CreditConfig)>> {
     let of = |name: &String| {
         let label = std::iter::once(name.as_str()).chain(args.set.iter().map(String::as_str));
@@ -216,7 +215,6 @@ fn all_methods() -> anyhow::Result<Vec<(String, CreditConfig)>> {
     Ok(found)
 }
 
-/// Returns the advantages of a method on the turns.
 pub(super) fn of_method(
     args: &Chosen,
     turns: &ScoredTurns,

@@ -7,7 +7,6 @@ use turnwise_eval::compare::{Comparison, Estimate, SplitComparison};
 
 use crate::commands::table::{Table, quoted};
 
-/// Formats a share in percent with its interval.
 fn percent(estimate: &Estimate) -> String {
     let value = format!("{:.1}", 100.0 * estimate.value);
     match estimate.interval {
@@ -193,7 +192,6 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
     text
 }
 
-/// Escapes text for LaTeX.
 fn latex_escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

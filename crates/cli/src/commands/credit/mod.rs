@@ -273,7 +273,6 @@ pub(super) fn require(dump: &Dump, preset: &str, method: &str, field: TurnField)
     dump.require(method, field).map_err(|error| anyhow::anyhow!("{error}. {}", hint(preset, field)))
 }
 
-/// Returns advice on a missing field.
 fn hint(preset: &str, field: TurnField) -> String {
     match field {
         TurnField::Credit => format!(

@@ -34,7 +34,6 @@ pub(in crate::commands) fn config(
     Ok(config)
 }
 
-/// Returns the config with one value replaced.
 fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig> {
     let (path, value) = assignment(text)?;
     if value.as_float().is_some_and(|number| !number.is_finite()) {

@@ -75,7 +75,6 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
     lines
 }
 
-/// Returns a stage and its facts, wrapped.
 fn stage(stage: &StageRecord) -> Vec<String> {
     let start = format!("          {:<9} {:>10}  ", stage.stage, signed(stage.advantage));
     let indent = " ".repeat(start.chars().count());

@@ -129,7 +129,6 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl BuildArgs {
-    /// Returns the settings of the graph if one is requested.
     fn graph(&self) -> anyhow::Result<Option<GraphOptions>> {
         if !self.approximate {
             return Ok(None);

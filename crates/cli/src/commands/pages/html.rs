@@ -33,7 +33,6 @@ pub(in crate::commands) fn document_with(title: &str, style: &str, head: &str, b
     )
 }
 
-/// Returns a page with a single message.
 pub(in crate::commands) fn message(text: &str) -> String {
     let style = "body{font:16px/1.5 sans-serif;max-width:52rem;margin:1.5rem auto;padding:0 1rem}";
     document("turnwise", style, &format!("<p>{}</p><p><a href=\"/\">To the first page</a></p>", escape(text)))

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// A number of permits.
 #[derive(Debug)]
 pub(super) struct Limit {
     free: Mutex<usize>,
@@ -18,7 +17,6 @@ impl Limit {
         Arc::new(Self { free: Mutex::new(count), freed: Condvar::new() })
     }
 
-    /// Waits for a permit.
     pub(super) fn take(self: &Arc<Self>) -> Permit {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {

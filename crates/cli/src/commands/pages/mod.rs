@@ -1,10 +1,4 @@
 //! Web pages served from this machine.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `http` | a minimal HTTP/1.1 server side |
-//! | `html` | documents and escaping |
-//! | `limit` | a semaphore |
 
 pub(crate) mod html;
 pub(super) mod http;
@@ -90,7 +84,6 @@ fn answer(stream: &TcpStream, local: bool, pages: &Arc<Limit>, reply: &impl Fn(&
     let _ = reply.send(stream);
 }
 
-/// Returns why a request is rejected, if it is.
 fn refusal(request: &Request, local: bool) -> Option<&'static str> {
     (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
 }

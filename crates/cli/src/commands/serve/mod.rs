@@ -10,7 +10,6 @@ use clap::{Args, ValueEnum};
 
 use super::chat::DeviceName;
 
-/// Environment variable with the API key.
 #[cfg(feature = "serve")]
 const KEY_VARIABLE: &str = "TURNWISE_API_KEY";
 

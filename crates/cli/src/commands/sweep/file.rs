@@ -21,7 +21,6 @@ const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
 /// Settings that the sweep sets for every run, and the sweep keys that determine them.
 const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
 
-/// A parsed sweep file.
 #[derive(Debug)]
 pub(crate) struct SweepFile {
     path: PathBuf,
@@ -331,7 +330,6 @@ impl SweepFile {
         pools
     }
 
-    /// Returns a name at a grid point.
     fn name_at(&self, name: Option<&str>, point: &[(&str, &Value)]) -> String {
         let point = point.iter().map(|(key, value)| self.point_name(key, value));
         name.map(str::to_owned).into_iter().chain(point).collect::<Vec<_>>().join("-")

@@ -160,7 +160,6 @@ fn dry_run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reports the outcome of every run.
 fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: &Layout) -> ExitCode {
     let count = |wanted: fn(&End) -> bool| ends.iter().filter(|(_, end)| wanted(end)).count();
     let failed = count(|end| matches!(end, End::Failed(_)));

@@ -17,7 +17,6 @@ use crate::worlds::{load, load_resolved};
 use super::file::{Entry, SweepFile};
 use super::layout::Layout;
 
-/// A run with its checked config.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedRun {
     pub(super) entry: Entry,
@@ -26,7 +25,6 @@ pub(super) struct PlannedRun {
     pub(super) warm_start: Option<String>,
 }
 
-/// Progress of a run on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
     /// No run, or the remains of one that was killed during its start.
@@ -94,7 +92,6 @@ pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<On
     Ok(if done { OnDisk::Finished } else { OnDisk::Begun })
 }
 
-/// Returns the arguments that start a run.
 pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["train".to_owned()];
     arguments.extend(source_arguments(&run.entry));

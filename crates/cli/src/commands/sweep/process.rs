@@ -57,7 +57,6 @@ impl RunProcess {
         self.started
     }
 
-    /// Returns the exit status if the process has ended.
     pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         self.child.try_wait().context("the process of the run cannot be waited for")
     }

@@ -18,13 +18,11 @@ const LOOK: Duration = Duration::from_millis(50);
 const SHOW: Duration = Duration::from_secs(1);
 
 pub(super) struct Limits {
-    /// Number of parallel runs.
     pub(super) jobs: usize,
     pub(super) retries: u32,
     pub(super) ignore_memory: bool,
 }
 
-/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It was already finished.
@@ -51,7 +49,6 @@ struct Job {
     root: PathBuf,
     /// Index of the run whose config it uses.
     run: usize,
-    /// Name of the warm start, if the job is one.
     warm: Option<String>,
     /// Index of the job that must end first.
     after: Option<usize>,

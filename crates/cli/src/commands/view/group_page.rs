@@ -29,17 +29,14 @@ const SHARED: [(&str, &str, &str); 2] =
 /// Turns `(trajectory, turn)` of a group by stage, fact and id.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
-/// Options of group pages.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Look<'a> {
     pub(super) tokens: Option<&'a TokenTexts>,
     pub(super) pictures: Option<&'a Pictures>,
     pub(super) color: Color,
-    /// True if every turn is unfolded.
     pub(super) open: bool,
 }
 
-/// Data for the turns of a group.
 struct Page<'a> {
     group: usize,
     shown: &'a [Shown],

@@ -20,7 +20,6 @@ use crate::commands::pages::html::escape;
 use crate::commands::{is_run, name_of};
 use crate::plot::chart::spark;
 
-/// Runs per page.
 const ROWS: usize = 100;
 
 /// Maximum number of points of a sparkline; longer curves are averaged.

@@ -67,7 +67,6 @@ fn arguments(value: &Value) -> String {
     }
 }
 
-/// Returns the available tools, folded.
 pub(super) fn tools(tools: &[Tool]) -> String {
     if tools.is_empty() {
         return String::new();

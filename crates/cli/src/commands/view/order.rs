@@ -17,7 +17,6 @@ pub(super) const SHOWS: [(&str, &str); 7] = [
     ("error", "ended by an error"),
 ];
 
-/// Sort orders: name in an address, and label.
 pub(super) const SORTS: [(&str, &str); 6] = [
     ("", "most instructive"),
     ("change", "largest change between methods"),

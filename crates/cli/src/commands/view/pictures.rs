@@ -33,7 +33,6 @@ static CARDS: LazyLock<Cards> = LazyLock::new(Cards::own);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pictures {
-    /// The folder that the run wrote pictures to.
     folder: Option<PathBuf>,
     world: World,
 }
@@ -171,7 +170,6 @@ fn read_png(path: &Path) -> Option<Vec<u8>> {
     (bytes.starts_with(MAGIC) && bytes.len() as u64 <= LARGEST).then_some(bytes)
 }
 
-/// Draws a room from either of Sokoban's text formats.
 fn sokoban(text: &str) -> Option<Vec<u8>> {
     let text: String = text.chars().filter(|letter| !matches!(letter, ' ' | '\t')).collect();
     let room = level::parse(text.trim()).ok()?;

@@ -15,7 +15,6 @@ const LONGEST: usize = 200;
 pub(super) struct Query([String; KEYS.len()]);
 
 impl Query {
-    /// Parses a query string.
     pub(super) fn parse(text: &str) -> Self {
         let mut query = Self::default();
         for pair in text.split('&') {
@@ -83,7 +82,6 @@ impl Place<'_> {
         escape(&self.address(path, changes))
     }
 
-    /// Returns the address of a path, with some query keys changed.
     pub(super) fn address(&self, path: &str, changes: &[(&str, &str)]) -> String {
         let path = if path == "/" && !self.base.is_empty() { "" } else { path };
         format!("{}{path}{}", self.base, self.query.with(changes).text())

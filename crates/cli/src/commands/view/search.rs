@@ -13,7 +13,6 @@ use super::query::Place;
 use super::source::Source;
 use crate::commands::pages::html::escape;
 
-/// Results per page.
 const RESULTS: usize = 100;
 
 /// Time after which no further file is searched for a page.
@@ -104,7 +103,6 @@ fn may_have(line: &str, quoted: &str) -> bool {
     line.to_lowercase().contains(quoted)
 }
 
-/// Escapes the words as in a JSON string.
 fn quoted(words: &str) -> String {
     let text = serde_json::to_string(words).unwrap_or_default();
     text.trim_matches('"').to_owned()

@@ -23,7 +23,6 @@ use crate::commands::credit::{self, Reading};
 use crate::commands::{is_run, name_of};
 use crate::registries::methods;
 
-/// A method with its settings and seed.
 pub(super) struct Method {
     pub(super) name: String,
     pub(super) config: CreditConfig,
@@ -45,7 +44,6 @@ pub(super) enum Source {
     Files(Files),
 }
 
-/// Trajectories of a file or of a folder of files.
 pub(super) struct Files {
     path: PathBuf,
     steps: Vec<DumpStep>,
@@ -172,7 +170,6 @@ impl Source {
         }
     }
 
-    /// Returns notes of the readers of files.
     pub(super) fn notes(&self) -> &[String] {
         match self {
             Self::Run { .. } => &[],
@@ -381,7 +378,6 @@ fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Groups trajectories by group index, in ascending order.
 fn grouped(trajectories: Vec<Trajectory>) -> Batch {
     let groups = by_key(trajectories, |trajectory| trajectory.group).into_values();
     Batch { groups: groups.map(|trajectories| Group { trajectories }).collect() }

@@ -15,7 +15,6 @@ pub(super) struct Step {
     pub(super) explained: Explained,
     /// Short name of that method, as a column header beside other methods.
     pub(super) first: String,
-    /// Batch diagnostics by name.
     pub(super) diagnostics: BTreeMap<String, f64>,
 }
 
@@ -45,7 +44,6 @@ pub(super) struct Beside {
     pub(super) errors: Option<Vec<f64>>,
 }
 
-/// Column name of the true advantages.
 pub(super) const TRUTH: &str = "A*";
 
 /// A turn is decisive if its true advantage differs from 0 by more than this many standard errors.

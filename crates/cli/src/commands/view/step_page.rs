@@ -19,7 +19,6 @@ use crate::plot::figure::figure;
 const ACTION: usize = 120;
 const NAME: usize = 60;
 
-/// Groups per page.
 const GROUPS: usize = 40;
 
 /// A group and its neighbours in the sort order of the query.
@@ -114,7 +113,6 @@ fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
     )
 }
 
-/// Returns a page of the groups that the query selects.
 pub(super) fn groups(step: &Step, facts: &[Facts], place: Place<'_>) -> String {
     let number = step.number;
     let order = order(step, facts, place.query);
@@ -235,7 +233,6 @@ pub(super) fn metrics(source: &Source, step: u64) -> String {
     body + "</table></div></details>"
 }
 
-/// Describes the origin of the explanations.
 fn explained(explained: &Explained) -> String {
     match explained {
         Explained::Recorded => "The explanations are those that were recorded.".into(),
@@ -341,7 +338,6 @@ fn difference_row(shown: &Shown, most: &[f64], row: &mut Row<'_>) {
     }
 }
 
-/// Returns the class and strength of the colour of an advantage.
 pub(super) fn colour(advantage: Option<f64>, most: f64) -> (&'static str, f64) {
     match advantage {
         Some(value) if value != 0.0 && most > 0.0 => {

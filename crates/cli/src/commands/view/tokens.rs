@@ -9,7 +9,6 @@ use turnwise_text::{DecodeStream, Tokenizer};
 
 use crate::plot::figure::figure;
 
-/// Meaning of a token's colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Color {
     /// Darker for less likely tokens.
@@ -46,7 +45,6 @@ impl Color {
     }
 }
 
-/// Values of one response token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) id: u32,
@@ -130,7 +128,6 @@ mod tests {
         assert_eq!(of(Color::LogProb), [("neg", 0.5); 3]);
         assert_eq!(of(Color::Entropy), [("neg", 1.0), ("neg", 0.0), ("neg", 0.0)]);
         assert_eq!(of(Color::Clipping), [("neg", 0.0), ("pos", 1.0), ("neg", 1.0)]);
-        // The file does not have the counts.
         let unrecorded = Turn { clipped: Vec::new(), ..turn.clone() };
         assert_eq!(Color::Clipping.of(&Token::of(&unrecorded, 1)), ("neg", 0.0));
         let words = [0, 1, 2].map(|index| Token::of(&turn, index).describe());
