@@ -333,7 +333,6 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// Returns the mean of every metric that some trajectory has.
 fn metrics_of(trajectories: &[&Trajectory]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for (name, value) in trajectories.iter().flat_map(|trajectory| &trajectory.metrics) {

@@ -59,7 +59,6 @@ impl Deref for Outcomes {
     }
 }
 
-/// The file format.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Columns {

@@ -10,7 +10,6 @@ use crate::EvalError;
 /// Maximum number of reflections in a prompt, the latest ones.
 const MEMORY: usize = 3;
 
-/// Maximum tokens of a reflection.
 const REFLECTION_TOKENS: usize = 256;
 
 /// Plays each task until it is solved, at most `trials` times; trials that failed in the

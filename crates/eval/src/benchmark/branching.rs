@@ -127,7 +127,6 @@ pub fn branch_tasks(
     Ok(())
 }
 
-/// One task and how to measure it.
 struct OfTask<'a> {
     settings: &'a BranchingSettings,
     place: usize,
@@ -195,7 +194,6 @@ fn branch_task<'a, S: Sampler + Send>(
     })
 }
 
-/// Returns the trajectories that did not fail.
 fn whole(played: Vec<Trajectory>) -> Result<Vec<Trajectory>, EvalError> {
     let reason = played.iter().find_map(|trajectory| match &trajectory.stop {
         StopReason::EnvironmentError(reason) | StopReason::SampleError(reason) => Some(reason.clone()),

@@ -189,7 +189,6 @@ impl Products {
         }
     }
 
-    /// Returns the cosine for drawn tasks.
     fn cosine(&self, drawn: &[usize]) -> Option<f64> {
         over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.truth, drawn))
     }

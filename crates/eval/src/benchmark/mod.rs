@@ -2,13 +2,6 @@
 //!
 //! The crate [`turnwise_benchmark`] has the scores, which need no model; this module has the
 //! measurements that need one.
-//!
-//! | file | subject |
-//! |---|---|
-//! | [`files`] | data sets in files |
-//! | [`branching`] | true advantages by continuations from saved states |
-//! | [`tree`] | true advantages by counting in many samples of each task, without saved states |
-//! | [`gradient`] | the policy gradient of a method's advantages compared with the true one |
 
 pub mod branching;
 pub mod files;

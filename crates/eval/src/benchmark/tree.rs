@@ -99,7 +99,6 @@ fn of_turn(counted: &Counted<'_>, gamma: f64) -> TurnTruth {
     TurnTruth { v, v_error, q, q_error, a_star, a_star_error, k: through.len(), halves, returns: Vec::new() }
 }
 
-/// The tree of the samples' responses.
 struct Tree {
     /// Samples that pass through each node, ascending.
     members: Vec<Vec<usize>>,

@@ -67,7 +67,6 @@ impl Scores {
         self.0.iter().map(|rates| rates.iter().copied().flatten().collect()).collect()
     }
 
-    /// Returns the rates of drawn runs.
     pub(crate) fn drawn(&self, runs: &[usize]) -> Vec<Vec<f64>> {
         self.0.iter().map(|rates| runs.iter().filter_map(|&run| rates[run]).collect()).collect()
     }

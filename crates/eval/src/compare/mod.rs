@@ -1,14 +1,4 @@
 //! Compares runs of several methods and seeds on shared panels.
-//!
-//! | file | subject |
-//! |---|---|
-//! | this one | the comparison as a whole, and its errors |
-//! | [`runs`] | results of a run: evaluations, training success, seed |
-//! | `draws` | averages of repeated evaluations |
-//! | [`methods`] | one method over its seeds: success by kind, aggregates |
-//! | [`pairs`] | a method and its baseline: differences and tests |
-//! | [`pools`] | an idea, averaged over the baselines that it was tried on |
-//! | [`curves`] | learning curves with bands |
 
 pub mod curves;
 mod draws;

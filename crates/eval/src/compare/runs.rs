@@ -145,7 +145,6 @@ fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFi
     Ok(evaluations)
 }
 
-/// Returns one averaged evaluation for each split that every draw has.
 fn averaged_by_split(mut draws: Vec<Vec<Evaluation>>) -> Result<Vec<Evaluation>, String> {
     if draws.len() == 1 {
         return Ok(draws.remove(0));

@@ -29,7 +29,6 @@ struct Coin {
 }
 
 const TOSSES: u8 = 4;
-/// Probability of a head.
 const HEAD: f64 = 0.7;
 
 impl Environment for Coin {
