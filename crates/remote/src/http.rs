@@ -9,16 +9,13 @@ use reqwest::redirect::Policy;
 /// retried, so a longer limit would only delay the use of another server.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A reply of any status.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// HTTP status.
     pub(crate) status: u16,
     /// Time after which the server asks for a retry.
     pub(crate) retry_after: Option<Duration>,
     /// Content type; empty if missing.
     pub(crate) content_type: String,
-    /// The whole body.
     pub(crate) body: Vec<u8>,
 }
 
@@ -27,7 +24,6 @@ pub(crate) struct Reply {
 pub(crate) enum NoClient {
     /// The API key is unusable, for this reason.
     Key(String),
-    /// An error of the library.
     Build(String),
 }
 
@@ -38,14 +34,12 @@ pub(crate) enum HttpError {
     Unreachable(String),
     /// The connection was lost, or the reply is invalid.
     Broken(String),
-    /// The time limit passed.
     Timeout,
     /// The reply is larger than this limit, in bytes.
     TooLarge(usize),
 }
 
 impl HttpError {
-    /// Returns only the cause.
     pub(crate) fn cause(&self) -> String {
         match self {
             Self::Unreachable(reason) | Self::Broken(reason) => reason.clone(),
@@ -195,7 +189,6 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Creates a client that sends this API key, if given.
     pub(crate) fn new(key: Option<&str>) -> Result<Self, NoClient> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -220,7 +213,6 @@ impl Http {
         send(request, timeout, limit).await
     }
 
-    /// Sends a GET request.
     pub(crate) async fn get(&self, url: &str, timeout: Duration, limit: usize) -> Result<Reply, HttpError> {
         send(self.client.get(url), timeout, limit).await
     }

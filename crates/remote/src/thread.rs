@@ -40,7 +40,6 @@ impl RequestThread {
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns a handle for spawning tasks.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -94,7 +93,6 @@ impl From<TaskEnded> for SampleError {
     }
 }
 
-/// Outcomes of a sampler's requests.
 pub(crate) struct Outcomes<T> {
     sender: Sender<Result<(RequestId, T), TaskEnded>>,
     receiver: Receiver<Result<(RequestId, T), TaskEnded>>,
@@ -106,7 +104,6 @@ impl<T> Outcomes<T> {
         Self { sender, receiver }
     }
 
-    /// Returns a promise that the task of a request fulfils.
     pub(crate) fn promise(&self, request: RequestId) -> Promise<T> {
         Promise { request, sender: Some(self.sender.clone()) }
     }
@@ -144,7 +141,6 @@ pub(crate) struct Promise<T> {
 }
 
 impl<T> Promise<T> {
-    /// Sends the outcome.
     pub(crate) fn keep(mut self, outcome: T) {
         if let Some(sender) = self.sender.take() {
             // The receiver may be gone.

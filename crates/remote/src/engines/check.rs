@@ -18,7 +18,6 @@ use crate::thread::RequestThread;
 /// Temperature of the request. At 1, log-probs before and after temperature scaling would be equal.
 const TEMPERATURE: f32 = 0.7;
 
-/// Number of sampled tokens.
 const TOKENS: usize = 32;
 
 /// Maximum mean difference of log-probs, in nats, for two implementations of one model. A 16-bit
@@ -67,14 +66,12 @@ pub(crate) struct Checks {
     servers: Vec<Known>,
 }
 
-/// Results of the checks of a server.
 struct Known {
     /// Mean difference of its log-probs at the start.
     start: f64,
     last: Option<Seen>,
 }
 
-/// A response to the request of the checks.
 struct Seen {
     tokens: Vec<u32>,
     /// Log-probs by the server, and by the learner with the same weights.
@@ -217,7 +214,6 @@ fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> 
     Ok(())
 }
 
-/// Rejects a model that is not the learner's.
 fn check_model(sampled: Difference) -> Result<(), String> {
     if sampled.mean > SAME {
         return Err(format!(

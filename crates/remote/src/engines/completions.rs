@@ -50,7 +50,6 @@ struct Logprobs {
     tokens: Vec<String>,
 }
 
-/// Parses a response.
 pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     let body: Body = serde_json::from_slice(body).map_err(|error| format!("no answer of vLLM: {error}"))?;
     let choice = body.choices.into_iter().next().ok_or("an answer without choices")?;

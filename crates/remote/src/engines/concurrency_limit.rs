@@ -53,7 +53,6 @@ impl ConcurrencyLimit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a permit.
     pub(crate) async fn acquire(&self) -> Permit<'_> {
         loop {
             let open_at = {
@@ -77,7 +76,6 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Records a response.
     pub(crate) fn answered(&self) {
         let mut state = self.state();
         state.failures = 0;
@@ -110,12 +108,10 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Returns the number of requests in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.state().in_flight
     }
 
-    /// Records a failure.
     pub(crate) fn failed(&self) {
         let mut state = self.state();
         if Instant::now() >= state.open_at {
@@ -134,7 +130,6 @@ impl ConcurrencyLimit {
         state.failures == 0 || Instant::now() >= state.open_at
     }
 
-    /// Returns the current limit.
     #[cfg(test)]
     pub(crate) fn allowed(&self) -> usize {
         let state = self.state();

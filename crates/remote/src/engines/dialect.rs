@@ -8,7 +8,6 @@ use turnwise_train::config::{ServerKind, ServerRoute, ServersConfig};
 use super::pictures::PromptPictures;
 use super::{completions, sglang, vllm};
 
-/// Wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// vLLM's `/inference/v1/generate`.
@@ -28,7 +27,6 @@ impl Dialect {
         }
     }
 
-    /// Returns the server program with this format.
     pub(crate) fn kind(self) -> ServerKind {
         match self {
             Self::Generate | Self::Completions => ServerKind::Vllm,
@@ -41,20 +39,16 @@ impl Dialect {
 pub(crate) struct GenerateRequest<'a> {
     /// Id for the server's log.
     pub(crate) id: &'a str,
-    /// Name of the weights' version.
     pub(crate) version: &'a str,
     /// True if the version is an adapter with this name on the server, false for the server's full
     /// weights.
     pub(crate) adapter: bool,
     /// The prompt, with the learner's picture tokens.
     pub(crate) prompt: &'a [u32],
-    /// Pictures of the prompt.
     pub(crate) pictures: &'a PromptPictures,
     /// Sampling parameters, except `max_tokens`.
     pub(crate) params: &'a SamplingParams,
-    /// Maximum response tokens.
     pub(crate) max_tokens: usize,
-    /// Seed for sampling.
     pub(crate) seed: u64,
 }
 
@@ -64,10 +58,8 @@ impl GenerateRequest<'_> {
     }
 }
 
-/// Why a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A stop token or a stop string.
     Stop,
     /// `max_tokens` was reached.
     Length,
@@ -92,9 +84,7 @@ pub(crate) struct GenerateResponse {
 /// Why a server rejected a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Refusal {
-    /// The server does not have the adapter.
     NoAdapter,
-    /// The server is busy.
     Busy,
     /// This request will always be rejected.
     Request(String),
@@ -138,7 +128,6 @@ pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
     all
 }
 
-/// Parses the reason why a response ended.
 pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
     match reason {
         Some("stop") => Ok(End::Stop),
@@ -161,7 +150,6 @@ pub(crate) fn path(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Returns the paths for loading and unloading adapters.
 pub(crate) fn adapter_paths(dialect: Dialect) -> (&'static str, &'static str) {
     match dialect {
         Dialect::Generate | Dialect::Completions => ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
@@ -232,7 +220,6 @@ pub(crate) fn response(
     }
 }
 
-/// Parses a rejection.
 pub(crate) fn refusal(dialect: Dialect, status: u16, body: &[u8], adapter: Option<&str>) -> Refusal {
     let message = message(body);
     if matches!(status, 400 | 404 | 422) && adapter.is_some_and(|adapter| message.contains(adapter)) {
@@ -257,7 +244,6 @@ pub(crate) fn refusal(dialect: Dialect, status: u16, body: &[u8], adapter: Optio
     }
 }
 
-/// Parses the response to loading an adapter.
 pub(crate) fn loaded(dialect: Dialect, status: u16, body: &[u8]) -> Loading {
     let message = message(body);
     match status {

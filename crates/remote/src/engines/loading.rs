@@ -42,7 +42,6 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// Converts a failed call.
 fn failed(reply: &Reply, call: &str) -> Loading {
     let (status, said) = (reply.status, message(&reply.body));
     match status {

@@ -17,7 +17,6 @@ use sha2::{Digest as _, Sha256};
 use turnwise_core::hexadecimal;
 use turnwise_model::vision::{FIRST_PICTURE_TOKEN, VisionConfig};
 
-/// The pictures of a prompt, in order.
 #[derive(Default)]
 pub(crate) struct PromptPictures {
     /// The model's image token in text.
@@ -30,7 +29,6 @@ struct Shown {
     place: Range<usize>,
     /// SHA-256 of the file.
     sha256: String,
-    /// The file as a data URL.
     url: String,
 }
 

@@ -34,7 +34,6 @@ pub(crate) struct EnginePolicy {
     given: ServedWeights,
     /// Results of the checks, if weights are replaced.
     checks: Option<Checks>,
-    /// Keeps the picture of the check in memory.
     _picture: Option<HeldPicture>,
     tokenizer: Arc<Tokenizer>,
     pool: Arc<ServerPool>,
@@ -44,7 +43,6 @@ pub(crate) struct EnginePolicy {
     thread: RequestThread,
 }
 
-/// Published versions.
 #[derive(Default)]
 struct Versions {
     current: Option<Arc<Published>>,
@@ -192,7 +190,6 @@ fn no_weights(given: ServedWeights) -> TrainError {
     EngineError::Backend(reason.into()).into()
 }
 
-/// Returns the learner's weights, if they are of the kind that the servers load.
 fn weights(policy: &dyn PolicyLearner, given: ServedWeights) -> Result<Weights, TrainError> {
     let fits = |weights: &Weights| given == ServedWeights::Full || weights.adapter.is_some();
     policy.weights().filter(fits).ok_or_else(|| no_weights(given))

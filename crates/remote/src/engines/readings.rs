@@ -17,7 +17,6 @@ use super::concurrency_limit::ConcurrencyLimit;
 use super::dialect::Dialect;
 use super::server_pool::ServerPool;
 
-/// Time limit of a reading.
 const SHORT: Duration = Duration::from_secs(2);
 
 /// Maximum size of a metrics page in bytes.
@@ -32,12 +31,9 @@ const NEARLY_FULL: f64 = 0.95;
 /// Number of periods after which a server without readings is retried.
 const SILENT: u32 = 30;
 
-/// Load reported by a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Load {
-    /// Running requests.
     pub(crate) running: u64,
-    /// Queued requests.
     pub(crate) waiting: u64,
     /// Used fraction of the key/value cache, if reported.
     pub(crate) cache: Option<f64>,
@@ -103,7 +99,6 @@ impl Load {
     }
 }
 
-/// Readings of one server.
 #[derive(Default)]
 pub(crate) struct Reports {
     last: Mutex<Option<Report>>,
@@ -133,7 +128,6 @@ impl Reports {
         fresh.map_or(0, |report| report.foreign + report.load.waiting)
     }
 
-    /// Stores a reading and updates the limit.
     fn take(&self, load: Load, limit: &ConcurrencyLimit) {
         limit.reported(load.waiting, load.nearly_full());
         let foreign = (load.running + load.waiting).saturating_sub(limit.in_flight() as u64);
@@ -193,7 +187,6 @@ impl ServerPool {
         }
     }
 
-    /// Reads the load of all servers concurrently.
     pub(crate) async fn read_loads(self: Arc<Self>) {
         if self.load_every.is_zero() {
             return;

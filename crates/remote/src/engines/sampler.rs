@@ -27,10 +27,8 @@ pub(crate) struct EngineSampler {
     /// The policy's vision tower, if it reads pictures.
     vision: Option<VisionConfig>,
     max_context: usize,
-    /// Number of this sampler, for unique names.
     number: usize,
     next: RequestId,
-    /// Server of each session.
     sessions: HashMap<u64, Arc<AtomicUsize>>,
     under_way: BTreeMap<RequestId, UnderWay>,
     responses: Outcomes<Result<GenerateResponse, Unanswered>>,
@@ -87,7 +85,6 @@ impl EngineSampler {
         }
     }
 
-    /// Checks a prompt, and returns its pictures.
     fn check_prompt(&self, id: RequestId, request: &SampleRequest) -> Result<PromptPictures, SampleError> {
         let found = PromptPictures::of(&request.prompt, self.vision.as_ref());
         let pictures = found.map_err(|reason| SampleError::Request { request: id, reason })?;
@@ -104,7 +101,6 @@ impl EngineSampler {
         Ok(pictures)
     }
 
-    /// Handles a response.
     fn take(
         &mut self,
         request: RequestId,

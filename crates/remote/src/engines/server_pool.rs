@@ -34,7 +34,6 @@ const REFUSALS: u32 = 3;
 /// Time after which a request that waits for a permit checks whether its session should move.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Servers of one model.
 pub(crate) struct ServerPool {
     pub(crate) http: Http,
     pub(crate) dialect: Dialect,
@@ -52,18 +51,15 @@ pub(crate) struct ServerPool {
     current: Mutex<String>,
     /// Notes since the last report.
     notes: Mutex<Vec<String>>,
-    /// Number of failures by server and reason.
     troubles: Mutex<BTreeMap<(usize, String), u64>>,
     /// Number of samplers created so far, for the names of requests.
     pub(crate) samplers: AtomicUsize,
 }
 
-/// One server.
 pub(crate) struct Server {
     pub(crate) url: String,
     pub(crate) limit: ConcurrencyLimit,
     pub(crate) reports: Reports,
-    /// Number of sessions on the server.
     sessions: AtomicUsize,
     /// Held while a version is loaded, so that concurrent requests that lack it load it once.
     pub(crate) loading: tokio::sync::Mutex<()>,
@@ -338,7 +334,6 @@ impl ServerPool {
         }
     }
 
-    /// Sends one request to one server and parses the response.
     async fn send(
         &self,
         server: &Server,

@@ -13,7 +13,6 @@ use turnwise_text::Tokenizer;
 
 use super::error::EngineError;
 
-/// A published version of the weights.
 #[derive(Debug)]
 pub(crate) struct Published {
     /// Name on the servers: run, a random number of this process, version, and checksum of the
@@ -24,7 +23,6 @@ pub(crate) struct Published {
     pub(crate) name: String,
     /// True for an adapter, false for full weights that replace the old ones.
     pub(crate) adapter: bool,
-    /// The learner's version.
     pub(crate) version: u64,
     /// Path of the folder on this machine.
     pub(crate) folder: PathBuf,
@@ -32,7 +30,6 @@ pub(crate) struct Published {
     pub(crate) server_path: String,
 }
 
-/// The folder that versions are written to.
 #[derive(Debug)]
 pub(crate) struct VersionFolder {
     here: PathBuf,

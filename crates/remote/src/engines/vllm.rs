@@ -30,7 +30,6 @@ pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     body
 }
 
-/// Returns the sampling parameters with vLLM's names.
 pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
     let own = json!({
         "max_tokens": request.max_tokens,
@@ -51,7 +50,6 @@ struct Body {
     prompt_token_ids: Option<Vec<u32>>,
 }
 
-/// Token counts.
 #[derive(Deserialize)]
 pub(crate) struct Usage {
     prompt_tokens_details: Option<Details>,

@@ -18,7 +18,6 @@ pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
     urls.iter().enumerate().map(|(index, url)| address(index, url)).collect()
 }
 
-/// Parses one address; the error does not repeat it.
 fn address(index: usize, url: &str) -> Result<Url, ServerError> {
     let wrong = |reason: &str| {
         ServerError::setting("urls", format!("number {index} {reason}, such as http://127.0.0.1:8000"))
@@ -35,7 +34,6 @@ fn address(index: usize, url: &str) -> Result<Url, ServerError> {
     Ok(url)
 }
 
-/// Appends a path to an address.
 pub(crate) fn below(url: &Url, path: &str) -> String {
     format!("{}/{path}", url.as_str().trim_end_matches('/'))
 }

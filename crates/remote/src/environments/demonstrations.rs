@@ -6,7 +6,6 @@ use turnwise_env::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_in_turn,
 };
 
-/// Metadata key of the actions.
 const KEY: &str = "demonstration";
 
 /// Stores actions in a task; a call is the JSON object `{"name": .., "arguments": ..}`.
@@ -16,7 +15,6 @@ pub(crate) fn keep(task: &mut Task, actions: Vec<Value>) {
     }
 }
 
-/// Returns the stored actions of a task.
 fn kept(task: &Task) -> &[Value] {
     task.metadata.get(KEY).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }

@@ -10,10 +10,8 @@ use crate::thread::ThreadEnded;
 /// index in `env.urls`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ServerError {
-    /// An invalid setting.
     #[error("env.{key}: {reason}")]
     Setting {
-        /// Key of the setting.
         key: &'static str,
         /// The problem and how to fix it.
         reason: String,
@@ -38,7 +36,6 @@ impl ServerError {
         Self::Lost(format!("no thread for requests: {error}"))
     }
 
-    /// Prefixes the message with the server.
     pub(crate) fn of_server(self, server: usize) -> Self {
         let named = |text: String| format!("env.urls[{server}]: {text}");
         match self {

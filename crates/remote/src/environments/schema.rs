@@ -2,10 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The fields of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fields {
-    /// Declared fields.
     pub(crate) known: Vec<Field>,
     /// True if other fields are allowed.
     open: bool,
@@ -40,7 +38,6 @@ impl Fields {
         Self { open: false, ..self }
     }
 
-    /// Returns the index of a field.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.known.iter().position(|field| field.name == name)
     }
@@ -61,7 +58,6 @@ impl Fields {
         missing.map_or(Ok(()), |field| Err(format!("the field `{}` is missing", field.name)))
     }
 
-    /// Lists the names, for the policy.
     pub(crate) fn names(&self) -> String {
         let names: Vec<String> = self.known.iter().map(|field| format!("`{}`", field.name)).collect();
         names.join(", ")

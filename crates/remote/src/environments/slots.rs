@@ -12,7 +12,6 @@ const CLOSED: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Slots {
     servers: Mutex<Vec<Use>>,
-    /// Number of slots per server.
     each: usize,
     freed: Condvar,
 }
@@ -37,7 +36,6 @@ impl Slots {
         Arc::new(Self { servers: Mutex::new(vec![Use::default(); servers]), each, freed: Condvar::new() })
     }
 
-    /// Returns the number of free slots.
     pub(crate) fn free(&self) -> usize {
         let servers = self.lock();
         let open = open(&servers);
@@ -99,7 +97,6 @@ fn open(servers: &[Use]) -> Vec<usize> {
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
-    /// Index of the server.
     pub(crate) server: usize,
 }
 

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// Suffix of a truncated text.
 const CUT: &str = " [...]";
 
 /// Formats a value: strings unchanged, other values as JSON.

@@ -72,7 +72,6 @@ impl AdamParams {
 #[derive(Debug)]
 pub struct RemoteModel {
     pub(super) id: String,
-    /// Number of its next request.
     next: AtomicI32,
 }
 
@@ -97,7 +96,6 @@ pub struct Client {
     models: Vec<String>,
     /// Counter for names of saved weights and of sampling sessions.
     counter: AtomicI64,
-    /// Number of the next model.
     next_model: AtomicI64,
     samples: AtomicI64,
     /// Part of every name of saved weights in this session.
@@ -421,7 +419,6 @@ impl Client {
         &self.requests
     }
 
-    /// Returns the handle of the request thread.
     pub(super) fn handle(&self) -> &Handle {
         self.thread.handle()
     }

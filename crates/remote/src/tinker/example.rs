@@ -14,13 +14,10 @@ use super::proto::{Chunk, Datum, EncodedText, Tensor, token_bytes};
 /// One sequence with the arrays of a loss, one entry per target.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Example {
-    /// All tokens.
     pub(crate) tokens: Vec<u32>,
-    /// Weights of the targets in the loss.
     pub(crate) weights: Vec<f32>,
     /// Log-probs in the denominator of the ratios.
     pub(crate) logprobs: Option<Vec<f32>>,
-    /// Advantages.
     pub(crate) advantages: Option<Vec<f32>>,
 }
 
@@ -49,7 +46,6 @@ impl Example {
             .chain(rest.into_iter().filter_map(|(name, values)| Some((name, values.as_ref()?))))
     }
 
-    /// Encodes it as protobuf.
     pub(crate) fn datum(&self) -> Datum {
         let input = EncodedText { tokens: token_bytes(&self.tokens[..self.tokens.len() - 1]) };
         let mut inputs: BTreeMap<String, Tensor> =
@@ -58,7 +54,6 @@ impl Example {
         Datum { model_input: vec![Chunk { encoded_text: Some(input) }], loss_fn_inputs: inputs }
     }
 
-    /// Encodes it as JSON.
     pub(crate) fn json(&self) -> Value {
         let mut inputs: serde_json::Map<String, Value> =
             self.arrays().map(|(name, values)| (name.to_owned(), json!({ "data": values }))).collect();

@@ -27,7 +27,6 @@ impl Pending {
         Self { sequence: sequence.clone(), logprobs, slopes }
     }
 
-    /// Multiplies the loss by a factor.
     pub(crate) fn scale(&mut self, factor: f64) {
         self.slopes.iter_mut().for_each(|slope| *slope = (f64::from(*slope) * factor) as f32);
     }

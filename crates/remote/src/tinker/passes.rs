@@ -17,12 +17,9 @@ const MOST_EXAMPLES: usize = 1024;
 /// Approximate maximum size of a request, in bytes.
 const MOST_BYTES: usize = 5_000_000;
 
-/// A loss by name with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NamedLoss {
-    /// Name of the loss.
     pub(crate) name: &'static str,
-    /// Settings of the loss.
     pub(crate) config: BTreeMap<String, f64>,
 }
 

@@ -28,14 +28,11 @@ const STATE: &str = "service.json";
 pub(crate) struct SavedState {
     /// The service's path of weights and optimizer.
     pub(crate) weights: String,
-    /// The service's name of the base model.
     pub(crate) base_model: String,
-    /// Rank of the adapter.
     pub(crate) rank: usize,
 }
 
 impl SavedState {
-    /// Reads the state from a checkpoint's folder.
     pub(crate) fn read(checkpoint: &Path) -> Result<Self, TinkerError> {
         let path = checkpoint.join(STATE);
         let fail = |reason: String| TinkerError::File { path: path.display().to_string(), reason };
@@ -60,13 +57,11 @@ pub struct TinkerPolicy {
     pub(super) seed: u32,
     pub(super) max_context: usize,
     pub(super) tokenizer: Arc<Tokenizer>,
-    /// Local folder of the base model.
     pub(super) base_folder: PathBuf,
     /// The open sampling session: the number of steps before it was opened, and its name.
     pub(super) sampling: Option<(u64, String)>,
 }
 
-/// The reference policy.
 pub(super) enum Reference {
     /// Created, to reserve memory.
     Reserved(RemoteModel),
@@ -83,7 +78,6 @@ impl TinkerPolicy {
         Ok(copy)
     }
 
-    /// Returns the sampling session for the current weights.
     fn sampling_session(&mut self) -> Result<String, TinkerError> {
         match &self.sampling {
             Some((steps, session)) if *steps == self.updates.steps => Ok(session.clone()),

@@ -65,7 +65,6 @@ impl Reduction {
     }
 }
 
-/// Gradient norms of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Norms {
     /// Only one token has weight.
@@ -126,7 +125,6 @@ fn measure(client: &Client, model: &RemoteModel) -> Result<Norms, TinkerError> {
     })
 }
 
-/// Returns the reduction that explains the norms.
 fn reduction_of(norms: Norms, tokens: f64) -> Result<Reduction, TinkerError> {
     let Norms { one, weighted, beside, turned } = norms;
     let fits = |ratio: f64, expected: f64| (ratio / expected - 1.0).abs() < TOLERANCE;

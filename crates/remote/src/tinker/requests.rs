@@ -63,16 +63,12 @@ pub(crate) enum Repeat {
     Never,
 }
 
-/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// A JSON value.
     Json(Value),
-    /// An encoded protobuf message.
     Protobuf(Vec<u8>),
 }
 
-/// Sends requests to a service.
 pub(crate) struct Requests {
     pub(crate) transport: Transport,
     pub(crate) timing: Timing,
@@ -94,7 +90,6 @@ impl Tries {
         Self { what, began: Instant::now(), timing, made: 0, last: "it is still at work".into() }
     }
 
-    /// Returns the remaining time.
     fn left(&self) -> Result<Duration, TinkerError> {
         let left = self.timing.timeout.saturating_sub(self.began.elapsed());
         if left.is_zero() {
@@ -254,7 +249,6 @@ impl Requests {
         }
     }
 
-    /// Returns the error of a rejected request.
     fn refusal(&self, what: &'static str, reply: &Reply) -> TinkerError {
         let detail = detail(reply);
         let gone = ["Session not found", "Model not found", "Future not found"];
@@ -283,7 +277,6 @@ fn json_of(what: &'static str, reply: &Reply) -> Result<Value, TinkerError> {
         .map_err(|error| TinkerError::Protocol { what, reason: format!("it is no JSON: {error}") })
 }
 
-/// Returns the id of an accepted request.
 fn request_id(what: &'static str, taken: &Value) -> Result<String, TinkerError> {
     let id = taken["request_id"].as_str().or_else(|| taken["future_id"].as_str());
     id.map(str::to_owned).ok_or_else(|| TinkerError::Protocol { what, reason: "it has no request_id".into() })

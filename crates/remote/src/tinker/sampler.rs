@@ -37,14 +37,12 @@ pub struct TinkerSampler {
     failures: Vec<(RequestId, String)>,
 }
 
-/// A request in flight.
 struct Asked {
     stop_strings: Vec<String>,
     /// True if the context limits the response.
     context: bool,
 }
 
-/// A response from the service.
 struct Sampled {
     tokens: Vec<u32>,
     logprobs: Vec<f32>,
@@ -76,7 +74,6 @@ impl TinkerSampler {
         }
     }
 
-    /// Handles a response.
     fn take(
         &mut self,
         (request, found): (RequestId, Result<Sampled, TinkerError>),

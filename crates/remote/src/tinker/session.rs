@@ -10,7 +10,6 @@ use super::requests::{Repeat, Requests};
 use super::transport::Payload;
 
 impl Requests {
-    /// Opens a session and returns its name.
     pub(super) async fn open_session(&self) -> Result<String, TinkerError> {
         let what = "create_session";
         let body = json!({ "tags": ["turnwise"], "sdk_version": concat!("turnwise-", env!("CARGO_PKG_VERSION")), "user_metadata": null });
@@ -39,7 +38,6 @@ impl Requests {
         }
     }
 
-    /// Returns the names of the service's models.
     pub(super) async fn models(&self) -> Result<Vec<String>, TinkerError> {
         let what = "get_server_capabilities";
         let reply = self.transport.get("api/v1/get_server_capabilities", self.timing.poll).await;

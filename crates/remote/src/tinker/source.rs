@@ -162,7 +162,6 @@ fn base_folder(config: &Config, notes: &mut Vec<String>) -> Result<PathBuf, Trai
     folder.canonicalize().map_err(|error| TrainError::io(Path::new(path), error))
 }
 
-/// Returns the service's name of the trained model.
 fn model_of(client: &Client, settings: &TinkerConfig) -> Result<String, TinkerError> {
     let known = client.models();
     let fail = |reason: String| Err(TinkerError::Setting { key: "base_model", reason });

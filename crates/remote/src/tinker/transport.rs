@@ -12,17 +12,13 @@ use crate::http::{HttpError, Proxies, Reply, api_key, build, client_builder, rea
 const LARGEST_ANSWER: usize = 256 << 20;
 /// Maximum size of an archive of weights, in bytes.
 const LARGEST_ARCHIVE: u64 = 64 << 30;
-/// Header with the API key.
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Content type of the protobuf dialect.
 pub(crate) const PROTOBUF: &str = "application/x-protobuf";
 
-/// A request body.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// JSON text.
     Json(Vec<u8>),
-    /// An encoded protobuf message.
     Protobuf(Vec<u8>),
 }
 
@@ -32,7 +28,6 @@ impl Payload {
     }
 }
 
-/// Returns true if a reply's body is protobuf.
 pub(crate) fn is_protobuf(reply: &Reply) -> bool {
     reply.content_type.starts_with(PROTOBUF)
 }

@@ -26,7 +26,6 @@ pub(crate) struct Updates {
     stashed: Option<Vec<Pending>>,
     /// Number of sequences sent by name since the last step.
     sent: usize,
-    /// Number of steps in this phase.
     pub(crate) steps: u64,
 }
 
@@ -41,7 +40,6 @@ impl Updates {
         (self.pending, self.stashed, self.sent, self.steps) = (Vec::new(), None, 0, steps);
     }
 
-    /// Adds the gradient of an objective.
     pub(crate) fn accumulate(
         &mut self,
         client: &Client,
@@ -143,7 +141,6 @@ impl Updates {
         }
     }
 
-    /// Stashes the accumulated gradient.
     pub(crate) fn stash(&mut self) -> Result<(), LearnError> {
         if self.sent > 0 {
             let reason = "the gradient is at the service already; set policy.learner.losses = \"linearised\"";

@@ -15,14 +15,11 @@ use crate::thread::RequestThread;
 
 use super::settings::AppWorldConfig;
 
-/// A task from a server.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Described {
-    /// The supervisor's instruction.
     pub(super) instruction: String,
     /// The person for whom the agent works.
     pub(super) supervisor: Map<String, Value>,
-    /// Simulated date and time.
     #[serde(default)]
     pub(super) datetime: Value,
 }
@@ -30,12 +27,9 @@ pub(super) struct Described {
 /// Evaluation of the final state.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Judged {
-    /// True if all tests pass.
     pub(super) success: bool,
-    /// Number of tests.
     #[serde(default)]
     pub(super) num_tests: usize,
-    /// Tests that pass.
     #[serde(default)]
     pub(super) passes: Vec<Value>,
 }
@@ -45,7 +39,6 @@ struct Output<T> {
     output: T,
 }
 
-/// A client of all servers.
 #[derive(Debug)]
 pub(super) struct Client {
     thread: RequestThread,
@@ -140,7 +133,6 @@ impl Client {
         self.answer(server, path, async move { http.post(&url, None, body, limits).await })
     }
 
-    /// Waits for a reply and parses it.
     fn answer<T: DeserializeOwned>(
         &self,
         server: usize,

@@ -15,7 +15,6 @@ use crate::environments::slots::{Slot, Slots};
 use crate::environments::text::{cut, plain};
 use turnwise_env::task_files::{Splits, lines};
 
-/// Splits of AppWorld, training first.
 const SPLITS: [&str; 4] = ["train", "dev", "test_normal", "test_challenge"];
 
 /// Time that a reset waits for a server that another episode still uses.

@@ -7,7 +7,6 @@ use super::tasks::{Match, Rules, pattern};
 use crate::environments::error::ServerError;
 
 impl Rules {
-    /// Returns true if the answer solves the task.
     pub(super) fn is_answer(&self, given: &str) -> bool {
         let given = given.trim();
         self.answers.iter().any(|answer| match self.comparison {

@@ -22,7 +22,6 @@ use crate::http::{Proxies, build, client_builder, seconds};
 const USUAL: [&str; 11] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "TEMP"];
 
-/// Number of kept bytes of stderr.
 const STDERR: usize = 2048;
 
 /// Maximum pages of a list of tools.
@@ -31,34 +30,26 @@ const PAGES: usize = 100;
 /// Time limit for a server's shutdown.
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// Transport of a session.
 #[derive(Clone, Debug)]
 pub(super) enum Transport {
     /// stdin and stdout of a child process.
     Stdio,
-    /// Streamable HTTP at an address.
     Http(String),
 }
 
-/// Result of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Called {
-    /// Text for the policy.
     pub(super) text: String,
-    /// Structured value, if the tool returns one.
     pub(super) value: Option<Value>,
-    /// True if the tool reports a failure.
     pub(super) failed: bool,
 }
 
-/// A session with a server.
 #[derive(Debug)]
 pub(super) struct Session {
     client: RunningService<RoleClient, ()>,
     pub(super) caller: Caller,
 }
 
-/// Sends the requests of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     peer: Peer<RoleClient>,
@@ -212,7 +203,6 @@ fn command(config: &McpConfig) -> Command {
     command
 }
 
-/// Keeps the end of a process' stderr.
 async fn keep(mut errors: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = [0; 1024];
     while let Ok(count @ 1..) = errors.read(&mut buffer).await {

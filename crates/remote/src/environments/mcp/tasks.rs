@@ -9,13 +9,10 @@ use crate::environments::demonstrations::keep;
 /// Metadata key of a task's rules.
 const RULES: &str = "rules";
 
-/// A tool call that the task makes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Call {
-    /// Name of the tool.
     pub(super) tool: String,
-    /// Arguments of the call.
     #[serde(default)]
     pub(super) arguments: Map<String, Value>,
     /// Argument that is set to the policy's answer.
@@ -38,10 +35,8 @@ pub(super) enum Match {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rules {
-    /// Answers that solve the task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) answers: Vec<String>,
-    /// How to compare answers.
     #[serde(default, rename = "match")]
     pub(super) comparison: Match,
     /// Judging tool, instead of answers.

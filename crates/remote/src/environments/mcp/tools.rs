@@ -19,12 +19,10 @@ pub(super) struct Tools {
     answer: String,
 }
 
-/// The policy's request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asked {
     /// Call of a server's tool.
     Tool(String, Map<String, Value>),
-    /// End of the episode, with this answer.
     Answer(String),
 }
 
@@ -76,7 +74,6 @@ impl Tools {
         Ok(Self { shown, known, answer: config.answer_tool.clone() })
     }
 
-    /// Returns the tools for the prompt.
     pub(super) fn shown(&self) -> &[Tool] {
         &self.shown
     }

@@ -94,7 +94,6 @@ impl McpSet {
     }
 }
 
-/// Returns the transports in the settings, one per server.
 fn transports(config: &McpConfig) -> Result<Vec<Transport>, ServerError> {
     match (config.command.is_empty(), config.urls.is_empty()) {
         (false, true) => Ok(vec![Transport::Stdio]),
@@ -108,7 +107,6 @@ fn transports(config: &McpConfig) -> Result<Vec<Transport>, ServerError> {
     }
 }
 
-/// Adds the name of the server or command to a failure.
 fn named(error: ServerError, transport: &Transport, server: usize) -> ServerError {
     match (transport, error) {
         (Transport::Http(_), error) => error.of_server(server),

@@ -25,10 +25,8 @@ type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 /// Time limit for closing.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Limits of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Time limit for connecting.
     pub(super) connect: Duration,
     /// Time limit for a reply.
     pub(super) answer: Duration,

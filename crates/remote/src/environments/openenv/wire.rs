@@ -13,12 +13,10 @@ pub(super) fn reset(arguments: &Map<String, Value>) -> String {
     json!({"type": "reset", "data": arguments}).to_string()
 }
 
-/// Returns the message that executes an action.
 pub(super) fn step(action: &Map<String, Value>) -> String {
     json!({"type": "step", "data": action}).to_string()
 }
 
-/// Returns the message that requests the tools of an environment.
 pub(super) fn list_tools() -> String {
     json!({"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}})
         .to_string()
@@ -27,22 +25,17 @@ pub(super) fn list_tools() -> String {
 /// An observation with reward and end of the episode.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seen {
-    /// Fields of the observation.
     pub(super) fields: Map<String, Value>,
     /// The reward; 0 if missing.
     pub(super) reward: f64,
-    /// True if the episode has ended.
     pub(super) done: bool,
 }
 
-/// A server's reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
     /// Reply to a reset or a step.
     Seen(Seen),
-    /// Result of an MCP request.
     Mcp(Value),
-    /// An error.
     Error {
         /// Error code, such as `VALIDATION_ERROR`.
         code: String,

@@ -25,7 +25,6 @@ use crate::http::{Http, api_key, seconds};
 use crate::thread::RequestThread;
 use turnwise_env::task_files::{Splits, read_splits};
 
-/// First seed of test tasks.
 const TEST_SEEDS: u64 = 1_000_000;
 
 /// Time limit for describing the environment.
@@ -41,7 +40,6 @@ pub struct OpenEnvSet(Arc<Served>);
 #[derive(Debug)]
 struct Served {
     thread: RequestThread,
-    /// Addresses of the WebSockets.
     sockets: Vec<String>,
     key: Option<String>,
     limits: Limits,
@@ -119,7 +117,6 @@ impl OpenEnvSet {
     }
 }
 
-/// A server's description of itself.
 struct Description {
     schema: ActionSchema,
     name: String,
@@ -182,7 +179,6 @@ fn splits(config: &OpenEnvConfig, goal: &str) -> Result<Splits, EnvError> {
 }
 
 impl Served {
-    /// Sends a message in a session and parses the reply.
     fn ask(&self, session: &Session, message: String) -> Result<Answer, ServerError> {
         let session = session.clone();
         let text = self.thread.try_wait(async move { session.ask(message).await })?;
@@ -238,7 +234,6 @@ impl Served {
         }
     }
 
-    /// Returns the text of an observation.
     fn text(&self, fields: &Map<String, Value>) -> String {
         let text = match self.config.observation.as_slice() {
             [] => {
