@@ -6,9 +6,7 @@ use crate::server::Reply;
 
 /// Collects the pieces of all responses to a request.
 pub(super) trait Answer: Send {
-    /// The whole answer.
     type Whole: Send;
-    /// A chunk of a streamed answer.
     type Chunk: Send;
 
     fn progress(&mut self) -> &mut Progress<Self::Whole, Self::Chunk>;
@@ -26,7 +24,6 @@ pub(super) trait Answer: Send {
     }
 }
 
-/// Progress of the responses to a request.
 pub(super) struct Progress<W, C> {
     /// `None` once the request is answered.
     pub(super) reply: Option<Reply<W, C>>,

@@ -213,10 +213,8 @@ impl EngineServer {
     }
 }
 
-/// A validated request.
 struct Prepared {
     id: String,
-    /// Name of the model.
     name: String,
     model: Arc<Loaded>,
     prompts: Vec<Vec<u32>>,

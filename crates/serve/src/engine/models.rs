@@ -32,11 +32,9 @@ pub(super) struct Loaded {
     pub(super) chat: Option<Chat>,
     pub(super) context: usize,
     pub(super) lanes: Lanes,
-    /// Vision tower, if the model reads pictures.
     pub(super) vision: Option<VisionConfig>,
 }
 
-/// A model's chat template and formats.
 pub(super) struct Chat {
     pub(super) template: Arc<ChatTemplate>,
     pub(super) format: ChatFormat,
@@ -103,13 +101,11 @@ impl Models {
         self.entries.iter().filter_map(Entry::peek).map(|loaded| loaded.lanes.load()).sum()
     }
 
-    /// Returns the context of a model if it is in memory.
     pub(super) fn context(&self, name: &str) -> Option<usize> {
         let entry = self.entries.iter().find(|entry| entry.model.name == name)?;
         Some(entry.peek()?.context)
     }
 
-    /// Returns a model by name, loading it if necessary.
     pub(super) fn get(&self, name: &str) -> Result<Arc<Loaded>, ApiError> {
         let Some(entry) = self.entries.iter().find(|entry| entry.model.name == name) else {
             return Err(ApiError::no_model(name, &self.names()));
@@ -117,7 +113,6 @@ impl Models {
         self.load_entry(entry).map_err(|error| ApiError::internal(format!("the model `{name}`: {error}")))
     }
 
-    /// Loads the first model.
     pub(super) fn load_first(&self) -> Result<(), OpenError> {
         self.entries.first().map_or(Ok(()), |entry| self.load_entry(entry).map(drop))
     }

@@ -7,7 +7,6 @@ use turnwise_model::vision::FIRST_PICTURE_TOKEN;
 use super::models::Loaded;
 use crate::openai::{ApiError, ChatRequest};
 
-/// Maximum pictures of a request.
 const MOST: usize = 64;
 
 /// Inserts the pictures of a request into its prompt.

@@ -17,14 +17,11 @@ pub(super) struct Piece {
     pub(super) text: String,
     /// Number of tokens sampled for it.
     pub(super) count: usize,
-    /// Their ids, if requested.
     pub(super) token_ids: Vec<u32>,
-    /// Their log-probs, if requested.
     pub(super) logprobs: Vec<TokenLogprob>,
     pub(super) calls: Vec<MessageCall>,
     /// Only in the last piece.
     pub(super) finish: Option<&'static str>,
-    /// Number of cached prompt tokens.
     pub(super) cached: usize,
 }
 
@@ -36,7 +33,6 @@ pub(super) struct Wanted {
     pub(super) token_ids: bool,
 }
 
-/// A running sequence.
 pub(super) struct Sequence<A> {
     pub(super) index: usize,
     pub(super) answer: Arc<Mutex<A>>,
@@ -47,9 +43,7 @@ pub(super) struct Sequence<A> {
     pub(super) end_tokens: Arc<[u32]>,
     /// False if only the first call is returned.
     pub(super) parallel_calls: bool,
-    /// Seed for the ids of calls.
     pub(super) ids: Seed,
-    /// The unsent piece.
     pub(super) piece: Piece,
 }
 

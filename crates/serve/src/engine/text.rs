@@ -33,7 +33,6 @@ impl TextAnswer {
         }
     }
 
-    /// Returns log-probs in the format of text completions.
     fn logprobs(&mut self, index: usize, tokens: Vec<TokenLogprob>) -> Option<TextLogprobs> {
         if !self.progress.sampling.logprobs || tokens.is_empty() {
             return self.progress.sampling.logprobs.then(TextLogprobs::default);

@@ -4,7 +4,6 @@ use turnwise_core::ToolCall;
 use turnwise_env::parse::{ActionParser, CallFormat, ResponseRules, Style};
 use turnwise_text::{DecodeStream, Tokenizer};
 
-/// Tags of a call in the format of Hermes and Qwen.
 const CALL_TAG: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
@@ -12,7 +11,6 @@ const CALL_END: &str = "</tool_call>";
 const THOUGHT_END: &str = "</think>";
 const THOUGHT: &str = "<think>";
 
-/// Parses tool calls in a response.
 #[derive(Clone, Debug)]
 pub(super) struct CallReader {
     format: CallFormat,
@@ -54,7 +52,6 @@ impl CallReader {
 /// What remains at the end of a response.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rest {
-    /// Text that was not shown yet.
     pub(super) text: String,
     /// Tool calls. The text before them was shown or is in `text`.
     pub(super) calls: Vec<ToolCall>,

@@ -16,20 +16,16 @@ use crate::openai::ApiError;
 
 /// Receives the tokens of a sequence.
 pub(super) trait Sink: Send {
-    /// Receives a token.
     fn token(&mut self, sampled: Sampled);
 
-    /// Receives the end.
     fn done(self: Box<Self>, finish: FinishReason);
 
     /// Receives an error instead of the end.
     fn fail(self: Box<Self>, error: ApiError);
 
-    /// Returns true if the client has disconnected.
     fn is_closed(&self) -> bool;
 }
 
-/// A sequence to sample.
 pub(super) struct Job {
     pub(super) prompt: Vec<u32>,
     pub(super) params: SamplingParams,
@@ -39,13 +35,11 @@ pub(super) struct Job {
     pub(super) sink: Box<dyn Sink>,
 }
 
-/// A running sequence.
 struct InWork {
     session: u64,
     sink: Box<dyn Sink>,
 }
 
-/// An engine and its running sequences.
 pub(super) struct Worker<M> {
     make: M,
     engine: NativeEngine,

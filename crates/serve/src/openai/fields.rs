@@ -9,7 +9,6 @@ use serde_json::value::RawValue;
 
 use super::ApiError;
 
-/// The remaining fields of an object.
 #[derive(Debug)]
 pub(super) struct Fields {
     /// Path of the object, such as `messages[2].`; empty for the whole request.
@@ -18,7 +17,6 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Parses a request's body.
     pub(super) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
         let left = serde_json::from_slice(body)
             .map_err(|error| ApiError::new(400, format!("the body is not a JSON object: {error}")))?;
@@ -36,7 +34,6 @@ impl Fields {
         }
     }
 
-    /// Returns the path of a field.
     pub(super) fn place(&self, key: &str) -> String {
         format!("{}{key}", self.path)
     }
@@ -54,7 +51,6 @@ impl Fields {
         })
     }
 
-    /// Takes a required field.
     pub(super) fn need<T: DeserializeOwned>(&mut self, key: &str) -> Result<T, ApiError> {
         let place = self.place(key);
         self.take(key)?.ok_or_else(|| {
@@ -63,7 +59,6 @@ impl Fields {
         })
     }
 
-    /// Takes a number and checks its range.
     pub(super) fn ranged(&mut self, key: &str, low: f64, high: f64) -> Result<Option<f64>, ApiError> {
         let value: Option<f64> = self.take(key)?;
         if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {
@@ -74,7 +69,6 @@ impl Fields {
         Ok(value)
     }
 
-    /// Takes a count and checks its range.
     pub(super) fn counted(&mut self, key: &str, low: usize, high: usize) -> Result<Option<usize>, ApiError> {
         let value: Option<usize> = self.take(key)?;
         if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {

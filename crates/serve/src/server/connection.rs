@@ -67,7 +67,6 @@ pub(super) async fn accept(
     connections.shutdown().await;
 }
 
-/// Serves the requests of a connection.
 async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watch::Receiver<Stop>) {
     // Chunks are small and the client waits for each.
     let _ = stream.set_nodelay(true);
@@ -96,7 +95,6 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
 struct Deadlined {
     stream: TcpStream,
     limit: Duration,
-    /// The deadline of a stalled write.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,11 +1,5 @@
 //! The server: connections, routes and deadlines, generic over what answers requests.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `connection.rs` | connections with deadlines for reading and writing |
-//! | `reply.rs` | sends answers, and reports whether the client still waits |
-//! | `routes.rs` | `/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health` and custom routes |
-//!
 //! Clients that send or read too slowly are disconnected. If a client disconnects,
 //! [`Reply::is_closed`] returns true, so that work for it can stop.
 
@@ -124,7 +118,6 @@ pub enum ServeError {
     Threads(#[source] std::io::Error),
 }
 
-/// How a server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Not,

@@ -4,12 +4,9 @@ use tokio::sync::mpsc;
 
 use crate::openai::{ApiError, ChatChunk, ChatResponse, TextResponse};
 
-/// Part of an answer.
 #[derive(Debug)]
 pub(super) enum Part<W, C> {
-    /// The whole answer, or its error.
     Whole(Result<W, ApiError>),
-    /// A chunk.
     Chunk(C),
     /// End of the chunks.
     End,

@@ -22,14 +22,12 @@ use crate::openai::{
     ApiError, ChatChunk, ChatRequest, ChatResponse, SamplingFields, TextRequest, TextResponse,
 };
 
-/// State shared by the routes.
 struct Shared<C> {
     completions: Arc<C>,
     limits: Limits,
     next: AtomicU64,
 }
 
-/// Converts an error to a response.
 struct Rejected(ApiError);
 
 impl From<ApiError> for Rejected {
@@ -60,7 +58,6 @@ fn json_of(value: &impl Serialize) -> Result<Response, Rejected> {
     }
 }
 
-/// Returns the routes.
 pub(super) fn router<C: Completions>(completions: Arc<C>, limits: Limits) -> Router {
     let shared = Arc::new(Shared { completions, limits, next: AtomicU64::new(0) });
     Router::new()
@@ -80,7 +77,6 @@ async fn wrong_method(request: Request) -> Rejected {
 }
 
 impl<C: Completions> Shared<C> {
-    /// Checks the headers of a request.
     fn admit(&self, headers: &HeaderMap) -> Result<Call, Rejected> {
         if self.limits.loopback_hosts_only {
             let host = header_text(headers, &header::HOST).unwrap_or_default();
@@ -153,7 +149,6 @@ impl<C: Completions> Shared<C> {
     }
 }
 
-/// Returns the value of a header if it is text.
 fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
@@ -293,10 +288,8 @@ async fn answer<W: Whole>(
     }
 }
 
-/// End of a stream.
 const DONE: &str = "data: [DONE]\n\n";
 
-/// Formats a value as a server-sent event.
 fn event(value: &impl Serialize) -> String {
     match serde_json::to_string(value) {
         Ok(json) => format!("data: {json}\n\n"),
