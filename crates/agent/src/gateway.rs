@@ -104,7 +104,6 @@ impl Completions for Table {
     }
 }
 
-/// A client that waits for its reply.
 struct Waiting {
     reply: ChatReply,
     model: String,
@@ -184,7 +183,6 @@ fn message(message: openai::ChatMessage) -> ChatMessage {
     }
 }
 
-/// Returns the mark by which a retry of a request is recognised.
 fn mark(call: &Call, request: &ChatRequest) -> RetryMark {
     if let Some(key) = call.headers.get("idempotency-key") {
         return RetryMark { digest: format!("key {key}"), may_repeat: true };

@@ -92,7 +92,6 @@ struct State {
     pending: VecDeque<Pending>,
     current: Option<Pending>,
     answered: Vec<Answered>,
-    /// Marks and replies by turn.
     answers: Vec<(RetryMark, Answer)>,
     rewards: Rewards,
     finished: bool,

@@ -11,7 +11,6 @@ use turnwise_env::process::group::Group;
 
 use crate::inbox::Inbox;
 
-/// Number of kept bytes of stderr.
 const STDERR: usize = 4096;
 
 /// How to start an agent.

@@ -44,7 +44,6 @@ impl Report {
     }
 }
 
-/// Target of a reward.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     Episode,

@@ -25,7 +25,6 @@ pub(super) struct Episode {
     program: Option<Program>,
     inbox: Arc<Inbox>,
     key: String,
-    /// Tools of the first request.
     pub(super) tools: Vec<Tool>,
     turns: usize,
     max_turns: usize,

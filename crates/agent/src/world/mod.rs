@@ -1,9 +1,4 @@
 //! The environment: an episode is one run of the user's agent.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `settings.rs` | the keys of `[env]` |
-//! | `episode.rs` | one episode from its start to its rewards |
 
 mod episode;
 mod settings;
@@ -31,7 +26,6 @@ use crate::program::{Program, ProgramSettings};
 #[derive(Clone)]
 pub struct AgentSet(Arc<Shared>);
 
-/// State shared by all episodes.
 struct Shared {
     config: AgentConfig,
     program: ProgramSettings,
@@ -94,7 +88,6 @@ impl AgentSet {
 }
 
 impl Shared {
-    /// Returns an idle program, if there is one.
     fn take_idle(&self) -> Option<Program> {
         loop {
             let mut program = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
