@@ -88,7 +88,6 @@ pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, Polic
     })
 }
 
-/// Formats the name of a model with its revision.
 pub(crate) fn revised(name: &str, revision: Option<&str>) -> String {
     revision.map_or_else(|| name.to_owned(), |revision| format!("{name}@{revision}"))
 }

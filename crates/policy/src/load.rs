@@ -45,7 +45,6 @@ impl Policy {
         Ok(Self { weights: weights.into(), tokenizer })
     }
 
-    /// Loads an adapter with its base.
     fn load_adapted(folder: &Path, notes: &mut Notes<'_>) -> Result<Self, PolicyError> {
         let named = AdapterFile::read(folder)?.base;
         let base = base::find(folder, named.as_ref())?;
@@ -141,7 +140,6 @@ fn mistyped(path: &Path) -> Option<PolicyError> {
     (!there.is_empty()).then(|| PolicyError::file(path, reason))
 }
 
-/// Maximum number of names in an error.
 const MOST_NAMED: usize = 8;
 
 #[cfg(test)]

@@ -103,7 +103,6 @@ fn is_hidden(name: &str) -> bool {
     name.split('/').any(|part| part.starts_with('.'))
 }
 
-/// Returns every file below a folder by its relative path.
 fn files_below(folder: &Path, prefix: &str) -> Result<BTreeMap<String, PathBuf>, PolicyError> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(PolicyError::io(folder))? {

@@ -39,7 +39,6 @@ impl HubModel {
     }
 }
 
-/// The hub's cache, and whether downloads are allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cache {
     /// The folder of `models--ORG--NAME/{refs, snapshots, blobs}`.

@@ -63,7 +63,6 @@ impl Client {
         self.parse(url, response)
     }
 
-    /// Posts a body and ignores the response body.
     pub(super) fn post_only(&self, url: &str, body: &Value, form: Form) -> Result<(), PushError> {
         let body = body.to_string();
         self.send(url, form, || {
@@ -155,7 +154,6 @@ impl Client {
             .map_err(|error| self.network(url, &format!("unexpected response: {error}")))
     }
 
-    /// Returns the error of a response: the hub's message, and the fix.
     fn status(&self, url: &str, mut response: Response<Body>) -> PushError {
         let status = response.status().as_u16();
         let header = |name: &str| {

@@ -14,7 +14,6 @@ use sha2::{Digest as _, Sha256};
 use super::super::files::{blob, hexadecimal};
 
 pub(super) const TOKEN: &str = "hf_secret";
-/// Bytes per part.
 const PART: usize = 10;
 
 #[derive(Default)]
