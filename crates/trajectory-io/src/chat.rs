@@ -8,22 +8,16 @@ use crate::dump::{Record, TurnExtras};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Message {
-    /// True if the policy wrote it.
     pub(crate) sampled: bool,
     /// Its role; empty if the file has only text.
     pub(crate) role: String,
-    /// The whole text.
     pub(crate) text: String,
     /// The part that acts: the tool calls, or the text after the reasoning. Empty if the text was
     /// cut off during reasoning.
     pub(crate) action: String,
-    /// Its tool calls.
     pub(crate) calls: Vec<ToolCall>,
-    /// Id of the call that it answers.
     pub(crate) call_id: Option<String>,
-    /// Entropies of its tokens, if known.
     pub(crate) entropies: Vec<f32>,
-    /// Ids of its tokens, if known.
     pub(crate) ids: Vec<u32>,
     /// Log-probs of its tokens, if known.
     pub(crate) logprobs: Vec<f32>,

@@ -5,7 +5,6 @@ use crate::chat::Message;
 /// Headings of speakers other than the policy; `ipython` is Llama's for tools.
 const OTHERS: [&str; 3] = ["user", "tool", "ipython"];
 
-/// Headings of the policy.
 const POLICY: [&str; 1] = ["assistant"];
 
 /// Form of the headings that remain of a chat template without special tokens.

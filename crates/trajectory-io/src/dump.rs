@@ -128,13 +128,11 @@ impl Dump {
     }
 }
 
-/// One trajectory as parsed by a format's reader.
 pub(crate) struct Record {
     pub(crate) line: usize,
     pub(crate) step: u64,
     /// Key shared by the trajectories of a group.
     pub(crate) key: String,
-    /// Name of the group in the file.
     pub(crate) group: Value,
     /// Its group is set by [`assemble`], and its sample if the file does not state it.
     pub(crate) trajectory: Trajectory,

@@ -27,7 +27,6 @@ impl Budget {
         Self { stored, left: turnwise_files::most_expanded(stored) }
     }
 
-    /// Subtracts the memory of a row.
     pub(crate) fn take_row(&mut self, row: &serde_json::Map<String, Value>) -> Result<(), ParquetError> {
         let bytes: u64 = row.iter().map(|(name, value)| name.len() as u64 + bytes_of(value)).sum();
         self.left = self.left.checked_sub(bytes).ok_or_else(|| self.exceeded("its rows take"))?;
@@ -129,7 +128,6 @@ fn count(declared: i64, what: &str) -> Result<u64, ParquetError> {
     u64::try_from(declared).map_err(|_| ParquetError::General(format!("it declares {declared} {what}")))
 }
 
-/// Returns the approximate memory of a value, in bytes.
 fn bytes_of(value: &Value) -> u64 {
     VALUE
         + match value {

@@ -175,7 +175,6 @@ mod tests {
 
     use super::*;
 
-    /// Writes a file with one row.
     fn file(path: &Path, schema: &str, fixed: Option<&[u8]>, bytes: &[u8]) {
         let schema = Arc::new(parse_message_type(schema).unwrap());
         let mut writer =

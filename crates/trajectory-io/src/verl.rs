@@ -37,7 +37,6 @@ struct SampleLine {
     acc: Option<Value>,
 }
 
-/// A sample and its line.
 struct Sample {
     line: usize,
     read: SampleLine,
@@ -62,7 +61,6 @@ impl<'a> Key<'a> {
         (key.is_padding() || is_uuid(key.prompt)).then_some(key)
     }
 
-    /// Returns true if its line only pads the batch.
     fn is_padding(&self) -> bool {
         let hex = |rest: &str| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
         self.prompt.strip_prefix("pad").is_some_and(hex)

@@ -106,7 +106,6 @@ pub(crate) fn save_lines(path: &Path, form: Form, lines: &[u8]) -> Result<(), Du
     save(path, lines)
 }
 
-/// Writes a file atomically.
 pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), DumpError> {
     turnwise_files::write_shared(path, |file| file.write_all(bytes))
         .map_err(|error| DumpError::io(path, error))
@@ -125,7 +124,6 @@ const SCHEMA: &str = "message trajectories {
     optional binary explanation (utf8);
 }";
 
-/// Writer of the columns of a table.
 pub(crate) type Columns<'a, 'b> = SerializedRowGroupWriter<'a, &'b mut Vec<u8>>;
 
 /// Returns a Parquet file whose columns `fill` writes in the schema's order.

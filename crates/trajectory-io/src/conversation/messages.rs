@@ -56,7 +56,6 @@ pub(super) fn is_used(keys: &[&str]) -> bool {
     )
 }
 
-/// Parses a conversation from JSON text.
 pub(crate) fn conversation(line: usize, text: &str) -> Result<Conversation, String> {
     let fields = Fields::parse(text, "")?;
     let Some(items) = fields.objects("messages")? else {
@@ -87,7 +86,6 @@ pub(crate) fn conversation(line: usize, text: &str) -> Result<Conversation, Stri
     Ok(conversation)
 }
 
-/// Sets the rewards from keys of the conversation or of its messages.
 pub(super) fn set_rewards(
     conversation: &mut Conversation,
     fields: &Fields<'_>,

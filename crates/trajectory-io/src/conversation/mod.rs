@@ -321,7 +321,6 @@ pub fn read_conversations(path: &Path, options: &ReadOptions) -> Result<Conversa
     Ok(Conversations { conversations, notes })
 }
 
-/// Returns records of the conversations, and names groups that have no name.
 pub(crate) fn records(conversations: Vec<Conversation>) -> Vec<Record> {
     let mut records: Vec<Record> = conversations.into_iter().map(Conversation::record).collect();
     chat::name_groups(&mut records);

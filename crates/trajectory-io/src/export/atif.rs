@@ -13,7 +13,6 @@ pub(super) fn id(one: &Exported) -> String {
     format!("step-{:06}-group-{group}-sample-{}", of.step, of.sample.unwrap_or(0))
 }
 
-/// Formats a trajectory as an ATIF object on one line.
 pub(super) fn trajectory(one: &Exported) -> String {
     let of = &one.conversation;
     let steps = steps(&of.messages);
@@ -69,7 +68,6 @@ fn steps(messages: &[ChatMessage]) -> Vec<Value> {
     steps.into_iter().map(Value::Object).collect()
 }
 
-/// Adds the keys of agent steps.
 fn said(step: &mut Map<String, Value>, message: &ChatMessage, ids: &[String]) {
     if !message.sampled {
         step.insert("is_copied_context".into(), json!(true));
@@ -101,7 +99,6 @@ fn said(step: &mut Map<String, Value>, message: &ChatMessage, ids: &[String]) {
     }
 }
 
-/// Returns the id of a call, generated if missing.
 fn call_id(call: &ChatCall, step: usize, index: usize) -> String {
     if call.id.is_empty() { format!("call_{step}_{index}") } else { call.id.clone() }
 }

@@ -121,7 +121,6 @@ impl Exported {
         header
     }
 
-    /// Formats a line of a messages file.
     fn line(&self) -> String {
         let mut line = self.header();
         let messages = self.conversation.messages.iter().map(crate::ChatMessage::to_openai);

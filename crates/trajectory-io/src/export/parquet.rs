@@ -24,7 +24,6 @@ const MESSAGES: &str = "required group NAME (list) { repeated group list { requi
 
 const NUMBERS: &str = "optional group NAME (list) { repeated group list { required double element; } }";
 
-/// Returns a Parquet file of messages.
 pub(super) fn messages(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetError> {
     let schema = format!(
         "message messages {{ {} optional binary tools (utf8); optional double reward; {} {} required binary group (utf8);
@@ -70,7 +69,6 @@ pub(super) fn completions(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetE
 }
 
 fn message_columns(rows: &mut Columns<'_, '_>, all: &[&[ChatMessage]]) -> Result<(), ParquetError> {
-    /// An optional text of a message.
     type Text<'a> = &'a dyn Fn(&ChatMessage) -> Option<String>;
     let of_messages = |text: Text<'_>| {
         let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
@@ -109,7 +107,6 @@ fn message_columns(rows: &mut Columns<'_, '_>, all: &[&[ChatMessage]]) -> Result
     write(rows, &|message| message.name.clone(), false)
 }
 
-/// Writes a column of tool calls.
 fn call_column(
     rows: &mut Columns<'_, '_>,
     all: &[&[ChatMessage]],

@@ -46,7 +46,6 @@ pub(super) const TURN_KEYS: [(&str, Kind); 19] = [
     ("agent", Kind::Agent),
 ];
 
-/// Kind of a key's value.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Name,
@@ -59,7 +58,6 @@ pub(super) enum Kind {
     Logprobs,
     /// A number or a list of numbers.
     Values,
-    /// Token ids.
     Ids,
     List,
     Task,
@@ -70,12 +68,10 @@ pub(super) enum Kind {
     Calls,
     /// Metadata of an agent's request.
     Agent,
-    /// Kind of a turn.
     Turn,
 }
 
 impl Kind {
-    /// Returns true if a value is of this kind or null.
     fn fits(self, value: &Value) -> bool {
         match self {
             _ if value.is_null() => true,
@@ -129,7 +125,6 @@ impl Kind {
     }
 }
 
-/// Returns true if the value at this path of keys is used.
 pub(super) fn is_used(keys: &[&str]) -> bool {
     let known = |known: &[(&str, Kind)], key: &str| known.iter().any(|(name, _)| *name == key);
     match keys {
