@@ -57,7 +57,6 @@ fn given(switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Value, Stri
     each.collect()
 }
 
-/// Returns the credit config of a preset with overrides.
 fn configured(
     methods: &Methods,
     preset: &str,

@@ -21,7 +21,6 @@ use crate::value::{Place, value};
 #[derive(Clone)]
 struct Registered {
     function: Arc<Py<PyAny>>,
-    /// Its settings with their defaults.
     defaults: Map<String, Value>,
     preset: Preset,
     is_estimator: bool,
@@ -79,7 +78,6 @@ pub(crate) fn register_method(
     Ok(())
 }
 
-/// Returns the built-in methods and those that Python registered.
 pub(crate) fn known() -> Methods {
     let mut methods = Methods::builtin();
     for (&name, registered) in METHODS.read().unwrap_or_else(PoisonError::into_inner).iter() {

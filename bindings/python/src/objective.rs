@@ -32,7 +32,6 @@ pub(crate) struct Sequence<'py> {
     reference_kls: Option<Bound<'py, PyByteArray>>,
 }
 
-/// The differentiated inputs.
 struct Inputs {
     logprobs: Vec<f64>,
     entropies: Vec<f64>,
@@ -65,7 +64,6 @@ impl Sequence<'_> {
     }
 }
 
-/// Returns consecutive spans of these lengths.
 fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
     let mut start = 0;
     let next = |(turn, &length): (usize, &usize)| {
@@ -76,7 +74,6 @@ fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
     lengths.iter().enumerate().map(next).collect()
 }
 
-/// Returns the objective config of a preset with overrides.
 fn config(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<ObjectiveConfig> {
     let mut config = Methods::builtin().objective(preset).map_err(refused)?;
     for (path, switch) in switches {

@@ -22,13 +22,11 @@ use turnwise_cli::train::{EvaluationPoint, Event, Observer, RunEnd, TrainError};
 use crate::methods::{caused, known};
 use crate::refused;
 
-/// Interval of the checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Minimum interval between two progress events of rollouts.
 const TASK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Returns the program's registries with the Python methods.
 fn registries() -> Registries {
     Registries { methods: known(), ..Registries::default() }
 }

@@ -24,7 +24,6 @@ enum Name<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Returns the path of an argument.
     pub(crate) fn root(name: &'a str) -> Self {
         Self { parent: None, name: Name::Root(name) }
     }
