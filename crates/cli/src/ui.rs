@@ -188,7 +188,6 @@ fn seconds_left(elapsed: f64, [first, done, total]: [u64; 3]) -> Option<f64> {
     (new > 0).then(|| elapsed * total.saturating_sub(done) as f64 / new as f64)
 }
 
-/// Shows the progress of a run and performs its evaluations.
 pub(crate) struct Ui {
     bar: ProgressBar,
     terminal: bool,

@@ -62,7 +62,6 @@ impl Card {
         })
     }
 
-    /// Returns the text of the card, for an adapter or a full model.
     pub(super) fn markdown(&self, adapter: bool) -> Result<String, std::fmt::Error> {
         let env = self.text("env", "kind");
         let mut card = String::new();

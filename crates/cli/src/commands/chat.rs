@@ -159,7 +159,6 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads lines and answers them until the input ends.
 fn talk<S: Sampler>(
     conversation: &mut Conversation<'_, S>,
     out: &mut impl Write,
@@ -241,7 +240,6 @@ impl<S: Sampler> Conversation<'_, S> {
         })
     }
 
-    /// Samples a reply and prints it token by token.
     fn answer(&mut self, line: &str, out: &mut impl Write) -> anyhow::Result<()> {
         let prompt = match self.message(line) {
             Ok(prompt) => prompt,

@@ -22,7 +22,6 @@ use super::seed;
 use crate::ui::print;
 use crate::worlds;
 
-/// Maximum number of notes about a world in a list.
 const SHOWN: usize = 3;
 
 /// List, generate and replay environments.
@@ -141,7 +140,6 @@ struct GenerateArgs {
 }
 
 impl GenerateArgs {
-    /// Returns the value of a key of [`GENERATOR`].
     fn setting(&self, key: &str) -> anyhow::Result<Value> {
         let count = match key {
             "size" => {
@@ -248,7 +246,6 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes task counts: one row per kind, one column per split.
 fn table(out: &mut String, set: &dyn TaskSet) -> anyhow::Result<()> {
     let splits = set.splits();
     let mut counts: BTreeMap<String, Vec<usize>> = BTreeMap::new();

@@ -250,7 +250,6 @@ fn same_world(one: &Config, other: &Config) -> bool {
     world(one) == world(other)
 }
 
-/// Applies the arguments to the policy's config.
 fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     config.seed = args.seed.unwrap_or(config.seed);
     if !args.split.is_empty() {
@@ -348,7 +347,6 @@ pub(crate) fn config_of(
     Ok(load_to_play(&ConfigSource { preset: None, files, overrides: first })?)
 }
 
-/// Returns the limits and splits of an environment's default evaluation.
 fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     let registry = worlds::registry();
     let usual = registry.kind(kind)?.eval_defaults();

@@ -87,7 +87,6 @@ pub(crate) fn run(args: InitArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the source of the `turnwise-cli` dependency as TOML.
 fn source(args: &MethodArgs) -> anyhow::Result<String> {
     if let Some(url) = &args.git {
         return Ok(format!("{{ git = {} }}", toml::Value::from(url.as_str())));
@@ -133,7 +132,6 @@ fn write_method(args: &MethodArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the last part of a folder's path, which names the method or environment.
 fn checked_name<'a>(folder: &'a Path, what: &str) -> anyhow::Result<&'a str> {
     let shown = folder.display();
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -159,7 +157,6 @@ fn write_world(folder: &Path) -> anyhow::Result<()> {
     let name = checked_name(folder, "world")?;
     let path = folder.to_str().with_context(|| format!("{}: is not written in UTF-8", folder.display()))?;
     for (file, text) in FILES {
-        // The helper is the same for all environments.
         let text = match file {
             "turnwise_env.py" => text.to_owned(),
             // The path is a TOML basic string.

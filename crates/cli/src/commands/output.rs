@@ -52,7 +52,6 @@ pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::R
     Ok(())
 }
 
-/// Writes text with [`write_output`].
 pub(crate) fn write_text(option: &str, path: &Path, text: &str) -> anyhow::Result<()> {
     write_output(option, path, |file| Ok(file.write_all(text.as_bytes())?))
 }

@@ -131,7 +131,6 @@ fn sixel(picture: &Picture) -> String {
     out
 }
 
-/// Encodes a PNG file for kitty's protocol: base64, in chunks.
 fn kitty(file: &[u8]) -> String {
     let text = STANDARD.encode(file);
     let mut out = String::new();

@@ -291,7 +291,6 @@ impl Helper for Actions {}
 struct Page<W> {
     out: Visible<W>,
     styled: bool,
-    /// Folder of the pictures, and how to show them.
     shown: Option<(PathBuf, Pictures)>,
 }
 
@@ -340,7 +339,6 @@ impl<W: Write> Page<W> {
         self.line("")
     }
 
-    /// Shows text of the environment, wrapped if the output is styled.
     fn world(&mut self, text: &str) -> anyhow::Result<()> {
         let text = if self.styled { wrap(text, 88) } else { text.to_owned() };
         self.line(text.trim_end())

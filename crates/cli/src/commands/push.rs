@@ -55,7 +55,6 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reports that the feature is missing.
 #[cfg(not(feature = "hub"))]
 pub(crate) fn run(_args: &PushArgs) -> anyhow::Result<ExitCode> {
     anyhow::bail!(

@@ -36,7 +36,6 @@ pub(crate) struct QuickstartArgs {
     ignore_memory: bool,
 }
 
-/// Settings that `--smoke` changes.
 const SMOKE: &[&str] = &[
     "env.generator.train=400",
     "env.generator.valid_unseen=32",
@@ -121,7 +120,6 @@ fn summary(ui: &Ui, root: &Path, seconds: f64) {
     ));
 }
 
-/// Returns both evaluations side by side.
 fn compare(before: &Evaluation, after: &Evaluation) -> String {
     let mut text = format!(
         "\n  Success on {} games ({}: floor plans never seen in training)\n\n  {:<34} {:>24} {:>26}\n",

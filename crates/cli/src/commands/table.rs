@@ -7,7 +7,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Formats the table with columns of equal width.
     pub(crate) fn text(&self) -> String {
         let columns = self.header.len();
         let width = |column: usize| {

@@ -125,7 +125,6 @@ fn config_of(sources: Vec<String>, preset: Option<String>) -> anyhow::Result<Con
     Ok(load(&ConfigSource { preset, files, overrides })?)
 }
 
-/// Runs all checks of a start and prints the memory plan.
 fn dry_run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     let config = config_of(args.sources, args.preset)?;
     if let Some(warm) = &args.warm_start {
@@ -197,7 +196,6 @@ fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<S
     settings
 }
 
-/// Opens a run and trains it to the end or until Ctrl-C.
 fn train(open: impl FnOnce(&mut dyn Observer) -> anyhow::Result<Run>) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
     let mut run = open(&mut ui)?;
@@ -214,7 +212,6 @@ fn exit_code(outcome: RunEnd) -> ExitCode {
     }
 }
 
-/// Prints the paths of the results, or how to resume.
 pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
     let root = run.directory().root().display();
     match outcome {

@@ -104,7 +104,6 @@ pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) ->
     )
 }
 
-/// Labels the extremes at the left of a chart.
 fn numbers(low: f64, high: f64, base: f64) -> String {
     let number = |value: f64, y: f64| {
         format!("<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{}</text>", LEFT - 4.0, figure(value))
@@ -174,7 +173,6 @@ pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> S
     )
 }
 
-/// Draws a rate between 0 and 1 with its interval as a bar.
 pub(crate) fn rate(value: f64, (low, high): (f64, f64)) -> String {
     let x = |value: f64| 2.0 + 156.0 * value.clamp(0.0, 1.0);
     let about = format!("{} [{}, {}]", figure(value), figure(low), figure(high));

@@ -7,7 +7,6 @@ use turnwise_eval::compare::Estimate;
 use super::{COLOURS, GREY, LETTER, Piece, ticks};
 use crate::commands::pages::html::escape;
 
-/// Width of the axis of a single panel, and of each of several panels.
 const ONE: f64 = 460.0;
 const SEVERAL: f64 = 210.0;
 /// Gap between panels without numbers, wide enough for the labels at the ends of two axes.

@@ -7,7 +7,6 @@ use turnwise_eval::compare::curves::{Curve, Point};
 use super::{COLOURS, LETTER, Piece, colour, extent, ticks};
 use crate::commands::pages::html::escape;
 
-/// Size of a panel's axes and the margins around them.
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 44.0;
@@ -15,7 +14,6 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 
-/// Height of a legend entry, and its width without the name.
 const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 

@@ -25,7 +25,6 @@ use crate::commands::pages::html::escape;
 
 const MOST_INTERVALS: f64 = 6.0;
 
-/// Height of a document's title, and of a line below it.
 const TITLE: f64 = 30.0;
 const LINE: f64 = 18.0;
 

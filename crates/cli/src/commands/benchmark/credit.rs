@@ -75,7 +75,6 @@ enum Method {
 /// Groups of each task that `--method tree` writes.
 const TREE_GROUPS: usize = 8;
 
-/// Progress-bar steps per task.
 const TASK: u64 = 1000;
 
 pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
@@ -219,7 +218,6 @@ fn branch(
     Ok(Some(parts.join(tasks.len(), output)?))
 }
 
-/// Measures by counting in samples of each task.
 fn count(
     analysis: &AnalysisSettings<'_>,
     source: &TruthSource,

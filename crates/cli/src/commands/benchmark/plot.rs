@@ -34,7 +34,6 @@ fn of_scores(scores: &[MethodScore]) -> Forest {
     }
 }
 
-/// Returns true for an estimate of `A*` from a few continuations.
 fn is_ladder(score: &MethodScore) -> bool {
     score.name.starts_with("a-star")
 }

@@ -50,7 +50,6 @@ pub(super) fn scores(title: String, scores: &[MethodScore]) -> Table {
     Table { title, header: header.map(str::to_owned).to_vec(), rows: scores.iter().map(row).collect() }
 }
 
-/// Returns the table of differences to the baseline; `None` without another method.
 pub(super) fn differences(differences: &[Difference]) -> Option<Table> {
     let baseline = &differences.first()?.baseline;
     let first = format!("less {baseline}");

@@ -138,7 +138,6 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the title of a plot: the names of the compared sweeps and folders.
 fn title_of(arguments: &[PathBuf]) -> String {
     let name = |path: &PathBuf| {
         let sweep = path.extension().is_some_and(|extension| extension == "toml");

@@ -35,7 +35,6 @@ pub(super) fn plots(comparison: &Comparison, name: &str) -> String {
     document(name, &[seeds(comparison)], &pieces)
 }
 
-/// Describes the compared runs and the intervals.
 fn seeds(comparison: &Comparison) -> String {
     let of_method = |method: &MethodResult| -> BTreeSet<u64> {
         method.seeds.iter().filter_map(|seed| seed.seed).collect()

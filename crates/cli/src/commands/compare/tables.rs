@@ -98,7 +98,6 @@ fn of_split(split: &SplitComparison, smooth: usize) -> Vec<Table> {
     found
 }
 
-/// Formats a difference in points with its interval.
 fn signed(estimate: &Estimate) -> String {
     let sign = if estimate.value > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(estimate))
@@ -236,7 +235,6 @@ pub(super) fn latex(comparison: &Comparison) -> String {
     text
 }
 
-/// Returns one line per number, with its interval if it has one.
 pub(super) fn csv(comparison: &Comparison) -> String {
     let mut text = String::from("split,method,baseline,measure,kind,run,step,value,low,high\n");
     let mut line = |cells: [&str; 6], step: Option<u64>, estimate: &Estimate| {

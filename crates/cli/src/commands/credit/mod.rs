@@ -128,7 +128,6 @@ fn reward(text: &str) -> Result<(String, f64), String> {
     }
 }
 
-/// TurnRD and the policy whose hidden states it reads.
 struct Learned {
     network: TurnRd,
     policy: NativeLearner,
@@ -184,7 +183,6 @@ pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRd
     })
 }
 
-/// Rejects models that the preset does not use.
 fn check_models(args: &CreditArgs, pipeline: &Pipeline) -> anyhow::Result<()> {
     let preset = &args.preset;
     let of_models = pipeline.required_inputs();
@@ -312,7 +310,6 @@ fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
     groups
 }
 
-/// Returns the last line of the output.
 fn summary(dump: &Dump, preset: &str, rows: &[Row], shown: usize) -> String {
     let groups: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
     let turns: usize = rows.iter().map(|row| row.advantages.len()).sum();

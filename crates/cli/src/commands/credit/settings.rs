@@ -10,7 +10,6 @@ use turnwise_settings::assignment;
 
 use crate::registries::methods;
 
-/// Returns the credit config of a preset with overrides applied.
 pub(in crate::commands) fn config(
     preset: &str,
     verl_agent: bool,

@@ -8,7 +8,6 @@ use crate::console::visible;
 const WIDTH: usize = 100;
 const ACTION: usize = 50;
 
-/// Returns a group: a header line, then its trajectories turn by turn.
 pub(super) fn group(step: &DumpBatch, number: usize, rows: &[Row], several_steps: bool) -> String {
     let trajectories = &step.batch.groups[number].trajectories;
     let mut lines = Vec::new();
@@ -101,7 +100,6 @@ pub(in crate::commands) fn signed(value: f64) -> String {
     if text.trim_start_matches(['+', '-']) == "0.0000" { "0.0000".to_owned() } else { text }
 }
 
-/// Formats a number with at most four decimals.
 pub(in crate::commands) fn number_text(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };

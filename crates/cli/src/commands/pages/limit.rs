@@ -8,7 +8,6 @@ pub(super) struct Limit {
     freed: Condvar,
 }
 
-/// One permit, released when dropped.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<Limit>);
 

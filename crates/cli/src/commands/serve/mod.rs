@@ -79,7 +79,6 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     start::run(args)
 }
 
-/// Reports that the feature is missing.
 #[cfg(not(feature = "serve"))]
 pub(crate) fn run(_args: &ServeArgs) -> anyhow::Result<ExitCode> {
     anyhow::bail!(

@@ -67,7 +67,6 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the API key from the option or the environment variable.
 fn key(args: &ServeArgs) -> anyhow::Result<Option<String>> {
     let (key, from) = match (&args.api_key, std::env::var(KEY_VARIABLE)) {
         (Some(key), _) => (key.clone(), "--api-key"),

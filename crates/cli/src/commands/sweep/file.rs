@@ -14,7 +14,6 @@ use turnwise_train::config::{ConfigSource, check_run_name, suggest};
 
 use super::plan::name_argument;
 
-/// Keys of a sweep file and of a `[[run]]`.
 const KEYS: [&str; 8] = ["name", "base", "preset", "set", "seeds", "run", "grid", "pool"];
 const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
 
@@ -318,7 +317,6 @@ impl SweepFile {
         Ok(entries)
     }
 
-    /// Returns the pools at every grid point: name and entries.
     pub(crate) fn pools(&self) -> Vec<(String, Vec<String>)> {
         let mut pools = Vec::new();
         for point in self.points() {
@@ -335,7 +333,6 @@ impl SweepFile {
         name.map(str::to_owned).into_iter().chain(point).collect::<Vec<_>>().join("-")
     }
 
-    /// Returns the grid points: all combinations of values; one empty combination without a grid.
     fn points(&self) -> Vec<Vec<(&str, &Value)>> {
         let mut points: Vec<Vec<(&str, &Value)>> = vec![Vec::new()];
         for (key, values) in &self.grid {

@@ -211,7 +211,6 @@ fn again(args: &SweepArgs, more: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Quotes a word for a shell if it has special characters.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./=,:+-".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -106,7 +106,6 @@ fn said_since(log: &Path, start: u64) -> String {
     read().unwrap_or_default()
 }
 
-/// Returns true if another process holds the lock of a run.
 pub(super) fn is_held(root: &Path) -> anyhow::Result<bool> {
     Ok(root.join(LOCK).is_file() && RunLock::try_take(root)?.is_none())
 }

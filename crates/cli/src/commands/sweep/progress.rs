@@ -47,7 +47,6 @@ impl Progress {
         }
     }
 
-    /// Shows the current state of a run.
     pub(super) fn show(&mut self, name: &str, text: &str) {
         if self.terminal {
             let bar = self.bars.entry(name.to_owned()).or_insert_with(|| {
@@ -104,7 +103,6 @@ pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -
     text
 }
 
-/// Returns the success rate of a finished run's last evaluation.
 pub(super) fn outcome(root: &Path) -> String {
     let found = RunResults::read(root).ok();
     let last = found.as_ref().and_then(|run| run.evaluations.last_key_value());
@@ -124,7 +122,6 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Returns the last complete lines of `metrics.jsonl`.
 fn tail(path: &Path) -> std::io::Result<Vec<MetricsLine>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -10,7 +10,6 @@ use super::step::{Beside, Shown, Step, TRUTH};
 
 pub(super) type Truth = Vec<OfGroup>;
 
-/// The true advantages of a group, `[trajectory][turn]`.
 type OfGroup = Vec<Vec<Option<TurnTruth>>>;
 
 /// Reads a file of `turnwise benchmark credit`; `None` for other files.
@@ -27,7 +26,6 @@ pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
     Ok(Some(read_truth(path)?))
 }
 
-/// Groups the trajectories of a step and their true advantages by group index.
 pub(super) fn grouped(lines: Vec<TruthLine>) -> (Batch, Truth) {
     let groups = by_key(lines, |line| line.trajectory.group).into_values().map(|lines| {
         let (trajectories, truth): (Vec<_>, OfGroup) =
@@ -38,7 +36,6 @@ pub(super) fn grouped(lines: Vec<TruthLine>) -> (Batch, Truth) {
     (Batch { groups }, truth)
 }
 
-/// Adds the advantages of the same trajectories by another method.
 pub(super) fn add_method(step: &mut Step, other: Step, name: &str) {
     let others = other.groups.into_iter().flatten();
     for (shown, other) in step.groups.iter_mut().flatten().zip(others) {

@@ -134,7 +134,6 @@ fn from_models(needs: RequiredInputs) -> Option<&'static str> {
     }
 }
 
-/// Compares recomputed advantages with the recorded ones.
 fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
     let (mut most, mut missing) = (0.0_f64, 0);
     for (trajectory, computed) in batch.trajectories().zip(advantages.rows()) {
@@ -218,8 +217,6 @@ fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, kee
     })
 }
 
-/// Returns the trajectories of a batch with their metadata. `credit` supplies advantages and
-/// explanation.
 fn shown(
     batch: Batch,
     dump: Option<&DumpBatch>,

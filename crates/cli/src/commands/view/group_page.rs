@@ -16,7 +16,6 @@ use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
 use crate::plot::figure::figure;
 
-/// Maximum letters of an action in the header of its turn.
 const ACTION: usize = 110;
 
 /// Maximum number of linked turns that share a state or an edge.
@@ -46,7 +45,6 @@ struct Page<'a> {
     most: Vec<f64>,
 }
 
-/// Returns the body of a group: its rows of cells, then its trajectories.
 pub(super) fn group(step: &Step, group: usize, look: Look<'_>) -> String {
     let shown = &step.groups[group];
     let mut body = step_page::group(step, group, "");
@@ -79,7 +77,6 @@ pub(super) fn group(step: &Step, group: usize, look: Look<'_>) -> String {
     body
 }
 
-/// Collects the turns that share a state or an edge.
 fn sharing(shown: &[Shown]) -> Sharing {
     let mut sharing = Sharing::new();
     for (trajectory, one) in shown.iter().enumerate() {
@@ -96,7 +93,6 @@ fn sharing(shown: &[Shown]) -> Sharing {
     sharing
 }
 
-/// Returns a turn: a header that unfolds to the details.
 fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let Page { group, shown, .. } = *page;
     let one = &shown[trajectory];
@@ -225,7 +221,6 @@ fn seen_and_said(turn: &Turn, before: Option<&Turn>, look: Look<'_>) -> String {
     body
 }
 
-/// Describes an agent's request and the reward rules that matched its reply.
 fn request(agent: &AgentTurn) -> String {
     let start = match agent.continues {
         Some(turn) => format!("continues turn {turn}"),
@@ -238,7 +233,6 @@ fn request(agent: &AgentTurn) -> String {
     text
 }
 
-/// Returns the response: coloured tokens, or plain text if there are no tokens.
 fn response(turn: &Turn, look: Look<'_>) -> String {
     let texts = match look.tokens {
         Some(tokens) if turn.old_logprobs.len() == turn.response_ids.len() => {
@@ -337,7 +331,6 @@ fn companions(page: &Page<'_>, stage: &StageRecord, trajectory: usize, turn: usi
     body
 }
 
-/// Returns a glossary of the stages and facts in the explanations.
 pub(super) fn meanings<'a>(shown: impl Iterator<Item = &'a Shown>) -> String {
     let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();
     for record in shown.flat_map(|shown| shown.explanation.iter().flatten()) {

@@ -25,7 +25,6 @@ const ROWS: usize = 100;
 /// Maximum number of points of a sparkline; longer curves are averaged.
 const POINTS: usize = 60;
 
-/// The runs of a folder, with cached summaries.
 pub(super) struct Runs {
     root: PathBuf,
     known: Mutex<BTreeMap<String, (String, Arc<Summary>)>>,
@@ -236,7 +235,6 @@ impl Summary {
     }
 }
 
-/// Averages a curve down to at most [`POINTS`] values.
 fn thinned(values: &[f64]) -> Vec<f64> {
     let size = values.len().div_ceil(POINTS).max(1);
     values.chunks(size).map(|part| part.iter().sum::<f64>() / part.len() as f64).collect()

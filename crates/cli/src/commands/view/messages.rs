@@ -41,7 +41,6 @@ fn result_label(id: &str, call: Option<&ToolCall>) -> String {
     }
 }
 
-/// Returns the tool calls of a response, one argument per line.
 pub(super) fn calls(turn: &Turn) -> String {
     let mut body = String::new();
     for call in &turn.calls {

@@ -106,7 +106,6 @@ fn width(values: impl Iterator<Item = f64>) -> f64 {
     extent(values).map_or(0.0, |(low, high)| (high - low).max(0.0))
 }
 
-/// Returns the sorted indices of the groups that pass the filters of a query.
 pub(super) fn order(step: &Step, facts: &[Facts], query: &Query) -> Vec<usize> {
     let words = query.get("q").to_lowercase();
     let has_words = |group: usize| {

@@ -37,7 +37,6 @@ pub(super) struct Pictures {
     world: World,
 }
 
-/// Environments whose observations are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum World {
     Sokoban,
@@ -190,7 +189,6 @@ fn ezpoints(text: &str) -> Option<Vec<u8>> {
     CARDS.png(&game).ok()
 }
 
-/// Parses a card such as `10 of clubs`.
 fn card(words: &str) -> Option<Card> {
     let (rank, suit) = words.split_once(" of ")?;
     let suit = Suit::ALL.into_iter().find(|known| known.word() == suit)?;

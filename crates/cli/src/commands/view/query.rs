@@ -7,7 +7,6 @@ use crate::commands::pages::html::escape;
 /// Query keys, in the order in which links write them.
 const KEYS: [&str; 7] = ["q", "show", "sort", "page", "smooth", "color", "before"];
 
-/// Maximum letters of a search text.
 const LONGEST: usize = 200;
 
 /// Values by [`KEYS`]; other keys are dropped.
@@ -26,7 +25,6 @@ impl Query {
         query
     }
 
-    /// Returns the value of a key; empty if it is not set.
     pub(super) fn get(&self, key: &str) -> &str {
         KEYS.iter().position(|known| *known == key).map_or("", |at| self.0[at].trim())
     }

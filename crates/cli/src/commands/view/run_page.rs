@@ -32,7 +32,6 @@ const CURVES: [&str; 12] = [
     "perf/step_s",
 ];
 
-/// Columns of the table of steps: header and metric.
 const COLUMNS: [(&str, &str); 5] = [
     ("success", "train/success_rate"),
     ("turns", "rollout/turns/mean"),
@@ -47,7 +46,6 @@ const SMOOTH: [usize; 4] = [1, 5, 20, 100];
 /// Number of steps from which charts are smoothed by default.
 const SMOOTHED_FROM: usize = 40;
 
-/// Maximum number of steps in a table.
 const ROWS: usize = 100;
 
 /// Returns the body of the page.

@@ -18,7 +18,6 @@ const RESULTS: usize = 100;
 /// Time after which no further file is searched for a page.
 const TIME: Duration = Duration::from_millis(1500);
 
-/// Letters before and after the words in an excerpt.
 const AROUND: usize = 70;
 
 /// Name of the task's text, which a whole group shares.
@@ -233,7 +232,6 @@ pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> 
     Ok(body)
 }
 
-/// Returns a search form whose results are at `path`.
 pub(super) fn form(place: Place<'_>, path: &str, label: &str) -> String {
     format!(
         "<form class=\"search\" action=\"{}{path}\" method=\"get\" role=\"search\">{}<input type=\"search\" name=\"q\" value=\"{}\" \

@@ -11,7 +11,6 @@ use crate::worlds::load;
 /// Keys that identify the run and are not compared.
 const NAMES: [&str; 2] = ["name", "preset"];
 
-/// Maximum letters of a value in a table.
 const LONGEST: usize = 120;
 
 /// Returns a table of the settings that differ, and the whole config, folded. A config that cannot

@@ -27,7 +27,6 @@ const RELOAD: u32 = 15;
 
 const MISSING: &str = "This page does not exist.";
 
-/// The pages of one source or of a folder of runs.
 pub(super) enum Site {
     One(Box<Pages>),
     Folder { runs: Runs, open: OpenRun, kept: Mutex<Vec<(String, Arc<Pages>)>> },
@@ -124,7 +123,6 @@ pub(super) struct Pages {
     pictures: Pictures,
 }
 
-/// A parsed step and the stamp of its file.
 struct LastStep {
     stamp: Option<Stamp>,
     step: Step,

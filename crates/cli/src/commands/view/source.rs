@@ -318,7 +318,6 @@ impl Files {
     }
 }
 
-/// Returns true if the file name has an ending of a trajectory format.
 fn is_dump(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let plain = name.strip_suffix(".zst").unwrap_or(name);
@@ -326,7 +325,6 @@ fn is_dump(path: &Path) -> bool {
     path.is_file() && matches!(ending, "jsonl" | "parquet")
 }
 
-/// Returns true for a folder with trajectory files or Harbor trials.
 pub(super) fn has_dumps(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     turnwise_trajectory_io::is_harbor_job(folder)
@@ -383,7 +381,6 @@ fn grouped(trajectories: Vec<Trajectory>) -> Batch {
     Batch { groups: groups.map(|trajectories| Group { trajectories }).collect() }
 }
 
-/// Groups items by a key, keeping their order.
 pub(super) fn by_key<T, K: Ord>(items: Vec<T>, key: impl Fn(&T) -> K) -> BTreeMap<K, Vec<T>> {
     let mut groups: BTreeMap<K, Vec<T>> = BTreeMap::new();
     for item in items {
@@ -392,7 +389,6 @@ pub(super) fn by_key<T, K: Ord>(items: Vec<T>, key: impl Fn(&T) -> K) -> BTreeMa
     groups
 }
 
-/// Returns the name of a trajectory's group in its file, and its position there.
 pub(super) fn origin_in_words(trajectory: &Trajectory, origin: Option<&Origin>) -> (String, String) {
     match origin {
         Some(origin) => {

@@ -93,7 +93,6 @@ impl Shown {
 }
 
 impl Step {
-    /// Counts groups, trajectories, turns and successes.
     pub(super) fn summary(&self) -> String {
         let trajectories: Vec<&Shown> = self.groups.iter().flatten().collect();
         let turns: usize = trajectories.iter().map(|shown| shown.trajectory.turns.len()).sum();

@@ -15,7 +15,6 @@ use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
 use crate::plot::figure::figure;
 
-/// Maximum letters of an action in a title, and of a group's name.
 const ACTION: usize = 120;
 const NAME: usize = 60;
 
@@ -47,7 +46,6 @@ impl Neighbours {
     }
 }
 
-/// Returns the navigation links of a page: run, step and neighbours.
 pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<Neighbours>) -> String {
     let up = if group.is_none() { " rel=\"up\"" } else { "" };
     // The filters of a step do not apply to the page of the run.
@@ -140,7 +138,6 @@ pub(super) fn head(source: &Source, step: &Step) -> String {
     body
 }
 
-/// Returns a paragraph of names and values.
 pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, f64)>) -> String {
     let mut body = String::from("<p class=\"facts\">");
     for (name, value) in facts {
@@ -149,8 +146,6 @@ pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, f64)>) -> Stri
     body + "</p>"
 }
 
-/// Returns the method of the advantages, the origin of their explanations, notes, and the legend of
-/// the cells.
 pub(super) fn about(source: &Source, step: &Step) -> String {
     let mut body = String::from("<p>");
     if let Some(method) = &step.method {
@@ -170,7 +165,6 @@ pub(super) fn about(source: &Source, step: &Step) -> String {
     body
 }
 
-/// Returns the legend of the rows of cells; empty for a single row.
 fn legend(step: &Step) -> String {
     let Some(shown) = step.groups.iter().flatten().next().filter(|shown| !shown.beside.is_empty()) else {
         return String::new();
@@ -347,7 +341,6 @@ pub(super) fn colour(advantage: Option<f64>, most: f64) -> (&'static str, f64) {
     }
 }
 
-/// Describes in a word or two how a trajectory ended.
 pub(super) fn outcome(shown: &Shown) -> String {
     let mut text = match shown.success {
         Some(true) => "<b class=\"solved\">solved</b>".to_owned(),
