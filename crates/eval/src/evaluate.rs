@@ -244,7 +244,6 @@ pub fn evaluate_with<S: Sampler + Send>(
         (scaled(played), None, Vec::new())
     };
     let seconds = started.elapsed().as_secs_f64();
-    // A panel whose tasks all failed has no result.
     if let Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) =
         last.first().map(|trajectory| &trajectory.stop)
         && last.iter().all(is_faulty)

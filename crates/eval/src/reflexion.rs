@@ -59,7 +59,6 @@ pub(crate) fn play<S: Sampler + Send>(
     Ok(Some(played))
 }
 
-/// Returns the text before a trial's first prompt.
 fn preamble(notes: &[String]) -> String {
     if notes.is_empty() {
         return String::new();
@@ -189,7 +188,6 @@ fn complete<S: Sampler + Send>(
     Ok(replies)
 }
 
-/// Serves one sampler's share of the requests.
 fn answer<'a, S: Sampler>(
     sampler: &mut S,
     requests: impl Iterator<Item = (usize, &'a Option<SampleRequest>)>,

@@ -30,7 +30,6 @@ pub struct AnalysisSettings<'a> {
 }
 
 impl AnalysisSettings<'_> {
-    /// Returns one sampler per lane of the config.
     pub(crate) fn samplers(&self) -> Result<Vec<NativeEngine>, EvalError> {
         let (lanes, slots) = sampling_lanes(self.config);
         let weights =

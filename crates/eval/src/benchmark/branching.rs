@@ -206,7 +206,6 @@ fn whole(played: Vec<Trajectory>) -> Result<Vec<Trajectory>, EvalError> {
     }
 }
 
-/// Samples continuations for the states of one task.
 struct Continuations<'a> {
     returns: ReturnSettings,
     context: &'a RolloutContext<'a>,

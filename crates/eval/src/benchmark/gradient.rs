@@ -63,7 +63,6 @@ pub struct Gradients {
     learner: NativeLearner,
     /// Sequences of each task, with the index of the scored turn of each span.
     tasks: Vec<Vec<(TokenSequence, Vec<Option<usize>>)>>,
-    /// Gradients of the two half estimates of the truth.
     halves: [Vec<Vec<f32>>; 2],
 }
 
@@ -105,7 +104,6 @@ impl Gradients {
         self.learner.trained_len()
     }
 
-    /// Returns the gradient of every task.
     fn of(&mut self, advantages: &[f64]) -> Result<Vec<Vec<f32>>, EvalError> {
         let mut found = Vec::with_capacity(self.tasks.len());
         for sequences in &self.tasks {
@@ -173,7 +171,6 @@ pub struct Products {
     own: Matrix,
     with_truth: Matrix,
     truth: Matrix,
-    /// Products of the two half estimates.
     halves: Matrix,
 }
 
@@ -193,7 +190,6 @@ impl Products {
         over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.truth, drawn))
     }
 
-    /// Returns the cosine without the noise of the truth.
     fn corrected(&self, drawn: &[usize]) -> Option<f64> {
         over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.halves, drawn))
     }

@@ -63,7 +63,6 @@ pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Op
     samples.iter().enumerate().map(of).collect()
 }
 
-/// The samples for the truth of one turn.
 struct Counted<'a> {
     reward: f64,
     last: bool,

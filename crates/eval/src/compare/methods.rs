@@ -62,7 +62,6 @@ impl Scores {
         Self(kinds.keys().map(of_kind).collect())
     }
 
-    /// Returns the rates of all runs, `[kind][run]`.
     pub(crate) fn all(&self) -> Vec<Vec<f64>> {
         self.0.iter().map(|rates| rates.iter().copied().flatten().collect()).collect()
     }

@@ -168,7 +168,6 @@ pub(crate) struct Chosen<'a> {
 /// Fails on runs that cannot be read or were evaluated differently; the message names both.
 pub fn compare(runs: &[RunResults], settings: &CompareSettings) -> Result<Comparison, CompareError> {
     let first = runs.first().ok_or(CompareError::Nothing)?;
-    // Methods in the given order, the baseline first.
     let mut names: Vec<&str> = Vec::new();
     for run in runs {
         if !names.contains(&run.method.as_str()) {

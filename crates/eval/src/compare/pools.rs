@@ -29,7 +29,6 @@ pub struct Pool {
     pub training: Option<Estimate>,
 }
 
-/// Returns the mean difference over all pairs for each seed that all pairs have.
 fn averaged(pairs: &[&SeedDifferences]) -> BTreeMap<u64, f64> {
     let Some((first, others)) = pairs.split_first() else {
         return BTreeMap::new();

@@ -9,7 +9,6 @@ use super::{
 
 #[derive(Deserialize)]
 struct Golden {
-    /// Scores by run and stratum.
     x: Vec<Vec<f64>>,
     y: Vec<Vec<f64>>,
     iqm: [f64; 2],
