@@ -14,12 +14,10 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     /// Time after which the server asks for a retry.
     pub(crate) retry_after: Option<Duration>,
-    /// Content type; empty if missing.
     pub(crate) content_type: String,
     pub(crate) body: Vec<u8>,
 }
 
-/// Why a client cannot be created.
 #[derive(Debug)]
 pub(crate) enum NoClient {
     /// The API key is unusable, for this reason.
@@ -182,7 +180,6 @@ pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// A client of servers in the local network.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     client: reqwest::Client,
@@ -198,7 +195,6 @@ impl Http {
         Ok(Self { client: build(client_builder(Proxies::Ignored).default_headers(headers))? })
     }
 
-    /// Posts JSON and reads a reply of at most `limit` bytes.
     pub(crate) async fn post(
         &self,
         url: &str,

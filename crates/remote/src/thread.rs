@@ -24,10 +24,6 @@ pub(crate) struct RequestThread {
 }
 
 impl RequestThread {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// Fails if the system cannot start a thread.
     pub(crate) fn start() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -143,7 +139,6 @@ pub(crate) struct Promise<T> {
 impl<T> Promise<T> {
     pub(crate) fn keep(mut self, outcome: T) {
         if let Some(sender) = self.sender.take() {
-            // The receiver may be gone.
             let _ = sender.send(Ok((self.request, outcome)));
         }
     }

@@ -60,7 +60,6 @@ pub(crate) fn picture(vision: &VisionConfig) -> Image {
 /// addend in nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
-/// The request of the checks, and every server's last response.
 pub(crate) struct Checks {
     request: Arc<PendingRequest>,
     servers: Vec<Known>,
@@ -167,7 +166,6 @@ impl Checks {
     }
 }
 
-/// Difference of log-probs in nats.
 #[derive(Clone, Copy, Debug)]
 struct Difference {
     mean: f64,

@@ -35,9 +35,7 @@ impl Dialect {
     }
 }
 
-/// A request to one server to continue these tokens.
 pub(crate) struct GenerateRequest<'a> {
-    /// Id for the server's log.
     pub(crate) id: &'a str,
     pub(crate) version: &'a str,
     /// True if the version is an adapter with this name on the server, false for the server's full
@@ -61,13 +59,11 @@ impl GenerateRequest<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Stop,
-    /// `max_tokens` was reached.
     Length,
     /// The server aborted; the tokens so far are valid.
     Abort,
 }
 
-/// Tokens of a response, with their log-probs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GenerateResponse {
     pub(crate) tokens: Vec<u32>,
@@ -81,7 +77,6 @@ pub(crate) struct GenerateResponse {
     pub(crate) prompt: Option<Vec<u32>>,
 }
 
-/// Why a server rejected a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Refusal {
     NoAdapter,

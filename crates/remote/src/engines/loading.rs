@@ -14,7 +14,6 @@ use super::server_pool::{Fault, SHORT, SMALL, Server, ServerPool};
 use super::versions::Published;
 use crate::http::{Http, Reply};
 
-/// Time limit for loading an adapter.
 const LOADING: Duration = Duration::from_mins(2);
 
 /// Maximum attempts to empty a server's cache.
@@ -87,7 +86,6 @@ impl ServerPool {
         }
     }
 
-    /// Sends a request other than sampling.
     async fn call(
         &self,
         server: &Server,
@@ -124,7 +122,6 @@ impl ServerPool {
         resumed
     }
 
-    /// Resumes a paused server, with several attempts within a request's time limit.
     async fn resume(&self, server: &Server, mut paused: Paused<'_>) -> Result<(), Loading> {
         let until = Instant::now() + self.give_up;
         let mut tries = 0;
@@ -256,7 +253,6 @@ impl ServerPool {
         }
     }
 
-    /// Waits until this run has no requests in flight.
     pub(crate) async fn drained(&self) -> Result<(), EngineError> {
         let since = Instant::now();
         while self.under_way() > 0 {

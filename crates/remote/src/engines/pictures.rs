@@ -27,7 +27,6 @@ pub(crate) struct PromptPictures {
 struct Shown {
     /// Range of the picture's tokens in the learner's prompt.
     place: Range<usize>,
-    /// SHA-256 of the file.
     sha256: String,
     url: String,
 }
@@ -57,7 +56,6 @@ impl PromptPictures {
         Ok(Self { image_token, shown })
     }
 
-    /// Returns true for a prompt without pictures.
     pub(crate) fn is_empty(&self) -> bool {
         self.shown.is_empty()
     }

@@ -27,7 +27,6 @@ use crate::thread::RequestThread;
 /// Prompt of the check at the start; if prompts show pictures, a picture is appended.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
-/// A policy that is trained here and sampled on servers.
 pub(crate) struct EnginePolicy {
     inner: Box<dyn PolicyLearner>,
     base: Option<BaseModel>,
@@ -56,7 +55,6 @@ struct Versions {
 }
 
 impl EnginePolicy {
-    /// Publishes the current weights to the servers, and checks the servers.
     pub(crate) fn open(
         config: &Config,
         servers: &ServersConfig,
@@ -159,7 +157,6 @@ impl EnginePolicy {
         Ok(self.folder.write_model(&merged, &self.tokenizer, self.inner.weights_version())?)
     }
 
-    /// Unloads unused versions and removes their folders.
     fn unload_idle(&mut self) {
         let older = std::mem::take(&mut self.versions.older);
         let (idle, busy) = older.into_iter().partition(|version| Arc::strong_count(version) == 1);

@@ -24,7 +24,6 @@ pub(crate) struct EngineSampler {
     handle: Handle,
     published: Arc<Published>,
     tokenizer: Arc<Tokenizer>,
-    /// The policy's vision tower, if it reads pictures.
     vision: Option<VisionConfig>,
     max_context: usize,
     number: usize,
@@ -143,7 +142,6 @@ impl EngineSampler {
         Ok(())
     }
 
-    /// Waits for responses, until `deadline` if given.
     fn work(&mut self, deadline: Option<Instant>) -> Result<Vec<Completion>, SampleError> {
         while self.done.is_empty() && self.failures.is_empty() && !self.under_way.is_empty() {
             let Some((request, response)) = self.responses.wait(deadline)? else { break };

@@ -40,16 +40,13 @@ pub(crate) struct ServerPool {
     pub(crate) servers: Vec<Server>,
     timeout: Duration,
     pub(crate) give_up: Duration,
-    /// Interval between readings of a server's load; zero for none.
     pub(crate) load_every: Duration,
     pub(crate) vocabulary: usize,
     counters: Counters,
     pub(crate) highest: Highest,
     /// This run's requests without a response so far.
     under_way: AtomicUsize,
-    /// Name of the version that servers were given last.
     current: Mutex<String>,
-    /// Notes since the last report.
     notes: Mutex<Vec<String>>,
     troubles: Mutex<BTreeMap<(usize, String), u64>>,
     /// Number of samplers created so far, for the names of requests.
@@ -106,7 +103,6 @@ pub(crate) struct PendingRequest {
     pub(crate) seed: turnwise_core::Seed,
 }
 
-/// Why a request has no response.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     /// Only this request fails.
@@ -150,12 +146,10 @@ impl ServerPool {
         })
     }
 
-    /// Returns the number of this run's requests without a response so far.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Acquire)
     }
 
-    /// Returns the name of the version that servers were given last.
     pub(crate) fn current(&self) -> MutexGuard<'_, String> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,7 +171,6 @@ impl ServerPool {
         Some(chosen)
     }
 
-    /// Records the end of a session on a server.
     pub(crate) fn release(&self, server: usize) {
         self.servers[server].sessions.fetch_sub(1, Ordering::Relaxed);
     }
@@ -366,7 +359,6 @@ impl ServerPool {
         })
     }
 
-    /// Returns one response of one server, without retries.
     pub(crate) async fn generate_once(
         &self,
         server: usize,
@@ -468,7 +460,6 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
     whole.end = if response.end == End::Abort && is_full { End::Length } else { response.end };
 }
 
-/// Why an attempt has no response.
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,

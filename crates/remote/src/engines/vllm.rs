@@ -61,7 +61,6 @@ struct Details {
 }
 
 impl Usage {
-    /// Returns the number of cached prompt tokens, if reported.
     pub(crate) fn cached(usage: Option<Self>) -> u64 {
         usage.and_then(|usage| usage.prompt_tokens_details?.cached_tokens).unwrap_or(0)
     }

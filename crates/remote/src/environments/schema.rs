@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fields {
     pub(crate) known: Vec<Field>,
-    /// True if other fields are allowed.
     open: bool,
 }
 

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::error::TinkerError;
 
-/// Maximum unpacked size of an archive, in bytes.
 const LARGEST: u64 = 128 << 30;
 /// Maximum size of a weight file's list of tensors, in bytes.
 const LARGEST_HEADER: u64 = 64 << 20;

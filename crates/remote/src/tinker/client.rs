@@ -81,7 +81,6 @@ impl RemoteModel {
         &self.id
     }
 
-    /// Returns the number of its next request, and increments it.
     pub(super) fn number(&self) -> i32 {
         self.next.fetch_add(1, Ordering::SeqCst)
     }
@@ -424,7 +423,6 @@ impl Client {
     }
 }
 
-/// Runs a request on the thread and waits for its result.
 fn wait<T: Send + 'static>(
     thread: &RequestThread,
     request: impl Future<Output = Result<T, TinkerError>> + Send + 'static,

@@ -29,7 +29,6 @@ impl Example {
         Self { tokens: sequence.tokens.clone(), weights, logprobs: None, advantages: None }
     }
 
-    /// Returns the number of targets with nonzero weight.
     pub(crate) fn counted(&self) -> f64 {
         self.weights.iter().filter(|weight| **weight != 0.0).count() as f64
     }

@@ -31,7 +31,6 @@ impl Pending {
         self.slopes.iter_mut().for_each(|slope| *slope = (f64::from(*slope) * factor) as f32);
     }
 
-    /// Returns the example to send, among `sequences` of an update.
     fn example(&self, reduction: Reduction, sequences: usize) -> Example {
         let mut example = Example::of(&self.sequence);
         let factor = -reduction.factor(example.counted(), sequences);

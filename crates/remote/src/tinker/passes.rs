@@ -12,7 +12,6 @@ use super::proto::{ForwardBackwardOutput, ForwardBackwardRequest};
 use super::requests::Outcome;
 use super::transport::Payload;
 
-/// Maximum sequences per request.
 const MOST_EXAMPLES: usize = 1024;
 /// Approximate maximum size of a request, in bytes.
 const MOST_BYTES: usize = 5_000_000;
@@ -24,13 +23,11 @@ pub(crate) struct NamedLoss {
 }
 
 impl NamedLoss {
-    /// Returns a loss without settings.
     pub(crate) fn plain(name: &'static str) -> Self {
         Self { name, config: BTreeMap::new() }
     }
 }
 
-/// Splits sequences into chunks that fit one request.
 pub(super) fn chunked(examples: &[Example]) -> Vec<&[Example]> {
     let mut chunks = Vec::new();
     let (mut start, mut bytes) = (0, 0);

@@ -23,7 +23,6 @@ use super::updates::{Updates, score};
 /// File of a checkpoint with the service's path of the weights.
 const STATE: &str = "service.json";
 
-/// State of the service that a checkpoint resumes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedState {
     /// The service's path of weights and optimizer.

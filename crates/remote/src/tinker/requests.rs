@@ -25,7 +25,6 @@ use super::error::{TinkerError, shortened};
 use super::transport::{Payload, Transport, is_protobuf};
 use crate::http::{HttpError, Reply};
 
-/// Maximum pause between attempts, in seconds.
 const LONGEST_PAUSE_S: f64 = 30.0;
 /// Number of polls with status 400 after which a request has failed.
 const BAD_POLLS: u32 = 3;
@@ -99,7 +98,6 @@ impl Tries {
         Ok(left)
     }
 
-    /// Waits before another attempt.
     async fn pause(&mut self, reason: String, longest: bool) -> Result<(), TinkerError> {
         self.made += 1;
         self.last = reason;
@@ -133,7 +131,6 @@ impl Requests {
         }
     }
 
-    /// Returns the attempts of a request, whose time starts now.
     pub(crate) fn tries(&self, what: &'static str) -> Tries {
         Tries::new(what, self.timing)
     }

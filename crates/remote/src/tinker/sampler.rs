@@ -33,7 +33,6 @@ pub struct TinkerSampler {
     open: BTreeMap<RequestId, Asked>,
     responses: Outcomes<Result<Sampled, TinkerError>>,
     done: Vec<Completion>,
-    /// Requests that the service rejected, and why.
     failures: Vec<(RequestId, String)>,
 }
 

@@ -68,7 +68,6 @@ impl TinkerSource {
         Client::connect(&ClientOptions { url, api_key_env, timing: Timing { timeout, ..self.timing } })
     }
 
-    /// Returns a policy on the service: a new one, or that of a checkpoint.
     fn open(
         &self,
         config: &Config,
@@ -204,7 +203,6 @@ fn reduction(
     }
 }
 
-/// Returns notes of a run about how it trains.
 fn describe(client: &Client, settings: &TinkerConfig, reduction: Reduction, config: &Config) -> Vec<String> {
     let dialect = match client.dialect() {
         Dialect::Protobuf => "protobuf",

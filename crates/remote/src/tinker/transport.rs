@@ -13,7 +13,6 @@ const LARGEST_ANSWER: usize = 256 << 20;
 /// Maximum size of an archive of weights, in bytes.
 const LARGEST_ARCHIVE: u64 = 64 << 30;
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// Content type of the protobuf dialect.
 pub(crate) const PROTOBUF: &str = "application/x-protobuf";
 
 #[derive(Clone, Debug)]
@@ -70,7 +69,6 @@ impl Transport {
         self.base.join(path).map_err(|error| HttpError::Unreachable(error.to_string()))
     }
 
-    /// Posts a body and reads the whole reply within `timeout`.
     pub(crate) async fn post(
         &self,
         path: &str,
@@ -87,7 +85,6 @@ impl Transport {
         send(request.body(body), timeout, LARGEST_ANSWER).await
     }
 
-    /// Sends a GET request for `path`.
     pub(crate) async fn get(&self, path: &str, timeout: Duration) -> Result<Reply, HttpError> {
         let url = self.url(path)?;
         send(self.http.get(url.clone()).headers(self.headers(&url)), timeout, LARGEST_ANSWER).await

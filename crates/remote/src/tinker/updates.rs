@@ -14,7 +14,6 @@ use super::linear::{self, Pending};
 use super::passes::NamedLoss;
 use super::reduction::Reduction;
 
-/// Accumulated losses of one model.
 #[derive(Debug)]
 pub(crate) struct Updates {
     pub(crate) reduction: Reduction,
@@ -30,12 +29,10 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    /// Creates an empty accumulation.
     pub(crate) fn new(reduction: Reduction, form: LossForm, adam: AdamParams) -> Self {
         Self { reduction, form, adam, pending: Vec::new(), stashed: None, sent: 0, steps: 0 }
     }
 
-    /// Drops the accumulated losses.
     pub(crate) fn restart(&mut self, steps: u64) {
         (self.pending, self.stashed, self.sent, self.steps) = (Vec::new(), None, 0, steps);
     }
@@ -121,7 +118,6 @@ impl Updates {
         }
     }
 
-    /// Updates the weights with the accumulated gradient.
     pub(crate) fn step(
         &mut self,
         client: &Client,

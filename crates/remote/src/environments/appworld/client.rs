@@ -24,7 +24,6 @@ pub(super) struct Described {
     pub(super) datetime: Value,
 }
 
-/// Evaluation of the final state.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Judged {
     pub(super) success: bool,
@@ -77,10 +76,6 @@ impl Client {
         self.answer(server, "tasks", async move { http.get(&url, limits.0, limits.1).await })
     }
 
-    /// Starts a task.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
     pub(super) fn initialize(
         &self,
         server: usize,
@@ -93,10 +88,6 @@ impl Client {
         self.post(server, "initialize", &Value::Object(arguments))
     }
 
-    /// Runs code and returns its output or error message.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
     pub(super) fn execute(&self, server: usize, id: &str, code: &str) -> Result<String, ServerError> {
         self.post(server, "execute", &json!({"task_id": id, "code": code}))
     }
@@ -109,10 +100,6 @@ impl Client {
         self.post(server, "task_completed", &json!({"task_id": id}))
     }
 
-    /// Evaluates the state.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
     pub(super) fn evaluate(&self, server: usize, id: &str) -> Result<Judged, ServerError> {
         self.post(server, "evaluate", &json!({"task_id": id, "suppress_errors": true, "report": false}))
     }

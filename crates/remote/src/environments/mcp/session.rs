@@ -24,7 +24,6 @@ const USUAL: [&str; 11] =
 
 const STDERR: usize = 2048;
 
-/// Maximum pages of a list of tools.
 const PAGES: usize = 100;
 
 /// Time limit for a server's shutdown.
@@ -171,7 +170,6 @@ impl Caller {
         ))
     }
 
-    /// Describes a failure without addresses.
     fn failed(&self, error: &ServiceError) -> ServerError {
         match error {
             ServiceError::McpError(error) => {

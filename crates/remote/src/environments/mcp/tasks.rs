@@ -20,18 +20,15 @@ pub(super) struct Call {
     pub(super) answer_argument: Option<String>,
 }
 
-/// How to compare answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Match {
-    /// Equal without white space at the ends.
     #[default]
     Exact,
     /// A regular expression matches the whole answer.
     Regex,
 }
 
-/// The rules of a task: calls before it, and when it is solved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rules {
@@ -42,7 +39,6 @@ pub(super) struct Rules {
     /// Judging tool, instead of answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) verify: Option<Call>,
-    /// Calls before the first observation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) setup: Vec<Call>,
 }

@@ -10,7 +10,6 @@ use crate::environments::error::ServerError;
 use crate::environments::schema::Fields;
 use crate::environments::text::plain;
 
-/// Tools that the policy may call.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
     shown: Vec<Tool>,
@@ -21,7 +20,6 @@ pub(super) struct Tools {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asked {
-    /// Call of a server's tool.
     Tool(String, Map<String, Value>),
     Answer(String),
 }

@@ -178,7 +178,6 @@ struct Episode {
 }
 
 impl Served {
-    /// Calls a tool in a session and waits for the result.
     fn call(
         &self,
         server: usize,
@@ -219,7 +218,6 @@ impl Served {
         Ok(episode)
     }
 
-    /// Returns reward and success at the end of an episode.
     fn judge(&self, episode: &Episode, answer: Option<&str>) -> Result<(f64, bool), ServerError> {
         let server = episode.slot.server;
         let Some(Call { tool, mut arguments, answer_argument }) = episode.rules.verify.clone() else {

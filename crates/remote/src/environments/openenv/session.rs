@@ -22,19 +22,15 @@ use crate::http::bearer;
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// Time limit for closing.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connect: Duration,
-    /// Time limit for a reply.
     pub(super) answer: Duration,
-    /// Maximum size of a reply in bytes.
     pub(super) bytes: usize,
 }
 
-/// A request and the channel for its reply.
 struct Order {
     text: String,
     reply: oneshot::Sender<Result<String, ServerError>>,

@@ -8,7 +8,6 @@ use crate::environments::text::plain;
 
 pub(super) const CLOSE: &str = r#"{"type":"close"}"#;
 
-/// Returns the message that starts an episode.
 pub(super) fn reset(arguments: &Map<String, Value>) -> String {
     json!({"type": "reset", "data": arguments}).to_string()
 }
@@ -33,7 +32,6 @@ pub(super) struct Seen {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
-    /// Reply to a reset or a step.
     Seen(Seen),
     Mcp(Value),
     Error {

@@ -27,7 +27,6 @@ use turnwise_env::task_files::{Splits, read_splits};
 
 const TEST_SEEDS: u64 = 1_000_000;
 
-/// Time limit for describing the environment.
 const SHORT: Duration = Duration::from_secs(30);
 
 /// Time until a full server is retried.
