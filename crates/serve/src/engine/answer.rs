@@ -4,7 +4,6 @@ use super::sequence::Piece;
 use crate::openai::{ApiError, SamplingFields, Usage};
 use crate::server::Reply;
 
-/// Collects the pieces of all responses to a request.
 pub(super) trait Answer: Send {
     type Whole: Send;
     type Chunk: Send;
@@ -62,7 +61,6 @@ impl<W, C> Progress<W, C> {
         !std::mem::replace(&mut self.begun[index], true)
     }
 
-    /// Returns true once all responses have ended.
     pub(super) fn is_done(&self) -> bool {
         self.left == 0
     }

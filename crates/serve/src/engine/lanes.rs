@@ -34,7 +34,6 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Starts `count` lanes with `slots` sequences each.
     pub(super) fn start(
         weights: &SharedWeights,
         count: usize,
@@ -47,7 +46,6 @@ impl Lanes {
         Ok(Self { lanes: lanes?, most })
     }
 
-    /// Returns the number of waiting and running sequences.
     pub(super) fn load(&self) -> usize {
         self.lanes.iter().map(|lane| lane.load.load(Ordering::Relaxed)).sum()
     }

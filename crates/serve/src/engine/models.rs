@@ -96,7 +96,6 @@ impl Models {
         self.entries.iter().map(|entry| entry.model.name.clone()).collect()
     }
 
-    /// Returns the number of waiting and running sequences of all models.
     pub(super) fn load(&self) -> usize {
         self.entries.iter().filter_map(Entry::peek).map(|loaded| loaded.lanes.load()).sum()
     }

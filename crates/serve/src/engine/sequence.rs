@@ -25,7 +25,6 @@ pub(super) struct Piece {
     pub(super) cached: usize,
 }
 
-/// Fields of a response that a client requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) stream: bool,

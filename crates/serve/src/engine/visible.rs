@@ -49,7 +49,6 @@ impl CallReader {
     }
 }
 
-/// What remains at the end of a response.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rest {
     pub(super) text: String,
@@ -57,7 +56,6 @@ pub(super) struct Rest {
     pub(super) calls: Vec<ToolCall>,
 }
 
-/// The text of a running response.
 #[derive(Debug)]
 pub(super) struct Visible {
     stream: DecodeStream,
@@ -96,7 +94,6 @@ impl Visible {
         self.show(certain)
     }
 
-    /// Returns what remains at the end.
     pub(super) fn finish(&mut self) -> Rest {
         let more = self.stream.finish();
         self.add(&more);

@@ -14,7 +14,6 @@ use turnwise_model::engine::{NativeEngine, Sampled};
 
 use crate::openai::ApiError;
 
-/// Receives the tokens of a sequence.
 pub(super) trait Sink: Send {
     fn token(&mut self, sampled: Sampled);
 
@@ -122,7 +121,6 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         }
     }
 
-    /// Removes a running sequence.
     fn take(&mut self, request: RequestId) -> Option<Box<dyn Sink>> {
         let InWork { session, sink } = self.in_work.remove(&request)?;
         self.load.fetch_sub(1, Ordering::Relaxed);

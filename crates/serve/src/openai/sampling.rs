@@ -9,7 +9,6 @@ use super::fields::Fields;
 /// Maximum alternatives of a token, as in OpenAI's API.
 const MOST_TOP_LOGPROBS: usize = 20;
 
-/// Maximum responses per prompt.
 const MOST_CHOICES: usize = 128;
 
 /// Maximum stop strings. OpenAI accepts 4; some evaluation harnesses send more.

@@ -26,7 +26,6 @@ const HEAD_BYTES: usize = 32 << 10;
 /// Pause after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections and serves them until `stop` changes.
 pub(super) async fn accept(
     listener: std::net::TcpListener,
     router: Router,

@@ -8,7 +8,6 @@ use crate::openai::{ApiError, ChatChunk, ChatResponse, TextResponse};
 pub(super) enum Part<W, C> {
     Whole(Result<W, ApiError>),
     Chunk(C),
-    /// End of the chunks.
     End,
 }
 

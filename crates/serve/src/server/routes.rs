@@ -133,7 +133,6 @@ impl<C: Completions> Shared<C> {
         Ok(())
     }
 
-    /// Reads the body of a `POST`.
     async fn body(&self, request: Request) -> Result<Bytes, Rejected> {
         self.check_body(request.headers())?;
         let most = self.limits.body_bytes;
@@ -244,7 +243,6 @@ impl Wanted {
     }
 }
 
-/// An answer that can be split into chunks.
 trait Whole: Serialize + Send + 'static {
     type Chunk: Serialize + Send + 'static;
     fn chunks(self, include_usage: bool) -> Vec<Self::Chunk>;
