@@ -67,7 +67,6 @@ struct Pending {
 }
 
 impl Pending {
-    /// Returns true if a client still waits for the reply.
     fn is_wanted(&self) -> bool {
         self.clients.iter().any(|client| !client.is_gone())
     }
@@ -181,7 +180,6 @@ impl Inbox {
     pub fn line(&self, line: &str) {
         let line = line.trim();
         let mut state = self.lock();
-        // Output between episodes is ignored.
         if line.is_empty() || !state.open || state.finished {
             return;
         }

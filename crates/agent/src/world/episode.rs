@@ -18,7 +18,6 @@ use crate::rewards::Rewards;
 /// Metric of episodes whose agent failed and got `env.failure_reward`.
 const FAILED: &str = "agent_failed";
 
-/// A running episode, ended when dropped.
 pub(super) struct Episode {
     shared: Arc<Shared>,
     /// `None` once the program is kept for another episode.
@@ -33,14 +32,12 @@ pub(super) struct Episode {
 impl Drop for Episode {
     fn drop(&mut self) {
         self.shared.gateway.close(&self.key);
-        // Kills the program unless it was kept.
         self.program = None;
         self.shared.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Episode {
-    /// Starts the agent and waits for its first request.
     pub(super) fn begin(
         shared: &Arc<Shared>,
         task: &Task,
@@ -84,7 +81,6 @@ impl Episode {
         }
     }
 
-    /// Sends the task to an idle program, or to a new one.
     fn send(&mut self, task: &Task, seed: Seed) -> Result<(), EnvError> {
         let mut shown: Map<String, Value> = task.metadata.clone();
         for (key, value) in [("id", &task.id), ("kind", &task.kind), ("goal", &task.goal)] {
@@ -121,7 +117,6 @@ impl Episode {
         self.inbox.wait(Instant::now() + limit, || program.as_mut().is_none_or(Program::has_ended))
     }
 
-    /// Sends the reply to the agent and waits for its next request or its end.
     pub(super) fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
         match action {
             Action::Reply(reply) => self.inbox.answer(reply),
@@ -200,7 +195,6 @@ impl Episode {
             _ => {}
         }
         let success = rewards.success.unwrap_or(total >= config.success_return);
-        // A program that has ended is not kept.
         if exit.is_none()
             && let Some(program) = self.program.take()
         {

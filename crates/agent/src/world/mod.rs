@@ -32,7 +32,6 @@ struct Shared {
     splits: Splits,
     max_turns: usize,
     gateway: Gateway,
-    /// Programs between two episodes.
     idle: Mutex<Vec<Program>>,
     running: AtomicUsize,
 }
@@ -151,7 +150,6 @@ impl TaskSet for AgentSet {
     }
 }
 
-/// Plays one episode at a time.
 struct AgentEnvironment {
     shared: Arc<Shared>,
     episode: Option<Episode>,
