@@ -140,7 +140,6 @@ pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Resu
 /// name.
 const KEYS: [&str; 2] = ["position", "weights_version"];
 
-/// The parts of `state.json` that are read here.
 #[derive(Deserialize)]
 struct State {
     #[serde(default)]

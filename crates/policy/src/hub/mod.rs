@@ -20,7 +20,6 @@ use crate::{Notes, PolicyError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HubModel {
     id: String,
-    /// Branch, tag or commit.
     revision: String,
 }
 
@@ -202,7 +201,6 @@ fn find_or_fetch(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Resu
     fetch(model, cache, &lacking, notes)
 }
 
-/// Downloads what is missing.
 #[cfg(feature = "hub")]
 fn fetch(
     model: &HubModel,
@@ -227,7 +225,6 @@ fn fetch(
     }
 }
 
-/// Reports how to download what is missing.
 #[cfg(not(feature = "hub"))]
 fn fetch(
     model: &HubModel,

@@ -11,7 +11,6 @@ use super::PushError;
 
 /// Maximum size of a response; that of an LFS batch is far smaller.
 const LARGEST: u64 = 16 << 20;
-/// Maximum tries of a repeatable request.
 const TRIES: u32 = 4;
 
 pub(super) struct Client {

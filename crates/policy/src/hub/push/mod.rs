@@ -29,7 +29,6 @@ use self::lfs::Large;
 use super::{Cache, HubModel, expanded, missing};
 use crate::Notes;
 
-/// Files per request.
 const BATCH: usize = 256;
 
 /// Options of an upload.
