@@ -19,7 +19,6 @@ pub(crate) struct Message {
     pub(crate) call_id: Option<String>,
     pub(crate) entropies: Vec<f32>,
     pub(crate) ids: Vec<u32>,
-    /// Log-probs of its tokens, if known.
     pub(crate) logprobs: Vec<f32>,
 }
 

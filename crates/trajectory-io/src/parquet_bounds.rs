@@ -13,7 +13,6 @@ const VALUE: u64 = 64;
 /// Number of records of a repeated column that are measured at a time.
 const RECORDS: usize = 256;
 
-/// The memory that the rows of a file may use.
 #[derive(Debug)]
 pub(crate) struct Budget {
     stored: u64,

@@ -26,14 +26,12 @@ use super::messages::{header, set_rewards};
 use super::{ChatCall, ChatMessage, Conversation, documents};
 use crate::DumpError;
 
-/// Counts of skipped parts of a file's trajectories.
 #[derive(Default)]
 struct LeftOut {
     subagents: usize,
     continued: usize,
 }
 
-/// Task and reward of a Harbor trial.
 struct Trial {
     task: Option<String>,
     reward: Option<f64>,

@@ -8,7 +8,6 @@ use serde_json::value::RawValue;
 
 use crate::chat;
 
-/// A JSON object and its path.
 pub(crate) struct Fields<'a> {
     /// Path of the object, such as `messages[2]`; empty for the root.
     at: String,

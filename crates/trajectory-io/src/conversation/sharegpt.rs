@@ -81,7 +81,6 @@ fn message(fields: &Fields<'_>, number: &mut usize) -> Result<ChatMessage, Strin
     Ok(ChatMessage::new(role, value))
 }
 
-/// Parses the calls of a `function_call`.
 fn calls(value: &str, number: &mut usize) -> Result<Vec<ChatCall>, String> {
     let list = if value.trim_start().starts_with('[') { value.to_owned() } else { format!("[{value}]") };
     let wrapped = format!(r#"{{"calls":{list}}}"#);

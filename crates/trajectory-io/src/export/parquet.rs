@@ -50,7 +50,6 @@ pub(super) fn messages(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetErro
     })
 }
 
-/// Returns a Parquet file of TRL's prompts and completions.
 pub(super) fn completions(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetError> {
     let schema = format!(
         "message completions {{ required int64 step; {} {} optional binary tools (utf8); optional double reward; }}",
