@@ -41,7 +41,7 @@ struct Round {
     /// Area under the ROC curve of the credits: over all turns, and the mean within trajectories.
     auc: Option<f64>,
     auc_within: Option<f64>,
-    /// The same with FiLM set to zero; absent without FiLM.
+    /// These areas with FiLM set to zero; `None` without FiLM.
     auc_film_zeroed: Option<f64>,
     auc_within_film_zeroed: Option<f64>,
     film_norms: Option<FilmNorms>,

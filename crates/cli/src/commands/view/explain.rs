@@ -16,7 +16,7 @@ use crate::registries::methods;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Explained {
-    /// Recorded by the run.
+    /// The run recorded the explanations.
     Recorded,
     /// Recomputed with the run's settings; every advantage equals the recorded one bit for bit.
     Recomputed,
@@ -25,9 +25,9 @@ pub(super) enum Explained {
     Differs(f64),
     /// Computed with the run's settings; this many trajectories have no recorded advantages.
     Unrecorded(usize),
-    /// Computed by this preset.
+    /// The explanations are those of this preset.
     Preset(String),
-    /// No explanations, for this reason.
+    /// There are no explanations, for this reason.
     Nothing(String),
 }
 
