@@ -55,7 +55,7 @@ pub struct EvaluationSettings<'a> {
     pub world: &'a World,
     /// The weights.
     pub weights: Weights,
-    /// Their tokenizer.
+    /// Tokenizer of the weights.
     pub tokenizer: Arc<Tokenizer>,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,

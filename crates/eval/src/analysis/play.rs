@@ -23,7 +23,7 @@ pub struct AnalysisSettings<'a> {
     pub world: &'a World,
     /// The weights.
     pub weights: Weights,
-    /// Their tokenizer.
+    /// Tokenizer of the weights.
     pub tokenizer: Arc<Tokenizer>,
     /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,

@@ -70,9 +70,9 @@ pub struct Unlike {
     pub split: String,
     /// The property that differs.
     pub what: &'static str,
-    /// Its value for the first run.
+    /// Value of the property for the first run.
     pub of_first: String,
-    /// Its value for the second run.
+    /// Value of the property for the second run.
     pub of_second: String,
 }
 
