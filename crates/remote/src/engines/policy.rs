@@ -38,7 +38,7 @@ pub(crate) struct EnginePolicy {
     pool: Arc<ServerPool>,
     folder: VersionFolder,
     versions: Versions,
-    /// The last field, so that it is dropped after everything that uses it.
+    /// This must be the last field, so that it is dropped after everything that uses it.
     thread: RequestThread,
 }
 

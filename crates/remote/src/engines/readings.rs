@@ -141,7 +141,7 @@ impl Reports {
 pub(crate) struct Highest {
     readings: AtomicU64,
     waiting: AtomicU64,
-    /// In millionths.
+    /// Used fraction of the cache, in millionths.
     cache: AtomicU64,
 }
 

@@ -62,9 +62,9 @@ pub struct TinkerPolicy {
 }
 
 pub(super) enum Reference {
-    /// Created, to reserve memory.
+    /// The model exists, to reserve memory.
     Reserved(RemoteModel),
-    /// With its weights.
+    /// The model has its weights.
     Loaded(RemoteModel),
 }
 

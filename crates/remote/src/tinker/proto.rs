@@ -33,7 +33,7 @@ pub struct ForwardBackwardRequest {
 /// One sequence.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Datum {
-    /// Its tokens except the last.
+    /// Tokens of the sequence except the last.
     #[prost(message, repeated, tag = "1")]
     pub model_input: Vec<Chunk>,
     /// Targets and arrays of the loss, one entry per target.
@@ -66,7 +66,7 @@ pub struct Tensor {
     /// [`FLOAT32`] or [`INT64`].
     #[prost(int32, tag = "3")]
     pub dtype: i32,
-    /// Its shape.
+    /// Shape of the tensor.
     #[prost(int64, repeated, tag = "4")]
     pub shape: Vec<i64>,
 }

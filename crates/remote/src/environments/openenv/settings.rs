@@ -10,10 +10,10 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutionErrors {
-    /// As a failure of the environment: the trajectory is dropped.
+    /// The exception is a failure of the environment: the trajectory is dropped.
     #[default]
     Fault,
-    /// As an invalid action: its text is the observation, and the episode continues.
+    /// The exception means an invalid action: its text is the observation, and the episode continues.
     Observation,
 }
 
