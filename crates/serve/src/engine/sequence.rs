@@ -20,7 +20,7 @@ pub(super) struct Piece {
     pub(super) token_ids: Vec<u32>,
     pub(super) logprobs: Vec<TokenLogprob>,
     pub(super) calls: Vec<MessageCall>,
-    /// Only in the last piece.
+    /// Why the response ended; only in the last piece.
     pub(super) finish: Option<&'static str>,
     pub(super) cached: usize,
 }
