@@ -292,7 +292,7 @@ mod tests {
         Asked { messages: vec![ChatMessage::new("user", text)], ..Asked::default() }
     }
 
-    /// Replies that a client received, and whether it has left.
+    /// A client's replies, and whether it has disconnected.
     #[derive(Clone, Default)]
     struct Waiting(Arc<Mutex<Vec<Option<Answer>>>>, Arc<AtomicBool>);
 

@@ -29,7 +29,7 @@ pub struct Program {
     group: Group,
     stdin: Option<ChildStdin>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
-    /// Its requests and reports.
+    /// Requests and reports of the agent.
     pub inbox: Arc<Inbox>,
 }
 
