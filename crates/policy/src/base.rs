@@ -15,7 +15,7 @@ pub const FOLDER: &str = "base";
 /// The base model of a checkpoint's adapter, as stored in `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseModel {
-    /// Its folder, or its hub id.
+    /// Folder or hub id of the model.
     pub name: String,
     /// The commit of a hub model.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -44,7 +44,7 @@ struct Cache {
     root: PathBuf,
     /// The variable that forbids downloads, if set.
     offline: Option<&'static str>,
-    /// Another hub than huggingface.co (`HF_ENDPOINT`).
+    /// Address of the hub, if it is not huggingface.co (`HF_ENDPOINT`).
     #[cfg(feature = "hub")]
     endpoint: Option<String>,
     /// Token for gated and private models (`HF_TOKEN`, or from `hf auth login`).
