@@ -9,7 +9,7 @@ use crate::dump::{Record, TurnExtras};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Message {
     pub(crate) sampled: bool,
-    /// Its role; empty if the file has only text.
+    /// Role of the message; empty if the file has only text.
     pub(crate) role: String,
     pub(crate) text: String,
     /// The part that acts: the tool calls, or the text after the reasoning. Empty if the text was

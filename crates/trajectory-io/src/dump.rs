@@ -23,7 +23,7 @@ pub struct TurnExtras {
     pub credit: Option<f64>,
 }
 
-/// Where a trajectory is in its file.
+/// Place of a trajectory in its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
     /// Line in the file, from 1; in a Parquet file, the row.

@@ -53,7 +53,7 @@ pub struct ChatMessage {
     pub content: String,
     /// The model's reasoning before the text.
     pub reasoning: Option<String>,
-    /// Its tool calls.
+    /// Tool calls of the message.
     pub calls: Vec<ChatCall>,
     /// Id of the call that a tool message answers.
     pub call_id: Option<String>,
