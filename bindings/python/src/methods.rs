@@ -24,7 +24,7 @@ struct Registered {
     defaults: Map<String, Value>,
     preset: Preset,
     is_estimator: bool,
-    /// True if it also receives the texts of the turns.
+    /// True if the function also receives the texts of the turns.
     texts: bool,
 }
 
