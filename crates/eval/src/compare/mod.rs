@@ -79,7 +79,7 @@ pub struct Unlike {
 /// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// Baseline of all methods [default: the first method].
+    /// Baseline of all methods; by default the first method.
     pub baseline: Option<String>,
     /// Baselines of single methods, if `baseline` is not set.
     pub baselines: BTreeMap<String, String>,
@@ -87,7 +87,7 @@ pub struct CompareSettings {
     pub pools: Vec<(String, Vec<String>)>,
     /// Splits to compare; empty for all evaluated splits.
     pub splits: Vec<String>,
-    /// Step to compare [default: the last of each run].
+    /// Step to compare; by default the last of each run.
     pub at: Option<u64>,
     /// Number of resamples and their seed.
     pub bootstrap: Bootstrap,
