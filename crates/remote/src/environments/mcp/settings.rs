@@ -12,7 +12,7 @@ pub struct McpConfig {
     /// Command of a server that is started for every episode and uses stdin and stdout, for example
     /// `["python3", "server.py"]`. Set either this or `urls`.
     pub command: Vec<String>,
-    /// Working directory of the command [default: that of this program].
+    /// Working directory of the command; by default that of this program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Environment variables passed to the command, besides the usual ones (`PATH`, `HOME` etc.).
