@@ -30,7 +30,7 @@ use crate::rewards::Report;
 /// Name of the model in the list of models.
 pub const MODEL: &str = "policy";
 
-/// Header with the agent's name, for programs with several agents [default: the request's model].
+/// Header with the agent's name, for programs with several agents; by default the request's model.
 pub const AGENT_HEADER: &str = "x-turnwise-agent";
 
 /// Header with a name of the request's state, for credit methods that compare turns by state. The

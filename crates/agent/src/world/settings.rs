@@ -24,7 +24,7 @@ pub enum RewardRule {
 pub struct AgentConfig {
     /// The agent's program and its arguments, for example `["python3", "agent.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the agent [default: that of this program].
+    /// Working directory of the agent; by default that of this program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Task files by split: JSON lines with an `id` and any keys that the agent reads.
