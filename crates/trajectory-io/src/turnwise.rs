@@ -13,8 +13,8 @@
 //! | `turns[].reward` | the environment's reward |
 //! | `turns[].shaped_reward` | the reward after the run's shaping (scale, KL, length penalty), from which credit is computed |
 //! | `turns[].observation`, `action` | observation and action as text |
-//! | `turns[].state_key` | name of the state by which methods compare turns [default: the observation] |
-//! | `turns[].valid` | whether the action was well-formed [default: `true`] |
+//! | `turns[].state_key` | name of the state by which methods compare turns; by default the observation |
+//! | `turns[].valid` | whether the action was well-formed; by default `true` |
 //! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one per token |
 //! | `turns[].agent` | the agent whose request the turn answered, written by a run |
 //! | `turns[].progress` | the environment's progress signal after the turn |

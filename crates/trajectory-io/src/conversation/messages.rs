@@ -17,7 +17,7 @@
 //! | `tools` | the available tools: a list, or its JSON text |
 //! | `reward` | reward of the last turn, or a list with a reward for each assistant message |
 //! | `turn_rewards` | that list, if `reward` is its sum |
-//! | `group` | name (text or number) of the group of conversations that are compared [default: those with equal beginnings] |
+//! | `group` | name (text or number) of the group of conversations that are compared; by default those with equal beginnings |
 //! | `task`, `step`, `sample`, `success` | as in a run's dump |
 //!
 //! | key of a message | meaning |
