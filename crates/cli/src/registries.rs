@@ -61,9 +61,6 @@ pub(crate) fn methods() -> Methods {
 }
 
 /// Returns the executable that restarts this program, and its first arguments.
-///
-/// # Errors
-/// Fails if the path of the executable is unknown.
 pub(crate) fn executable() -> std::io::Result<(PathBuf, Vec<OsString>)> {
     let mut command = program().command.into_iter();
     match command.next() {

@@ -69,9 +69,6 @@ fn is_pipe(_: &Path) -> bool {
 
 /// Writes an output atomically: a failure leaves an existing file unchanged. Links are followed;
 /// devices and pipes are written directly.
-///
-/// # Errors
-/// Returns errors of `write`, and write errors with the option's name.
 pub(crate) fn write_output<T>(
     option: &str,
     path: &Path,

@@ -78,9 +78,6 @@ pub(super) struct Switches {
 
 impl Switches {
     /// Returns the credit config of a preset with these settings.
-    ///
-    /// # Errors
-    /// Fails on an unknown preset or an invalid setting.
     pub(super) fn config(&self, preset: &str) -> anyhow::Result<CreditConfig> {
         settings::config(preset, self.verl_agent, &self.set)
     }

@@ -274,9 +274,6 @@ impl SweepFile {
     }
 
     /// Returns all runs in the order of the file: by `[[run]]`, grid point, seed.
-    ///
-    /// # Errors
-    /// Fails on two runs with the same name.
     pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         let runs = if self.run.is_empty() { vec![RunTable::default()] } else { self.run.clone() };
         let mut entries = Vec::new();

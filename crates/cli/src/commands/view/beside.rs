@@ -13,9 +13,6 @@ pub(super) type Truth = Vec<OfGroup>;
 type OfGroup = Vec<Vec<Option<TurnTruth>>>;
 
 /// Reads a file of `turnwise benchmark credit`; `None` for other files.
-///
-/// # Errors
-/// Fails if the first line has true advantages and a later line cannot be read.
 pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
     // The next reader reports the error.
     let Ok(file) = turnwise_files::open(path) else { return Ok(None) };

@@ -42,9 +42,6 @@ struct Settings {
 }
 
 /// Describes the method of a run's config.
-///
-/// # Errors
-/// Fails if the needed keys cannot be parsed.
 pub(crate) fn of_config(text: &str) -> Result<String, toml::de::Error> {
     toml::from_str(text).map(|settings: Settings| in_words(&settings.credit))
 }
@@ -61,9 +58,6 @@ fn in_words(config: &CreditConfig) -> String {
 }
 
 /// Returns a step of a run, explained by its recorded explanations or else by its settings.
-///
-/// # Errors
-/// Fails if the run's config cannot be read.
 pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Result<Step> {
     let error = |reason: String| anyhow::anyhow!("{}: {reason}", config.display());
     let text = std::fs::read_to_string(config).map_err(|source| error(source.to_string()))?;
@@ -156,9 +150,6 @@ fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
 }
 
 /// Returns a step with the advantages of a named method.
-///
-/// # Errors
-/// Fails if a turn lacks a field that the method needs.
 pub(super) fn by_method(
     number: u64,
     mut batch: Batch,

@@ -116,9 +116,6 @@ impl Runs {
     }
 
     /// Returns the body of the list and its version.
-    ///
-    /// # Errors
-    /// Fails if the folder cannot be read.
     pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<(String, String)> {
         std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         let words = place.query.get("q").to_lowercase();

@@ -49,9 +49,6 @@ const SMOOTHED_FROM: usize = 40;
 const ROWS: usize = 100;
 
 /// Returns the body of the page.
-///
-/// # Errors
-/// Fails if a file of the run cannot be read.
 pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> {
     match source {
         Source::Run { directory, .. } => run(source, directory, place),

@@ -145,9 +145,6 @@ impl Source {
 
     /// Sets the default methods, GRPO and GiGPO, for a file of `turnwise benchmark credit`, which
     /// has no advantages.
-    ///
-    /// # Errors
-    /// Fails if `named` does.
     pub(super) fn fill_methods(
         &mut self,
         named: impl Fn(&str) -> anyhow::Result<Method>,
@@ -219,9 +216,6 @@ impl Source {
     }
 
     /// Returns the trajectories of a step with their credit.
-    ///
-    /// # Errors
-    /// Fails if a file cannot be read, or if the method needs data that the trajectories lack.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
         let batch = self.batch(number)?.into_owned();
         let (path, beside, in_file) = match self {
