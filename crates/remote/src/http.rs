@@ -81,17 +81,11 @@ fn deepest_cause(error: reqwest::Error) -> String {
 }
 
 /// Returns the API key in an environment variable; `None` if `variable` is empty.
-///
-/// # Errors
-/// Fails if the variable has no valid key.
 pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
     turnwise_settings::api_key(variable).map_err(|error| NoClient::Key(error.to_string()))
 }
 
 /// Returns a header value with a secret, marked to be hidden in logs.
-///
-/// # Errors
-/// Fails if the secret is not a valid header value.
 pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| NoClient::Key("holds a key that no header can carry".into()))?;
@@ -100,9 +94,6 @@ pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
 }
 
 /// Returns the value of an `Authorization` header.
-///
-/// # Errors
-/// Fails if the key is not a valid header value.
 pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
     secret_header(&format!("Bearer {key}"))
 }
@@ -132,17 +123,11 @@ pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
 }
 
 /// Creates a client.
-///
-/// # Errors
-/// Returns the library's error, without an address.
 pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, NoClient> {
     builder.build().map_err(|error| NoClient::Build(deepest_cause(error)))
 }
 
 /// Sends a request and reads its reply of at most `limit` bytes, all within `timeout`.
-///
-/// # Errors
-/// Fails if there is no reply, or if it is too large.
 pub(crate) async fn send(
     request: reqwest::RequestBuilder,
     timeout: Duration,
@@ -153,9 +138,6 @@ pub(crate) async fn send(
 }
 
 /// Reads a reply of at most `limit` bytes.
-///
-/// # Errors
-/// Fails if the connection was lost, or if the reply is too large.
 pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Result<Reply, HttpError> {
     let status = response.status().as_u16();
     let retry_after = header(&response, RETRY_AFTER).parse::<u64>().ok().map(Duration::from_secs);

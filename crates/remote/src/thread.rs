@@ -41,9 +41,6 @@ impl RequestThread {
     }
 
     /// Runs a future on the thread and waits for its result.
-    ///
-    /// # Errors
-    /// Fails if the thread has ended.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -56,9 +53,6 @@ impl RequestThread {
     }
 
     /// Runs a fallible future on the thread and waits for its result.
-    ///
-    /// # Errors
-    /// Returns the error of the future, or fails if the thread has ended.
     pub(crate) fn try_wait<T: Send + 'static, E: From<ThreadEnded> + Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, E>> + Send + 'static,
@@ -105,9 +99,6 @@ impl<T> Outcomes<T> {
     }
 
     /// Waits for an outcome, until `deadline` if given; `None` if the deadline has passed.
-    ///
-    /// # Errors
-    /// Fails if a task dropped its promise.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<Option<(RequestId, T)>, TaskEnded> {
         let found = match deadline {
             None => self.receiver.recv().map_err(RecvTimeoutError::from),
@@ -121,9 +112,6 @@ impl<T> Outcomes<T> {
     }
 
     /// Returns an available outcome without waiting.
-    ///
-    /// # Errors
-    /// Fails if a task dropped its promise.
     pub(crate) fn take(&self) -> Result<Option<(RequestId, T)>, TaskEnded> {
         self.receiver.try_recv().ok().transpose()
     }

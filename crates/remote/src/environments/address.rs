@@ -5,9 +5,6 @@ use reqwest::Url;
 use super::error::ServerError;
 
 /// Parses the addresses of `env.urls`.
-///
-/// # Errors
-/// Fails if there are no addresses, or if one is invalid.
 pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
     if urls.is_empty() {
         return Err(ServerError::setting(

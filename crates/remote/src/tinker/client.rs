@@ -217,9 +217,6 @@ impl Client {
 
     /// Adds the gradient of a loss to the model's accumulated gradient, and returns the log-probs
     /// of the targets.
-    ///
-    /// # Errors
-    /// Fails like [`Client::forward`].
     pub(crate) fn forward_backward(
         &self,
         model: &RemoteModel,

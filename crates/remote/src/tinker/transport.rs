@@ -40,9 +40,6 @@ pub(crate) struct Transport {
 impl Transport {
     /// Creates a transport to the service at `url`, with the key in the environment variable
     /// `key_env`, if named.
-    ///
-    /// # Errors
-    /// Fails on an invalid address or key.
     pub(crate) fn new(url: &str, key_env: &str) -> Result<Self, TinkerError> {
         let fail = |key, reason: String| TinkerError::Setting { key, reason };
         let text = format!("{}/", url.trim_end_matches('/'));

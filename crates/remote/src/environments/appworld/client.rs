@@ -49,9 +49,6 @@ pub(super) struct Client {
 
 impl Client {
     /// Creates a client of the servers in the settings.
-    ///
-    /// # Errors
-    /// Fails if an address is invalid.
     pub(super) fn new(config: &AppWorldConfig) -> Result<Arc<Self>, ServerError> {
         Ok(Arc::new(Self {
             urls: addresses(&config.urls)?,
@@ -67,9 +64,6 @@ impl Client {
     }
 
     /// Returns a task, even if the server is running another.
-    ///
-    /// # Errors
-    /// Fails if the server fails, or does not know the task.
     pub(super) fn task(&self, server: usize, id: &str) -> Result<Described, ServerError> {
         let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
         let url = below(&self.urls[server], &format!("tasks/{id}"));
@@ -93,9 +87,6 @@ impl Client {
     }
 
     /// Returns true if the code has declared the task complete.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
     pub(super) fn is_completed(&self, server: usize, id: &str) -> Result<bool, ServerError> {
         self.post(server, "task_completed", &json!({"task_id": id}))
     }

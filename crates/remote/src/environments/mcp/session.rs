@@ -143,9 +143,6 @@ impl Caller {
     }
 
     /// Calls a tool. A call with an invalid name or arguments counts as failed by the tool.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
     pub(super) async fn call(
         &self,
         name: String,

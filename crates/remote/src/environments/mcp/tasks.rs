@@ -105,9 +105,6 @@ pub(super) fn pattern(answer: &str) -> Result<regex::Regex, regex::Error> {
 }
 
 /// Returns the rules of a task.
-///
-/// # Errors
-/// Fails if the task is not from these files.
 pub(super) fn rules(task: &Task) -> Result<Rules, String> {
     let rules = task.metadata.get(RULES).ok_or("it has no rules")?;
     Rules::deserialize(rules).map_err(|error| error.to_string())

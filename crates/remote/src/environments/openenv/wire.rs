@@ -51,9 +51,6 @@ struct Envelope {
 }
 
 /// Parses a reply.
-///
-/// # Errors
-/// Fails if the message is not OpenEnv's.
 pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
     let wrong = |reason: &str| ServerError::Answer(format!("no answer of OpenEnv: {reason}"));
     let Envelope { kind, mut data } =
