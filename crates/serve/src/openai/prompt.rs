@@ -15,9 +15,6 @@ pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<Str
 }
 
 /// Like [`prompt_text`], but with other tools.
-///
-/// # Errors
-/// Fails like [`prompt_text`].
 pub(crate) fn prompt_with(
     template: &ChatTemplate,
     request: &ChatRequest,
