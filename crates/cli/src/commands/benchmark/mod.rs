@@ -23,8 +23,8 @@ enum BenchmarkCommand {
     /// trajectories.
     ///
     /// Plays tasks, then samples continuations from the state before every turn. V of a state is
-    /// their mean return. Q of a turn is its reward plus V of the next state. The true advantage is
-    /// Q - V. Finished tasks are kept: rerun the command to resume.
+    /// the mean return of its continuations. Q of a turn is its reward plus V of the next state. The
+    /// true advantage is Q - V. Finished tasks are kept: rerun the command to resume.
     Credit(credit::CreditArgs),
     /// Score credit methods against the true advantages that `benchmark credit` wrote. Needs no
     /// model.

@@ -37,7 +37,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 impl Request {
-    /// Reads a request. An invalid one is returned as the reply to send.
+    /// Reads a request. For an invalid request, returns the reply to send.
     pub(in crate::commands) fn read(stream: &TcpStream) -> Result<Self, Reply> {
         Self::parse(BufReader::new(Timed { stream, end: Instant::now() + REQUEST_TIME }))
     }

@@ -41,7 +41,7 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Compares a config with its preset or the defaults. Returns the name of the latter and
+/// Compares a config with its preset, or with the defaults. Returns what it was compared with, and
 /// `[key, own value, other value]` for each difference.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;

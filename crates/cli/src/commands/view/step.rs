@@ -20,9 +20,9 @@ pub(super) struct Step {
 
 pub(super) struct Shown {
     pub(super) trajectory: Trajectory,
-    /// Name of its group in the file.
+    /// Name of the group in the file.
     pub(super) group: String,
-    /// Its position in the file.
+    /// Position of the trajectory in the file.
     pub(super) place: String,
     /// True if the task was solved; `None` if the file does not say.
     pub(super) success: Option<bool>,
