@@ -45,7 +45,7 @@ pub(crate) struct EnginePolicy {
 #[derive(Default)]
 struct Versions {
     current: Option<Arc<Published>>,
-    /// True if the weights have changed since.
+    /// True if the weights have changed since the current version.
     changed: bool,
     /// Versions that requests may still use.
     older: Vec<Arc<Published>>,

@@ -2,7 +2,7 @@
 //!
 //! An episode is a session (`WS /ws`), because each of OpenEnv's HTTP calls creates a new
 //! environment. A server has few sessions (`max_concurrent_envs`, 1 by default). Set
-//! `sessions_per_server` to the same number; it limits the concurrent episodes.
+//! `sessions_per_server` to that number; it limits the concurrent episodes.
 
 mod action;
 mod session;
