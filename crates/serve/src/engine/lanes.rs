@@ -24,7 +24,7 @@ pub(super) struct Lanes {
 }
 
 struct Lane {
-    /// `None` once the lane must end.
+    /// Channel to the thread; `None` once the lane must end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
     /// Recent prompts, which may be in its cache.
