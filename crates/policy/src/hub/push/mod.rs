@@ -104,7 +104,7 @@ struct Hub {
 }
 
 impl Hub {
-    /// Reads them from the environment like `huggingface_hub`.
+    /// Reads endpoint and token from the environment like `huggingface_hub`.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, PushError> {
         if let Some(variable) = Cache::find(&variable).and_then(|cache| cache.offline) {
             return Err(PushError::Environment(format!("{variable} forbids the network; unset it")));
