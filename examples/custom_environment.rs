@@ -1,5 +1,6 @@
-//! An environment of your own: `cargo run --release -p turnwise-train --example custom_environment`.
-//! A lock with one dial: the agent reads the dial and the opening number, and answers `up`, `down` or `open`.
+//! A custom environment: `cargo run --release -p turnwise-train --example custom_environment`. A
+//! lock has one dial; the agent reads the dial and the opening number, and answers `up`, `down` or
+//! `open`.
 
 use std::sync::atomic::AtomicBool;
 
@@ -40,7 +41,8 @@ impl Environment for Lock {
     }
 }
 
-/// Every pair of two numbers is a task, one in four of them for the test. The expert plays the warm start.
+/// Returns a task for each pair of two numbers; one in four is in the test split. The expert plays
+/// the warm start.
 fn locks() -> Dataset<Lock> {
     let tasks = |test: bool| {
         let pairs = (0..5).flat_map(|start| (0..5).map(move |end| (start, end)));

@@ -1,14 +1,15 @@
-//! A loss term of one's own, outside of the project's crates: the positive-example language-model loss of VAPO
-//! (Yue et al. 2025, arXiv 2504.05118, section 4.3), which imitates the sampled responses that were right.
+//! A custom loss term, defined outside this project's crates: the positive-example LM loss of VAPO
+//! (Yue et al. 2025, arXiv 2504.05118, section 4.3), which imitates successful responses.
 //!
 //! `cargo run --release -p turnwise-train --example custom_objective`
 //!
-//! `L = L_policy + mu L_NLL`, `L_NLL = -1 / (sum of |y_i| over T) sum over T of sum over t of log pi(y_{i,t})`, where T
-//! are the sequences of the optimiser batch whose trajectory solved its task; `mu = 0.1`. A batch without one has
-//! `L_NLL = 0`.
+//! `L = L_policy + mu L_NLL`,
+//! `L_NLL = -1 / (sum of |y_i| over T) sum over T of sum over t of log pi(y_{i,t})`, where T are
+//! the sequences of the optimiser batch whose trajectory solved its task; `mu = 0.1`. `L_NLL = 0`
+//! if T is empty.
 //!
-//! The switch `examples = "advantage"` takes the turns of positive advantage in the place of solved trajectories; it is
-//! not in the paper.
+//! Differs from the paper: `examples = "advantage"` imitates turns with a positive advantage
+//! instead of solved trajectories.
 #![allow(clippy::print_stdout, dead_code, reason = "an example prints; a test uses a part of it")]
 
 use std::error::Error;
@@ -22,7 +23,7 @@ use turnwise_train::config::{ConfigSource, load_with};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Resume, Run, RunParts};
 
-/// Tokens that are imitated.
+/// Tokens to imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Examples {
@@ -33,13 +34,13 @@ pub(crate) enum Examples {
     Advantage,
 }
 
-/// The switches of the term: `{ kind = "positive-lm", mu = 0.1 }`.
+/// Settings of the term: `{ kind = "positive-lm", mu = 0.1 }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PositiveLm {
     /// Weight of the term.
     pub(crate) mu: f64,
-    /// Tokens that are imitated.
+    /// Tokens to imitate.
     pub(crate) examples: Examples,
 }
 
@@ -50,7 +51,7 @@ impl Default for PositiveLm {
 }
 
 impl PositiveLm {
-    /// True for each response token of a sequence that is imitated.
+    /// Returns true for each response token to imitate.
     fn imitated(&self, sequence: &ObjectiveSequence) -> Vec<bool> {
         let counts = |token: usize| sequence.mask.as_ref().is_none_or(|mask| mask[token]);
         let positive: Vec<bool> = match (self.examples, &sequence.advantages) {
@@ -72,7 +73,7 @@ impl LossTerm for PositiveLm {
         "positive-lm"
     }
 
-    /// A solved trajectory is imitated also where its group gives it no advantage.
+    /// A solved trajectory is imitated even if its advantage is 0.
     fn acts_without_advantage(&self) -> bool {
         self.mu != 0.0 && self.examples == Examples::Solved
     }
@@ -92,10 +93,10 @@ impl LossTerm for PositiveLm {
     }
 }
 
-/// The term over one optimiser batch, so that its mean does not depend on how the batch is cut.
+/// The term for one optimiser batch. Its mean does not depend on the split into micro-batches.
 struct OverBatch {
     imitated: Vec<Vec<bool>>,
-    /// `mu` over the number of imitated tokens.
+    /// `mu` divided by the number of imitated tokens.
     weight: f64,
 }
 
@@ -116,16 +117,17 @@ impl Objective for OverBatch {
     }
 }
 
-/// Registry entry that makes `kind = "positive-lm"` known to configs.
+/// Registers `kind = "positive-lm"`.
 pub(crate) fn methods() -> Methods {
     let objective = Registry::builtin().with_term("positive-lm", |term: PositiveLm| Ok(term));
     Methods { objective, ..Methods::builtin() }
 }
 
-/// A tiny household from scratch, with the term's settings in a file as any others.
+/// Config of a tiny household from scratch, with the term's settings.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/custom_objective.toml");
 
-/// Trains in `root` with this weight of the term, resumes the run for one step more, and gives the numbers of every step.
+/// Trains in `root` with weight `mu`, resumes the run for one more step, and returns the metrics of
+/// every step.
 pub(crate) fn train(mu: f64, root: &Path) -> Result<Vec<MetricsLine>, Box<dyn Error>> {
     let parts = RunParts { methods: methods(), ..RunParts::default() };
     let term =

@@ -1,15 +1,16 @@
-//! A credit method of one's own, outside of the project's crates: a turn gets a bonus for how much surer it made the policy of the
-//! answer.
+//! A custom credit method, defined outside this project's crates: a turn gets a bonus if it made
+//! the policy more certain of the answer.
 //!
 //! `cargo run --release -p turnwise-train --example custom_refinement`
 //!
 //! With `l_t = mean_j log pi(a_j | prompt of turn t, a_<j)` over the tokens of the answer `a`:
 //!
-//! * the gain of a turn is `g_t = l_{t+1} - l_t`, and 0 for the last one, which no prompt follows;
+//! * the gain of a turn is `g_t = l_{t+1} - l_t`, and 0 for the last turn, which no prompt follows;
 //! * `A_t <- A_t + beta g_t`.
 //!
-//! The method needs a model pass of its own: it asks for the score of the answer in the place of every turn's response,
-//! and the training loop supplies it. (`kind = "igpo"` is the built-in method of this kind.)
+//! The method needs its own forward pass: it requests the log-probs of the answer in place of each
+//! turn's response, and the training loop supplies them. (`kind = "igpo"` is the built-in method of
+//! this kind.)
 #![allow(clippy::print_stdout, dead_code, reason = "an example prints; a test uses a part of it")]
 
 use std::error::Error;
@@ -25,7 +26,7 @@ use turnwise_train::config::{ConfigSource, load_with};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Resume, Run, RunParts};
 
-/// The switches of the method: `{ kind = "answer-gain", beta = 1.0 }`.
+/// Settings of the method: `{ kind = "answer-gain", beta = 1.0 }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AnswerGainConfig {
@@ -41,7 +42,7 @@ impl Default for AnswerGainConfig {
     }
 }
 
-/// The refinement, with the answer of a task.
+/// The refinement, and a function that returns a task's answer.
 pub(crate) struct AnswerGain {
     config: AnswerGainConfig,
     answer: fn(&Task) -> String,
@@ -57,7 +58,7 @@ impl AnswerGain {
     }
 }
 
-/// The mean log-probability; `None` for a prompt without room for the answer.
+/// Returns the mean log-prob; `None` for a prompt without room for the answer.
 fn mean(score: &[f32]) -> Option<f64> {
     (!score.is_empty()).then(|| score.iter().copied().map(f64::from).sum::<f64>() / score.len() as f64)
 }
@@ -87,7 +88,7 @@ impl Refinement for AnswerGain {
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
-        // One score a turn, in the order of the requests.
+        // One score per turn, in the order of the requests.
         let mut scores = inputs.scores().iter();
         let known = PerTurn::from_fn(inputs.batch, |_, _, _| scores.next().and_then(|score| mean(score)));
         let gains = PerTurn::from_fn(inputs.batch, |group, trajectory, turn| {
@@ -107,8 +108,8 @@ impl Refinement for AnswerGain {
     }
 }
 
-/// Registry entry that makes `kind = "answer-gain"` known to configs. The household has no reference answers, as a question has one;
-/// here the words of the goal stand for it.
+/// Registers `kind = "answer-gain"`. The household has no reference answers, so the goal's text is
+/// used instead.
 pub(crate) fn methods() -> Methods {
     let answer = |task: &Task| task.answer().unwrap_or(&task.goal).to_owned();
     let credit =
@@ -116,10 +117,10 @@ pub(crate) fn methods() -> Methods {
     Methods { credit, ..Methods::builtin() }
 }
 
-/// A tiny household from scratch, with the method's settings in a file as any others.
+/// Config of a tiny household from scratch, with the method's settings.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/custom_refinement.toml");
 
-/// Trains in `root`, resumes the run for one step more, and gives the numbers of every step.
+/// Trains in `root`, resumes the run for one more step, and returns the metrics of every step.
 pub(crate) fn train(root: &Path) -> Result<Vec<MetricsLine>, Box<dyn Error>> {
     let parts = RunParts { methods: methods(), ..RunParts::default() };
     let source = ConfigSource { files: vec![FILE.into()], ..ConfigSource::default() };

@@ -1,7 +1,7 @@
 //! Fuzz targets: each function parses untrusted bytes. Errors are expected, panics are bugs.
 //!
-//! The programs of `fuzz_targets/` call these with new bytes. A test of the program (`crates/cli/tests/it/fuzz_seeds.rs`)
-//! calls them with the committed seeds.
+//! The programs of `fuzz_targets/` call these with new bytes, and a test
+//! (`crates/cli/tests/it/fuzz_seeds.rs`) with the committed seeds.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub const TARGETS: &[Target] = &[
     ("world_files", world_files),
 ];
 
-/// Returns a folder of this process for parsers that read a path. In memory if the system has such a folder.
+/// Returns a folder of this process for parsers that read a path, in memory if possible.
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -65,7 +65,8 @@ pub fn folder() -> &'static Path {
     })
 }
 
-/// Writes the bytes to a file and returns its path. Each thread has its own folder, because tests run in threads.
+/// Writes the bytes to a file and returns its path. Each thread has its own folder, because tests
+/// run in threads.
 fn file(name: &str, data: &[u8]) -> PathBuf {
     let folder = folder().join(format!("{:?}", std::thread::current().id()));
     let path = folder.join(name);
@@ -103,7 +104,7 @@ pub fn world_files(data: &[u8]) {
     let _ = level::read(&path);
 }
 
-/// Parses Python of BFCL's answers and replies.
+/// Parses Python calls in BFCL's answers and replies.
 pub fn python_calls(data: &[u8]) {
     let text = text(data);
     let _ = python::parse(&text);
@@ -114,12 +115,12 @@ pub fn python_calls(data: &[u8]) {
     }
 }
 
-/// Parses a prompt template (TOML) and its rules of responses.
+/// Parses a prompt template (TOML) and its response rules.
 pub fn prompt_template(data: &[u8]) {
     let _ = PromptTemplate::parse(&text(data), "fuzz");
 }
 
-/// Parses a response of a policy with each style, number of blocks and format of calls.
+/// Parses a policy's response with each style, number of blocks and call format.
 pub fn responses(data: &[u8]) {
     const BLOCKS: [Blocks; 3] = [Blocks::One, Blocks::Any, Blocks::First];
     const CALLS: [CallFormat; 3] = [CallFormat::Hermes, CallFormat::Llama, CallFormat::Python];
@@ -146,7 +147,7 @@ pub fn responses(data: &[u8]) {
     });
 }
 
-/// Loads a config file. After a byte 0xff follow overrides, one a line.
+/// Loads a config file. Overrides may follow a byte 0xff, one per line.
 pub fn config(data: &[u8]) {
     let (config, overrides) = halves(data);
     let overrides = text(overrides).lines().map(str::to_owned).collect();
@@ -272,7 +273,7 @@ pub fn trajectories(data: &[u8]) {
 
 /// Reads trajectories and conversations as Parquet.
 pub fn parquet(data: &[u8]) {
-    // Without the magic every input would be read as JSON lines.
+    // Other inputs would be read as JSON lines.
     if data.starts_with(b"PAR1") {
         let path = file("trajectories.parquet", data);
         let _ = read(&path, &ReadOptions::default());
@@ -294,7 +295,7 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// Parses a request to the retrieval server, and an answer of one.
+/// Parses a request to the retrieval server, and one of its replies.
 pub fn retrieval_http(data: &[u8]) {
     turnwise_retrieval_service::parse_request(data);
     let _ = turnwise_retrieval_service::protocol::read_answer(data, 2, 3);

@@ -1,4 +1,4 @@
-//! Fuzz targets for bodies of requests to the server. A test of the crate `agent` replays their seeds.
+//! Fuzz targets for request bodies of the server. A test of the crate `agent` replays their seeds.
 
 use turnwise_agent::rewards::Report;
 use turnwise_serve::openai::{ChatRequest, TextRequest, template_messages, template_tools};

@@ -1,4 +1,4 @@
-//! Scores of advantages against the truth that `turnwise benchmark credit` wrote.
+//! Scores advantages against the true ones that `turnwise benchmark credit` wrote.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,9 @@ use crate::files::failed;
 use crate::numbers::floats;
 use crate::refused;
 
-/// Returns the scores of a method's advantages as JSON: `truth` (a summary), `score`, and `difference` to a baseline if there is one. A method
-/// is its name and the advantages of every trajectory of the file, in its order.
+/// Scores a method's advantages and returns JSON: `truth` (a summary), `score`, and `difference` if
+/// there is a baseline. A method is its name and the advantages of every trajectory, in the file's
+/// order.
 #[pyfunction]
 #[pyo3(signature = (path, method, baseline=None, resamples=1000, seed=0))]
 pub(crate) fn score_truth(
@@ -55,7 +56,6 @@ pub(crate) fn score_truth(
     })
 }
 
-/// Returns the lines of a data set.
 fn read(path: &Path) -> PyResult<Vec<TruthLine>> {
     let file = turnwise_files::open(path).map_err(|error| failed(path, &error))?;
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Advantages of a batch in memory, by the same steps as the command `turnwise credit` takes on a file.
+//! Computes advantages of a batch in memory, with the same stages as `turnwise credit`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,11 +16,10 @@ use crate::numbers::{buffer, flags, floats, singles};
 use crate::refused;
 use crate::value::{Place, value};
 
-/// Name of the batch in errors.
 const BATCH: &str = "batch";
 
-/// Returns every preset: the one it starts from, its credit and objective with every default, the fields
-/// of a turn that it reads.
+/// Returns every preset: its base preset, its credit and objective configs with all defaults, and
+/// the turn fields that it reads.
 #[pyfunction]
 pub(crate) fn presets() -> PyResult<String> {
     let methods = known();
@@ -36,7 +35,7 @@ pub(crate) fn presets() -> PyResult<String> {
     serde_json::to_string(&all).map_err(refused)
 }
 
-/// Returns the keys of a turn that a method reads, sorted.
+/// Returns the sorted keys of a turn that a method reads.
 fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     let mut keys: Vec<&str> = pipeline.fields().into_iter().map(|(_, field)| field.describe().0).collect();
     keys.sort_unstable();
@@ -44,7 +43,7 @@ fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     keys
 }
 
-/// Returns the keys of a turn that a preset with switches over it reads.
+/// Returns the keys of a turn that a preset with overrides reads.
 #[pyfunction]
 pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<&'static str>> {
     let methods = known();
@@ -52,13 +51,12 @@ pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) ->
     Ok(keys(&Pipeline::with_registry(&config, &methods.credit).map_err(refused)?))
 }
 
-/// Switches as JSON, by their paths.
+/// Converts overrides to JSON, each with its path.
 fn given(switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Value, String)>> {
     let each = switches.into_iter().map(|(path, switch)| Ok((value(&switch, &Place::root(&path))?, path)));
     each.collect()
 }
 
-/// Returns the credit of a preset with switches over it.
 fn configured(
     methods: &Methods,
     preset: &str,
@@ -75,17 +73,17 @@ fn configured(
         config = switched;
     }
     for (switch, path) in switches {
-        // A method of one's own, which a switch before may have named, has all of its settings then.
+        // Spells out the settings of a custom method, which an earlier override may have named.
         methods.credit.spell_out(&mut config).map_err(|error| error.to_string())?;
         config = credit_with(&config, &path, switch).map_err(|error| format!("{path}: {error}"))?;
     }
     Ok(config)
 }
 
-/// Numbers about each training step of a batch, by name: dicts of them have the same order at every call.
+/// Diagnostics by name for each training step, sorted so that dicts always have the same order.
 type Diagnostics = Vec<(u64, BTreeMap<String, f64>)>;
 
-/// Numbers of one trajectory, in the order of the batch.
+/// Results of one trajectory, in the order of the batch.
 #[derive(Default)]
 struct Row {
     advantages: Vec<f64>,
@@ -94,8 +92,9 @@ struct Row {
     explanation: Option<Vec<Vec<StageRecord>>>,
 }
 
-/// The advantages of every trajectory with what else was found: `(rows, diagnostics of each step)`. A row is a dict with
-/// `advantages`, and `outliers`, `token_advantages`, `token_returns`, `explanation` where the method has them.
+/// Computes the advantages of every trajectory and returns `(rows, diagnostics of each step)`. A
+/// row is a dict with `advantages`, and `outliers`, `token_advantages`, `token_returns` and
+/// `explanation` if the method has them.
 #[pyfunction]
 #[pyo3(signature = (batch, preset, switches, verl_agent=false, seed=0, explain=false, vectors=None))]
 pub(crate) fn credit<'py>(
@@ -140,7 +139,7 @@ pub(crate) fn credit<'py>(
     Ok((list, diagnostics))
 }
 
-/// Vectors of texts that the caller computed.
+/// Text embeddings that the caller computed.
 #[derive(Default)]
 struct Vectors(HashMap<String, Vec<f32>>);
 
@@ -206,7 +205,7 @@ fn computed(
     Ok((rows, diagnostics))
 }
 
-/// Puts the numbers of a step where its trajectories are in the batch.
+/// Writes the results of a step to the rows of its trajectories.
 fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     let mut explanations: Vec<Vec<Vec<Vec<StageRecord>>>> = report.explanations.into();
     for (group, origins) in step.origins.iter().enumerate() {
@@ -227,7 +226,7 @@ fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     }
 }
 
-/// Returns an error with the index of its trajectory instead of a line of a file.
+/// Formats an error with the index of its trajectory instead of a line number.
 fn indexed(error: &DumpError) -> String {
     match error {
         DumpError::Line { path, line, reason } => format!("{path}[{}]: {reason}", line - 1),
@@ -252,7 +251,6 @@ fn hint(preset: &str, field: TurnField) -> String {
     }
 }
 
-/// Returns the stages of every turn as dicts.
 fn explained<'py>(py: Python<'py>, turns: &[Vec<StageRecord>]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for stages in turns {

@@ -1,4 +1,4 @@
-//! Files of run directories and of other frameworks.
+//! Reads files of run directories and of other frameworks.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
-/// Returns an error of reading a file as Python's.
+/// Converts an error of reading a file to a Python exception.
 pub(crate) fn failed(path: &Path, error: &io::Error) -> PyErr {
     let text = format!("{}: {error}", path.display());
     match error.kind() {
@@ -32,14 +32,14 @@ pub(crate) fn failed(path: &Path, error: &io::Error) -> PyErr {
     }
 }
 
-/// Returns a TOML text as JSON. Dates become texts.
+/// Converts TOML to JSON. Dates become strings.
 #[pyfunction]
 pub(crate) fn toml_to_json(text: &str) -> PyResult<String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| refused(error))?;
     serde_json::to_string(&table).map_err(refused)
 }
 
-/// Returns the trajectories of a dump as a JSON list of what `credit` takes.
+/// Returns the trajectories of a dump as a JSON list that `credit` accepts.
 #[pyfunction]
 #[pyo3(signature = (path, format=None, rewards=Vec::new()))]
 pub(crate) fn read_dump(
@@ -67,7 +67,8 @@ pub(crate) fn read_dump(
     })
 }
 
-/// Returns a trajectory with the keys of a line written by hand; what the dump does not have is left out.
+/// Returns a trajectory with the keys of a hand-written line. Fields missing in the dump are left
+/// out.
 fn written(trajectory: &Trajectory, origin: &Origin) -> Value {
     let turns: Vec<Value> =
         trajectory.turns.iter().zip(&origin.turns).map(|(turn, extras)| written_turn(turn, extras)).collect();
@@ -92,7 +93,7 @@ fn written_turn(turn: &turnwise_core::Turn, extras: &TurnExtras) -> Value {
     optional(&mut line, "reward", extras.has_reward.then(|| json!(turn.reward)));
     optional(&mut line, "parts", (!turn.parts.is_empty()).then(|| json!(turn.parts)));
     optional(&mut line, "calls", (!turn.calls.is_empty()).then(|| json!(turn.calls)));
-    // A state may be named where its words are not there.
+    // A state may be named without its text.
     let words = extras.has_observation && (turn.state_key.is_none() || !turn.observation.is_empty());
     optional(&mut line, "observation", words.then(|| json!(turn.observation)));
     optional(&mut line, "state_key", turn.state_key.as_ref().map(|key| json!(key)));

@@ -1,7 +1,8 @@
-//! Extension module `turnwise._native`: what the Python package calls.
+//! Extension module `turnwise._native`, called by the Python package.
 //!
-//! Arrays cross as buffers of their bytes, trajectories as dicts and lists; shapes are checked in Python, everything else here.
-//! Everything that computes runs without the interpreter's lock. Errors become `ValueError`, those of files `OSError`.
+//! Arrays are passed as byte buffers, trajectories as dicts and lists. Python checks shapes, Rust
+//! everything else. All computation releases the GIL. Errors become `ValueError`, those of files
+//! `OSError`.
 
 #![cfg(feature = "python")]
 #![expect(clippy::needless_pass_by_value, reason = "arguments come from Python by value")]
@@ -21,7 +22,7 @@ use std::fmt::Display;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Returns a refusal as Python's `ValueError`.
+/// Returns a `ValueError`.
 fn refused(reason: impl Display) -> PyErr {
     PyValueError::new_err(reason.to_string())
 }

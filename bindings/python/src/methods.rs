@@ -1,7 +1,7 @@
 //! Credit methods that are Python functions.
 //!
-//! A function gets a batch as flat arrays, one entry a turn, and returns one number a turn. `turnwise._methods` makes the arrays of
-//! the buffers that cross here and checks what comes back.
+//! A function receives a batch as flat arrays with one entry per turn, and returns one number per
+//! turn. `turnwise._methods` converts the buffers to arrays and checks the result.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -18,25 +18,22 @@ use crate::numbers::{buffer, flags, floats};
 use crate::refused;
 use crate::value::{Place, value};
 
-/// A function with what it is registered as.
 #[derive(Clone)]
 struct Registered {
     function: Arc<Py<PyAny>>,
-    /// Its settings with their defaults.
     defaults: Map<String, Value>,
     preset: Preset,
     is_estimator: bool,
-    /// Whether it also gets the texts of the turns.
+    /// True if the function also receives the texts of the turns.
     texts: bool,
 }
 
-/// All registered functions by name.
 static METHODS: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMap::new());
 
-/// The last exception of a function, which an error of credit carries as text alone.
+/// The last exception of a function; a credit error carries only its text.
 static RAISED: Mutex<Option<PyErr>> = Mutex::new(None);
 
-/// Registers a function as the method and preset `name`. A second one of a name replaces the first.
+/// Registers a function as the method and preset `name`, replacing an earlier one of that name.
 #[pyfunction]
 pub(crate) fn register_method(
     name: &str,
@@ -61,7 +58,7 @@ pub(crate) fn register_method(
         )));
     }
     let mut methods = METHODS.write().unwrap_or_else(PoisonError::into_inner);
-    // Names live as long as the program, as those of built-in methods do.
+    // Leaked because registries need `'static` names, as built-in methods have.
     let leaked = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let known = methods.get(name).map(|known| (known.preset, known.is_estimator));
     let preset = match known {
@@ -81,7 +78,6 @@ pub(crate) fn register_method(
     Ok(())
 }
 
-/// Returns the built-in methods and those that Python registered.
 pub(crate) fn known() -> Methods {
     let mut methods = Methods::builtin();
     for (&name, registered) in METHODS.read().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -102,7 +98,7 @@ pub(crate) fn known() -> Methods {
     methods
 }
 
-/// Lays the settings of a table over the defaults.
+/// Creates a method from settings merged over the defaults.
 fn made(
     name: &'static str,
     registered: &Registered,
@@ -123,7 +119,6 @@ fn made(
     Ok((table, PythonMethod { name, function, settings, texts }))
 }
 
-/// A method with its settings.
 struct PythonMethod {
     name: &'static str,
     function: Arc<Py<PyAny>>,
@@ -132,7 +127,7 @@ struct PythonMethod {
 }
 
 impl PythonMethod {
-    /// Calls the function; its advantages in the order of the batch.
+    /// Calls the function and returns its advantages in the order of the batch.
     fn call(
         &self,
         batch: &Batch,
@@ -170,12 +165,12 @@ impl PythonMethod {
                 }
             }
         }
-        // `called` has checked their number.
+        // `called` has checked the length.
         Ok(PerTurn::from_fn(batch, |_, _, _| numbers.next().unwrap_or(f64::NAN)))
     }
 }
 
-/// Returns an exception in a line: its type, its text, and the last place of its traceback.
+/// Formats an exception in one line: type, message, and the last traceback entry.
 fn described(py: Python<'_>, error: &PyErr) -> String {
     let place = || -> PyResult<String> {
         let traceback = py.import("traceback")?;
@@ -189,7 +184,7 @@ fn described(py: Python<'_>, error: &PyErr) -> String {
     format!("{error}{}", place().unwrap_or_default())
 }
 
-/// Returns an exception with that of the method that failed as its cause, if one did.
+/// Sets the exception of the failed method, if any, as the cause of an exception.
 pub(crate) fn caused(py: Python<'_>, error: PyErr) -> PyErr {
     let raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner).take();
     if raised.is_some() {
@@ -228,7 +223,7 @@ impl Refinement for PythonMethod {
     }
 }
 
-/// Returns the arrays of a batch by name, one entry a turn in the order of the batch.
+/// Returns the arrays of a batch by name, with one entry per turn in the order of the batch.
 fn arrays<'py>(py: Python<'py>, batch: &Batch, texts: bool) -> PyResult<Bound<'py, PyDict>> {
     let turns: usize = batch.trajectories().map(|trajectory| trajectory.turns.len()).sum();
     let mut whole: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

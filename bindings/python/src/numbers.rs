@@ -1,11 +1,11 @@
-//! Arrays of numbers as buffers of their bytes.
+//! Arrays of numbers as byte buffers.
 
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
 use crate::refused;
 
-/// Returns the numbers of a buffer of 8-byte floats, as NumPy's `float64` writes them.
+/// Parses a buffer of 8-byte floats (NumPy's `float64`).
 pub(crate) fn floats(bytes: &[u8]) -> PyResult<Vec<f64>> {
     let (numbers, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() {
@@ -14,7 +14,6 @@ pub(crate) fn floats(bytes: &[u8]) -> PyResult<Vec<f64>> {
     Ok(numbers.iter().map(|bytes| f64::from_ne_bytes(*bytes)).collect())
 }
 
-/// Returns the same numbers in single precision.
 pub(crate) fn singles(numbers: &[f64]) -> Vec<f32> {
     numbers.iter().map(|&number| number as f32).collect()
 }
@@ -25,7 +24,7 @@ pub(crate) fn buffer<'py>(py: Python<'py>, numbers: &[f64]) -> Bound<'py, PyByte
     PyByteArray::new(py, &bytes)
 }
 
-/// Returns a buffer of one byte for each truth value.
+/// Returns a buffer with one byte per bool.
 pub(crate) fn flags<'py>(py: Python<'py>, values: &[bool]) -> Bound<'py, PyByteArray> {
     let bytes: Vec<u8> = values.iter().map(|&value| u8::from(value)).collect();
     PyByteArray::new(py, &bytes)

@@ -15,16 +15,16 @@ use crate::numbers::{buffer, floats, singles};
 use crate::refused;
 use crate::value::{Place, value};
 
-/// One sequence as Python gives it: arrays over its response tokens, span after span.
+/// One sequence from Python: arrays over its response tokens, span after span.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Sequence<'py> {
-    /// Response tokens of every span.
+    /// Number of response tokens per span.
     spans: Vec<usize>,
     logprobs: Bound<'py, PyByteArray>,
     old_logprobs: Bound<'py, PyByteArray>,
     advantages: Bound<'py, PyByteArray>,
-    /// True if there is one advantage a span, else there is one per token.
+    /// True for one advantage per span, false for one per token.
     per_span: bool,
     mask: Option<Bound<'py, PyByteArray>>,
     ref_logprobs: Option<Bound<'py, PyByteArray>>,
@@ -32,7 +32,6 @@ pub(crate) struct Sequence<'py> {
     reference_kls: Option<Bound<'py, PyByteArray>>,
 }
 
-/// Inputs that are differentiated, apart from what the objective is built from.
 struct Inputs {
     logprobs: Vec<f64>,
     entropies: Vec<f64>,
@@ -65,7 +64,6 @@ impl Sequence<'_> {
     }
 }
 
-/// Returns the spans of these lengths, one after another.
 fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
     let mut start = 0;
     let next = |(turn, &length): (usize, &usize)| {
@@ -76,7 +74,6 @@ fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
     lengths.iter().enumerate().map(next).collect()
 }
 
-/// Returns the objective of a preset with switches over it.
 fn config(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<ObjectiveConfig> {
     let mut config = Methods::builtin().objective(preset).map_err(refused)?;
     for (path, switch) in switches {
@@ -87,9 +84,9 @@ fn config(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<O
     Ok(config)
 }
 
-/// Loss, derivatives by sequence and sums of the policy objective: a dict with `value`, `d_logprobs`,
-/// `d_entropies`, `d_reference_kls`, `metrics`, `settings` and, where the gradient is normalized,
-/// `normalization`.
+/// Computes the policy objective and returns a dict with `value`, `d_logprobs`, `d_entropies`,
+/// `d_reference_kls`, `metrics`, `settings` and, if the gradient is normalized, `normalization`.
+/// Derivatives are by sequence.
 #[pyfunction]
 pub(crate) fn policy_loss<'py>(
     py: Python<'py>,
@@ -130,11 +127,10 @@ pub(crate) fn policy_loss<'py>(
     Ok(dict)
 }
 
-/// SORL's clipping bias of a batch.
 struct Bias {
     sum: BiasSum,
     d_logprobs: Vec<Vec<f64>>,
-    /// The factor on the gradient, unless it takes the norm of a gradient with respect to weights.
+    /// Factor on the gradient; `None` if it depends on the norm of the weight gradient.
     factor: Option<f64>,
 }
 
@@ -151,7 +147,7 @@ fn found(
     sequences: Vec<ObjectiveSequence>,
     inputs: &[Inputs],
 ) -> Result<Found, ObjectiveError> {
-    // The KL coefficient as it acts beside the terms.
+    // The loss may change the KL coefficient that applies beside its terms.
     let settings = Loss::new(config, &Registry::builtin())?.config().clone();
     let policy = PolicyObjective::new(&settings, ObjectiveBatch::new(sequences))?;
     let mut gradients = Vec::with_capacity(inputs.len());
@@ -181,7 +177,6 @@ fn found(
     Ok(Found { value, gradients, metrics, bias: bias.transpose()?, settings })
 }
 
-/// Returns the sums that a policy loss has, as a dict.
 fn metrics<'py>(py: Python<'py>, metrics: &LossMetrics) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, number) in [
@@ -205,7 +200,8 @@ fn metrics<'py>(py: Python<'py>, metrics: &LossMetrics) -> PyResult<Bound<'py, P
     Ok(dict)
 }
 
-/// Returns the critic's clipped loss: `(value, derivatives by sequence, share of clipped tokens)`.
+/// Computes the critic's clipped loss:
+/// `(value, derivatives by sequence, fraction of clipped tokens)`.
 #[pyfunction]
 pub(crate) fn value_loss(
     py: Python<'_>,
@@ -238,7 +234,7 @@ pub(crate) fn value_loss(
     Ok((loss, slopes, if tokens > 0.0 { clipped / tokens } else { 0.0 }))
 }
 
-/// Weighted cross-entropy: `(value, derivatives by sequence)`.
+/// Computes the weighted cross-entropy: `(value, derivatives by sequence)`.
 #[pyfunction]
 pub(crate) fn supervised_loss(
     py: Python<'_>,
@@ -259,8 +255,9 @@ pub(crate) fn supervised_loss(
     Ok((gradients.iter().map(|gradient| gradient.loss).sum(), slopes))
 }
 
-/// STAPO's term on outlier turns: a dict with `value`, `d_first`, `d_second`, `kl`, `reference_kl`, `outliers`.
-/// `arrays` are two KLs a sequence, or three log-probs (full, masked, reference).
+/// Computes STAPO's term on outlier turns: a dict with `value`, `d_first`, `d_second`, `kl`,
+/// `reference_kl`, `outliers`. `arrays` has two KLs per sequence, or three log-probs (full, masked,
+/// reference).
 #[pyfunction]
 pub(crate) fn selective_loss<'py>(
     py: Python<'py>,
@@ -309,7 +306,8 @@ pub(crate) fn selective_loss<'py>(
     Ok(dict)
 }
 
-/// Estimates of the KL to a reference at sampled tokens, and their derivatives.
+/// Estimates the KL to a reference at sampled tokens, and returns the estimates and their
+/// derivatives.
 #[pyfunction]
 pub(crate) fn kl_estimate<'py>(
     py: Python<'py>,

@@ -1,7 +1,7 @@
 //! Training, evaluation and the program itself, with the methods that Python registered.
 //!
-//! Work runs on its own thread without the interpreter's lock. The calling thread reports its events to a Python function
-//! and looks for signals, so that Ctrl-C stops the work at its next safe place.
+//! Work runs on a separate thread without the GIL. The calling thread passes events to a Python
+//! function and checks for signals, so that Ctrl-C stops the work safely.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -22,19 +22,17 @@ use turnwise_cli::train::{EvaluationPoint, Event, Observer, RunEnd, TrainError};
 use crate::methods::{caused, known};
 use crate::refused;
 
-/// Time between two looks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Shortest time between two events of tasks under way.
+/// Minimum interval between two progress events of rollouts.
 const TASK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The registries of the program with the methods of Python.
 fn registries() -> Registries {
     Registries { methods: known(), ..Registries::default() }
 }
 
-/// Trains as `turnwise train ARGUMENTS` does. `report` gets each event as JSON. Returns the run's folder and whether it is
-/// finished.
+/// Trains like `turnwise train ARGUMENTS`. `report` receives each event as JSON. Returns the run's
+/// folder and whether it is finished.
 #[pyfunction]
 pub(crate) fn train(
     py: Python<'_>,
@@ -52,7 +50,7 @@ pub(crate) fn train(
     supervised(py, &report, work)
 }
 
-/// Evaluates as `turnwise eval ARGUMENTS` does. Returns the results of the splits as JSON.
+/// Evaluates like `turnwise eval ARGUMENTS`. Returns the results of the splits as JSON.
 #[pyfunction]
 pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAny>) -> PyResult<String> {
     let work = move |events: Sender<Value>, stop: Arc<AtomicBool>| {
@@ -69,17 +67,19 @@ pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAn
     supervised(py, &report, work)
 }
 
-/// Runs the program with these arguments, of which the first is its name, and returns its exit status. `command` starts it again.
+/// Runs the program with these arguments (the first is its name) and returns its exit status.
+/// `command` restarts it.
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsString>) -> u8 {
     py.detach(|| {
         let code = turnwise_cli::run_with(registries(), &arguments, command);
-        // The number in an `ExitCode` cannot be read.
+        // The number in an `ExitCode` cannot be read, so all are compared.
         (0..=u8::MAX).find(|&number| ExitCode::from(number) == code).unwrap_or(1)
     })
 }
 
-/// Runs work on a thread. Its events go to `report`, and an exception of that, such as that of Ctrl-C, stops it.
+/// Runs work on a thread and passes its events to `report`. An exception of `report`, or Ctrl-C,
+/// stops the work.
 fn supervised<T: Send + 'static>(
     py: Python<'_>,
     report: &Py<PyAny>,
@@ -123,11 +123,10 @@ fn supervised<T: Send + 'static>(
 }
 
 fn next_event(received: &Mutex<Receiver<Value>>) -> Result<Value, RecvTimeoutError> {
-    // Only one thread waits.
     received.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNAL_INTERVAL)
 }
 
-/// Returns the exception of an error: `ValueError` for arguments and settings, `OSError` for files.
+/// Converts an error to an exception: `ValueError` for arguments and settings, `OSError` for files.
 fn exception(error: &anyhow::Error) -> PyErr {
     let text = library::described(error);
     for cause in error.chain() {
@@ -155,17 +154,17 @@ fn of_file(error: &std::io::Error, text: String) -> PyErr {
     }
 }
 
-/// Sends the events of a run as JSON, and evaluates it.
+/// Sends the events of a run as JSON, and performs its evaluations.
 struct Reporter {
     events: Sender<Value>,
     stop: Arc<AtomicBool>,
-    /// Time of the last event of tasks under way.
+    /// Time of the last progress event of rollouts.
     last: Option<Instant>,
 }
 
 impl Reporter {
     fn send(&self, event: Value) {
-        // The receiver waits for the end of this thread.
+        // The receiver lives until this thread ends.
         let _ = self.events.send(event);
     }
 

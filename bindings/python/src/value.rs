@@ -1,4 +1,4 @@
-//! Python objects as JSON values, and back.
+//! Converts Python objects to JSON values and back.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Number, Value};
 
 use crate::refused;
 
-/// Nesting that is read at most.
+/// Maximum nesting depth.
 const DEEPEST: usize = 32;
 
-/// Place of an object in what the caller gave, for errors.
+/// Path of an object in an argument, for errors.
 pub(crate) struct Place<'a> {
     parent: Option<&'a Place<'a>>,
     name: Name<'a>,
@@ -24,7 +24,6 @@ enum Name<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Returns the object itself, by the name of its argument.
     pub(crate) fn root(name: &'a str) -> Self {
         Self { parent: None, name: Name::Root(name) }
     }
@@ -44,8 +43,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns a dict, list, tuple, text, number, truth value or None, or whatever has `tolist` (NumPy's and
-/// PyTorch's arrays and scalars), as JSON. Entries of a dict that are None are left out.
+/// Converts a dict, list, tuple, string, number, bool, None or object with `tolist` (NumPy and
+/// PyTorch arrays and scalars) to JSON. Dict entries with None are dropped.
 pub(crate) fn value(object: &Bound<'_, PyAny>, place: &Place<'_>) -> PyResult<Value> {
     if place.depth() > DEEPEST {
         return Err(refused(format!("{} is nested more than {DEEPEST} times", place.text())));

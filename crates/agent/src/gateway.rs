@@ -1,13 +1,15 @@
-//! The endpoint in front of all episodes of a world: `turnwise-serve`'s server, answered by the episodes' inboxes.
+//! The HTTP endpoint of an environment's episodes: `turnwise-serve`'s server, answered by the
+//! episodes' inboxes.
 //!
-//! | request | answer |
+//! | request | reply |
 //! |---|---|
 //! | `POST /v1/chat/completions` | the policy's reply |
 //! | `GET /v1/models` | one model |
-//! | `POST /v1/reward` | takes a report ([`crate::rewards`]) |
+//! | `POST /v1/reward` | accepts a report ([`crate::rewards`]) |
 //!
-//! The API key names the episode. A key of an episode that has ended is answered with 410, an unknown one with 401; OpenAI's clients
-//! repeat neither. Parameters of sampling are those of the run: a request's `temperature`, `top_p` and `seed` are ignored.
+//! The API key identifies the episode. Keys of ended episodes get status 410, unknown ones 401;
+//! OpenAI's clients retry neither. The run's sampling settings apply: a request's `temperature`,
+//! `top_p` and `seed` are ignored.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -25,17 +27,17 @@ use turnwise_serve::{Call, ChatReply, Completions, Limits, ServeError, Server};
 use crate::inbox::{Answer, Asked, Client, Inbox, RetryMark};
 use crate::rewards::Report;
 
-/// The name of the model in the list of models.
+/// Name of the model in the list of models.
 pub const MODEL: &str = "policy";
 
-/// Header that names the agent of a request, if a program has several. Without it, the agent has the name of the request's model.
+/// Header with the agent's name, for programs with several agents; by default the request's model.
 pub const AGENT_HEADER: &str = "x-turnwise-agent";
 
-/// Header that names the state of a request, for credit methods that compare turns by state. The request's `metadata.state` does
-/// so too.
+/// Header with a name of the request's state, for credit methods that compare turns by state. The
+/// request's `metadata.state` has the same effect.
 pub const STATE_HEADER: &str = "x-turnwise-state";
 
-/// Ended episodes that are remembered, to tell late requests from wrong keys.
+/// Number of ended episodes that are remembered, to distinguish late requests from wrong keys.
 const REMEMBERED: usize = 4096;
 
 #[derive(Default)]
@@ -45,7 +47,6 @@ struct Episodes {
     next: u64,
 }
 
-/// The episodes by API key.
 #[derive(Default)]
 struct Table(Mutex<Episodes>);
 
@@ -103,7 +104,6 @@ impl Completions for Table {
     }
 }
 
-/// A client of the endpoint that waits for its answer.
 struct Waiting {
     reply: ChatReply,
     model: String,
@@ -141,7 +141,6 @@ fn response(answer: &Answer, model: &str) -> ChatResponse {
     response
 }
 
-/// Converts a request for the policy.
 fn asked(call: &Call, request: ChatRequest) -> Result<Asked, ApiError> {
     let ChatRequest { model, messages, tools, tool_choice, sampling, metadata, .. } = request;
     if sampling.n != 1 {
@@ -165,7 +164,6 @@ fn asked(call: &Call, request: ChatRequest) -> Result<Asked, ApiError> {
     })
 }
 
-/// Returns a text, or any other value as JSON.
 fn words(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -185,7 +183,6 @@ fn message(message: openai::ChatMessage) -> ChatMessage {
     }
 }
 
-/// Returns the mark by which a request is recognised as a retry.
 fn mark(call: &Call, request: &ChatRequest) -> RetryMark {
     if let Some(key) = call.headers.get("idempotency-key") {
         return RetryMark { digest: format!("key {key}"), may_repeat: true };
@@ -195,7 +192,7 @@ fn mark(call: &Call, request: &ChatRequest) -> RetryMark {
     RetryMark { digest, may_repeat: !first }
 }
 
-/// A running endpoint. It ends when this is dropped.
+/// A running endpoint, stopped when dropped.
 pub struct Gateway {
     server: Server,
     table: Arc<Table>,
@@ -203,16 +200,16 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the endpoint on an address; port 0 takes a free one.
+    /// Starts the endpoint on an address; port 0 selects a free port.
     ///
     /// # Errors
-    /// Fails if the address cannot be listened on or a thread cannot be started.
+    /// Fails if the address cannot be bound or a thread cannot be started.
     pub fn start(listen: SocketAddr) -> Result<Self, ServeError> {
         let table = Arc::new(Table::default());
         let limits = Limits {
             connections: 1024,
             body_bytes: 32 << 20,
-            // An answer waits for as long as the policy is being sampled and updated.
+            // A reply may wait while the policy samples and updates.
             answer: Duration::from_hours(24),
             loopback_hosts_only: listen.ip().is_loopback(),
             ..Limits::default()
@@ -221,17 +218,17 @@ impl Gateway {
         Ok(Self { server, table, random: RandomState::new() })
     }
 
-    /// Returns the base URL for OpenAI's clients.
+    /// Returns the base URL for OpenAI clients.
     pub fn base_url(&self) -> String {
         self.server.base_url()
     }
 
-    /// Makes an inbox reachable and returns the key of its episode.
+    /// Makes an inbox reachable and returns the API key of its episode.
     pub fn open(&self, inbox: Arc<Inbox>) -> String {
         let mut episodes = self.table.lock();
         let number = episodes.next;
         episodes.next += 1;
-        // Keys must not be guessable, because whoever knows one can give rewards.
+        // Keys must not be guessable, because anyone with a key can report rewards.
         let random = [0_u8, 1].map(|part| self.random.hash_one((number, part)));
         let key = format!("turnwise-{number}-{:016x}{:016x}", random[0], random[1]);
         episodes.open.insert(key.clone(), inbox);

@@ -1,10 +1,11 @@
-//! One episode between its agent and the policy: requests that wait, their answers, retries and reports.
+//! One episode between its agent and the policy: queued requests, replies, retries and reports.
 //!
-//! Requests that come at once (threads, sub-agents) wait in a queue and are answered one after the other, in the order in which they
-//! came. A client repeats a request if its connection broke or it waited too long. Such a retry gets the answer of the first, without
-//! another turn. A retry is known by the same `Idempotency-Key`, or by the same body and a retry count above 0
-//! (`x-stainless-retry-count`, which OpenAI's clients send); for a client that sends neither, by the same body. So an agent that asks
-//! the same question several times for several answers gets them from OpenAI's clients.
+//! Concurrent requests (threads, sub-agents) wait in a queue and are answered one at a time in
+//! order of arrival. A client retries a request after a broken connection or a timeout. A retry
+//! gets the first reply and is not another turn. It is recognised by the same `Idempotency-Key`, or
+//! by the same body and a retry count above 0 (`x-stainless-retry-count`, sent by OpenAI's
+//! clients). If a client sends neither header, an equal body is a retry. So agents with OpenAI's
+//! clients may ask the same question repeatedly for several replies.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,42 +21,42 @@ use crate::rewards::{Report, Rewards, report_of_line};
 pub struct Asked {
     /// All messages.
     pub messages: Vec<ChatMessage>,
-    /// Functions that the answer may call.
+    /// Available tools.
     pub tools: Vec<Tool>,
-    /// Name of the agent that asks.
+    /// Name of the agent.
     pub agent: String,
-    /// Maximum tokens of the answer.
+    /// Maximum tokens of the reply.
     pub max_tokens: Option<usize>,
-    /// Strings that end the answer.
+    /// Strings that end the reply.
     pub stop: Vec<String>,
-    /// The state that the agent says it is in.
+    /// Name of the state, given by the agent.
     pub state: Option<String>,
 }
 
-/// An answer.
+/// A reply and its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Id of the completion, by which a reward can name it.
+    /// Id of the completion, to which a reward can refer.
     pub id: String,
     /// The reply.
     pub reply: Reply,
 }
 
-/// Whoever waits for an answer.
+/// A client that waits for a reply.
 pub trait Client: Send {
-    /// Returns true if nobody waits any more.
+    /// Returns true if the client has disconnected.
     fn is_gone(&self) -> bool;
 
-    /// Takes the answer; `None` if the episode ended without one.
+    /// Sends the reply; `None` if the episode ended without one.
     fn finish(self: Box<Self>, answer: Option<&Answer>);
 }
 
-/// Identifies requests of which one repeats the other.
+/// Identifies retries of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryMark {
     /// The idempotency key, or the digest of the body.
     pub digest: String,
-    /// True if an equal digest makes it a retry.
+    /// True if an equal digest makes a request a retry.
     pub may_repeat: bool,
 }
 
@@ -66,22 +67,21 @@ struct Pending {
 }
 
 impl Pending {
-    /// Returns true if somebody still waits for the answer.
     fn is_wanted(&self) -> bool {
         self.clients.iter().any(|client| !client.is_gone())
     }
 }
 
-/// What an episode waits for.
+/// What happened while waiting for the agent.
 #[derive(Debug)]
 pub enum Event {
-    /// The agent asks.
+    /// The agent sent a request.
     Request(Box<Conversation>),
     /// The agent wrote its last line.
     Finished,
     /// The agent's output ended.
     Exited,
-    /// Nothing in time.
+    /// The deadline passed.
     Timeout,
 }
 
@@ -91,13 +91,12 @@ struct State {
     pending: VecDeque<Pending>,
     current: Option<Pending>,
     answered: Vec<Answered>,
-    /// Marks and answers, by turn.
     answers: Vec<(RetryMark, Answer)>,
     rewards: Rewards,
     finished: bool,
     exited: bool,
     last_line: String,
-    /// The report that the last line is, or the one that ended the episode.
+    /// The report in the last line, or the one that ended the episode.
     last_report: Option<Report>,
 }
 
@@ -108,20 +107,20 @@ impl State {
     }
 }
 
-/// The requests and reports of one program, an episode at a time.
+/// The requests and reports of one program, for one episode at a time.
 pub struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
-    /// A report ends an episode, and the program goes on with another.
+    /// True if the program plays several episodes, each ended by a report.
     reused: bool,
 }
 
-/// Start of the ids of completions.
+/// Prefix of completion ids.
 const ID: &str = "chatcmpl-";
 
 impl Inbox {
-    /// Creates an inbox without an episode. With `reused`, a line that is a report ends the episode; otherwise the program's
-    /// end does.
+    /// Creates an inbox without an episode. With `reused`, a report line ends an episode; otherwise
+    /// the program's exit does.
     pub fn new(reused: bool) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), reused }
     }
@@ -135,7 +134,7 @@ impl Inbox {
         *self.lock() = State { open: true, ..State::default() };
     }
 
-    /// Ends the episode and rejects the requests that wait.
+    /// Ends the episode and rejects waiting requests.
     pub fn end(&self) {
         let mut state = self.lock();
         let ended = std::mem::take(&mut *state);
@@ -146,7 +145,7 @@ impl Inbox {
         }
     }
 
-    /// Takes a request, whose client gets the answer.
+    /// Adds a request, whose client receives the reply.
     pub fn submit(&self, asked: Asked, mark: RetryMark, client: Box<dyn Client>) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -165,10 +164,10 @@ impl Inbox {
         }
     }
 
-    /// Takes a report of the agent.
+    /// Adds a report of the agent.
     ///
     /// # Errors
-    /// The episode has ended, or the report cannot be used.
+    /// Fails if the episode has ended, or if the report is invalid.
     pub fn report(&self, report: Report, source: &'static str) -> Result<(), String> {
         let mut state = self.lock();
         if !state.open {
@@ -177,11 +176,10 @@ impl Inbox {
         state.add(report, source)
     }
 
-    /// Takes a line of the program's output.
+    /// Handles a line of the program's output.
     pub fn line(&self, line: &str) {
         let line = line.trim();
         let mut state = self.lock();
-        // What a program prints between episodes belongs to none.
         if line.is_empty() || !state.open || state.finished {
             return;
         }
@@ -199,7 +197,7 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Gives the reply to the current request.
+    /// Sends the reply to the current request.
     pub fn answer(&self, reply: &Reply) {
         let mut state = self.lock();
         let Some(current) = state.current.take() else { return };
@@ -216,11 +214,11 @@ impl Inbox {
         state.answered.push(Answered { messages, tools, reply: given, agent });
     }
 
-    /// Waits for the agent, until `deadline` at the latest. Polls `has_ended` too, because a child of an ended program may keep
-    /// its output open.
+    /// Waits for the agent, until `deadline` at the latest. Polls `has_ended` too, because a child
+    /// of an ended program may keep its output open.
     pub fn wait(&self, deadline: Instant, mut has_ended: impl FnMut() -> bool) -> Event {
         const LOOK: Duration = Duration::from_millis(200);
-        // For what a program wrote just before its end.
+        // Time to read what a program wrote just before its end.
         const GRACE: Duration = Duration::from_secs(1);
         let mut ended: Option<Instant> = None;
         let mut state = self.lock();
@@ -229,7 +227,8 @@ impl Inbox {
                 return Event::Finished;
             }
             while let Some(next) = state.pending.pop_front() {
-                // A request without a client gets no turn. If a client repeats it, it is a new request.
+                // A request whose client has left is not a turn; if the client repeats it, it is a
+                // new request.
                 if next.is_wanted() {
                     let asked = conversation(&state.answered, &next.asked);
                     state.current = Some(next);
@@ -259,7 +258,7 @@ impl Inbox {
     /// Returns the reports of the episode, including the last line's, and the last line itself.
     ///
     /// # Errors
-    /// The last line's report cannot be used.
+    /// Fails if the last line's report is invalid.
     pub fn outcome(&self) -> Result<(Rewards, String), String> {
         let mut state = self.lock();
         if let Some(report) = state.last_report.take() {
@@ -268,7 +267,7 @@ impl Inbox {
         Ok((state.rewards.clone(), state.last_line.clone()))
     }
 
-    /// Returns the names of the agents that were answered, by turn.
+    /// Returns the agent's name for each turn.
     pub fn agents(&self) -> Vec<String> {
         self.lock().answered.iter().map(|answered| answered.agent.clone()).collect()
     }
@@ -293,7 +292,7 @@ mod tests {
         Asked { messages: vec![ChatMessage::new("user", text)], ..Asked::default() }
     }
 
-    /// The answers that a client got, and whether it is still there.
+    /// A client's replies, and whether it has disconnected.
     #[derive(Clone, Default)]
     struct Waiting(Arc<Mutex<Vec<Option<Answer>>>>, Arc<AtomicBool>);
 
@@ -308,7 +307,7 @@ mod tests {
     }
 
     impl Waiting {
-        /// Returns the last answer; `None` if the episode had ended.
+        /// Returns the last reply; `None` if the episode had ended.
         fn answer(&self) -> Option<String> {
             self.0.lock().unwrap().last().cloned().expect("it waits").map(|answer| answer.reply.content)
         }
@@ -346,7 +345,7 @@ mod tests {
         let inbox = Inbox::new(false);
         inbox.begin();
         let first = submit(&inbox, "a", mark("x", false));
-        // While it waits, while it is answered, and afterwards.
+        // While the request waits, while it is answered, and afterwards.
         let waiting = submit(&inbox, "a", mark("x", true));
         assert_eq!(next(&inbox).as_deref(), Some("a"));
         let running = submit(&inbox, "a", mark("x", true));
@@ -356,7 +355,7 @@ mod tests {
             assert_eq!(answer.answer().as_deref(), Some("b"));
         }
         assert_eq!((next(&inbox), inbox.agents().len()), (None, 1));
-        // The same question is a separate turn if it is not a retry.
+        // The same question without a retry is a separate turn.
         let again = submit(&inbox, "a", mark("x", false));
         assert_eq!(next(&inbox).as_deref(), Some("a"));
         inbox.answer(&reply("c"));
@@ -390,7 +389,8 @@ mod tests {
         let soon = || Instant::now() + Duration::from_millis(20);
         assert!(matches!(inbox.wait(soon(), || false), Event::Finished));
         assert_eq!(inbox.outcome().unwrap().0.total(), 1.0);
-        // The next episode starts without it. A number among a program's words ends an episode only if the program ends with it.
+        // The next episode starts without it. Without `reused`, a number in the output ends an
+        // episode only if the program exits.
         let inbox = Inbox::new(false);
         inbox.begin();
         inbox.line("0.25");

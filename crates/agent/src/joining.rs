@@ -1,26 +1,27 @@
-//! Joins the requests of an episode: finds the earlier turn that a request continues.
+//! Finds the earlier turn that a request continues.
 //!
-//! A request continues a turn if its messages begin with those of that turn's request and the reply to it, and more follow. The
-//! tools must be the same. Several turns may fit (branches of one conversation); the one with the most messages counts. What does
-//! not fit begins a sequence: another sub-agent, a summary instead of the history, edited messages.
+//! A request continues a turn if its messages begin with the messages of that turn's request and
+//! its reply, and more follow. The tools must be equal. If several turns match (branches of one
+//! conversation), the one with the most messages is used. Other requests start a new sequence:
+//! another sub-agent, a summary instead of the history, edited messages.
 
 use serde_json::Value;
 use turnwise_core::{ChatMessage, Continued, Tool};
 
-/// A request that was answered.
+/// An answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// Its messages.
+    /// Messages of the request.
     pub messages: Vec<ChatMessage>,
-    /// Its tools.
+    /// Tools of the request.
     pub tools: Vec<Tool>,
     /// The reply, as the agent received it.
     pub reply: ChatMessage,
-    /// Name of the agent that asked.
+    /// Name of the agent.
     pub agent: String,
 }
 
-/// Returns the turn that these messages go on from, by index of `answered`.
+/// Returns the turn that these messages continue, by index in `answered`.
 pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]) -> Option<Continued> {
     let fits = |earlier: &Answered| {
         let before = earlier.messages.len();
@@ -35,7 +36,8 @@ pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]
     Some(Continued { turn, messages: earlier.messages.len() + 1 })
 }
 
-/// Returns true if a framework may have rewritten one message as the other: they trim texts and format JSON differently.
+/// Returns true if two messages are equal up to rewriting by frameworks, which trim texts and
+/// reformat JSON.
 fn same(a: &ChatMessage, b: &ChatMessage) -> bool {
     let content = |message: &ChatMessage| match message.role.as_str() {
         "assistant" => message.content.trim().to_owned(),
@@ -82,10 +84,10 @@ mod tests {
         let find = |messages: &[ChatMessage]| continued(&answered, messages, &[]);
         let longest = [user("a"), assistant(" b\n"), user("c"), assistant("d"), user("e")];
         assert_eq!(find(&longest), Some(Continued { turn: 1, messages: 4 }));
-        // A branch: the second user message is another one.
+        // A branch: the second user message differs.
         let branch = [user("a"), assistant("b"), user("other")];
         assert_eq!(find(&branch), Some(Continued { turn: 0, messages: 2 }));
-        // The same question again, edited history and another conversation are new.
+        // The same question again, an edited history and another conversation are new sequences.
         for new in [
             vec![user("a")],
             vec![user("a"), assistant("B"), user("c")],
@@ -95,7 +97,7 @@ mod tests {
         ] {
             assert_eq!(find(&new), None, "{new:?}");
         }
-        // Of two equal turns the later one.
+        // The later of two equal turns.
         let twice = [first.clone(), first.clone()];
         assert_eq!(continued(&twice, &branch, &[]).map(|found| found.turn), Some(1));
         let tool = Tool::from_json(r#"{"name":"f"}"#).unwrap();

@@ -1,15 +1,16 @@
-//! Agents of the user's own as an environment: `env.kind = "agent"`.
+//! The user's own agents as an environment: `env.kind = "agent"`.
 //!
-//! An agent is any program that uses an OpenAI-compatible endpoint. For each episode it gets a task, a base URL and an API key that
-//! names the episode. Each of its requests for a chat completion is a turn: the observation is the request, the action the reply.
-//! A task's reward is what the program reports at its end, or posts to `/v1/reward`.
+//! An agent is any program that uses an OpenAI-compatible endpoint. For each episode it gets a
+//! task, a base URL and an API key that identifies the episode. Each chat completion request is a
+//! turn: the observation is the request, the action the reply. The program reports the reward in
+//! its last line of output, or posts it to `/v1/reward`.
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`joining`] | the earlier turn that a request continues |
 //! | [`rewards`] | reports of an agent, and the turns that get their rewards |
-//! | [`inbox`] | one episode: its requests, answers, retries and reports |
-//! | [`gateway`] | the endpoint in front of all episodes |
+//! | [`inbox`] | one episode: its requests, replies, retries and reports |
+//! | [`gateway`] | the HTTP endpoint of all episodes |
 //! | [`program`] | the agent's process |
 //! | [`world`] | the environment and its settings |
 
@@ -22,7 +23,7 @@ pub mod world;
 
 use turnwise_env::registry::Registry;
 
-/// Returns the same registry with the kind `agent`.
+/// Adds the kind `agent` to a registry.
 ///
 /// ```
 /// use turnwise_agent::with_agents;

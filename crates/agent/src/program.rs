@@ -1,4 +1,4 @@
-//! The agent's process: its start, what it writes, and its end with everything that it started.
+//! The agent's process: its start, its output, and its end together with its child processes.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -11,17 +11,16 @@ use turnwise_env::process::group::Group;
 
 use crate::inbox::Inbox;
 
-/// Characters of stderr that are kept.
 const STDERR: usize = 4096;
 
-/// How an agent is started.
+/// How to start an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramSettings {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The folder it runs in.
+    /// Working directory.
     pub directory: Option<PathBuf>,
-    /// It plays one episode after the other.
+    /// True if the program plays several episodes.
     pub reused: bool,
 }
 
@@ -30,7 +29,7 @@ pub struct Program {
     group: Group,
     stdin: Option<ChildStdin>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
-    /// Its requests and reports.
+    /// Requests and reports of the agent.
     pub inbox: Arc<Inbox>,
 }
 
@@ -95,10 +94,11 @@ impl Program {
         Ok(Self { group, stdin, stderr, inbox })
     }
 
-    /// Sends the program an episode as a line, and closes its input if the episode is its `last`.
+    /// Sends the program an episode as a line, and closes its input after the `last` one.
     pub fn send(&mut self, episode: &str, last: bool) {
         if let Some(stdin) = &mut self.stdin {
-            // The write fails if the program does not read its input; its environment has the same.
+            // The write fails if the program does not read its input; its environment variables
+            // have the same data.
             let _ = writeln!(stdin, "{episode}").and_then(|()| stdin.flush());
         }
         if last {
@@ -124,7 +124,7 @@ impl Program {
 
     /// Returns the last lines of stderr, to append to a message.
     pub fn stderr(&self) -> String {
-        // Its last output may not have been read yet.
+        // Gives the reader time for the last output.
         std::thread::sleep(Duration::from_millis(50));
         let kept: Vec<u8> =
             self.stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();

@@ -2,12 +2,12 @@
 //!
 //! | report | gets the reward |
 //! |---|---|
-//! | `{"reward": 1}` | the episode: its last turn |
+//! | `{"reward": 1}` | the last turn of the episode |
 //! | `{"reward": 1, "call": "chatcmpl-.."}` | the turn of that completion |
 //! | `{"reward": 1, "agent": "solver"}` | the last turn of that agent |
 //!
-//! A later report with the same target replaces an earlier one, so a report that is sent twice counts once. Turns get their rewards
-//! at the end of the episode.
+//! A later report with the same target replaces an earlier one, so a report that is sent twice
+//! counts once. Rewards are assigned at the end of the episode.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ use turnwise_core::TurnReward;
 pub struct Report {
     /// A reward.
     pub reward: Option<f64>,
-    /// The completion whose turn gets the reward.
+    /// Id of the completion whose turn gets the reward.
     pub call: Option<String>,
-    /// The agent whose last turn gets the reward.
+    /// Name of the agent whose last turn gets the reward.
     pub agent: Option<String>,
     /// Whether the task was solved.
     pub success: Option<bool>,
@@ -34,7 +34,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads a report.
+    /// Parses a report.
     ///
     /// # Errors
     /// Fails if the text is not a JSON object of this form.
@@ -44,7 +44,6 @@ impl Report {
     }
 }
 
-/// What a reward is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     Episode,
@@ -58,17 +57,19 @@ pub struct Rewards {
     given: BTreeMap<Target, (f64, &'static str)>,
     /// Whether the task was solved, as reported.
     pub success: Option<bool>,
-    /// Metrics as reported.
+    /// Reported metrics.
     pub metrics: BTreeMap<String, f64>,
-    /// Why the agent could not finish, as reported.
+    /// Reported reason why the agent could not finish.
     pub error: Option<String>,
 }
 
 impl Rewards {
-    /// Adds a report. `source` becomes part of the reward's rule, and `turn_of` finds the turn of a completion.
+    /// Adds a report. `source` becomes part of the reward's rule, and `turn_of` finds the turn of a
+    /// completion.
     ///
     /// # Errors
-    /// Fails if the report names an unknown completion, both a completion and an agent, or a reward that is not finite.
+    /// Fails if the report names an unknown completion, both a completion and an agent, or a reward
+    /// that is not finite.
     pub fn add(
         &mut self,
         report: Report,
@@ -105,8 +106,8 @@ impl Rewards {
         self.given.values().map(|(reward, _)| reward).sum()
     }
 
-    /// Returns the rewards by turn, each with its rule. `agents` has the name of each turn's agent. The reward of an agent
-    /// without a turn goes to the last turn.
+    /// Returns the rewards by turn, each with its rule. `agents` has the name of each turn's agent.
+    /// The reward of an agent without a turn goes to the last turn.
     pub fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {
@@ -124,7 +125,7 @@ impl Rewards {
     }
 }
 
-/// Parses the last line of an episode: a report as JSON, or a number. Returns `None` for any other line.
+/// Parses the last line of an episode: a JSON report or a number. `None` for other lines.
 pub fn report_of_line(line: &str) -> Option<Report> {
     let line = line.trim();
     if let Ok(reward) = line.parse::<f64>() {

@@ -1,8 +1,9 @@
-//! The one way from this program to the terminal.
+//! All terminal output of the program.
 //!
-//! Texts of files, worlds, servers, chat templates and models may hold control characters: terminal escapes that rename the
-//! window, hide lines or answer for the user, and bidirectional marks that reorder what is read. Everything printed passes
-//! [`visible`] here. `crates/cli/clippy.toml` rejects the functions that would print around this file.
+//! Texts from files, worlds, servers, chat templates and models may contain control characters:
+//! terminal escapes that rename the window, hide lines or answer for the user, and bidirectional
+//! marks that reorder text. All output passes through [`visible`]. `crates/cli/clippy.toml` forbids
+//! the functions that would bypass this module.
 
 #![expect(clippy::disallowed_methods, reason = "the only file that may print")]
 
@@ -13,9 +14,9 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use indicatif::{MultiProgress, ProgressBar};
 use turnwise_settings::is_hidden;
 
-/// Writes control characters (all but newline and tab) and bidirectional marks as `\u001b`, and everything else as it is.
+/// Escapes control characters (except newline and tab) and bidirectional marks as `\u001b`.
 ///
-/// The form is that of JSON and TOML strings, so printed JSON and TOML keep their meaning.
+/// JSON and TOML strings use the same escapes, so printed JSON and TOML keep their meaning.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -23,10 +24,11 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
-        // The line ends of Windows are line ends.
+        // Windows line ends are kept.
         let ends_line = character == '\r' && rest.peek() == Some(&'\n');
         if is_hidden(character) && !ends_line {
-            // Writing into a string cannot fail. All of them have four digits at most.
+            // The code points have at most four hexadecimal digits. Writing into a string cannot
+            // fail.
             let _ = write!(out, "\\u{:04x}", u32::from(character));
         } else {
             out.push(character);
@@ -35,19 +37,19 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A writer that makes control characters visible.
+/// A writer that escapes control characters.
 #[derive(Debug)]
 pub(crate) struct Visible<W>(W);
 
 impl<W: Write> Visible<W> {
-    /// Writes escape sequences that this program made itself, such as a style or a picture.
+    /// Writes trusted escape sequences of this program, such as a style or a picture.
     pub(crate) fn codes(&mut self, codes: &str) -> io::Result<()> {
         self.0.write_all(codes.as_bytes())
     }
 }
 
 impl<W: Write> Write for Visible<W> {
-    /// `write!` hands over whole strings, so no character is cut.
+    /// `write!` passes whole strings, so no character is cut.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write_all(visible(&String::from_utf8_lossy(bytes)).as_bytes())?;
         Ok(bytes.len())
@@ -58,42 +60,35 @@ impl<W: Write> Write for Visible<W> {
     }
 }
 
-/// Standard output.
 pub(crate) fn stdout() -> Visible<StdoutLock<'static>> {
     Visible(io::stdout().lock())
 }
 
-/// Writes a line to standard error. If that is closed, there is nobody left to tell.
+/// Writes a line to standard error. Failures are ignored, because there is nowhere to report them.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", visible(line));
 }
 
-/// True if standard output is a terminal.
 pub(crate) fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// True if standard error is a terminal.
 pub(crate) fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Sets the text behind a bar.
 pub(crate) fn set_message(bar: &ProgressBar, text: &str) {
     bar.set_message(visible(text).into_owned());
 }
 
-/// Sets the text before a bar.
 pub(crate) fn set_prefix(bar: &ProgressBar, text: &str) {
     bar.set_prefix(visible(text).into_owned());
 }
 
-/// Writes a line above a bar.
 pub(crate) fn say_above(bar: &ProgressBar, line: &str) {
     bar.println(visible(line));
 }
 
-/// Writes a line above several bars.
 pub(crate) fn say_above_all(bars: &MultiProgress, line: &str) {
     let _ = bars.println(visible(line));
 }

@@ -1,6 +1,6 @@
 //! The `turnwise` command as a library: trains multi-turn LLM agents with reinforcement learning.
 //!
-//! A crate that depends on this one is `turnwise` with environments, methods and losses of its own.
+//! A crate that depends on this one can add its own environments, methods and losses to `turnwise`.
 //! All commands know them, also the runs that a sweep starts. `turnwise init method NAME` writes
 //! such a crate.
 //!
@@ -38,7 +38,7 @@
 //! }
 //! ```
 //!
-//! The allocator of such a program is mimalloc, which this crate sets.
+//! This crate sets mimalloc as the program's global allocator.
 
 mod commands;
 mod console;
@@ -61,8 +61,8 @@ pub use turnwise_train as train;
 
 pub use crate::registries::Registries;
 
-// Large blocks are kept instead of being given back to the system after every micro-batch; `memory` keeps them
-// for longer where there is room.
+// mimalloc keeps large freed blocks between micro-batches; `memory` keeps them longer if there is
+// room.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -113,7 +113,7 @@ enum Command {
     Env(commands::env::EnvArgs),
     /// Build, query and serve passage indexes.
     Index(commands::index::IndexArgs),
-    /// Write files to start from: a world in Python, or a crate with a method in Rust.
+    /// Write files to start from: an environment in Python, or a crate with a method in Rust.
     Init(commands::init::InitArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),
@@ -124,10 +124,10 @@ pub fn run(registries: Registries) -> ExitCode {
     run_with(registries, &std::env::args_os().collect::<Vec<_>>(), Vec::new())
 }
 
-/// Runs the program with other arguments, of which the first is the program's name.
+/// Runs the program with other arguments; the first is the program's name.
 ///
-/// `command` starts this program again, such as `python3 -m turnwise`; a sweep does so. If it is
-/// empty, the executable of this process is started.
+/// `command` restarts this program, such as `python3 -m turnwise`; a sweep uses it to start its
+/// runs. If it is empty, the executable of this process is used.
 pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsString>) -> ExitCode {
     registries::install(registries, command);
     let arguments = match Arguments::try_parse_from(arguments) {

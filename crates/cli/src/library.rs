@@ -1,6 +1,6 @@
 //! Training and evaluation for programs that show progress themselves, such as the Python package.
 //!
-//! Arguments are those of the commands, so that both accept and reject the same.
+//! Arguments are parsed like those of the commands.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -18,11 +18,11 @@ use crate::{memory, ui};
 /// Progress of an evaluation: the split, finished tasks, all tasks, solved tasks.
 pub type EvaluationProgress<'a> = dyn FnMut(&str, usize, usize, usize) + 'a;
 
-/// Opens a run as `turnwise train ARGUMENTS` does, and trains it until it ends or `stop` is set.
-/// `opened` gets the run before its first step.
+/// Opens a run like `turnwise train ARGUMENTS`, and trains it until it ends or `stop` is set.
+/// `opened` receives the run before its first step.
 ///
 /// # Errors
-/// Fails on wrong arguments, and like the command.
+/// Fails on invalid arguments, and if the command would fail.
 pub fn train(
     registries: Registries,
     arguments: &[OsString],
@@ -38,15 +38,15 @@ pub fn train(
     Ok(run.train(observer, stop)?)
 }
 
-/// Returns an error with its causes, each once, as the commands print it.
+/// Formats an error with its causes, each once, as the commands print it.
 pub fn described(error: &anyhow::Error) -> String {
     ui::described(error)
 }
 
-/// Evaluates as `turnwise eval ARGUMENTS` does, and returns one result for each split.
+/// Evaluates like `turnwise eval ARGUMENTS`, and returns one result per split.
 ///
 /// # Errors
-/// Fails on wrong arguments, and like the command.
+/// Fails on invalid arguments, and if the command would fail.
 pub fn evaluate(
     registries: Registries,
     arguments: &[OsString],
@@ -62,7 +62,7 @@ pub fn evaluate(
 /// `stop` was set.
 ///
 /// # Errors
-/// Returns the reason, as [`Observer::evaluate`] does.
+/// Fails like [`Observer::evaluate`].
 pub fn evaluate_point(
     point: &mut EvaluationPoint<'_>,
     stop: &AtomicBool,
@@ -101,7 +101,7 @@ pub fn evaluate_point(
     Ok(ControlFlow::Continue(results))
 }
 
-/// Wrong arguments of a command.
+/// Invalid arguments of a command.
 #[derive(Debug)]
 pub struct ArgumentError(String);
 
@@ -116,13 +116,12 @@ impl std::error::Error for ArgumentError {}
 impl From<clap::Error> for ArgumentError {
     fn from(error: clap::Error) -> Self {
         let text = error.render().to_string();
-        // Its first line is the reason; usage follows.
+        // The first line is the reason; the usage follows.
         let reason = text.lines().next().unwrap_or_default();
         Self(reason.strip_prefix("error: ").unwrap_or(reason).to_owned())
     }
 }
 
-/// Parses the arguments of a command.
 fn parsed<A: Args>(command: &'static str, arguments: &[OsString]) -> Result<A, ArgumentError> {
     let words = std::iter::once(OsString::from(command)).chain(arguments.iter().cloned());
     let command = A::augment_args(Command::new(command).disable_help_flag(true));

@@ -1,4 +1,4 @@
-//! Freed memory that the allocator keeps for the next phase of a run.
+//! Keeps freed memory in the process for the next phase of a run.
 
 use std::ffi::{c_int, c_long};
 
@@ -6,16 +6,16 @@ use turnwise_model::Device;
 use turnwise_train::plan::memory::MemoryReport;
 use turnwise_train::run::Run;
 
-/// mimalloc's `mi_option_purge_delay`: milliseconds until freed memory goes back to the system, -1 for never.
+/// mimalloc's `mi_option_purge_delay`: milliseconds until freed memory returns to the system; -1
+/// for never.
 const PURGE_DELAY: c_int = 15;
 
-/// Default of mimalloc's purge delay, in milliseconds.
 pub(crate) const DEFAULT_PURGE_DELAY: c_long = 1000;
 
-/// Environment variable of the purge delay, which mimalloc reads at the start of the program.
+/// Environment variable for the purge delay, which mimalloc reads at program start.
 pub(crate) const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
 
-// Functions of the mimalloc that the program's allocator links; the crate `mimalloc` does not offer its options.
+// The crate `mimalloc` does not expose the options of the linked library.
 #[allow(unsafe_code)]
 unsafe extern "C" {
     fn mi_option_set_default(option: c_int, value: c_long);
@@ -26,11 +26,11 @@ unsafe extern "C" {
 /// Keeps freed memory of a run in the process, if the machine has room for it and the environment
 /// variable is not set.
 ///
-/// Sampling and updates take their gigabytes in turn for many seconds each; given back in between, the system has to clear
-/// all of it again at every step.
+/// Sampling and updates alternate in using gigabytes for seconds each. If the memory were returned
+/// in between, the system would have to clear it again at every step.
 pub(crate) fn keep_freed_memory(run: &Run) {
     let config = run.config();
-    // Never on a device, whose weights would be downloaded for their shape.
+    // On a device, the size estimate would download the weights.
     if config.policy.device != Device::Cpu {
         return;
     }
@@ -60,8 +60,8 @@ mod tests {
         }
     }
 
-    /// The default of the option with this number is a second, which no other option has: with a mimalloc that numbers its
-    /// options otherwise this fails.
+    /// A mimalloc version with other option numbers fails this test: no other option has a default
+    /// of 1000.
     #[test]
     fn the_option_is_the_delay_of_giving_memory_back() {
         if std::env::var_os(PURGE_DELAY_VARIABLE).is_some() {

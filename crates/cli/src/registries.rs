@@ -11,7 +11,7 @@ use crate::worlds;
 
 /// Environments and methods that the program knows by name.
 ///
-/// The default has those of this project; add your own to it (see [`crate::run`]).
+/// The default has those of this project; add your own (see [`crate::run`]).
 #[derive(Clone)]
 pub struct Registries {
     /// Environments, the values of `env.kind`.
@@ -27,25 +27,23 @@ impl Default for Registries {
 }
 
 impl Registries {
-    /// Returns what a run is started and resumed with.
+    /// Returns the parts that starting and resuming a run need.
     pub fn parts(&self) -> RunParts {
         let Self { worlds, methods } = self.clone();
         RunParts { worlds, methods, policies: worlds::policies(), ignore_memory: false }
     }
 }
 
-/// The program of this process.
 #[derive(Clone, Default)]
 struct Program {
     registries: Registries,
-    /// The command that starts this program again; empty for the process's own executable.
+    /// Command that restarts this program; empty for the process's executable.
     command: Vec<OsString>,
 }
 
-/// Set by [`install`]; until then everything has its default.
+/// Set by [`install`]; defaults are used until then.
 static PROGRAM: RwLock<Option<Program>> = RwLock::new(None);
 
-/// Makes registries, and the command that starts this program again, those of the process.
 pub(crate) fn install(registries: Registries, command: Vec<OsString>) {
     *PROGRAM.write().unwrap_or_else(PoisonError::into_inner) = Some(Program { registries, command });
 }
@@ -54,20 +52,15 @@ fn program() -> Program {
     PROGRAM.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
 }
 
-/// Returns the registries of this process.
 pub(crate) fn registries() -> Registries {
     program().registries
 }
 
-/// Returns the methods of this process.
 pub(crate) fn methods() -> Methods {
     registries().methods
 }
 
-/// Returns the executable that starts this program again, and its first arguments.
-///
-/// # Errors
-/// Fails if the system does not tell the path of this executable.
+/// Returns the executable that restarts this program, and its first arguments.
 pub(crate) fn executable() -> std::io::Result<(PathBuf, Vec<OsString>)> {
     let mut command = program().command.into_iter();
     match command.next() {

@@ -1,4 +1,4 @@
-//! Progress for the user while something long continues: bars in a terminal, lines elsewhere.
+//! Progress of long work: bars in a terminal, lines elsewhere.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,16 +18,16 @@ use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 use crate::console;
 use crate::library::evaluate_point;
 
-/// Between two progress lines where there is no terminal to draw on.
+/// Time between two progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The first failure of standard output, other than a closed pipe.
+/// The first failure of standard output, except a closed pipe.
 static OUTPUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to standard output. A closed pipe is not an error worth a message; of others [`output_failure`] tells at the end.
+/// Prints a line to standard output. A closed pipe is ignored; other failures are kept for
+/// [`output_failure`].
 pub(crate) fn print(text: &str) {
     match writeln!(console::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -37,7 +37,7 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// The reason why something printed is not where it should be, such as a full disk.
+/// Returns why something printed could not be written, such as a full disk.
 pub(crate) fn output_failure() -> Option<&'static io::Error> {
     if let Err(error) = console::stdout().flush()
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -47,18 +47,17 @@ pub(crate) fn output_failure() -> Option<&'static io::Error> {
     OUTPUT_FAILURE.get()
 }
 
-/// Prints an error with its causes, once.
 pub(crate) fn error(error: &anyhow::Error) {
     console::say(&format!("error: {}", described(error)));
 }
 
-/// Returns an error with its causes, once.
+/// Formats an error with its causes, each once.
 pub(crate) fn described(error: &anyhow::Error) -> String {
     let mut text = String::new();
     let mut previous = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
-        // A transparent wrapper repeats its cause; a reader wants each thing said once.
+        // A transparent wrapper repeats its cause.
         if previous.contains(&cause) {
             continue;
         }
@@ -71,12 +70,13 @@ pub(crate) fn described(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints the help that the command line asks for or what is wrong with it, and returns the exit status.
+/// Prints the requested help or the error of the command line, and returns the exit status.
 pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
-    // An error repeats arguments. Without control characters in them clap itself prints it, in colours.
+    // Errors repeat arguments. If those have no control characters, clap prints the error itself,
+    // in colours.
     let is_plain = |text: &str| matches!(console::visible(text), Cow::Borrowed(_));
     if arguments.iter().all(|argument| is_plain(&argument.to_string_lossy())) {
-        // A closed pipe is no reason for a message.
+        // A closed pipe is ignored.
         let _ = error.print();
         return ExitCode::from(error.exit_code() as u8);
     }
@@ -84,10 +84,10 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Exit status of work that was interrupted and can be resumed, as a shell gives it for Ctrl-C.
+/// Exit status of interrupted, resumable work: a shell's status for Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Returns the flag that Ctrl-C sets. The first Ctrl-C requests a safe stop, the second ends the
+/// Returns the flag that Ctrl-C sets. The first Ctrl-C requests a safe stop; the second ends the
 /// program.
 pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
@@ -100,11 +100,13 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Asks for a safe stop when standard input ends. A sweep holds the other end of its runs' inputs, which the system closes however
-/// the sweep ends; a signal on the parent's death would be Linux alone, and unsafe code.
+/// Requests a safe stop when standard input closes.
+///
+/// A sweep holds the write ends of its runs' inputs, which the system closes however the sweep
+/// ends. A parent-death signal would work on Linux only and need unsafe code.
 pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     let watch = || {
-        // An input that cannot be read has ended, too.
+        // A read error also counts as the end.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         STOP.store(true, Ordering::SeqCst);
     };
@@ -115,7 +117,8 @@ pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The flag that Ctrl-C sets where it only ends what is being done; one that nobody has taken back ends the program.
+/// Returns a flag that Ctrl-C sets to cancel the current work. If the flag is still set at the next
+/// Ctrl-C, the program ends.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -126,14 +129,15 @@ pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Progress of one long piece of work: a bar with the time left in a terminal, a line every ten seconds elsewhere.
+/// Progress of one long task: a bar with the remaining time in a terminal, a line every ten seconds
+/// elsewhere.
 pub(crate) struct Meter {
     name: &'static str,
     bar: ProgressBar,
     terminal: bool,
     started: Instant,
     last_line: Instant,
-    /// Progress when this process began, which may continue from an earlier one's.
+    /// Progress at the start of this process, which may resume earlier work.
     first: Option<u64>,
 }
 
@@ -143,7 +147,7 @@ impl Meter {
         Self { name, bar: ProgressBar::hidden(), terminal, started: now, last_line: now, first: None }
     }
 
-    /// Shows that `done` of `total` is done, with a message.
+    /// Shows `done` of `total` with a message.
     pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
         let first = *self.first.get_or_insert(done);
         if self.terminal {
@@ -162,7 +166,7 @@ impl Meter {
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
             if total == 0 {
-                // The length of a pipe is not known.
+                // The length of a pipe is unknown.
                 console::say(&format!("{} {message}", self.name));
                 return;
             }
@@ -173,26 +177,24 @@ impl Meter {
         }
     }
 
-    /// Clears the bar.
     pub(crate) fn finish(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Returns the estimated remaining seconds at this process's pace; `None` at the beginning.
+/// Estimates the remaining seconds from this process's speed; `None` at the beginning.
 fn seconds_left(elapsed: f64, [first, done, total]: [u64; 3]) -> Option<f64> {
     let new = done.saturating_sub(first);
     (new > 0).then(|| elapsed * total.saturating_sub(done) as f64 / new as f64)
 }
 
-/// Shows progress and runs the evaluations that a run asks for.
 pub(crate) struct Ui {
     bar: ProgressBar,
     terminal: bool,
     last_line: Instant,
     started: Instant,
     recent: String,
-    /// Every evaluation so far: label of its position, and the results by split.
+    /// All evaluations so far: label of the position, and results by split.
     pub(crate) evaluations: Vec<(String, Vec<Evaluation>)>,
 }
 
@@ -209,12 +211,11 @@ impl Ui {
         }
     }
 
-    /// Clears the bar.
     pub(crate) fn finish(&mut self) {
         self.bar.finish_and_clear();
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub(crate) fn say(&self, text: &str) {
         if self.terminal && !self.bar.is_finished() {
             console::say_above(&self.bar, text);
@@ -244,13 +245,13 @@ impl Ui {
         self.bar = bar;
     }
 
-    /// A bar of its own for work of equal parts.
+    /// Shows a separate bar for work of equal parts.
     pub(crate) fn count(&mut self, name: &str, finished: usize, total: usize) {
         self.move_bar(name, finished, total);
         self.say_now_and_then(&format!("{name} {finished}/{total}"));
     }
 
-    /// A bar of its own for an evaluation or another loop over tasks.
+    /// Shows a separate bar for an evaluation or another loop over tasks.
     pub(crate) fn tasks(&mut self, name: &str, finished: usize, total: usize, solved: usize) {
         self.move_bar(name, finished, total);
         if finished > 0 {
@@ -267,7 +268,7 @@ impl Ui {
         self.bar.set_position(finished as u64);
     }
 
-    /// A line if no bar is seen, and the last one is some time ago.
+    /// Prints a line if there is no bar and the last line is some time ago.
     fn say_now_and_then(&mut self, line: &str) {
         if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
@@ -275,7 +276,7 @@ impl Ui {
         }
     }
 
-    /// A bar of the demonstrations, which a world of one's own may take long to play.
+    /// Shows a bar for the demonstrations, which a custom environment may take long to play.
     fn demonstrations(&mut self, played: usize, total: usize) {
         self.count("demonstrations", played, total);
         if played == total {
@@ -316,7 +317,7 @@ impl Observer for Ui {
                     format!("round {number} of at most {most}, {kept}/{wanted} groups, ")
                 });
                 let live = format!("{round}rollout {finished}/{total}, {solved} solved");
-                // Before the first step there is no bar of steps yet.
+                // Before the first step there is no bar of steps.
                 if self.bar.is_finished() || self.bar.prefix().is_empty() {
                     self.start_bar("rollout", total as u64, 0);
                 }
@@ -326,7 +327,7 @@ impl Observer for Ui {
                 } else {
                     console::set_message(&self.bar, &format!("{}  [{live}]", self.recent));
                 }
-                // Only of long ones: the lines of steps say enough of short ones.
+                // Only for long steps: short ones print their own lines often enough.
                 if !self.terminal && self.last_line.elapsed() >= 3 * LINE_INTERVAL {
                     self.last_line = Instant::now();
                     self.say(&format!("  {live}"));
@@ -334,11 +335,11 @@ impl Observer for Ui {
             }
             Event::Step { position, total, metrics } => {
                 let get = |tag: &str| metrics.get(tag).unwrap_or(f64::NAN);
-                // A selection may have kept no group.
+                // The group filter may have kept no group.
                 let turns = metrics
                     .get("rollout/turns/mean")
                     .map_or_else(|| "no group".to_owned(), |turns| format!("turns {turns:.1}"));
-                // Servers that sample do not say it.
+                // Rollout servers do not report it.
                 let entropy = metrics
                     .get("rollout/entropy")
                     .map_or_else(String::new, |nats| format!("  entropy {nats:.2}"));
@@ -384,7 +385,6 @@ impl Observer for Ui {
     }
 }
 
-/// Returns an evaluation in one line.
 pub(crate) fn one_line(label: &str, result: &Evaluation) -> String {
     let rate = &result.success;
     let failed = match result.failed {
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn the_time_left_is_at_the_pace_of_this_process() {
         assert_eq!(seconds_left(60.0, [0, 25, 100]), Some(180.0));
-        // Work that goes on at 90 of 100.
+        // Work resumed at 90 of 100.
         assert_eq!(seconds_left(60.0, [90, 92, 100]), Some(240.0));
         assert_eq!(seconds_left(60.0, [90, 90, 100]), None);
     }

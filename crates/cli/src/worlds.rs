@@ -1,5 +1,5 @@
-//! The environments of this program by default: those of `turnwise-env`, with readers from other crates.
-//! Configs are read with the registries of the process.
+//! The default environments of this program: those of `turnwise-env`, with readers from other
+//! crates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use turnwise_train::{RunParts, TrainError};
 
 use crate::registries::registries;
 
-/// Returns the environments of this process.
 pub(crate) fn registry() -> Registry {
     registries().worlds
 }
 
-/// Returns the environments of this project; with the feature `remote` those of servers, with `serve` agents, too.
+/// Returns the environments of this project; also those of servers with the feature `remote`, and
+/// agents with `serve`.
 pub(crate) fn builtin() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
         turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())
@@ -32,7 +32,8 @@ pub(crate) fn builtin() -> Registry {
     worlds
 }
 
-/// Opens what the search world names and has not itself: vectors, hybrids and servers.
+/// Opens a retriever that the search world names but does not implement: vectors, hybrids and
+/// servers.
 fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> {
     let config = RetrievalConfig {
         kind: settings.kind,
@@ -40,23 +41,22 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
         encoder: settings.model.clone().unwrap_or_default(),
         approximate: settings.approximate,
         servers: settings.url.iter().flat_map(|urls| urls.split_whitespace()).map(str::to_owned).collect(),
-        // Naming a server is leave to ask it.
+        // Naming a server permits requests to it.
         allow_remote: true,
         timeout_s: settings.timeout_s,
         retries: settings.retries,
-        // The world keeps answers itself.
+        // The search world caches answers itself.
         cache: 0,
         ..RetrievalConfig::default()
     };
     Ok(open(&config)?)
 }
 
-/// Worlds and policies that runs are started and resumed with.
 pub(crate) fn parts() -> RunParts {
     registries().parts()
 }
 
-/// Policies of this project, and with the feature `remote` those of services.
+/// Returns the policies of this project; also those of services with the feature `remote`.
 pub(crate) fn policies() -> Arc<dyn PolicySource> {
     #[cfg(feature = "remote")]
     return Arc::new(turnwise_remote::engines::EngineSource::over(
@@ -66,19 +66,17 @@ pub(crate) fn policies() -> Arc<dyn PolicySource> {
     Arc::new(turnwise_train::run::source::NativeSource)
 }
 
-/// Reads, merges and checks a config.
 pub(crate) fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     let known = registries();
     config::load_with(source, &known.worlds, &known.methods)
 }
 
-/// Reads, merges and checks what playing a policy needs of a config.
+/// Reads, merges and checks the part of a config that playing a policy needs.
 pub(crate) fn load_to_play(source: &ConfigSource) -> Result<Config, TrainError> {
     let known = registries();
     config::load_for_eval(source, &known.worlds, &known.methods)
 }
 
-/// Reads the config of a run directory as it was resolved.
 pub(crate) fn load_resolved(path: &Path) -> Result<Config, TrainError> {
     let known = registries();
     config::load_resolved_with(path, &known.worlds, &known.methods)
@@ -133,7 +131,7 @@ mod tests {
             let body = r#"{"result":[[{"document":{"id":"7","contents":"x"},"score":1.0}]]}"#;
             write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
         });
-        // The first of the two is not there.
+        // The first of the two servers does not exist.
         let http =
             RetrieverSettings { kind: RetrieverKind::Http, url: Some(url), ..RetrieverSettings::default() };
         assert_eq!(retriever(&http).unwrap().search(&["who?"], 3).unwrap()[0][0].passage.id, "7");

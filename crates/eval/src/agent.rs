@@ -1,4 +1,4 @@
-//! Prompting of a policy: as it was trained, or by ReAct or Reflexion.
+//! How an evaluation prompts the policy: as trained, ReAct or Reflexion.
 
 use serde::{Deserialize, Serialize};
 use turnwise_env::parse::Style;
@@ -9,32 +9,31 @@ use turnwise_train::setup;
 
 /// A way of prompting.
 ///
-/// * `plain`: the config's own prompts.
-/// * `react` (Yao et al. 2023): the model writes a thought and an action each turn and sees the whole history, thoughts
-///   included. One worked example, in the project's own words. Here every turn has one action, with or without a
-///   thought before it.
-/// * `reflexion` (Shinn et al. 2023): `react`, and unsolved tasks are tried again. Before each new
-///   trial the model reads the failed one and writes what went wrong and what to do instead. Its
-///   last three notes precede the prompt of the next trial. The environment decides whether a trial
-///   failed.
+/// * `plain`: the config's prompts.
+/// * `react` (Yao et al. 2023): the model writes a thought and an action each turn and sees the
+///   whole history with its thoughts. The prompt has one worked example of our own. Unlike the
+///   paper, every turn has one action, with or without a thought.
+/// * `reflexion` (Shinn et al. 2023): `react`, but unsolved tasks are tried again. Before each new
+///   trial, the model reads the failed one and notes what went wrong and what to do instead. The
+///   next prompt begins with the last three notes. The environment decides whether a trial failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Agent {
     /// The config's own prompts.
     #[default]
     Plain,
-    /// Thought and action.
+    /// A thought and an action each turn.
     React,
-    /// Thought and action, and another trial after a reflection.
+    /// ReAct; after a failure, a reflection and another trial.
     Reflexion,
 }
 
 impl Agent {
-    /// Sets the agent's prompts: for ReAct and Reflexion the environment's ReAct template (or the
+    /// Sets the agent's prompts. ReAct and Reflexion use the environment's ReAct template (or the
     /// config's, if it is one), in the layout that keeps thoughts.
     ///
     /// # Errors
-    /// Fails like [`setup::template`]. If `prompt.template` is not a ReAct template, also if
+    /// Fails like [`setup::template`]. If `prompt.template` is not a ReAct template, also fails if
     /// `env.kind` is unknown or has no ReAct template. Never fails for [`Agent::Plain`].
     pub fn configure(self, config: &mut Config) -> Result<(), TrainError> {
         if self == Self::Plain {

@@ -1,4 +1,4 @@
-//! Plays every task of a panel once and counts.
+//! Plays every task of a panel once and computes success rates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,27 +22,27 @@ use turnwise_train::{TrainError, engines, sampling_lanes};
 
 use crate::{Agent, Outcomes, Rate, reflexion};
 
-/// Reason why there is no result.
+/// Why an evaluation has no result.
 #[derive(Debug, Error)]
 pub enum EvalError {
     /// The rollout failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// It was stopped from outside.
+    /// `stop` was set.
     #[error("the evaluation was interrupted; nothing was written")]
     Interrupted,
     /// `reflexion` with no trials.
     #[error("trials is 0: a task must be tried at least once")]
     NoTrials,
-    /// No task could be played to its end.
+    /// All tasks failed in the environment or the sampler.
     #[error(
         "all {tasks} tasks failed in the environment or the sampler, so there is nothing to report; the first reason: \
          {reason}"
     )]
     Environment {
-        /// Tasks of the panel.
+        /// Number of tasks.
         tasks: usize,
-        /// Reason why the first of them failed.
+        /// Why the first task failed.
         reason: String,
     },
 }
@@ -51,23 +51,23 @@ pub enum EvalError {
 pub struct EvaluationSettings<'a> {
     /// Prompts, parsing and limits.
     pub config: &'a Config,
-    /// The world.
+    /// The environment with its tasks.
     pub world: &'a World,
     /// The weights.
     pub weights: Weights,
-    /// Their tokenizer.
+    /// Tokenizer of the weights.
     pub tokenizer: Arc<Tokenizer>,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
-    /// Prompting of the policy. Its prompts must be in the config ([`Agent::configure`]).
+    /// How to prompt the policy. Its prompts must be in the config ([`Agent::configure`]).
     pub agent: Agent,
-    /// Times that `reflexion` tries a task at most, from 1.
+    /// Maximum trials of `reflexion` per task, at least 1.
     pub trials: usize,
-    /// Set from outside to stop early.
+    /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,
 }
 
-/// Tasks and sampling of played episodes, whatever the sampler.
+/// Tasks and sampling of played episodes, for any sampler.
 pub struct PlaySettings<'a> {
     /// Prompts, parsing and limits.
     pub config: &'a Config,
@@ -75,33 +75,33 @@ pub struct PlaySettings<'a> {
     pub task_set: Arc<dyn TaskSet>,
     /// Tokenizer of the model, with the chat settings of its folder.
     pub tokenizer: &'a Tokenizer,
-    /// Vision tower of the model with its pictures, if it reads any.
+    /// Vision tower of the model, if it reads pictures.
     pub vision: Option<&'a VisionConfig>,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
-    /// Prompting of the policy.
+    /// How to prompt the policy.
     pub agent: Agent,
-    /// Times that `reflexion` tries a task at most, from 1.
+    /// Maximum trials of `reflexion` per task, at least 1.
     pub trials: usize,
-    /// Set from outside to stop early.
+    /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,
 }
 
-/// Success in one trial of `reflexion` and up to it.
+/// Success of one trial of `reflexion`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
-    /// The trial, from 1.
+    /// Number of the trial, from 1.
     pub trial: usize,
-    /// Solved in this trial, of the tasks that were tried in it.
+    /// Tasks solved in this trial, among those tried in it.
     pub solved: Rate,
-    /// Solved in this trial or an earlier one, of all tasks.
+    /// Tasks solved in this or an earlier trial, among all tasks.
     pub success: Rate,
 }
 
 /// Success on one kind of task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KindResult {
-    /// The rate.
+    /// Success rate.
     #[serde(flatten)]
     pub success: Rate,
     /// Mean number of turns.
@@ -115,17 +115,17 @@ pub struct Evaluation {
     pub split: String,
     /// Hash of the panel's tasks.
     pub panel: String,
-    /// Prompting of the policy.
+    /// How the policy was prompted.
     #[serde(default)]
     pub agent: Agent,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
-    /// Seed of the draws (without effect when greedy).
+    /// Seed for sampling; no effect if greedy.
     pub seed: u64,
-    /// Success over all tasks. With `reflexion`: solved within the trials; other numbers are of
-    /// each task's last trial.
+    /// Success over all tasks. With `reflexion`: solved within the trials; other fields are of each
+    /// task's last trial.
     pub success: Rate,
-    /// Each trial of `reflexion`.
+    /// Results of each trial of `reflexion`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<TrialResult>,
     /// Success by kind of task.
@@ -134,39 +134,38 @@ pub struct Evaluation {
     pub mean_turns: f64,
     /// Mean outcome return.
     pub mean_return: f64,
-    /// Means of the environment's own numbers, 0 counted where an episode has none.
+    /// Means of the environment's metrics; a missing metric counts as 0.
     #[serde(
         default,
         deserialize_with = "turnwise_core::null_as_nan::map",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub metrics: BTreeMap<String, f64>,
-    /// Tasks that failed in the environment or could not be sampled, however often they were tried; no other number
-    /// counts them.
+    /// Tasks that failed in the environment or sampler despite retries. No other field counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
-    /// Tasks that ended because their next prompt did not fit the context (`rollout.max_context`).
+    /// Tasks that ended because their next prompt exceeded the context (`rollout.max_context`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overflowed: usize,
     /// Fraction of turns whose response was not a well-formed action.
     pub invalid_rate: f64,
-    /// Fraction of turns whose action was not offered, among turns with a list of actions; `None`
-    /// if there are none.
+    /// Fraction of turns with an inadmissible action, among turns with a list of admissible ones;
+    /// `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inadmissible_rate: Option<f64>,
     /// Duration in seconds.
     pub seconds: f64,
-    /// Outcome of each task, in the panel's order; empty in results of versions that kept none.
+    /// Outcome of each task, in the panel's order; empty in results of earlier versions.
     #[serde(default, skip_serializing_if = "Outcomes::is_empty")]
     pub outcomes: Outcomes,
 }
 
-/// Plays every task of the panel once (`reflexion`: until it is solved or the trials are used up); returns the result
-/// and the trajectories. The same settings give the same result.
+/// Plays every task of the panel once (`reflexion`: until it is solved or the trials are used up).
+/// Returns the result and the trajectories; both are deterministic.
 ///
 /// # Errors
-/// Fails like [`evaluate_with`]. `policy.device` is one that the program was built without or that has no
-/// room for the weights, or `rollout.max_context` is more than the model takes.
+/// Fails like [`evaluate_with`]; if `policy.device` is not in this build or lacks memory for the
+/// weights; or if `rollout.max_context` exceeds the model's limit.
 pub fn evaluate(
     settings: &EvaluationSettings<'_>,
     panel: &Panel,
@@ -190,7 +189,7 @@ pub fn evaluate(
     evaluate_with(&play, panel, &mut samplers, tick)
 }
 
-/// [`evaluate`] with samplers of one's own, one lane each.
+/// Like [`evaluate`], but with the caller's samplers, one lane each.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the
@@ -245,7 +244,6 @@ pub fn evaluate_with<S: Sampler + Send>(
         (scaled(played), None, Vec::new())
     };
     let seconds = started.elapsed().as_secs_f64();
-    // A whole panel that failed is no result at all.
     if let Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) =
         last.first().map(|trajectory| &trajectory.stop)
         && last.iter().all(is_faulty)
@@ -263,7 +261,7 @@ fn is_overflow(trajectory: &Trajectory) -> bool {
     trajectory.stop == StopReason::ContextOverflow
 }
 
-/// Success trial by trial, from the trajectories of each task in trial order.
+/// Returns the success of each trial, from the trajectories of each task in trial order.
 fn trials_of(played: &[Vec<Trajectory>], trials: usize) -> Vec<TrialResult> {
     let solved_in = |trial: usize| {
         played.iter().filter(|trials| trials.get(trial).is_some_and(|trajectory| trajectory.success)).count()
@@ -334,7 +332,6 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// Returns the mean of every number that some trajectory has.
 fn metrics_of(trajectories: &[&Trajectory]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for (name, value) in trajectories.iter().flat_map(|trajectory| &trajectory.metrics) {
@@ -371,7 +368,7 @@ mod tests {
         assert!((result.invalid_rate - 4.0 / 12.0).abs() < 1e-12);
         assert_eq!(result.inadmissible_rate, Some(0.0));
 
-        // A task that the environment failed is counted apart: the other numbers are those of the rest.
+        // A task that failed in the environment is counted separately; other fields cover the rest.
         let mut broken = trajectory("b", false, 9);
         broken.stop = StopReason::EnvironmentError("gone".into());
         let with_it = summarise(&[trajectories.as_slice(), &[broken]].concat(), &panel, 0.0, 1, 2.0);
@@ -379,14 +376,14 @@ mod tests {
         assert_eq!(with_it.outcomes, result.outcomes);
         assert_eq!(Evaluation { failed: 0, ..with_it }, result);
 
-        // One whose next prompt did not fit is a failure as any other, and is counted.
+        // A context overflow counts as a failed task, and is also counted separately.
         let mut long = trajectories.clone();
         long[1].stop = StopReason::ContextOverflow;
         let with_it = summarise(&long, &panel, 0.0, 1, 2.0);
         assert_eq!((with_it.overflowed, result.overflowed), (1, 0));
         assert_eq!(with_it.success, Rate::new(2, 3));
 
-        // A search is offered as a pattern; on a page that offers none it is not admissible.
+        // The admissible search is a pattern; on a page without it, a search is inadmissible.
         let shop = |action: &str, offered: &str| {
             let mut trajectory = trajectory("a", true, 1);
             trajectory.turns[0].action = action.to_owned();
@@ -400,7 +397,7 @@ mod tests {
             shop("click[buy now]", "click[buy now]"),
         ];
         assert_eq!(summarise(&trajectories, &panel, 0.0, 1, 2.0).inadmissible_rate, Some(0.5));
-        // A world that lists no actions has no rate.
+        // An environment without lists of actions has no rate.
         let mut unlisted = trajectory("a", true, 2);
         unlisted.turns.iter_mut().for_each(|turn| turn.admissible.clear());
         assert_eq!(summarise(&[unlisted], &panel, 0.0, 1, 2.0).inadmissible_rate, None);

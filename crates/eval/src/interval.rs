@@ -1,18 +1,18 @@
-//! Intervals for success rates.
+//! Confidence intervals of success rates.
 
 use serde::{Deserialize, Serialize};
 
-/// The 97.5 % point of the standard normal distribution.
+/// The 0.975 quantile of the standard normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// Successes among trials, with the Wilson 95 % interval.
+/// A success rate with its Wilson 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Successes.
+    /// Number of successes.
     pub successes: usize,
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
-    /// `successes / trials`, 0 without trials.
+    /// `successes / trials`; 0 without trials.
     pub rate: f64,
     /// Lower end of the 95 % interval.
     pub low: f64,
@@ -28,13 +28,13 @@ impl Rate {
         Self { successes, trials, rate, low, high }
     }
 
-    /// Returns true if two intervals have no point in common.
+    /// Returns true if the intervals do not overlap.
     pub fn is_disjoint_from(&self, other: &Self) -> bool {
         self.high < other.low || other.high < self.low
     }
 }
 
-/// Wilson's 95 % score interval:
+/// Returns Wilson's 95 % score interval:
 /// `(p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)`; `(0, 1)` without trials.
 ///
 /// ```
@@ -49,14 +49,16 @@ pub fn wilson(successes: usize, trials: usize) -> (f64, f64) {
 }
 
 /// Returns the [`wilson`] interval of a rate `p` over `n` tasks, each of which may be the mean of
-/// several draws. Draws do not count as tasks: the interval is that of one draw per task, which is
-/// at least as wide as necessary.
+/// several draws.
+///
+/// Draws do not count as tasks: the interval is that of one draw per task, so it may be wider than
+/// necessary.
 pub(crate) fn wilson_of_rate(p: f64, n: f64) -> (f64, f64) {
     let z2 = Z * Z;
     let centre = p + z2 / (2.0 * n);
     let spread = Z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     let scale = 1.0 + z2 / n;
-    // At the ends the interval touches 0 or 1 exactly; rounding must not say otherwise.
+    // A rate of 0 or 1 is an exact end of the interval, without rounding errors.
     let low = if p <= 0.0 { 0.0 } else { (centre - spread) / scale };
     let high = if p >= 1.0 { 1.0 } else { (centre + spread) / scale };
     (low, high)

@@ -1,4 +1,5 @@
-//! Evaluation: success on pinned task panels, with intervals, the comparison of runs, analyses of a checkpoint, and the credit benchmark.
+//! Evaluation: success on pinned task panels with intervals, comparison of runs, analyses of a
+//! checkpoint, and the credit benchmark.
 //!
 //! ```
 //! // 8 of 10: Wilson's 95 % interval.

@@ -1,4 +1,4 @@
-//! Outcomes of the tasks of a panel, compact in files.
+//! Outcomes of a panel's tasks, with a compact file format.
 
 use std::ops::Deref;
 
@@ -18,15 +18,16 @@ pub struct TaskOutcome {
     pub success: bool,
     /// Outcome return.
     pub outcome_return: f64,
-    /// Turns that it took.
+    /// Number of turns.
     pub turns: usize,
 }
 
-/// The outcomes of a panel's tasks in its order. Tasks that failed in the environment or could not be sampled are
+/// Outcomes in the panel's order. Tasks that failed in the environment or could not be sampled are
 /// left out.
 ///
-/// In JSON they are columns on one line: `{"kinds": ["pick", ...], "task": [0, 1, ...], "kind": [0, ...], "success": [1, 0, ...],
-/// "return": [10, 0, ...], "turns": [7, ...]}`; `kind` is an index into `kinds`.
+/// In JSON they are columns on one line:
+/// `{"kinds": ["pick", ...], "task": [0, 1, ...], "kind": [0, ...], "success": [1, 0, ...], "return": [10, 0, ...], "turns": [7, ...]}`;
+/// `kind` is an index into `kinds`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcomes(pub Vec<TaskOutcome>);
 
@@ -44,7 +45,7 @@ impl Outcomes {
         Self(whole.map(outcome).collect())
     }
 
-    /// Returns true if there are none.
+    /// Returns true without outcomes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -58,7 +59,6 @@ impl Deref for Outcomes {
     }
 }
 
-/// The form in files.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Columns {
@@ -84,7 +84,7 @@ impl Serialize for Outcomes {
             turns: self.iter().map(|outcome| outcome.turns).collect(),
             kinds,
         };
-        // On one line, even where the file around it is indented.
+        // Written on one line, even if the file around it is indented.
         let text = serde_json::to_string(&columns).map_err(serde::ser::Error::custom)?;
         RawValue::from_string(text).map_err(serde::ser::Error::custom)?.serialize(serializer)
     }

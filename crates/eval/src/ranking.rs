@@ -1,10 +1,11 @@
-//! Measures of how well a number separates two kinds of things.
+//! Measures of how well a score separates two classes.
 
-/// Area under the ROC curve: the share of pairs (one positive, one negative) in which the positive has the
-/// larger score, ties counting one half. 0.5 is chance. `None` if either kind is missing or a score
-/// is NaN.
+/// Returns the area under the ROC curve: the share of pairs (one positive, one negative) in which
+/// the positive has the larger score, with ties counted as one half. 0.5 is chance. `None` if a
+/// class is empty or a score is NaN.
 ///
-/// By ranks: `(sum of the positives' mid-ranks - p (p + 1) / 2) / (p n)` (Mann and Whitney 1947).
+/// Computed from ranks: `(sum of the positives' mid-ranks - p (p + 1) / 2) / (p n)` (Mann and
+/// Whitney 1947).
 pub fn roc_auc(scores: &[(f64, bool)]) -> Option<f64> {
     if scores.iter().any(|(score, _)| score.is_nan()) {
         return None;

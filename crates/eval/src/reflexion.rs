@@ -7,14 +7,14 @@ use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, r
 
 use crate::EvalError;
 
-/// Reflections that a trial is shown at most, the latest ones.
+/// Maximum number of reflections in a prompt, the latest ones.
 const MEMORY: usize = 3;
 
-/// Maximum tokens of a reflection.
 const REFLECTION_TOKENS: usize = 256;
 
-/// Plays each task until it is solved, at most `trials` times; trials that the environment failed
-/// are repeated. Returns the trajectories of each task in trial order; `None` if stopped.
+/// Plays each task until it is solved, at most `trials` times; trials that failed in the
+/// environment are repeated. Returns the trajectories of each task in trial order; `None` if
+/// stopped.
 pub(crate) fn play<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     tasks: &[Task],
@@ -35,7 +35,7 @@ pub(crate) fn play<S: Sampler + Send>(
             .collect();
         let played_now = run_with_resampling(context, &jobs, samplers, max_resamples, &mut *tick)?;
         let Some((trajectories, _)) = played_now else { return Ok(None) };
-        // What the environment failed says nothing about the trial, so nothing is to be learnt from it.
+        // A failure of the environment is no reason for a reflection.
         let failed: Vec<Trajectory> = trajectories
             .iter()
             .filter(|trajectory| !trajectory.success && !is_faulty(trajectory))
@@ -59,7 +59,6 @@ pub(crate) fn play<S: Sampler + Send>(
     Ok(Some(played))
 }
 
-/// Text before a trial's first prompt.
 fn preamble(notes: &[String]) -> String {
     if notes.is_empty() {
         return String::new();
@@ -83,11 +82,11 @@ fn reflect<S: Sampler + Send>(
     samplers: &mut [S],
 ) -> Result<Vec<Option<String>>, EvalError> {
     let RolloutContext { template, tokenizer, chat, .. } = *context;
-    // A reflection reads the episode as text.
+    // Reflections read the episode as text, without pictures.
     let prompter = Prompter { template, tokenizer, chat, pictures: None };
     let params = SamplingParams {
         max_tokens: REFLECTION_TOKENS,
-        // Plain text ends with a blank line.
+        // In plain text, a reflection ends with a blank line.
         stop_strings: if context.chat.is_some() { Vec::new() } else { vec!["\n\n".to_owned()] },
         stop_tokens: context.chat.map_or(context.tokenizer.end_tokens(), |chat| chat.stop_tokens()).to_vec(),
         ..context.params.clone()
@@ -116,8 +115,8 @@ fn said(reply: &str) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Returns the prompt that asks for a reflection. The earliest turns are left out until it fits;
-/// `None` if not even the task fits, or if the chat template rejects it.
+/// Returns the prompt for a reflection. Drops the earliest turns until it fits; `None` if not even
+/// the task fits, or if the chat template rejects it.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,
@@ -134,7 +133,6 @@ fn fitting(
     None
 }
 
-/// Returns the words that ask for a reflection.
 fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String {
     let mut text = format!(
         "Below is an attempt at a task that did not finish it. Find out what went wrong, and write a short plan for the \
@@ -164,8 +162,8 @@ fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String
     text
 }
 
-/// Returns the reply to each request over all samplers; `None` if there was no request or it cannot
-/// be served.
+/// Returns the reply to each request, distributed over all samplers; `None` without a request or if
+/// it failed.
 fn complete<S: Sampler + Send>(
     samplers: &mut [S],
     requests: &[Option<SampleRequest>],
@@ -190,7 +188,6 @@ fn complete<S: Sampler + Send>(
     Ok(replies)
 }
 
-/// Returns one sampler's share of the requests.
 fn answer<'a, S: Sampler>(
     sampler: &mut S,
     requests: impl Iterator<Item = (usize, &'a Option<SampleRequest>)>,

@@ -1,4 +1,4 @@
-//! ReAct and Reflexion with a sampler that follows a script.
+//! Tests of ReAct and Reflexion with a scripted sampler.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::Config;
 use turnwise_train::config::Layout;
 
-/// A house with one door. Whoever opens it within two turns has done it.
+/// An environment with one door, solved by opening it within two turns.
 struct Door {
     turns: usize,
 }
@@ -67,7 +67,8 @@ impl TaskSet for House {
     }
 }
 
-/// Opens the door of the house at once, that of the hut once it has told itself to, and that of the cave never.
+/// Opens the door of the house at once, that of the hut after a reflection, and that of the cave
+/// never.
 struct Script<'a> {
     tokenizer: &'a Tokenizer,
     waiting: Vec<(RequestId, String)>,
@@ -97,7 +98,8 @@ impl Sampler for Script<'_> {
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
         let tokenizer = self.tokenizer;
         let completion = |(request, reply): (RequestId, String)| {
-            // A plain text goes on with what the world would say, or ends with a blank line.
+            // In plain text, the reply continues with the environment's words or ends with a blank
+            // line.
             let end = match tokenizer.chat_template() {
                 Some(_) => "<|im_end|>",
                 None if reply.contains("Action:") => "\nObservation:",
@@ -126,7 +128,7 @@ impl Sampler for Script<'_> {
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// Refuses to ask for a plan.
+/// A chat template that rejects requests for a plan.
 const REFUSING: &str = "{% for message in messages %}{% if 'The plan for the next attempt' in message.content %}\
                         {{ raise_exception('no plans') }}{% endif %}<|im_start|>{{ message.role }}\n\
                         {{ message.content }}<|im_end|>\n{% endfor %}\
@@ -195,7 +197,7 @@ fn reflexion_tries_again_with_what_it_learnt() {
         assert_eq!((of(0).trial, of(0).solved, of(0).success), (1, Rate::new(1, 3), Rate::new(1, 3)));
         assert_eq!((of(1).trial, of(1).solved, of(1).success), (2, Rate::new(1, 2), Rate::new(2, 3)));
         assert_eq!((of(2).trial, of(2).solved, of(2).success), (3, Rate::new(0, 1), Rate::new(2, 3)));
-        // House once, hut twice, cave three times, each trial told by its sample.
+        // The house is tried once, the hut twice, the cave three times; `sample` is the trial.
         let trials: Vec<(usize, usize)> =
             trajectories.iter().map(|trajectory| (trajectory.group, trajectory.sample)).collect();
         assert_eq!(trials, [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]);
@@ -205,7 +207,7 @@ fn reflexion_tries_again_with_what_it_learnt() {
         assert_eq!(asked.len(), 3, "hut and cave after the first trial, the cave after the second");
         assert!(asked.iter().all(|prompt| prompt.contains("Action: wait\nObservation: Still here.")));
         assert_eq!(asked.iter().filter(|prompt| prompt.contains("- Open the door at once.")).count(), 1);
-        // Two notes before the cave's third trial.
+        // The cave's third trial shows two notes.
         let most = prompts.iter().map(|prompt| prompt.matches("- Open the door at once.\n").count()).max();
         assert_eq!(most, Some(2));
         let json = serde_json::to_value(&evaluation).unwrap();
@@ -237,7 +239,7 @@ fn a_reflection_that_the_chat_template_refuses_is_left_out() {
 fn no_trials_are_refused() {
     let refused = try_to_play(Agent::Reflexion, 0, Some(CHATML), 8192);
     assert!(matches!(refused, Err(EvalError::NoTrials)));
-    // Nobody else reads the number.
+    // ReAct ignores the number of trials.
     assert_eq!(play(Agent::React, 0, Some(CHATML), 8192).0.success, Rate::new(1, 3));
 }
 

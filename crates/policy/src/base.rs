@@ -1,4 +1,4 @@
-//! The model that an adapter stands on: where it is, and whether it is still the one.
+//! The base model of an adapter: finds it, and checks that it is unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -9,23 +9,23 @@ use turnwise_model::{AdapterBase, Parameters};
 use crate::run_folder::enclosing_run;
 use crate::{PolicyError, policy_folder};
 
-/// Folder of a run directory that holds the base if no other folder keeps it.
+/// Folder in a run directory with a copy of the base, if no other folder keeps it.
 pub const FOLDER: &str = "base";
 
-/// The model that a checkpoint's adapter stands on, as its `state.json` names it.
+/// The base model of a checkpoint's adapter, as stored in `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseModel {
-    /// Its folder, or its id on the hub.
+    /// Folder or hub id of the model.
     pub name: String,
-    /// The commit of a model on the hub.
+    /// The commit of a hub model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// CRC-32C of its weights in `f32`, in the order of their layout.
+    /// CRC-32C of its weights in `f32`, in layout order.
     pub crc32c: u32,
 }
 
 impl BaseModel {
-    /// Creates a reference to a hub model, named `ORG/NAME` or `ORG/NAME@REVISION`, that was found in `folder`.
+    /// Creates a reference to a hub model (`ORG/NAME` or `ORG/NAME@REVISION`) found in `folder`.
     ///
     /// It names the commit if the folder is a snapshot in the hub's cache, because branches move.
     /// Otherwise it names the requested revision.
@@ -37,11 +37,11 @@ impl BaseModel {
         Self { name: name.to_owned(), revision, crc32c }
     }
 
-    /// The model in a folder of its own: by its id on the hub and its commit if the folder is of the hub's cache, so that the name
-    /// holds on other machines, else by the folder's whole path.
+    /// Creates a reference to the model in a folder. A folder in the hub's cache is named by hub id
+    /// and commit, which are valid on other machines. Other folders are named by absolute path.
     ///
     /// # Errors
-    /// The folder is not there.
+    /// Fails if the folder does not exist.
     pub fn of_folder(folder: &Path, crc32c: u32) -> Result<Self, PolicyError> {
         if let Some((name, commit)) = crate::hub::named(folder) {
             return Ok(Self { name, revision: Some(commit), crc32c });
@@ -50,18 +50,19 @@ impl BaseModel {
         Ok(Self { name: folder.to_string_lossy().into_owned(), revision: None, crc32c })
     }
 
-    /// As adapter files name it.
+    /// Returns the reference as stored in adapter files.
     pub fn named(&self) -> AdapterBase {
         AdapterBase { name: self.name.clone(), revision: self.revision.clone() }
     }
 }
 
-/// Returns the folder of the base of the adapter in `folder`: the run's own copy, where the adapter is in a run
-/// directory that has one, else what the adapter's config names, seen from here or from there.
+/// Returns the folder of the base of the adapter in `folder`: the run's copy if it has one, else
+/// the model named in the adapter's config. Relative names are resolved against the working
+/// directory or the adapter.
 ///
 /// # Errors
-/// Fails if the run has no copy and `adapter_config.json` names no model, or names neither a folder with
-/// a `config.json` nor a model that [`policy_folder`] finds; the error has the key
+/// Fails if the run has no copy and `adapter_config.json` names no model, or names neither a folder
+/// with a `config.json` nor a model that [`policy_folder`] finds; the error has the key
 /// `base_model_name_or_path`.
 pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
@@ -78,7 +79,7 @@ pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, Polic
     if let Some(path) = [PathBuf::from(name), folder.join(name)].into_iter().find(|path| is_model(path)) {
         return Ok(path);
     }
-    // Whatever else a config may name a model by.
+    // Other names of models.
     policy_folder(Path::new(&revised(name, revision.as_deref())), &mut |_| ()).map_err(|error| {
         PolicyError::file(
             &config,
@@ -87,7 +88,6 @@ pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, Polic
     })
 }
 
-/// Returns the text that names a model at a revision.
 pub(crate) fn revised(name: &str, revision: Option<&str>) -> String {
     revision.map_or_else(|| name.to_owned(), |revision| format!("{name}@{revision}"))
 }
@@ -96,14 +96,16 @@ fn is_model(folder: &Path) -> bool {
     folder.join("config.json").is_file()
 }
 
-/// Rejects a base that is not the one that the checkpoint's adapter was trained on. An adapter outside of
-/// a checkpoint does not say, even where another tool's `state.json` lies beside it.
+/// Rejects a base other than the one that a checkpoint's adapter was trained on. An adapter outside
+/// a checkpoint is not checked, even if another tool's `state.json` is beside it.
 ///
 /// # Errors
-/// Fails if the CRC-32C of the base's weights is not the one in the checkpoint's `state.json`, that file
-/// cannot be read or is, inside of a run, no state of a checkpoint, or there is no `adapter`.
+/// Fails if the CRC-32C of the base's weights differs from that in the checkpoint's `state.json`,
+/// if that file cannot be read or, inside a run, is not a checkpoint's state, or if `adapter` does
+/// not exist.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
-    // `policy` and `.` have no parent in their text, and a link's is not that of the adapter.
+    // Relative paths such as `policy` and `.` have no parent, and a link's parent is not the
+    // adapter's.
     let real = adapter.canonicalize().map_err(PolicyError::io(adapter))?;
     let Some(path) = real.parent().map(|checkpoint| checkpoint.join("state.json")) else { return Ok(()) };
     let text = match std::fs::read_to_string(&path) {
@@ -134,10 +136,10 @@ pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Resu
     }
 }
 
-/// Keys that every checkpoint's `state.json` has: other tools have files of this name, too.
+/// Keys that every checkpoint's `state.json` has, because other tools also write files of this
+/// name.
 const KEYS: [&str; 2] = ["position", "weights_version"];
 
-/// The part of a checkpoint's `state.json` that is looked at here.
 #[derive(Deserialize)]
 struct State {
     #[serde(default)]
@@ -171,9 +173,9 @@ mod tests {
         );
         model("model");
         assert_eq!(find(&adapter, Some(&elsewhere)).unwrap(), at("model"));
-        // As seen from the adapter.
+        // Relative to the adapter.
         assert!(is_model(&find(&adapter, Some(&named("../../../../model"))).unwrap()));
-        // The run's own comes first.
+        // The run's copy comes first.
         std::fs::write(at("run/config.toml"), "").unwrap();
         std::fs::write(at("run/panel.json"), "").unwrap();
         model("run/base");
@@ -206,7 +208,7 @@ mod tests {
             let error = verify(name, Path::new("m"), &parameters).unwrap_err().to_string();
             assert!(error.contains("has changed since"), "{}: {error}", name.display());
         }
-        // Another tool's file is passed over, though not inside of a run.
+        // Another tool's file is ignored, except inside a run.
         let inside = folder.path().join("checkpoints/step-000001/policy");
         std::fs::create_dir_all(&inside).unwrap();
         std::fs::write(folder.path().join("config.toml"), "").unwrap();
@@ -218,7 +220,7 @@ mod tests {
             let error = verify(&inside, Path::new("m"), &parameters).unwrap_err().to_string();
             assert!(error.contains("state.json"), "{error}");
         }
-        // What is there and cannot be read is not passed over.
+        // An existing unreadable file is an error.
         std::fs::remove_file(&state).unwrap();
         verify(&names[0], Path::new("m"), &parameters).unwrap();
         std::fs::create_dir(&state).unwrap();

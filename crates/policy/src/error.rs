@@ -4,23 +4,23 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// A policy that cannot be found or loaded. Every message names the file and what to change.
+/// Why a policy cannot be found or loaded. Messages name the file and the fix.
 #[derive(Debug, Error)]
 pub enum PolicyError {
     /// A file or folder could not be read.
     #[error("{path}: {source}")]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: String,
-        /// The operating system's reason.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A file or folder is not what it should be.
+    /// A file or folder is invalid.
     #[error("{path}: {reason}")]
     File {
-        /// The file, the folder, or the name of a model of the hub.
+        /// Path of the file or folder, or the name of a hub model.
         path: String,
-        /// The fault and how to fix it.
+        /// The problem and how to fix it.
         reason: String,
     },
     /// The weights could not be read.

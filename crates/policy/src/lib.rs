@@ -1,11 +1,11 @@
-//! Finds and loads a policy, without anything that trains one.
+//! Finds and loads a policy, without training code.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `load.rs` | [`Policy`]: from a model's folder, an adapter, a checkpoint, a run or the hub |
-//! | [`base`] | the model that an adapter stands on, and the check that it is still the same one |
-//! | [`run_folder`] | the whole checkpoints of a run directory |
-//! | `hub/` | the cache of the Hugging Face hub; downloads into it and uploads (feature `hub`) |
+//! | [`base`] | the base model of an adapter, and the check that it is unchanged |
+//! | [`run_folder`] | complete checkpoints of a run directory |
+//! | `hub/` | the cache of the Hugging Face hub; downloads and uploads (feature `hub`) |
 //!
 //! ```
 //! use turnwise_policy::Policy;

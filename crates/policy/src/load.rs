@@ -1,4 +1,4 @@
-//! A policy from whatever a user may name.
+//! Loads a policy from a folder, checkpoint, run or hub model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,30 +8,29 @@ use turnwise_text::Tokenizer;
 
 use crate::{PolicyError, base, hub, run_folder};
 
-/// Takes lines for people: which file is fetched, where a model was found.
+/// Receives notes for the user, such as the file that is being downloaded.
 pub type Notes<'a> = dyn FnMut(String) + 'a;
 
 /// A policy: weights and tokenizer.
 pub struct Policy {
-    /// The weights, with their adapter where they are in two parts.
+    /// The weights, as base and adapter if the policy has an adapter.
     pub weights: Weights,
-    /// Text to ids and back.
+    /// The tokenizer.
     pub tokenizer: Arc<Tokenizer>,
 }
 
 impl Policy {
-    /// Reads a policy from a Hugging Face folder or the folder of an adapter, from a run directory or
-    /// checkpoint that holds one, or from the hub (`ORG/NAME` or `ORG/NAME@REVISION`, where there is no such
-    /// folder).
+    /// Loads a policy from a Hugging Face folder, an adapter folder, a run directory, a checkpoint,
+    /// or the hub (`ORG/NAME` or `ORG/NAME@REVISION`, if no such folder exists).
     ///
     /// # Errors
-    /// The error names the file and what is wrong with it: no model there, an unsupported architecture or
+    /// The error names the file and the problem: not a model, an unsupported architecture or
     /// tokenizer, a base that changed since its adapter was trained.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::load_with(path, &mut |_| ())
     }
 
-    /// Returns the same; `notes` receives what is fetched and from where the model comes.
+    /// Like [`Policy::load`]; `notes` receives downloads and the origin of the model.
     ///
     /// # Errors
     /// Fails like [`Policy::load`].
@@ -46,7 +45,6 @@ impl Policy {
         Ok(Self { weights: weights.into(), tokenizer })
     }
 
-    /// Returns an adapter with the model that it stands on.
     fn load_adapted(folder: &Path, notes: &mut Notes<'_>) -> Result<Self, PolicyError> {
         let named = AdapterFile::read(folder)?.base;
         let base = base::find(folder, named.as_ref())?;
@@ -59,7 +57,7 @@ impl Policy {
         let tokenizer = if folder.join("tokenizer.json").is_file() {
             let own = Tokenizer::load_folder(folder)?;
             check_vocabulary(folder, &own, &base, weights.config().vocab_size)?;
-            // PEFT's folders need not say what the base's does: how a response ends, how a chat looks.
+            // PEFT's folders may lack the end tokens and the chat template of the base.
             let bare = own.end_tokens().is_empty() && own.chat_template().is_none();
             if bare && own.to_json()? == tokenizer.to_json()? {
                 tokenizer
@@ -73,7 +71,7 @@ impl Policy {
     }
 }
 
-/// Rejects a tokenizer that has ids without a row in the model's embedding.
+/// Rejects a tokenizer with ids beyond the rows of the model's embedding.
 fn check_vocabulary(
     folder: &Path,
     tokenizer: &Tokenizer,
@@ -93,11 +91,11 @@ fn check_vocabulary(
     Err(PolicyError::file(folder, reason))
 }
 
-/// The model folder behind what a user may name: the folder itself, a checkpoint, a run (its newest whole
-/// checkpoint), or a model of the hub, which is fetched where that is built in.
+/// Resolves a model folder: the folder itself, a checkpoint, a run (its newest complete
+/// checkpoint), or a hub model, which is downloaded if that is built in.
 ///
 /// # Errors
-/// Fails if there is no model, it cannot be fetched, or a file of the checkpoint is not what was written.
+/// Fails if there is no model, it cannot be downloaded, or a file of the checkpoint was changed.
 pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());
@@ -124,7 +122,8 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     ))
 }
 
-/// The error for a name in a folder of runs or models that has nothing of this name: no model of the hub is meant.
+/// Returns the error for a missing name in an existing folder of runs or models, which cannot mean
+/// a hub model.
 fn mistyped(path: &Path) -> Option<PolicyError> {
     let parent = path.parent().filter(|parent| !path.exists() && parent.is_dir())?;
     let mut there: Vec<String> = std::fs::read_dir(parent)
@@ -141,7 +140,6 @@ fn mistyped(path: &Path) -> Option<PolicyError> {
     (!there.is_empty()).then(|| PolicyError::file(path, reason))
 }
 
-/// Most names that an error lists.
 const MOST_NAMED: usize = 8;
 
 #[cfg(test)]
@@ -151,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a tokenizer with 256 bytes and some more tokens.
+    /// Returns a tokenizer with 256 bytes and `more` tokens.
     fn tokenizer(more: usize) -> Tokenizer {
         let special_tokens = (0..more).map(|index| format!("<{index}>")).collect();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
@@ -185,7 +183,7 @@ mod tests {
                 at("base")
             )
         );
-        // A folder without runs and models says nothing of what was meant.
+        // A folder without runs and models suggests no names.
         std::fs::create_dir(folder.path().join("other")).unwrap();
         let error = Policy::load(&folder.path().join("other/bas")).err().unwrap().to_string();
         assert!(error.contains("is not a model"), "{error}");
@@ -210,15 +208,15 @@ mod tests {
         let folder = folders();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("base/generation_config.json"), r#"{"eos_token_id": [256, 257]}"#).unwrap();
-        // As PEFT saves it: a tokenizer with one end token, and nothing about generation.
+        // Like PEFT: a tokenizer with one end token, and no generation config.
         tokenizer(2).save_folder(&at("adapter")).unwrap();
         std::fs::write(at("adapter/tokenizer_config.json"), r#"{"eos_token": "<1>"}"#).unwrap();
         let ends = || Policy::load(&at("adapter")).unwrap().tokenizer.end_tokens().to_vec();
         assert_eq!(ends(), [256, 257]);
-        // What is saved of it says so, too.
+        // Saving keeps the end tokens.
         Policy::load(&at("adapter")).unwrap().tokenizer.save_folder(&at("saved")).unwrap();
         assert_eq!(Tokenizer::load_folder(&at("saved")).unwrap().end_tokens(), [256, 257]);
-        // A file of its own counts.
+        // The adapter's own file wins.
         std::fs::write(at("adapter/generation_config.json"), r#"{"eos_token_id": 257}"#).unwrap();
         assert_eq!(ends(), [257]);
     }

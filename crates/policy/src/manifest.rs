@@ -1,4 +1,4 @@
-//! The files of a checkpoint with their sizes and checksums, as its last file, `COMPLETE`, lists them.
+//! The manifest of a checkpoint (`COMPLETE`, its last file): files with sizes and checksums.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,24 +17,23 @@ pub struct Manifest {
     files: BTreeMap<String, FileFacts>,
 }
 
-/// Size and checksum of a file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FileFacts {
     bytes: u64,
     crc32c: u32,
 }
 
-/// Rigour with which a checkpoint is compared with its list.
+/// How strictly to verify a checkpoint against its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Every file is there and has its size.
+    /// Every file exists with its size.
     Sizes,
-    /// Every file has its checksum too.
+    /// Every file also has its checksum.
     Contents,
 }
 
 impl Manifest {
-    /// The manifest of what is in a folder now.
+    /// Computes the manifest of a folder.
     ///
     /// # Errors
     /// Fails on a file that cannot be read.
@@ -51,8 +50,8 @@ impl Manifest {
     /// Reads the manifest of a checkpoint.
     ///
     /// # Errors
-    /// The file is missing, is not a manifest, or lists no file. A file that lists nothing verifies nothing, so a
-    /// checkpoint with such a file is not complete.
+    /// Fails if the file is missing, is not a manifest, or lists no file. An empty manifest
+    /// verifies nothing, so such a checkpoint is not complete.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(folder.join(COMPLETE))
             .map_err(|_| format!("has no {COMPLETE}, so its files cannot be verified"))?;
@@ -67,12 +66,13 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks the files of a checkpoint whose paths begin with `prefix`: at least one is listed, each listed file is
-    /// as it was written, and each file that is there is listed. Files whose name begins with a dot are not checked:
-    /// no reader opens them, and tools and file systems leave such files behind.
+    /// Verifies the files of a checkpoint whose paths begin with `prefix`. At least one must be
+    /// listed, each listed file must be unchanged, and each existing file must be listed. Hidden
+    /// files are ignored, because no reader opens them, and tools and file systems leave such files
+    /// behind.
     ///
     /// # Errors
-    /// Names the first file that is missing, was changed or is not listed.
+    /// The error names the first file that is missing, changed or not listed.
     pub fn check(&self, folder: &Path, prefix: &str, check: Check) -> Result<(), String> {
         if !self.files.keys().any(|name| name.starts_with(prefix)) {
             return Err(format!("{COMPLETE} lists no file of {prefix}, so it cannot be verified"));
@@ -98,12 +98,11 @@ impl Manifest {
     }
 }
 
-/// True if a file, or a folder that it is in, has a name that begins with a dot.
+/// Returns true if a file or one of its folders has a name that begins with a dot.
 fn is_hidden(name: &str) -> bool {
     name.split('/').any(|part| part.starts_with('.'))
 }
 
-/// Every file below a folder by its path from there.
 fn files_below(folder: &Path, prefix: &str) -> Result<BTreeMap<String, PathBuf>, PolicyError> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(PolicyError::io(folder))? {

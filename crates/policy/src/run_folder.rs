@@ -1,4 +1,5 @@
-//! The checkpoints of a run directory, read without the trainer: `checkpoints/LABEL/COMPLETE` marks a whole one.
+//! Reads the checkpoints of a run directory without the trainer. `checkpoints/LABEL/COMPLETE` marks
+//! a complete one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +7,12 @@ use std::path::{Path, PathBuf};
 use crate::PolicyError;
 use crate::manifest::{Check, Manifest};
 
-/// The file that is written last into a checkpoint: it marks it as whole and lists its files with their sizes and
-/// checksums.
+/// The last file written into a checkpoint. It marks the checkpoint as complete and lists its files
+/// with sizes and checksums.
 pub const COMPLETE: &str = "COMPLETE";
 
-/// Returns the folders of a run that are named like checkpoints, oldest first, whole or not: those of the
-/// warm start (`sft-000100`), then those of reinforcement learning (`step-000012`). What a kill left over
-/// has other names.
+/// Returns the checkpoint folders of a run, complete or not, oldest first: those of the warm start
+/// (`sft-000100`), then those of RL (`step-000012`). Remains of a killed process have other names.
 ///
 /// # Errors
 /// Fails if the folder `checkpoints` cannot be read.
@@ -29,7 +29,7 @@ pub fn checkpoint_folders(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Returns the folders of a run's whole checkpoints, oldest first.
+/// Returns the folders of a run's complete checkpoints, oldest first.
 ///
 /// # Errors
 /// Fails if the folder `checkpoints` cannot be read.
@@ -39,10 +39,11 @@ pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     Ok(folders)
 }
 
-/// Returns the policy in a checkpoint, checked file by file.
+/// Returns the policy folder of a checkpoint after verifying its files.
 ///
 /// # Errors
-/// The checkpoint has no manifest that lists the policy, or a file of the policy is missing, was changed or is not listed.
+/// Fails if the checkpoint has no manifest that lists the policy, or if a file of the policy is
+/// missing, changed or not listed.
 pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     let sound =
         Manifest::read(checkpoint).and_then(|found| found.check(checkpoint, "policy/", Check::Contents));
@@ -50,7 +51,7 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     Ok(checkpoint.join("policy"))
 }
 
-/// Returns the newest whole checkpoint of a run.
+/// Returns the newest complete checkpoint of a run.
 ///
 /// # Errors
 /// Fails if there is none.
@@ -60,8 +61,8 @@ pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     })
 }
 
-/// Returns the label of the checkpoint that a policy is read from, such as `step-000060`: of a run its
-/// newest whole one. `None` for a policy that is not a run's, and for a run's `base`.
+/// Returns the label of a policy's checkpoint, such as `step-000060`; for a run, that of its newest
+/// complete one. `None` for a policy outside a run, and for a run's `base`.
 pub fn checkpoint_label(policy: &Path) -> Option<String> {
     let policy = policy.canonicalize().ok()?;
     let run = enclosing_run(&policy)?;
@@ -70,12 +71,13 @@ pub fn checkpoint_label(policy: &Path) -> Option<String> {
     inside.next()?.as_os_str().to_str().map(str::to_owned)
 }
 
-/// True if a folder is a checkpoint of a run, complete or not: it has a manifest or the run's state beside its policy.
+/// Returns true if a folder is a checkpoint, complete or not: it has a manifest, or the run's state
+/// beside its policy.
 pub fn is_checkpoint(folder: &Path) -> bool {
     folder.join(COMPLETE).is_file() || folder.join("state.json").is_file()
 }
 
-/// True if a folder is a run directory.
+/// Returns true if a folder is a run directory.
 pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }
@@ -83,8 +85,9 @@ pub fn is_run(folder: &Path) -> bool {
 /// Returns the run that a folder belongs to: the run directory itself, its `base`, one of its
 /// checkpoints, or the policy or critic in one.
 ///
-/// A `config.toml` in a folder above is not enough, since any project may have one: the folder that holds it must be a
-/// run with its pinned tasks (`panel.json`), and the path from there must be one that runs write.
+/// A `config.toml` in a parent folder is not enough, because any project may have one. Its folder
+/// must be a run with pinned tasks (`panel.json`), and the path below it must be one that runs
+/// write.
 pub fn enclosing_run(folder: &Path) -> Option<PathBuf> {
     let folder = folder.canonicalize().ok()?;
     let holds = |root: &Path| is_run(root) && root.join("panel.json").is_file();
@@ -102,7 +105,7 @@ fn is_part(folder: &Path, root: &Path) -> bool {
     }
 }
 
-/// Returns the order of a checkpoint's label; `None` for other names.
+/// Returns the sort key of a checkpoint's label; `None` for other names.
 fn order(label: &str) -> Option<(u8, u64)> {
     let (phase, step) = label.split_once('-')?;
     let phase = ["sft", "step"].iter().position(|name| *name == phase)?;
@@ -124,7 +127,7 @@ mod tests {
         let manifest = serde_json::to_string(&Manifest::of(checkpoint).unwrap()).unwrap();
         fs::write(checkpoint.join(COMPLETE), manifest).unwrap();
         assert_eq!(checked_policy(checkpoint).unwrap(), checkpoint.join("policy"));
-        // What is no part of the policy is not read.
+        // Files outside the policy are not verified.
         fs::write(checkpoint.join("optimizer.safetensors"), b"others!").unwrap();
         assert!(checked_policy(checkpoint).is_ok());
         for (content, reason) in [(&b"weighed"[..], "checksum"), (b"weight", "6 bytes")] {
@@ -158,7 +161,7 @@ mod tests {
         assert!(checked_policy(checkpoint).unwrap_err().to_string().contains("has no COMPLETE"));
         fs::write(checkpoint.join(COMPLETE), full).unwrap();
         checked_policy(checkpoint).unwrap();
-        // What tools leave behind is not read, and what a reader would find is refused.
+        // Files that tools leave behind are ignored; a file that a reader would open is rejected.
         fs::write(checkpoint.join("policy/.DS_Store"), b"x").unwrap();
         checked_policy(checkpoint).unwrap();
         fs::write(checkpoint.join("policy/chat_template.jinja"), b"x").unwrap();
@@ -188,7 +191,7 @@ mod tests {
             paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
         };
         assert_eq!(labels(whole_checkpoints(run).unwrap()), ["sft-000900", "step-000001"]);
-        // A million steps are more than six digits, and still sorted.
+        // A million steps have seven digits, and are still sorted.
         put("step-1000000", true);
         put("step-999999", true);
         assert!(newest_checkpoint(run).unwrap().ends_with("step-1000000"));

@@ -1,8 +1,8 @@
-//! A model small enough to be written in a test.
+//! A tiny model for tests.
 
 use turnwise_model::ModelConfig;
 
-/// Returns one layer of width 4 with this many rows of the vocabulary.
+/// Returns a config of one layer of width 4 with `vocab_size` rows.
 pub(crate) fn tiny_config(vocab_size: usize) -> ModelConfig {
     ModelConfig {
         vocab_size,

@@ -1,12 +1,13 @@
-//! A Tinker-compatible service beside the native learner: the same log-probabilities, and the same update.
+//! Compares a Tinker-compatible service with the native learner: the same log-probs, and the same
+//! update.
 //!
 //! ```sh
 //! cargo run --release -p turnwise-remote --example compare_service -- URL MODEL
 //! ```
 //!
-//! MODEL is the folder of the model that the service at URL has (weights too). Prints the figures that `benches/real/tinker_service.py`
-//! reports, and exits 1 if log-probabilities differ by more than 1e-3 or an update ends more than 2 % of its way from the
-//! native one.
+//! MODEL is the local folder of the service's model, with weights. Prints the figures that
+//! `benches/real/tinker_service.py` reports. Exits with 1 if log-probs differ by more than 1e-3, or
+//! if an update differs from the native one by more than 2 % of its length.
 #![expect(clippy::print_stdout, reason = "the figures are what it is for")]
 
 use std::error::Error;
@@ -25,7 +26,7 @@ use turnwise_train::run::source::{NewRun, PolicySource as _};
 use turnwise_train::setup::{World, template};
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase, RunDirectory};
 
-/// Prompts and responses, of lengths that a server compiles one shape for.
+/// Prompts and responses, with lengths that fit one compiled shape of a server.
 const TEXTS: [(&str, &str); 4] = [
     (
         "The cards are 2 and 10. Write a sum that makes 12. The next piece of the formula is",
@@ -42,7 +43,7 @@ const TEXTS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Losses of one update each.
+/// Losses, with one update each.
 const LOSSES: [(&str, &[&str]); 3] = [
     ("ppo clip", &["objective.aggregation=token-mean"]),
     ("ppo clip by derivatives", &["objective.aggregation=token-mean", "policy.learner.losses=linearised"]),

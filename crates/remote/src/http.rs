@@ -1,51 +1,43 @@
-//! Requests with bounded answers: what all clients of servers and services have in common.
+//! HTTP requests with bounded replies, shared by all clients.
 
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Time limit of a connection. Lost packets are resent after 1, 3 and 7 s, and failed requests are
+/// Time limit for connecting. Lost packets are resent after 1, 3 and 7 s, and failed requests are
 /// retried, so a longer limit would only delay the use of another server.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// An answer of any status.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// HTTP status.
     pub(crate) status: u16,
-    /// Time after which the server wants to be retried.
+    /// Time after which the server asks for a retry.
     pub(crate) retry_after: Option<Duration>,
-    /// Type of the body; empty if the server does not say it.
     pub(crate) content_type: String,
-    /// The whole body.
     pub(crate) body: Vec<u8>,
 }
 
-/// Reason why there is no client.
 #[derive(Debug)]
 pub(crate) enum NoClient {
-    /// The key of `api_key_env`, and what is wrong with it.
+    /// The API key is unusable, for this reason.
     Key(String),
-    /// The library's.
     Build(String),
 }
 
-/// Reason why there is no answer. The texts have no address in them.
+/// Why there is no reply. Messages contain no address.
 #[derive(Debug)]
 pub(crate) enum HttpError {
-    /// Nothing was sent: there was no connection.
+    /// There was no connection, so nothing was sent.
     Unreachable(String),
-    /// The connection broke, or the answer is not one.
+    /// The connection was lost, or the reply is invalid.
     Broken(String),
-    /// It took too long.
     Timeout,
-    /// The answer has more bytes than this limit.
+    /// The reply is larger than this limit, in bytes.
     TooLarge(usize),
 }
 
 impl HttpError {
-    /// Returns the reason alone.
     pub(crate) fn cause(&self) -> String {
         match self {
             Self::Unreachable(reason) | Self::Broken(reason) => reason.clone(),
@@ -54,7 +46,7 @@ impl HttpError {
         }
     }
 
-    /// Returns the failure of a request with this time limit, worded to follow the server's name.
+    /// Describes the failure of a request with this time limit, worded to follow the server's name.
     pub(crate) fn reason(&self, time: Duration) -> String {
         match self {
             Self::Unreachable(_) => format!("cannot be reached: {}", self.cause()),
@@ -81,25 +73,19 @@ fn deepest_cause(error: reqwest::Error) -> String {
         cause = source;
     }
     let cause = cause.to_string();
-    // Its text goes on with the names of the server and of the certificate.
+    // The rest of the text names the server and the certificate.
     if cause.starts_with("invalid peer certificate") || cause.starts_with("certificate not valid for name") {
         return "the server's certificate was refused; is it one that the system trusts, for this server's name?".into();
     }
     cause
 }
 
-/// Returns the key in an environment variable; none if no variable is named.
-///
-/// # Errors
-/// Fails if the variable holds no key.
+/// Returns the API key in an environment variable; `None` if `variable` is empty.
 pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
     turnwise_settings::api_key(variable).map_err(|error| NoClient::Key(error.to_string()))
 }
 
-/// Returns the value of a header with a secret, which no log shows.
-///
-/// # Errors
-/// Fails if no header can carry the secret.
+/// Returns a header value with a secret, marked to be hidden in logs.
 pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| NoClient::Key("holds a key that no header can carry".into()))?;
@@ -107,29 +93,26 @@ pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     Ok(value)
 }
 
-/// Returns the value of an `Authorization` header with a key.
-///
-/// # Errors
-/// Fails if no header can carry the key.
+/// Returns the value of an `Authorization` header.
 pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
     secret_header(&format!("Bearer {key}"))
 }
 
-/// The proxies that the environment names (`HTTPS_PROXY`, `NO_PROXY`), and what a client does with them.
+/// Whether to use the proxies of environment variables (`HTTPS_PROXY`, `NO_PROXY`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxies {
-    /// Proxies are not used. Inference servers and environments are in the local network, which
-    /// proxies often cannot reach.
+    /// Never. Inference servers and environments are in the local network, which proxies often
+    /// cannot reach.
     Ignored,
-    /// They are used. A training service may be hosted by others and be reached through a proxy alone; for one in the run's
-    /// own network there is `NO_PROXY`.
+    /// Use them. A hosted training service may be reachable only through a proxy; for one in the
+    /// local network, set `NO_PROXY`.
     OfEnvironment,
 }
 
 /// Returns the settings of all clients. Redirects are not followed, so that a key goes only to the
-/// named address.
+/// configured address.
 pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
-    // The process needs it once, before the first client. One that is there already is as good.
+    // Required once per process, before the first client; an existing provider is kept.
     #[cfg(feature = "tls")]
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder().redirect(Policy::none()).connect_timeout(CONNECT);
@@ -139,18 +122,12 @@ pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
     }
 }
 
-/// Makes a client.
-///
-/// # Errors
-/// Returns the library's error, without an address.
+/// Creates a client.
 pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, NoClient> {
     builder.build().map_err(|error| NoClient::Build(deepest_cause(error)))
 }
 
-/// Sends a request and reads its answer of at most `limit` bytes, all within `timeout`.
-///
-/// # Errors
-/// Fails if there is no answer, or it is too large.
+/// Sends a request and reads its reply of at most `limit` bytes, all within `timeout`.
 pub(crate) async fn send(
     request: reqwest::RequestBuilder,
     timeout: Duration,
@@ -160,10 +137,7 @@ pub(crate) async fn send(
     tokio::time::timeout(timeout, answer).await.unwrap_or(Err(HttpError::Timeout))
 }
 
-/// Reads an answer of at most `limit` bytes.
-///
-/// # Errors
-/// Fails if the connection broke, or the answer is too large.
+/// Reads a reply of at most `limit` bytes.
 pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Result<Reply, HttpError> {
     let status = response.status().as_u16();
     let retry_after = header(&response, RETRY_AFTER).parse::<u64>().ok().map(Duration::from_secs);
@@ -178,24 +152,22 @@ pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Resul
     Ok(Reply { status, retry_after, content_type, body })
 }
 
-/// Returns the text of a header; empty if there is none.
+/// Returns a header as text; empty if missing.
 fn header(response: &reqwest::Response, name: HeaderName) -> &str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Seconds as a duration; more than a clock counts are as long as it counts.
+/// Converts seconds to a duration, saturating at `u32::MAX` seconds.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// A client of servers of the run's own network.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     client: reqwest::Client,
 }
 
 impl Http {
-    /// Creates a client that sends this API key, if there is one.
     pub(crate) fn new(key: Option<&str>) -> Result<Self, NoClient> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -205,7 +177,6 @@ impl Http {
         Ok(Self { client: build(client_builder(Proxies::Ignored).default_headers(headers))? })
     }
 
-    /// Sends a JSON body and reads an answer of at most `limit` bytes.
     pub(crate) async fn post(
         &self,
         url: &str,
@@ -220,7 +191,6 @@ impl Http {
         send(request, timeout, limit).await
     }
 
-    /// Reads an address.
     pub(crate) async fn get(&self, url: &str, timeout: Duration, limit: usize) -> Result<Reply, HttpError> {
         send(self.client.get(url), timeout, limit).await
     }
@@ -233,8 +203,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the outcome of a request that is answered with this text, of which at most 10 bytes of a
-    /// body are read.
+    /// Returns the outcome of a request that a server answers with this text; at most 10 bytes of
+    /// the body are read.
     fn answered(text: &str) -> Result<Reply, HttpError> {
         let text = text.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,12 +1,12 @@
-//! Parts of a run that are elsewhere: sampling on inference servers, training on services, worlds that servers play. The only crate with an async runtime, which no
-//! public function shows: all of them block.
+//! Remote parts of a run: sampling on inference servers, training on services, environments on
+//! servers. This is the only crate with an async runtime, but all public functions block.
 //!
 //! | folder | subject |
 //! |---|---|
 //! | [`engines`] | rollouts on vLLM and SGLang servers |
 //! | [`tinker`] | training and sampling on services with the Tinker interface |
-//! | `environments` | worlds that servers play (feature `environments`) |
-//! | `thread.rs`, `http.rs` | what they share: the thread that requests are under way on and the way back of their outcomes, and requests with bounded answers |
+//! | `environments` | environments on servers (feature `environments`) |
+//! | `thread.rs`, `http.rs` | shared: the thread of requests, and HTTP requests with bounded replies |
 //!
 //! A run gets its policy from a source. This one moves the sampling of another source's policies to
 //! servers if the config has a table `rollout.engine`:

@@ -1,4 +1,4 @@
-//! The thread on which requests are under way, behind calls that block, and the way back of their outcomes.
+//! The request thread: runs async requests behind blocking calls, and returns their outcomes.
 
 use std::future::Future;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -10,12 +10,12 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use turnwise_core::{RequestId, SampleError};
 
-/// Error of a wait for what runs on a thread that is gone.
+/// The thread ended while a caller waited.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the thread of the requests has ended")]
 pub(crate) struct ThreadEnded;
 
-/// A thread with a runtime. It ends when this is dropped, and what runs on it with it.
+/// A thread with an async runtime. Dropping it ends its tasks.
 #[derive(Debug)]
 pub(crate) struct RequestThread {
     handle: Handle,
@@ -24,31 +24,23 @@ pub(crate) struct RequestThread {
 }
 
 impl RequestThread {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// Fails if the system gives no thread.
     pub(crate) fn start() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let work = move || {
-            // Ends with the sender, dropped or used.
+            // Ends when the sender is dropped or used.
             let _ = runtime.block_on(stopped);
         };
         let thread = std::thread::Builder::new().name("turnwise-requests".into()).spawn(work)?;
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns the runtime, to start tasks on.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
     /// Runs a future on the thread and waits for its result.
-    ///
-    /// # Errors
-    /// Fails if the thread has ended.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -60,10 +52,7 @@ impl RequestThread {
         receiver.recv().map_err(|_| ThreadEnded)
     }
 
-    /// Runs a future that can fail on the thread and waits for its result.
-    ///
-    /// # Errors
-    /// Returns the error of the future, or fails if the thread has ended.
+    /// Runs a fallible future on the thread and waits for its result.
     pub(crate) fn try_wait<T: Send + 'static, E: From<ThreadEnded> + Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, E>> + Send + 'static,
@@ -75,7 +64,7 @@ impl RequestThread {
 impl Drop for RequestThread {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // A task that held the last of its owners drops it on the thread itself, which cannot wait for its own end.
+        // A task may drop the last owner on the thread itself, which cannot join itself.
         let own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !own(thread)) {
             let _ = thread.join();
@@ -83,8 +72,7 @@ impl Drop for RequestThread {
     }
 }
 
-/// Error while waiting for a request whose task ended without a result: it panicked, or its thread
-/// ended.
+/// The task of a request ended without a result: it panicked, or its thread ended.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the task of a request has ended without an outcome")]
 pub(crate) struct TaskEnded;
@@ -95,7 +83,6 @@ impl From<TaskEnded> for SampleError {
     }
 }
 
-/// Outcomes of the requests that one sampler has under way.
 pub(crate) struct Outcomes<T> {
     sender: Sender<Result<(RequestId, T), TaskEnded>>,
     receiver: Receiver<Result<(RequestId, T), TaskEnded>>,
@@ -107,15 +94,11 @@ impl<T> Outcomes<T> {
         Self { sender, receiver }
     }
 
-    /// Returns the promise of an outcome, for the task of a request to keep.
     pub(crate) fn promise(&self, request: RequestId) -> Promise<T> {
         Promise { request, sender: Some(self.sender.clone()) }
     }
 
-    /// Waits for an outcome, until `deadline` if there is one; `None` if that has passed.
-    ///
-    /// # Errors
-    /// Fails if a promise was broken.
+    /// Waits for an outcome, until `deadline` if given; `None` if the deadline has passed.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<Option<(RequestId, T)>, TaskEnded> {
         let found = match deadline {
             None => self.receiver.recv().map_err(RecvTimeoutError::from),
@@ -128,27 +111,22 @@ impl<T> Outcomes<T> {
         }
     }
 
-    /// Returns an outcome that is there already.
-    ///
-    /// # Errors
-    /// Fails if a promise was broken.
+    /// Returns an available outcome without waiting.
     pub(crate) fn take(&self) -> Result<Option<(RequestId, T)>, TaskEnded> {
         self.receiver.try_recv().ok().transpose()
     }
 }
 
-/// A promise of one result. Dropping it without a result sends an error: the receiver also holds a
-/// sender for later requests, so it would never see the channel close.
+/// A promise of one outcome. Dropping it unfulfilled sends an error, because the receiver also
+/// holds a sender for later requests and would never see the channel close.
 pub(crate) struct Promise<T> {
     request: RequestId,
     sender: Option<Sender<Result<(RequestId, T), TaskEnded>>>,
 }
 
 impl<T> Promise<T> {
-    /// Hands the outcome over.
     pub(crate) fn keep(mut self, outcome: T) {
         if let Some(sender) = self.sender.take() {
-            // Nobody may be waiting any more.
             let _ = sender.send(Ok((self.request, outcome)));
         }
     }
@@ -181,7 +159,7 @@ mod tests {
         let panics = || -> &'static str { panic!("the panic of a test") };
         thread.handle().spawn(async move { promise.keep(panics()) });
         assert!(outcomes.wait(soon()).is_err());
-        // The thread's end, before and after the request.
+        // The thread ends before and after the request.
         let promise = outcomes.promise(5);
         let handle = thread.handle().clone();
         handle.spawn(async move {

@@ -1,12 +1,13 @@
-//! Speed of the server beside its bare engine: requests and tokens per second at several numbers of clients.
+//! Compares the speed of the server with its bare engine: requests and tokens per second at several
+//! numbers of clients.
 //!
 //! ```text
 //! cargo run --release -p turnwise-serve --example serve_speed -- MODEL clients=1,8,64 prompt=128 new=64 requests=4
 //! ```
 //!
-//! Each client sends its requests one after the other, over HTTP, with prompts of random tokens. The bare engine gets the
-//! same load in the same number of threads, without a server. Each measurement prints one line of JSON. Clients and server share the
-//! machine.
+//! Each client sends its requests one after the other over HTTP, with prompts of random tokens. The
+//! bare engine gets the same load on the same number of threads. Each measurement prints one line
+//! of JSON. Clients and server share the machine.
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
 use std::error::Error;
@@ -28,7 +29,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 #[derive(Clone, Copy)]
 struct Load {
     clients: usize,
-    /// Of each client.
+    /// Requests per client.
     requests: usize,
     prompt: usize,
     new: usize,
@@ -84,7 +85,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Measures a load, which returns the tokens that were sampled.
+/// Measures `run`, which returns the number of sampled tokens.
 fn report(what: &str, load: Load, lanes: usize, run: impl Fn() -> Outcome<usize>) -> Outcome<()> {
     let begun = Instant::now();
     let tokens = run()?;
@@ -105,7 +106,8 @@ fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// Gives the load to engines without a server. Each client's next request follows when its last is answered.
+/// Runs the load on engines without a server. Each client sends its next request after the last
+/// reply.
 fn engine(weights: &SharedWeights, lanes: usize, slots: usize, load: Load) -> Outcome<usize> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..lanes)

@@ -1,10 +1,10 @@
-//! An OpenAI-compatible server. It is generic over who answers: the native sampling engine, or a gateway that captures the calls
-//! of an agent. No public function is async.
+//! An OpenAI-compatible server, generic over what answers requests: the native sampling engine, or
+//! a gateway that records the requests of an agent. No public function is async.
 //!
 //! | folder | subject |
 //! |---|---|
 //! | [`engine`] | answers of the native sampling engine, with continuous batching |
-//! | [`openai`] | requests, responses, chunks and errors of OpenAI's interface |
+//! | [`openai`] | requests, responses, chunks and errors of OpenAI's API |
 //! | [`server`] | connections, routes and deadlines; the trait [`Completions`] |
 //!
 //! ```

@@ -1,49 +1,39 @@
-//! Conversations as turns: every message that the policy wrote is a turn, and what came before it
-//! since the last one is its observation.
+//! Conversations as turns: each message of the policy is a turn, and the messages since the last
+//! one are its observation.
 
 use serde_json::Value;
 use turnwise_core::{Part, Reasoning, Task, ToolCall, Trajectory, Turn};
 
 use crate::dump::{Record, TurnExtras};
 
-/// One message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Message {
-    /// True if the policy wrote it.
     pub(crate) sampled: bool,
-    /// Its role; empty if the file has only a text.
+    /// Role of the message; empty if the file has only text.
     pub(crate) role: String,
-    /// All of it.
     pub(crate) text: String,
-    /// The part that acts: the tool calls, or the text without the reasoning before it; nothing of a text that was cut
-    /// off while it reasoned.
+    /// The part that acts: the tool calls, or the text after the reasoning. Empty if the text was
+    /// cut off during reasoning.
     pub(crate) action: String,
-    /// The calls that it makes.
     pub(crate) calls: Vec<ToolCall>,
-    /// The call that it is the result of.
     pub(crate) call_id: Option<String>,
-    /// Entropies of its tokens, if known.
     pub(crate) entropies: Vec<f32>,
-    /// Ids of its tokens, if known.
     pub(crate) ids: Vec<u32>,
-    /// Log-probs of its tokens, if known.
     pub(crate) logprobs: Vec<f32>,
 }
 
 impl Message {
-    /// Returns a message that the policy did not write.
     pub(crate) fn given(text: String) -> Self {
         Self { text, ..Self::default() }
     }
 
-    /// Returns a message that the policy wrote.
     pub(crate) fn written(text: &str) -> Self {
         let acting = Reasoning::of_continued(text).answer().unwrap_or_default();
         let action = acting.trim().to_owned();
         Self { sampled: true, text: text.to_owned(), action, ..Self::default() }
     }
 
-    /// Returns a message of the policy that makes calls, with what it said before them.
+    /// Returns a message of the policy with tool calls and the text before them.
     pub(crate) fn calling(content: &str, reasoning: Option<&str>, calls: Vec<ToolCall>) -> Self {
         let mut text = content.to_owned();
         let mut message = Self::written(content);
@@ -58,7 +48,6 @@ impl Message {
         Self { text, calls, ..message }
     }
 
-    /// Returns the message as a part of an observation.
     fn part(&self) -> Part {
         match &self.call_id {
             Some(id) => Part::ToolResult { call_id: id.clone(), text: self.text.clone() },
@@ -77,7 +66,7 @@ pub(crate) fn words_of(calls: &[ToolCall]) -> String {
     calls.iter().map(words).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the messages of a JSON value: a text, or a list of objects with `role` and `content`.
+/// Parses messages from JSON: a text, or a list of objects with `role` and `content`.
 pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     match value {
         Value::String(text) => Some(vec![Message::written(text)]),
@@ -86,7 +75,7 @@ pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     }
 }
 
-/// Returns one message of the shape that chat interfaces share; `sampled` is set by its role.
+/// Parses one message with the usual keys of chat APIs; `sampled` is set by its role.
 pub(crate) fn message(value: &Value) -> Option<Message> {
     let role = value["role"].as_str()?;
     let text = content(&value["content"])?;
@@ -103,7 +92,7 @@ pub(crate) fn content(value: &Value) -> Option<String> {
         Value::Null => Some(String::new()),
         Value::String(text) => Some(text.clone()),
         Value::Array(parts) => {
-            // Parts without a text (images) are written as their JSON.
+            // Parts without text (images) are written as JSON.
             let text = |part: &Value| {
                 part["text"].as_str().map_or_else(|| part.to_string(), std::borrow::ToOwned::to_owned)
             };
@@ -113,7 +102,7 @@ pub(crate) fn content(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns a tool call: an object, the same inside `function`, or JSON text of either.
+/// Parses a tool call: an object, the same inside `function`, or JSON text of either.
 fn call(value: &Value) -> Option<ToolCall> {
     if let Value::String(text) = value {
         return serde_json::from_str::<Value>(text).ok().filter(Value::is_object).as_ref().and_then(call);
@@ -127,7 +116,7 @@ fn call(value: &Value) -> Option<ToolCall> {
     Some(ToolCall { id: value["id"].as_str().unwrap_or_default().to_owned(), name, arguments })
 }
 
-/// Returns a record of a conversation. The reward belongs to the last turn.
+/// Returns a record of a conversation, with the reward on the last turn.
 pub(crate) fn record(
     line: usize,
     step: u64,
@@ -185,7 +174,8 @@ pub(crate) fn record(
     }
 }
 
-/// Returns the parts of an observation. A single message of the user has none: its text is the observation.
+/// Returns the parts of an observation. A single user message has none, because its text is the
+/// observation.
 fn parts_of(messages: &[Message]) -> Vec<Part> {
     let plain = |message: &Message| message.role.is_empty();
     match messages {
@@ -195,8 +185,7 @@ fn parts_of(messages: &[Message]) -> Vec<Part> {
     }
 }
 
-/// Numbers the groups that the file gives no name of their own, in order of first appearance in
-/// their step.
+/// Numbers the groups that have no name in the file, in order of first appearance in their step.
 pub(crate) fn name_groups(records: &mut [Record]) {
     let mut numbers: std::collections::BTreeMap<(u64, String), usize> = std::collections::BTreeMap::new();
     let mut counts: std::collections::BTreeMap<u64, usize> = std::collections::BTreeMap::new();

@@ -1,25 +1,25 @@
-//! Conversations that were decoded to one text, without the special tokens that separated their messages.
+//! Splits conversations that were decoded to one text without special tokens.
 
 use crate::chat::Message;
 
-/// Names of speakers besides the policy; `ipython` is Llama's for tools.
+/// Headings of speakers other than the policy; `ipython` is Llama's for tools.
 const OTHERS: [&str; 3] = ["user", "tool", "ipython"];
 
-/// The policy's name.
 const POLICY: [&str; 1] = ["assistant"];
 
-/// How headings look once the special tokens of a chat template are gone.
+/// Form of the headings that remain of a chat template without special tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headings {
-    /// On lines of their own, as in ChatML: `go north`, `user`, `A wall.`
+    /// On separate lines, as in ChatML: `go north`, `user`, `A wall.`
     Lines,
-    /// At the end of the message before, with a blank line behind them, as in Llama 3: `go northuser`, nothing, `A wall.`
+    /// At the end of the previous message, followed by a blank line, as in Llama 3: `go northuser`,
+    /// blank, `A wall.`
     Glued,
 }
 
 impl Headings {
-    /// Returns the form of a prompt that ends with the heading of the policy's reply. One that does not
-    /// is taken for lines.
+    /// Detects the form from a prompt that ends with the heading of the policy's reply; otherwise
+    /// assumes lines.
     pub(crate) fn of(prompt: &str) -> Self {
         let before =
             without_thought(prompt).trim_end_matches('\n').strip_suffix(POLICY[0]).unwrap_or_default();
@@ -35,20 +35,20 @@ impl Headings {
     }
 }
 
-/// Returns a prompt without the thought that it opens, or leaves empty, for the policy.
+/// Removes an opened or empty thought at the end of a prompt.
 fn without_thought(prompt: &str) -> &str {
     let end = prompt.trim_end();
     let closed = end.strip_suffix("</think>").map_or(end, str::trim_end);
     closed.strip_suffix("<think>").map_or(prompt, str::trim_end)
 }
 
-/// Returns true if a message may end in this character with a glued heading behind it. Behind a blank or
-/// a hyphen, `user` is a word.
+/// Returns true if a glued heading may follow this last character of a message. After a space or a
+/// hyphen, `user` is a word.
 fn ends_a_message(last: char) -> bool {
     last == '\n' || !(last.is_whitespace() || matches!(last, '-' | '_' | '/' | '\''))
 }
 
-/// Speaker that a line of a decoded chat template names (true: the policy), if it is such a line.
+/// Parses a line as a heading: true for the policy, false for others, `None` for other lines.
 fn heading(line: &str) -> Option<bool> {
     match line.trim_end().trim_start_matches("<|im_start|>") {
         "assistant" => Some(true),
@@ -57,12 +57,12 @@ fn heading(line: &str) -> Option<bool> {
     }
 }
 
-/// Returns the first glued heading with one of these names: where it begins and where it ends.
+/// Returns start and end of the first glued heading with one of these names.
 fn glued_heading(text: &str, names: &[&str]) -> Option<(usize, usize)> {
     let ends = |name: &str, at: usize| {
         let rest = &text[at + name.len()..];
         let blank = if rest.starts_with("\n\n") { Some(2) } else { None };
-        // The last heading may have been cut off; a reply that ends in the word `user` has said it.
+        // The last policy heading may have been cut off. A reply that ends in `user` is text.
         let cut = name == POLICY[0] && rest.bytes().all(|byte| byte == b'\n');
         let blank = blank.or_else(|| cut.then_some(rest.len()))?;
         text[..at].chars().next_back().is_none_or(ends_a_message).then_some((at, at + name.len() + blank))
@@ -70,10 +70,10 @@ fn glued_heading(text: &str, names: &[&str]) -> Option<(usize, usize)> {
     names.iter().filter_map(|name| text.match_indices(name).find_map(|(at, _)| ends(name, at))).min()
 }
 
-/// Splits what a policy and its environment wrote, decoded to one text, into messages. The text begins
-/// with the policy. A heading that is `user` or `tool` gives the word to the environment, and one
-/// that is `assistant` gives it back. A word that was given back and not taken, at the end, is no message: the environment
-/// had the last one.
+/// Splits decoded text of a policy and its environment into messages.
+///
+/// The text begins with the policy. Headings `user` and `tool` start a message of the environment,
+/// `assistant` one of the policy. An empty policy message at the end is dropped.
 pub(crate) fn split(text: &str, headings: Headings) -> Vec<Message> {
     let mut parts: Vec<(bool, String)> = vec![(true, String::new())];
     match headings {
@@ -114,9 +114,9 @@ pub(crate) fn split(text: &str, headings: Headings) -> Vec<Message> {
     messages
 }
 
-/// Returns the last thing said in a prompt, decoded to one text: what a reader takes for the task.
+/// Returns the last message of a decoded prompt, which is taken as the task.
 pub(crate) fn last_prompt(text: &str) -> &str {
-    // The thought comes after the heading that gives the word to the policy.
+    // The thought follows the heading of the policy's reply.
     let mut end = without_thought(text).trim_end();
     if Headings::of(text) == Headings::Glued {
         end = end.strip_suffix(POLICY[0]).unwrap_or(end);
@@ -159,7 +159,7 @@ mod tests {
         let marked = "a<|im_end|>\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\nc<|im_end|>";
         let texts: Vec<String> = split(marked, Headings::Lines).into_iter().map(|part| part.text).collect();
         assert_eq!(texts, ["a", "b", "c"]);
-        // The words inside a sentence are no headings.
+        // These words are not headings inside a sentence.
         assert_eq!(split("the user\nasked the assistant", Headings::Lines).len(), 1);
         assert_eq!(last_prompt("system\nBe kind.\nuser\nFind it.\nassistant\n"), "Find it.");
     }
@@ -174,18 +174,17 @@ mod tests {
             assert_eq!((turns[0].action.as_str(), turns[0].reward), ("do a", 1.0), "{end:?}");
             assert_eq!(record.trajectory.final_observation, "obs", "{end:?}");
         }
-        // A policy that said nothing at all has said that.
+        // An empty reply is one empty message.
         assert_eq!(split("", Headings::Lines), [Message::written("")]);
     }
 
-    /// Who wrote each message, and its text.
     fn said(text: &str, headings: Headings) -> Vec<(bool, String)> {
         split(text, headings).into_iter().map(|message| (message.sampled, message.text)).collect()
     }
 
     #[test]
     fn headings_of_llama_stand_at_the_end_of_a_message() {
-        // As `transformers` decodes Llama 3's template without special tokens.
+        // Decoded by `transformers` from Llama 3's template without special tokens.
         let prompt = "system\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\nuser\n\nFind it.assistant\n\n";
         assert_eq!(Headings::of(prompt), Headings::Glued);
         assert_eq!(last_prompt(prompt), "Find it.");
@@ -198,11 +197,11 @@ mod tests {
             (true, "open box"),
         ];
         assert_eq!(said(text, Headings::Glued), expected.map(|(sampled, text)| (sampled, text.to_owned())));
-        // A word of a sentence is no heading, and neither is the name of who has the word.
+        // A word of a sentence is not a heading, and neither is that of the current speaker.
         let sentence = "I ask the user\n\nand the end-user\n\nand myassistant\n\nthen go";
         assert_eq!(said(sentence, Headings::Glued), [(true, sentence.to_owned())]);
         assert_eq!(said("be the superuser", Headings::Glued), [(true, "be the superuser".to_owned())]);
-        // A word that was given and not taken is no turn.
+        // An empty policy message at the end is not a turn.
         for end in ["assistant\n\n", "assistant\n", "assistant"] {
             let expected = [(true, "go".to_owned()), (false, "A wall.".to_owned())];
             assert_eq!(said(&format!("gouser\n\nA wall.{end}"), Headings::Glued), expected);

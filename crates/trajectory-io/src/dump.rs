@@ -1,4 +1,4 @@
-//! The data that every format is read into.
+//! The data structures that every format is parsed into.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,31 +8,31 @@ use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Trajectory, TurnFiel
 
 use crate::{DumpError, Format};
 
-/// Fields of a turn that a dump may have and [`turnwise_core::Turn`] has not.
+/// Fields of a turn that dumps may have but [`turnwise_core::Turn`] lacks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnExtras {
     /// True if the dump has the turn's state.
     pub has_observation: bool,
     /// True if the dump has the turn's action.
     pub has_action: bool,
-    /// True if the dump has the turn's reward, or one of the whole trajectory.
+    /// True if the dump has the turn's reward, or one for the whole trajectory.
     pub has_reward: bool,
-    /// The critic's values, one for each of the turn's response ids.
+    /// Critic values, one per response token.
     pub values: Option<Vec<f64>>,
-    /// The credit of an outside decomposer.
+    /// Credit by an external decomposer.
     pub credit: Option<f64>,
 }
 
-/// Origin of a trajectory.
+/// Place of a trajectory in its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
-    /// The line of the file, from 1; in a Parquet file the row.
+    /// Line in the file, from 1; in a Parquet file, the row.
     pub line: usize,
-    /// The group as the file names it, a string or a number.
+    /// Name of the group in the file: a string or a number.
     pub group: Value,
-    /// True if the task was solved; absent if the file does not say.
+    /// True if the task was solved; `None` if the file does not say.
     pub success: Option<bool>,
-    /// Further fields of the turns, one entry a turn.
+    /// Additional fields, one entry per turn.
     pub turns: Vec<TurnExtras>,
 }
 
@@ -48,14 +48,14 @@ pub struct DumpBatch {
 }
 
 impl DumpBatch {
-    /// Returns the critic's values; a turn that has none adds nothing.
+    /// Returns the critic values; empty for turns without values.
     pub fn values(&self) -> PerToken<f64> {
         self.map(|origin| {
             origin.turns.iter().flat_map(|turn| turn.values.iter().flatten().copied()).collect()
         })
     }
 
-    /// Returns the credits of an outside decomposer; NaN if there is none.
+    /// Returns the credits by an external decomposer; NaN for turns without one.
     pub fn credits(&self) -> PerTurn<f64> {
         self.map(|origin| origin.turns.iter().map(|turn| turn.credit.unwrap_or(f64::NAN)).collect())
     }
@@ -65,16 +65,16 @@ impl DumpBatch {
     }
 }
 
-/// A file, read.
+/// The contents of a file.
 #[derive(Clone, Debug)]
 pub struct Dump {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Format that it was read as.
+    /// Format of the file.
     pub format: Format,
-    /// Its steps in order; statistics over a whole batch never cross them.
+    /// Steps in ascending order. Batch statistics never cross steps.
     pub batches: Vec<DumpBatch>,
-    /// Notes on how the file was read, for people.
+    /// Notes for the user on how the file was read.
     pub notes: Vec<String>,
 }
 
@@ -82,7 +82,8 @@ impl Dump {
     /// Checks that every turn has a field that a method needs.
     ///
     /// # Errors
-    /// Names the method, the first line and turn without it, and whether the format ever has it.
+    /// The error names the method, the first line and turn without the field, and whether the
+    /// format can have it.
     pub fn require(&self, method: &str, field: TurnField) -> Result<(), DumpError> {
         for step in &self.batches {
             for (group, origins) in step.batch.groups.iter().zip(&step.origins) {
@@ -116,7 +117,7 @@ impl Dump {
     /// Checks that every trajectory has a reward.
     ///
     /// # Errors
-    /// Names the first line without one.
+    /// The error names the first line without one.
     pub fn require_rewards(&self) -> Result<(), DumpError> {
         let origins = self.batches.iter().flat_map(|step| step.origins.iter().flatten());
         let missing = |origin: &&Origin| origin.turns.iter().any(|turn| !turn.has_reward);
@@ -127,22 +128,20 @@ impl Dump {
     }
 }
 
-/// One trajectory as a format's reader found it.
 pub(crate) struct Record {
     pub(crate) line: usize,
     pub(crate) step: u64,
-    /// Key that trajectories of its group share.
+    /// Key shared by the trajectories of a group.
     pub(crate) key: String,
-    /// The group as the file names it.
     pub(crate) group: Value,
-    /// Its group and sample are set by [`assemble`] where the file does not say the sample.
+    /// Its group is set by [`assemble`], and its sample if the file does not state it.
     pub(crate) trajectory: Trajectory,
     pub(crate) sample: Option<usize>,
     pub(crate) success: Option<bool>,
     pub(crate) turns: Vec<TurnExtras>,
 }
 
-/// Records by step, and by group in order of first appearance.
+/// Groups records by step, and by group in order of first appearance.
 pub(crate) fn assemble(records: Vec<Record>) -> Vec<DumpBatch> {
     let mut batches: BTreeMap<u64, (BTreeMap<String, usize>, DumpBatch)> = BTreeMap::new();
     for record in records {

@@ -4,31 +4,31 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Reason why a dump could not be read, used or written.
+/// Why a dump could not be read, used or written.
 #[derive(Debug, Error)]
 pub enum DumpError {
-    /// The operating system rejected.
+    /// An operating system error.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file as a whole is not what it should be.
+    /// The file as a whole is invalid.
     #[error("{path}: {reason}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The problem and how to fix it.
         reason: String,
     },
-    /// One line (or Parquet row) is not what it should be.
+    /// One line (or Parquet row) is invalid.
     #[error("{path}: line {line}: {reason}")]
     Line {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The line, from 1; in a Parquet file the row.
+        /// Number of the line, from 1; in a Parquet file, of the row.
         line: usize,
         /// The problem and how to fix it.
         reason: String,

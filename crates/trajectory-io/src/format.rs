@@ -1,4 +1,4 @@
-//! Formats of files, and the reader of each.
+//! File formats and their readers.
 
 use std::fmt;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::dump::{Dump, assemble};
 use crate::{DumpError, lines, parquet_rows, trl, turnwise, verifiers, verl};
 use turnwise_core::TurnField;
 
-/// Writer of a dump.
+/// Format of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Turnwise, or somebody by hand.
+    /// Written by Turnwise or by hand.
     Turnwise,
     /// verl's `trainer.rollout_data_dir`.
     Verl,
@@ -29,11 +29,11 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 7] =
         [Self::Turnwise, Self::Verl, Self::Trl, Self::Verifiers, Self::Messages, Self::ShareGpt, Self::Atif];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Turnwise => "turnwise",
@@ -46,7 +46,7 @@ impl Format {
         }
     }
 
-    /// Returns true if such a dump can have this field.
+    /// Returns true if dumps of this format can have the field.
     pub fn has(self, field: TurnField) -> bool {
         match field {
             TurnField::Observation | TurnField::Action => true,
@@ -75,19 +75,19 @@ impl FromStr for Format {
     }
 }
 
-/// Options of reading a file.
+/// Options for reading a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
-    /// Its format; found from the file if nothing is said.
+    /// Format of the file; detected if `None`.
     pub format: Option<Format>,
-    /// Reward columns of a TRL dump that count, with their weights; all with weight 1 if empty.
+    /// Reward columns of a TRL dump and their weights; if empty, all columns with weight 1.
     pub rewards: Vec<(String, f64)>,
 }
 
-/// Reads a dump; of a folder the trajectories of Harbor's trials in it.
+/// Reads a dump, or the trajectories of Harbor trials in a folder.
 ///
 /// # Errors
-/// Names the file, the line and what is wrong with it.
+/// The error names the file, the line and the problem.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
     let format = match options.format {
         Some(format) => format,
@@ -118,7 +118,7 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
     Ok(Dump { path: path.to_owned(), format, batches, notes })
 }
 
-/// Finds the format from the file's first bytes or its first object.
+/// Detects the format from the file's first bytes or its first object.
 pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
     if !lines::is_file(path)? {
         let reason = "this is a pipe or a device, not a file: it can be read only once, and the format is found by reading its \

@@ -1,13 +1,13 @@
-//! Reads trajectories of other frameworks, and hand-written ones; writes advantages.
+//! Reads trajectories of other frameworks and hand-written ones; writes advantages.
 //!
-//! [`read`] turns a file into batches that credit can be computed on, whatever wrote the file, and
-//! keeps what a batch has no place for: where each trajectory came from, a critic's values, per-turn
-//! credits of an outside decomposer. [`write_rows`] writes one line for each trajectory with one
-//! advantage per turn. Both know JSON lines (`.jsonl`, `.jsonl.zst`) and Parquet.
+//! [`read`] parses a file of any supported format into batches for credit assignment. Data that a
+//! batch has no field for is kept separately: origins of trajectories, critic values, credits by an
+//! external decomposer. [`write_rows`] writes the advantages, one line per trajectory. Both support
+//! JSON lines (`.jsonl`, `.jsonl.zst`) and Parquet.
 //!
-//! The file of each format states what it has and how it is read: [`turnwise`], [`verl`], [`trl`],
-//! [`verifiers`], and those of [`conversation`]: OpenAI messages, ShareGPT and ATIF. [`read_conversations`] keeps the
-//! structure of messages, for supervised training.
+//! Each format has a module that describes it: [`turnwise`], [`verl`], [`trl`], [`verifiers`], and
+//! in [`conversation`] OpenAI messages, ShareGPT and ATIF. [`read_conversations`] keeps the
+//! structure of messages, for SFT.
 //!
 //! ```
 //! use turnwise_trajectory_io::{ReadOptions, read};

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{DumpError, not_finite};
 
-/// Calls `take` with the number and text of every line that is not blank, until it says `false`.
-/// Files that begin as zstd does are decompressed, whatever their name is.
+/// Calls `take` with number and text of every line that is not blank, until it returns `false`.
+/// zstd is detected by the first bytes, not by the file name.
 pub(crate) fn each(
     path: &Path,
     mut take: impl FnMut(usize, &str) -> Result<bool, DumpError>,
@@ -30,8 +30,8 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// Reads one line as JSON. Numbers of Python that JSON does not have (NaN and the infinities) are null, unless they stand under
-/// a key that is `used`, which the keys that lead to it say.
+/// Parses one line as JSON. Numbers that Python writes but JSON lacks (NaN and infinities) become
+/// null, unless `used` returns true for their path of keys.
 pub(crate) fn parse<T: DeserializeOwned>(
     path: &Path,
     line: usize,
@@ -46,19 +46,18 @@ pub(crate) fn parse<T: DeserializeOwned>(
     })
 }
 
-/// serde's message without its own "line 1", which would be taken for the file's line.
+/// Formats serde's error without its "line 1", which readers would take for the line of the file.
 pub(crate) fn json_reason(error: &serde_json::Error) -> String {
     error.to_string().replace(&format!(" at line {} column", error.line()), " at column")
 }
 
-/// Returns true of what can be read more than once.
+/// Returns true for files that can be read more than once.
 pub(crate) fn is_file(path: &Path) -> Result<bool, DumpError> {
     let found = std::fs::metadata(path).map_err(|error| DumpError::io(path, error))?;
-    // What is wrong with reading a folder, the operating system says.
+    // Opening a folder then fails with the system's error.
     Ok(found.is_file() || found.is_dir())
 }
 
-/// Returns true if the file is a Parquet file.
 pub(crate) fn is_parquet(path: &Path) -> Result<bool, DumpError> {
     if !is_file(path)? {
         let reason = "this is a pipe or a device, not a file, and Parquet is read from its end; write it to a file first";

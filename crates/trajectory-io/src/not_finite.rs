@@ -1,19 +1,18 @@
-//! Numbers that Python's `json.dumps` writes and JSON does not have.
+//! Numbers that Python's `json.dumps` writes but JSON lacks.
 
-/// Words that Python writes instead of numbers that are not finite. The first that fits counts.
+/// Python's words for numbers that are not finite. The first match counts.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Returns the text with null instead of numbers that are not finite; nothing if there are none. Inside
-/// of texts everything stays.
+/// Replaces numbers that are not finite by null; `None` if there are none. Strings are unchanged.
 ///
 /// # Errors
-/// Returns the reason, where one of them stands under a key that is `used`. The keys are those that lead
-/// to it, outermost first; places in lists have none.
+/// Fails if `used` returns true for the path of keys to such a number. The path begins with the
+/// outermost key; list indices are not part of it.
 pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Option<String>, String> {
     let bytes = text.as_bytes();
     let mut out = String::new();
     let (mut done, mut at) = (0, 0);
-    // The key that was read last in each object or list that is open, and the text that was read last.
+    // The last key of each open object or list, and the last string.
     let (mut open, mut last) = (vec![""], "");
     while let Some(&byte) = bytes.get(at) {
         at += 1;
@@ -49,7 +48,7 @@ pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Opti
     Ok((done > 0).then(|| out + &text[done..]))
 }
 
-/// Returns the bytes of a text from behind its opening quote up to the closing one.
+/// Returns the length of a string from its opening to its closing quote.
 fn text_length(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {

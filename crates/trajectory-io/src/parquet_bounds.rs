@@ -1,5 +1,5 @@
-//! Bounds on what a Parquet file becomes in memory. Its encodings repeat a value, or a null, millions of times in a few
-//! bytes, so the bytes that are read say nothing about the rows.
+//! Limits the memory that a Parquet file expands to. Its encodings repeat a value or null millions
+//! of times in a few bytes, so the file size does not bound the rows.
 
 use parquet::basic::Type as Physical;
 use parquet::column::reader::get_typed_column_reader;
@@ -8,12 +8,11 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use serde_json::Value;
 
-/// Bytes that a value takes in memory besides its text, about.
+/// Approximate memory of a value without its text, in bytes.
 const VALUE: u64 = 64;
-/// Records of a repeated column that are measured at a time.
+/// Number of records of a repeated column that are measured at a time.
 const RECORDS: usize = 256;
 
-/// The bytes that the rows of a file may take in memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
     stored: u64,
@@ -21,12 +20,12 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget of a file of `stored` bytes: as much as compressed JSON lines may expand to.
+    /// Returns the budget of a file of `stored` bytes: as much as compressed JSON lines may expand
+    /// to.
     pub(crate) fn of(stored: u64) -> Self {
         Self { stored, left: turnwise_files::most_expanded(stored) }
     }
 
-    /// Takes the bytes of a row that was read.
     pub(crate) fn take_row(&mut self, row: &serde_json::Map<String, Value>) -> Result<(), ParquetError> {
         let bytes: u64 = row.iter().map(|(name, value)| name.len() as u64 + bytes_of(value)).sum();
         self.left = self.left.checked_sub(bytes).ok_or_else(|| self.exceeded("its rows take"))?;
@@ -46,7 +45,8 @@ impl Budget {
         if bytes <= self.left { Ok(()) } else { Err(self.exceeded(what)) }
     }
 
-    /// Checks what a file declares and what its pages hold, before a row is read: one row alone may be too large.
+    /// Checks the file's metadata and pages before a row is read, because a single row may be too
+    /// large.
     pub(crate) fn check_file(&self, file: &dyn FileReader) -> Result<(), ParquetError> {
         let (mut values, mut bytes) = (0_u64, 0_u64);
         for group in file.metadata().row_groups() {
@@ -72,7 +72,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Checks that the pages of a column hold the values that it declares.
+    /// Checks that the pages of a column hold the declared number of values.
     fn check_pages(&self, group: &dyn RowGroupReader, index: usize) -> Result<(), ParquetError> {
         let column = group.metadata().column(index);
         let declared = count(column.num_values(), "values")?;
@@ -97,7 +97,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Checks the texts of a column whose rows hold several: a dictionary may repeat a long text in one row.
+    /// Checks the texts of a column with several per row, because a dictionary may repeat a long
+    /// text in one row.
     fn check_texts(&self, group: &dyn RowGroupReader, index: usize) -> Result<(), ParquetError> {
         let column = group.metadata().schema_descr().column(index);
         if column.max_rep_level() == 0 || column.physical_type() != Physical::BYTE_ARRAY {
@@ -121,12 +122,11 @@ impl Budget {
     }
 }
 
-/// A declared count, which a broken file may give as negative.
+/// Converts a declared count, which is negative in a corrupt file.
 fn count(declared: i64, what: &str) -> Result<u64, ParquetError> {
     u64::try_from(declared).map_err(|_| ParquetError::General(format!("it declares {declared} {what}")))
 }
 
-/// Bytes that a value takes in memory, about.
 fn bytes_of(value: &Value) -> u64 {
     VALUE
         + match value {
@@ -174,7 +174,7 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// The error of a file, which comes soon.
+    /// Returns the error of a small file, and checks that it takes little time.
     fn refusal(path: &Path) -> String {
         assert!(path.metadata().unwrap().len() < 1 << 20, "{} bytes", path.metadata().unwrap().len());
         let started = Instant::now();
@@ -217,13 +217,13 @@ mod tests {
         let path = folder.path().join("bomb.parquet");
         let text = ByteArray::from("x".repeat(100_000).into_bytes());
         let texts = |count: usize| vec![text.clone(); count];
-        // One text a row.
+        // One text per row.
         let rows = "message m { required binary text (utf8); }";
         write(&path, rows, |column| {
             column.typed::<ByteArrayType>().write_batch(&texts(5000), None, None).unwrap();
         });
         assert!(refusal(&path).contains("its rows take"));
-        // All of them in one row.
+        // All texts in one row.
         let list = "message m { required group texts (list) { repeated group list { required binary element (utf8); } } }";
         let row = |count: usize| {
             write(&path, list, |column| {

@@ -13,17 +13,15 @@ use serde_json::{Map, Value};
 use crate::parquet_bounds::Budget;
 use crate::{DumpError, lines};
 
-/// A whole Parquet file.
 pub(crate) struct Table {
-    /// The name of each column, and whether it holds floating-point numbers.
+    /// Name of each column, and whether it holds floating-point numbers.
     pub(crate) columns: Vec<(String, bool)>,
-    /// The rows by column name.
     pub(crate) rows: Vec<Map<String, Value>>,
 }
 
 pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
     if !lines::is_file(path)? {
-        // Which says what to do.
+        // This error names the fix.
         lines::is_parquet(path)?;
     }
     let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
@@ -31,7 +29,6 @@ pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
     table(file, Budget::of(stored)).map_err(|error| DumpError::file(path, reason(&error)))
 }
 
-/// Returns the names of a file's columns.
 pub(crate) fn column_names(path: &Path) -> Result<Vec<String>, DumpError> {
     let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
     let reader = SerializedFileReader::new(file).map_err(|error| DumpError::file(path, reason(&error)))?;
@@ -39,7 +36,7 @@ pub(crate) fn column_names(path: &Path) -> Result<Vec<String>, DumpError> {
     Ok(schema.get_fields().iter().map(|field| field.name().to_owned()).collect())
 }
 
-/// Why a file cannot be read, with a way out if there is one.
+/// Describes why a file cannot be read, with a fix if there is one.
 fn reason(error: &ParquetError) -> String {
     let text = error.to_string();
     let remedy = if text.contains("Disabled feature") {
@@ -51,13 +48,15 @@ fn reason(error: &ParquetError) -> String {
     format!("not a readable Parquet file: {text}{remedy}")
 }
 
-/// Returns the rows of a Parquet file as JSON objects by column name: texts, numbers, lists and structs;
-/// dates and times as the numbers they are stored as. Null are numbers that are not finite, decimals, and
+/// Reads the rows of a Parquet file as JSON objects by column name.
+///
+/// Dates and times are the stored numbers. Null replaces numbers that are not finite, decimals, and
 /// bytes that are not UTF-8 in a column of bytes.
 ///
 /// # Errors
-/// The file cannot be read, is no Parquet file, has a text that is not UTF-8, or a column of a type that JSON has nothing for
-/// (INTERVAL), which is named; or its rows take far more memory than the file has bytes.
+/// Fails if the file cannot be read, is not Parquet, has text that is not UTF-8, or has a column
+/// type without a JSON equivalent (INTERVAL). Also fails if the rows need far more memory than the
+/// file's size.
 pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
     Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
 }
@@ -90,7 +89,7 @@ fn table(file: File, mut budget: Budget) -> Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// Returns true if the library reads a column; at others it panics.
+/// Returns true if the library can read a column; it panics at others.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as As;
     let kind = column.converted_type();
@@ -130,7 +129,6 @@ fn object(row: Row) -> Map<String, Value> {
     row.into_columns().into_iter().map(|(name, field)| (name, value(&field))).collect()
 }
 
-/// Returns a value as JSON ([`parquet_rows`]).
 fn value(field: &Field) -> Value {
     match field {
         Field::Null | Field::Decimal(_) => Value::Null,
@@ -177,7 +175,6 @@ mod tests {
 
     use super::*;
 
-    /// A file with one row.
     fn file(path: &Path, schema: &str, fixed: Option<&[u8]>, bytes: &[u8]) {
         let schema = Arc::new(parse_message_type(schema).unwrap());
         let mut writer =

@@ -1,13 +1,13 @@
 //! TRL's completion logs: `<output_dir>/completions/completions_<step>.parquet` with the columns
 //! `step`, `prompt`, `completion`, one for each reward function, perhaps others, and `advantage`.
 //!
-//! Prompt and completion are texts or lists of messages (`role`, `content`). Samples of one step with
-//! the same prompt are a group. The reward, which belongs to the last turn, is the sum of the reward
-//! columns: the file does not say which columns these are nor how they are weighted, so every column
-//! of floating-point numbers but `advantage` counts once unless the caller chooses
-//! ([`crate::ReadOptions::rewards`]). A reward function that gave nothing (null, NaN) counts as 0.
+//! Prompt and completion are texts or lists of messages (`role`, `content`). Samples of one step
+//! with the same prompt form a group. The last turn gets the sum of the reward columns. The file
+//! does not state which columns these are, so by default every floating-point column except
+//! `advantage` counts with weight 1 ([`crate::ReadOptions::rewards`]). Missing rewards (null, NaN)
+//! count as 0.
 //!
-//! There are no entropies, no rewards of single turns, no progress and no values in such a file.
+//! These files have no entropies, turn rewards, progress or values.
 
 use std::path::Path;
 

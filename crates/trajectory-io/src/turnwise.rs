@@ -1,6 +1,6 @@
-//! Turnwise's own dumps, and lines that a person writes by hand.
+//! Turnwise's own dumps, and hand-written lines.
 //!
-//! A dump of a run is one [`turnwise_core::Trajectory`] a line. By hand this is enough:
+//! A run's dump has one [`turnwise_core::Trajectory`] per line. By hand, this is enough:
 //!
 //! ```json
 //! {"group": "a", "turns": [{"observation": "s0", "action": "open", "reward": 0, "entropy": 0.7}]}
@@ -8,32 +8,32 @@
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `group` | which trajectories are compared with each other: a string or a number |
-//! | `turns[].kind` | `"action"`, or `"compaction"` for a summary that replaced the turns before it; `"action"` if not said |
+//! | `group` | name (string or number) of the group of trajectories that are compared |
+//! | `turns[].kind` | `"action"` (default), or `"compaction"` for a summary that replaces the previous turns |
 //! | `turns[].reward` | the environment's reward |
-//! | `turns[].shaped_reward` | what a run made of it (scale, KL, penalty on length), which credit is then assigned from |
-//! | `turns[].observation`, `action` | what was seen and what was done, as texts |
-//! | `turns[].state_key` | the name of the state that methods compare turns by; the observation if not said |
-//! | `turns[].valid` | whether the action was well-formed; `true` if not said |
-//! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one a token |
-//! | `turns[].agent` | the agent whose request the turn answered, an object of a run |
+//! | `turns[].shaped_reward` | the reward after the run's shaping (scale, KL, length penalty), from which credit is computed |
+//! | `turns[].observation`, `action` | observation and action as text |
+//! | `turns[].state_key` | name of the state by which methods compare turns; by default the observation |
+//! | `turns[].valid` | whether the action was well-formed; by default `true` |
+//! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one per token |
+//! | `turns[].agent` | the agent whose request the turn answered, written by a run |
 //! | `turns[].progress` | the environment's progress signal after the turn |
 //! | `turns[].state_value` | the mean return of continuations from the state before the turn |
-//! | `turns[].values` | the critic's values, one a response token, or one number for the whole turn |
-//! | `turns[].credit` | the turn's credit from an outside decomposer |
-//! | `turns[].calls`, `parts` | calls of tools, and the messages and results that an observation has, as a run writes them |
-//! | `task`, `tools` | what was to be done (a text, or `{"id", "kind", "goal"}`), and the tools that could be called |
+//! | `turns[].values` | critic values, one per response token, or one number for the whole turn |
+//! | `turns[].credit` | the turn's credit by an external decomposer |
+//! | `turns[].calls`, `parts` | tool calls, and the messages and results in an observation, as a run writes them |
+//! | `task`, `tools` | the task (a text, or `{"id", "kind", "goal"}`), and the available tools |
 //! | `sample`, `step`, `success`, `final_observation`, `final_state_key` | as in a run's dump |
 //!
-//! A key whose value is null counts as absent.
+//! A null value counts as absent.
 //!
-//! Trajectories of a run's dump that it did not train on are left out, and a note states how many: those
-//! that failed through no fault of the policy (`stop` says so), and those without advantages in a step
-//! whose others have them, which were in no group that was compared.
+//! Trajectories that a run did not train on are left out, and a note states how many. These are
+//! failures of the environment or sampler (see `stop`), and trajectories without advantages in a
+//! step whose others have them.
 //!
-//! A key that is not known is an error in a line written by hand, because a misspelt `valid` would
-//! change the numbers silently; a run's line (it has `schema_version`) may have more keys. `turns[].response` (the
-//! response as text) and `turns[].old_logprobs` may be there and no method reads them.
+//! Unknown keys are errors in hand-written lines, because a misspelt `valid` would silently change
+//! the result; a run's line (with `schema_version`) may have more keys. `turns[].response` (the
+//! response as text) and `turns[].old_logprobs` are allowed, but no method reads them.
 
 mod keys;
 
@@ -68,10 +68,10 @@ struct TrajectoryLine {
     #[serde(default, deserialize_with = "or_default")]
     tools: Vec<Tool>,
     turns: Option<Vec<TurnLine>>,
-    /// Only a run writes them: what a policy's hidden states are made from.
+    /// Only a run writes them; hidden states of the policy are computed from them.
     #[serde(default, deserialize_with = "or_default")]
     sequences: Vec<TokenSequence>,
-    /// Only a run writes them, and none for what it did not train on.
+    /// Only a run writes them, and only for trajectories that it trained on.
     advantages: Option<IgnoredAny>,
 }
 
@@ -119,21 +119,21 @@ enum Values {
     Tokens(Vec<f64>),
 }
 
-/// Returns a value, or what stands for none if it is null.
+/// Deserializes null as the default value.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Log-probs, in which null stands for a number that was not finite.
+/// Deserializes log-probs, with null as NaN.
 fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
     let read: Option<Vec<Option<f32>>> = Option::deserialize(deserializer)?;
     Ok(read.unwrap_or_default().into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())
 }
 
-/// Reads trajectories, or conversations with `messages`, from memory instead of a file. Errors give `name` instead of the
-/// file's path and count lines from 1. All trajectories are kept.
+/// Reads trajectories, or conversations with `messages`, from memory. Errors contain `name` instead
+/// of a path and count lines from 1. All trajectories are kept.
 ///
 /// ```
 /// use serde_json::json;
@@ -148,7 +148,7 @@ fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::E
 /// ```
 ///
 /// # Errors
-/// Names the line and what is wrong with it.
+/// The error names the line and the problem.
 pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
     let path = Path::new(name);
     let mut records = Vec::with_capacity(lines.len());
@@ -160,7 +160,7 @@ pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
             continue;
         }
         check_keys(path, line, &value)?;
-        // A tool is JSON text, which a value does not have.
+        // A tool needs raw JSON text, which a `Value` does not have.
         let read = match value.get("tools") {
             None => TrajectoryLine::deserialize(value),
             Some(_) => serde_json::from_str(&value.to_string()),
@@ -180,7 +180,7 @@ pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
 
 pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record>, DumpError> {
     let mut records = Vec::new();
-    // Per record, whether the line has advantages.
+    // For each record, whether its line has advantages.
     let mut trained = Vec::new();
     lines::each(path, |line, text| {
         let read: Result<TrajectoryLine, DumpError> = lines::parse(path, line, text, is_used);
@@ -210,8 +210,8 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Returns the trajectories that were compared with others: none that failed through no fault of the
-/// policy, and in a step where some were trained on (`trained`, by record) only these.
+/// Drops trajectories that failed for reasons other than the policy, and in steps with trained ones
+/// (`trained`, by record), all untrained ones.
 fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
     let steps: BTreeSet<u64> =
         records.iter().zip(trained).filter(|(_, trained)| **trained).map(|(record, _)| record.step).collect();
@@ -290,13 +290,13 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
     let mut response_ids = read.response_ids;
     let values = match read.values {
         None => None,
-        // One value for the turn: the turn is one step of the recursion.
+        // With one value, the whole turn is one step of the recursion.
         Some(Values::Turn(value)) => {
             response_ids.truncate(1);
             response_ids.resize(1, 0);
             Some(vec![value])
         }
-        // The turn's reward stands at its last token, and there would be none.
+        // The turn's reward belongs to its last token, which would not exist.
         Some(Values::Tokens(values)) if values.is_empty() => {
             let reason = "`values` is an empty list; give a number for each token of the response, one number for the whole turn, \
                           or leave the key out";

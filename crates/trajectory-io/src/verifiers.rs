@@ -1,17 +1,17 @@
-//! verifiers' dumps, both generations.
+//! Dumps of both generations of verifiers.
 //!
-//! `traces.jsonl` (v1) has one episode a line. Each of its `traces` whose agent is trainable is a
-//! trajectory; each `sampled` node is a turn, and the messages between it and the sampled node before
-//! it on its path are the turn's observation. The reward is the sum of `score * weight` over `rewards`
-//! and belongs to the last turn; traces that were not scored are left out and counted. A group is the
-//! episode's `group.id`, else its task, and the agent's name: a solver is not compared with its critic.
-//! Names of groups are `ID AGENT` where a file has several such agents.
-//! `entropies` of a node are the turn's, where the file has them.
+//! `traces.jsonl` (v1) has one episode per line. Each entry of `traces` with a trainable agent is a
+//! trajectory. Each `sampled` node is a turn; its observation is the messages since the previous
+//! sampled node on its path. The reward is the sum of `score * weight` over `rewards` and belongs
+//! to the last turn; unscored traces are dropped and counted. A group is the episode's `group.id`,
+//! else its task, and the agent's name, because a solver is not compared with its critic. If a file
+//! has several such agents, groups are named `ID AGENT`. `entropies` of a node are the turn's, if
+//! present.
 //!
-//! `results.jsonl` (v0) has one rollout a line: `prompt`, `completion`, `reward`, `example_id`.
-//! Rollouts of one `example_id` are a group.
+//! `results.jsonl` (v0) has one rollout per line: `prompt`, `completion`, `reward`, `example_id`.
+//! Rollouts with the same `example_id` form a group.
 //!
-//! Rewards of single turns, progress and values are in neither.
+//! Neither has turn rewards, progress or values.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -116,7 +116,8 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Adds the agent to the names of groups where there are several: whoever reads the names only must not compare them.
+/// Appends the agent to the names of groups if there are several agents, because users see only the
+/// names.
 fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     if agents.iter().flatten().collect::<BTreeSet<_>>().len() < 2 {
         return;
@@ -129,8 +130,8 @@ fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     }
 }
 
-/// Returns the trajectories of an episode with their agents' names. Traces that have no reward are added
-/// to `unscored`.
+/// Returns the trajectories of an episode with their agents' names. Adds the number of traces
+/// without a reward to `unscored`.
 fn traces(
     path: &Path,
     line: usize,
@@ -176,14 +177,14 @@ fn traces(
     Ok(records)
 }
 
-/// Returns the messages of a trace in the order of its sampled nodes, each after what is new on its path.
+/// Returns the messages of a trace: each sampled node, preceded by the new nodes on its path.
 fn walk(nodes: &[Node]) -> Result<Vec<chat::Message>, String> {
     let mut messages = Vec::new();
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.sampled) {
         let mut before = Vec::new();
         let mut at = node.parent;
         while let Some(parent) = at {
-            // A parent comes before its child, which also rules out circles.
+            // A parent comes before its child, which also rules out cycles.
             let Some(node) = nodes[..index].get(parent).filter(|node| !node.sampled) else {
                 if parent >= index {
                     return Err(format!(
@@ -248,7 +249,7 @@ mod tests {
         read(&path, &ReadOptions::default()).unwrap()
     }
 
-    /// Returns the names of the groups, and how many trajectories each has.
+    /// Returns the names of the groups and their numbers of trajectories.
     fn groups(dump: &Dump) -> Vec<(Value, usize)> {
         let origins = dump.batches.iter().flat_map(|step| &step.origins);
         let named = origins.map(|group| {
@@ -262,10 +263,10 @@ mod tests {
     fn agents_of_an_episode_are_groups_with_names_of_their_own() {
         let both =
             |score: f64| episode(&[("solver", true, Some(score)), ("critic", true, Some(1.0 - score))]);
-        // One of them alone in its episode belongs to its group all the same.
+        // An agent alone in its episode still belongs to its group.
         let read = dump(&[both(1.0), both(0.0), episode(&[("solver", true, Some(0.5))])]);
         assert_eq!(groups(&read), [(json!("g1 solver"), 3), (json!("g1 critic"), 2)]);
-        // Where only one is left, the name of the group says enough.
+        // With a single agent, the name of the group is enough.
         let scored = |score: f64| episode(&[("solver", true, Some(score)), ("critic", true, None)]);
         assert_eq!(groups(&dump(&[scored(1.0), scored(0.0)])), [(json!("g1"), 2)]);
     }

@@ -1,20 +1,20 @@
-//! verl's rollout dumps: `trainer.rollout_data_dir/<step>.jsonl`, one sample a line with `input`,
-//! `output`, `score` and `step`, and what the reward function added (`uid`, `acc`, ...).
+//! verl's rollout dumps: `trainer.rollout_data_dir/<step>.jsonl`, one sample per line with `input`,
+//! `output`, `score`, `step`, and extra keys of the reward function (`uid`, `acc`, ...).
 //!
-//! `input` and `output` are decoded text. A sample of several turns has all of them, and what the
-//! environment said between them, in `output`; they are separated by the headings of the chat template
-//! that survive decoding: lines that are only `user`, `tool` or `assistant`, or, where `input` ends as
-//! Llama 3's prompts do (`Find it.assistant` and a blank line), such words at the end of a message. The
-//! score belongs to the last turn. Samples with one `uid` are a group; if there is none, samples of one
-//! step with the same `input` are. `acc` says whether a task was solved.
+//! `input` and `output` are decoded text. The `output` of a sample with several turns contains all
+//! of them and the environment's messages between them. They are separated by the headings of the
+//! chat template that survive decoding: lines `user`, `tool` or `assistant`. If `input` ends like
+//! Llama 3's prompts (`Find it.assistant` and a blank line), the headings are such words at the end
+//! of a message. The score belongs to the last turn. Samples with the same `uid` form a group;
+//! without it, samples of one step with the same `input`. `acc` says whether the task was solved.
 //!
-//! verl 0.9's trainer (`trainer.v1`) gives every line a `uid` of its own, `{prompt}_{session}_{output}`
-//! with the UUID of the prompt. There the prompt is the group, and a session is a trajectory: its
-//! outputs, of which an agent loop may give several, follow one another by their number. The observation
-//! of a later one is what its `input` has after the policy's last word. Lines that only fill the batch
-//! (`pad...`) are left out.
+//! verl 0.9's trainer (`trainer.v1`) gives each line a distinct `uid`,
+//! `{prompt}_{session}_{output}` with the UUID of the prompt. The prompt is then the group, and a
+//! session is a trajectory whose outputs follow one another by number. The observation of a later
+//! output is the part of its `input` after the policy's last message. Lines that only pad the batch
+//! (`pad...`) are dropped.
 //!
-//! There are no entropies, no rewards of single turns, no progress and no values in such a dump.
+//! These dumps have no entropies, turn rewards, progress or values.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -37,24 +37,23 @@ struct SampleLine {
     acc: Option<Value>,
 }
 
-/// A sample and its line.
 struct Sample {
     line: usize,
     read: SampleLine,
     score: f64,
 }
 
-/// Parts of a `uid` as verl 0.9's trainer writes it.
+/// Parts of a `uid` of verl 0.9's trainer.
 #[derive(Debug, PartialEq)]
 struct Key<'a> {
-    /// UUID of the prompt, or what stands for it in a line that fills the batch.
+    /// UUID of the prompt, or its replacement in a padding line.
     prompt: &'a str,
     session: u64,
     output: u64,
 }
 
 impl<'a> Key<'a> {
-    /// Returns the parts of such a `uid`; nothing of any other text, which names a group as a whole.
+    /// Parses such a `uid`; `None` for other texts, which name a group as a whole.
     fn of(uid: &'a str) -> Option<Self> {
         let mut parts = uid.rsplitn(3, '_');
         let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -62,21 +61,19 @@ impl<'a> Key<'a> {
         (key.is_padding() || is_uuid(key.prompt)).then_some(key)
     }
 
-    /// Returns true if its line only fills the batch.
     fn is_padding(&self) -> bool {
         let hex = |rest: &str| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
         self.prompt.strip_prefix("pad").is_some_and(hex)
     }
 }
 
-/// Returns true if the text is a UUID with its hyphens.
 fn is_uuid(text: &str) -> bool {
     text.split('-').map(str::len).eq([8, 4, 4, 4, 12])
         && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
-    // The samples of every trajectory by their place in it.
+    // The samples of every trajectory by output number.
     let mut trajectories: Vec<BTreeMap<u64, Sample>> = Vec::new();
     let mut sessions: HashMap<(u64, String, u64), usize> = HashMap::new();
     lines::each(path, |line, text| {
@@ -112,8 +109,8 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     Ok(records)
 }
 
-/// Returns the trajectory that some samples are, one after another. The last has its outcome, which verl
-/// copies to the others.
+/// Returns the trajectory of consecutive samples. The last has its outcome, which verl copies to
+/// the others.
 fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     let (first, last) = (samples.values().next()?, samples.values().next_back()?);
     let success = match &last.read.acc {
@@ -139,7 +136,7 @@ fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     Some(chat::record(first.line, first.read.step, key, group, goal, messages, last.score, success))
 }
 
-/// Returns the last words of the environment in a prompt, which may have the whole conversation before it.
+/// Returns the environment's last message in a prompt, which may contain the whole conversation.
 fn last_heard(input: &str) -> Option<chat::Message> {
     decoded::split(input, Headings::of(input)).into_iter().rfind(|message| !message.sampled)
 }
@@ -190,7 +187,7 @@ mod tests {
         let uid = |session: u64, output: u64| format!("{}_{session}_{output}", PROMPTS[0]);
         let mut later = sample(&uid(0, 1), "open bag", 1.0);
         later["input"] = json!("Find it.\nassistant\nopen box\nuser\nIt is empty.\nassistant\n");
-        // Out of order, and each with the session's score, as verl has them.
+        // Out of order, and each with the session's score, like verl's.
         let given = [later, sample(&uid(0, 0), "open box", 1.0), sample(&uid(1, 0), "give up", 0.0)];
         let read = dump(&given).unwrap();
         let [group] = read.batches[0].batch.groups.as_slice() else { panic!("{read:?}") };
@@ -232,7 +229,7 @@ mod tests {
 
     #[test]
     fn numbers_of_python_count_where_they_are_read() {
-        // What a reward function adds and nobody reads, as `json.dumps` writes it.
+        // An unused key of a reward function, as `json.dumps` writes it.
         let text = sample("u1", "the output says NaN", 1.0).to_string();
         let with = |more: &str| format!("{}, {more}}}", &text[..text.len() - 1]);
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Writing advantages: one line or row per trajectory.
+//! Writes advantages: one line or row per trajectory.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,28 +16,28 @@ use turnwise_core::StageRecord;
 
 use crate::DumpError;
 
-/// The advantages of one trajectory, and which one it is.
+/// The advantages of one trajectory, and its place in the input.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The line of the input it came from, from 1; in a Parquet file the row.
+    /// Line in the input, from 1; in a Parquet file, the row.
     pub line: usize,
     /// The training step.
     pub step: u64,
-    /// The group as the input names it.
+    /// Name of the group in the input.
     pub group: Value,
-    /// Its place in the group.
+    /// Index in the group.
     pub sample: usize,
     /// Goal of the task.
     pub task: String,
     /// Sum of rewards.
     #[serde(rename = "return")]
     pub outcome: f64,
-    /// True if the task was solved; absent if the input does not say.
+    /// True if the task was solved; `None` if the input does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
     /// One advantage per turn.
     pub advantages: Vec<f64>,
-    /// True for each turn of unusual entropy, where the method locates such turns.
+    /// True for each turn of unusual entropy, if the method detects such turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outliers: Option<Vec<bool>>,
     /// Record of each stage, `[turn][stage]`, if requested.
@@ -45,7 +45,6 @@ pub struct Row {
     pub explanation: Option<Vec<Vec<StageRecord>>>,
 }
 
-/// Forms of a file of rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Lines,
@@ -63,7 +62,7 @@ pub(crate) fn form_of(path: &Path) -> Result<Form, DumpError> {
     }
 }
 
-/// Rejects a name that [`write_rows`] would reject, before the rows are made.
+/// Rejects a file name that [`write_rows`] would reject, before the rows are computed.
 ///
 /// # Errors
 /// Fails on another extension.
@@ -71,15 +70,15 @@ pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
     form_of(path).map(|_| ())
 }
 
-/// Writes rows as JSON lines (`.jsonl`; compressed where the name ends in `.jsonl.zst`) or Parquet
-/// (`.parquet`).
+/// Writes rows as JSON lines (`.jsonl`, or compressed `.jsonl.zst`) or Parquet (`.parquet`),
+/// replacing the file atomically.
 ///
-/// The Parquet columns are `line`, `step`, `group`, `sample`, `task`, `return`, `success` (nullable),
-/// `advantages` (list of doubles), `outliers` (nullable list of booleans) and `explanation` (nullable: the
-/// stages as JSON text). The file is written aside and renamed when whole.
+/// The Parquet columns are `line`, `step`, `group`, `sample`, `task`, `return`, `success`
+/// (nullable), `advantages` (list of doubles), `outliers` (nullable list of booleans) and
+/// `explanation` (nullable: the stages as JSON text).
 ///
 /// # Errors
-/// Fails on another extension, or what the system or the Parquet writer said.
+/// Fails on another extension, and on errors of the system or the Parquet writer.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
     let form = form_of(path)?;
     if form == Form::Parquet {
@@ -94,13 +93,11 @@ pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
     save_lines(path, form, &lines)
 }
 
-/// Writes a Parquet file.
 pub(crate) fn save_table(path: &Path, table: Result<Vec<u8>, ParquetError>) -> Result<(), DumpError> {
     let bytes = table.map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?;
     save(path, &bytes)
 }
 
-/// Writes lines, compressed if the form says so.
 pub(crate) fn save_lines(path: &Path, form: Form, lines: &[u8]) -> Result<(), DumpError> {
     if form == Form::Zstd {
         let bytes = zstd::encode_all(lines, 3).map_err(|error| DumpError::io(path, error))?;
@@ -109,7 +106,6 @@ pub(crate) fn save_lines(path: &Path, form: Form, lines: &[u8]) -> Result<(), Du
     save(path, lines)
 }
 
-/// Writes a file aside and renames it when whole.
 pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), DumpError> {
     turnwise_files::write_shared(path, |file| file.write_all(bytes))
         .map_err(|error| DumpError::io(path, error))
@@ -128,7 +124,6 @@ const SCHEMA: &str = "message trajectories {
     optional binary explanation (utf8);
 }";
 
-/// Columns of a table that is being written.
 pub(crate) type Columns<'a, 'b> = SerializedRowGroupWriter<'a, &'b mut Vec<u8>>;
 
 /// Returns a Parquet file whose columns `fill` writes in the schema's order.
@@ -175,7 +170,6 @@ fn row_columns(group: &mut Columns<'_, '_>, rows: &[Row]) -> Result<(), ParquetE
     column::<ByteArrayType>(group, &values, Some(&defined), None)
 }
 
-/// Writes the next column of the schema.
 pub(crate) fn column<T: DataType>(
     group: &mut Columns<'_, '_>,
     values: &[T::T],
@@ -188,7 +182,7 @@ pub(crate) fn column<T: DataType>(
     writer.close()
 }
 
-/// Returns the values that there are, and the definition level of every row.
+/// Returns the present values, and the definition level of every row.
 pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
     let (mut present, mut defined) = (Vec::new(), Vec::new());
     for value in values {
@@ -198,8 +192,8 @@ pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, V
     (present, defined)
 }
 
-/// Returns the values of a list column with their definition and repetition levels. `empty` is the definition
-/// level of an empty list: 1 if the list itself may be absent, else 0.
+/// Returns the values of a list column with their definition and repetition levels. `empty` is the
+/// definition level of an empty list: 1 if the list itself may be absent, else 0.
 pub(crate) fn list<'a, T: Copy + 'a>(
     rows: impl Iterator<Item = Option<&'a [T]>>,
     empty: i16,

@@ -1,4 +1,4 @@
-//! Exports are read again with the same turns and rewards.
+//! Tests that exports can be read with the same turns and rewards.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::json;
 use turnwise_core::{Part, Task, Tool, ToolCall, Trajectory, Turn};
 use turnwise_trajectory_io::{ExportFormat, Exported, Format, ReadOptions, export, read};
 
-/// A trajectory of a world with tools, as a run has it.
+/// A trajectory of an environment with tools, as a run writes it.
 fn trajectory(sample: usize, rewards: [f64; 2]) -> Trajectory {
     let call = |id: &str, city: &str| ToolCall {
         id: id.into(),
@@ -59,7 +59,7 @@ fn exported() -> Vec<Exported> {
     [trajectory(0, [0.0, 1.0]), trajectory(1, [0.25, 0.0])].iter().map(Exported::from).collect()
 }
 
-/// What is compared of a turn: what was seen, said and called, and the reward.
+/// Returns the compared fields of a turn: observation, response, calls, and reward.
 fn turns(of: &Trajectory) -> Vec<(String, String, Vec<ToolCall>, f64)> {
     of.turns
         .iter()
@@ -93,7 +93,7 @@ fn messages_and_atif_keep_turns_calls_results_and_rewards() {
         for (sample, one) in read.iter().enumerate() {
             let original = trajectory(sample, [[0.0, 1.0], [0.25, 0.0]][sample]);
             let mut original_turns = turns(&original);
-            // Results stand in the order in which they came.
+            // Results keep the order in which they arrived.
             original_turns[1].0 = "sun\nrain".into();
             assert_eq!(turns(one), original_turns, "{name}");
             assert_eq!(one.turns[1].parts, original.turns[1].parts, "{name}");

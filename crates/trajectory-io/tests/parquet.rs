@@ -1,4 +1,4 @@
-//! Parquet as pandas writes it: lists of messages, several row groups.
+//! Tests of Parquet files written by pandas: lists of messages, several row groups.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

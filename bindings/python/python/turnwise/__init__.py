@@ -10,14 +10,14 @@
 >>> [round(float(advantage), 4) for advantage in credit.advantages[0]]
 [1.4142, 0.7071]
 
-* :func:`credit`: one advantage for every turn (:class:`Credit`), by any preset of :func:`presets`.
-* :func:`estimator`, :func:`refinement`: methods of your own, functions on arrays (:class:`TurnBatch`).
-* :mod:`turnwise.objective`: losses and their derivatives with respect to log-probabilities.
-* :func:`train`, :func:`evaluate`: what ``turnwise train`` and ``turnwise eval`` do, in this process.
-* :class:`Run`: what a run of ``turnwise train`` wrote; :func:`read_dump`: trajectories of other frameworks.
-* :mod:`turnwise.benchmark`: a method of yours, or a preset, against the true advantage of every turn.
-* :mod:`turnwise.trackers`: runs in Weights & Biases, MLflow and trackio.
-* :mod:`turnwise.plugins`: verl, slime, SkyRL and TRL with Turnwise's advantages.
+* :func:`credit`: one advantage per turn (:class:`Credit`), by any method of :func:`presets`.
+* :func:`estimator`, :func:`refinement`: your own methods, as functions on arrays (:class:`TurnBatch`).
+* :mod:`turnwise.objective`: losses and their derivatives with respect to log-probs.
+* :func:`train`, :func:`evaluate`: ``turnwise train`` and ``turnwise eval`` in this process.
+* :class:`Run`: a run directory of ``turnwise train``; :func:`read_dump`: trajectories of other frameworks.
+* :mod:`turnwise.benchmark`: scores of methods against the true advantage of every turn.
+* :mod:`turnwise.trackers`: copies of runs in Weights & Biases, MLflow and trackio.
+* :mod:`turnwise.plugins`: Turnwise's advantages in verl, slime, SkyRL and TRL.
 """
 
 from turnwise import _native, benchmark, objective

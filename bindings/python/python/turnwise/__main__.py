@@ -9,7 +9,7 @@ from turnwise import _native
 
 def main() -> None:
     """Runs the command with the arguments of this process."""
-    # Trackers have their clients in Python only.
+    # The trackers' clients are Python packages.
     if sys.argv[1:2] == ["log"]:
         from turnwise import trackers
 

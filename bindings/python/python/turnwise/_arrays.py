@@ -1,4 +1,4 @@
-"""Arrays of any library as NumPy arrays, their shapes checked, and the turns that a response is made of."""
+"""Conversion of arrays to NumPy with checks of their shapes, and spans of turns in a response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Spans = list[tuple[int, int]]
 
 
 def array(values: Any, name: str) -> NDArray[Any]:
-    """Numbers as an array: lists, NumPy's arrays, PyTorch's tensors on any device."""
+    """Converts lists, NumPy arrays and PyTorch tensors on any device to an array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         # NumPy has no bfloat16, and not every device has doubles.
@@ -28,7 +28,7 @@ def array(values: Any, name: str) -> NDArray[Any]:
 
 
 def floats(values: Any, name: str, length: int | None = None) -> Floats:
-    """A contiguous ``float64`` array of one dimension (of this length)."""
+    """Converts values to a contiguous one-dimensional ``float64`` array and checks its length."""
     found = np.ascontiguousarray(array(values, name), dtype=np.float64)
     if found.ndim != 1:
         raise ValueError(f"{name} has the shape {found.shape}; one dimension is expected")
@@ -38,7 +38,7 @@ def floats(values: Any, name: str, length: int | None = None) -> Floats:
 
 
 def rows(values: Any, name: str) -> list[NDArray[Any]]:
-    """The rows of an array ``[batch, tokens]``, or of a list of arrays ``[tokens]`` of any lengths."""
+    """Returns the rows of an array ``[batch, tokens]``, or of a list of arrays ``[tokens]`` of any lengths."""
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
         found = [array(row, f"{name}[{index}]") for index, row in enumerate(values)]
     else:
@@ -53,30 +53,30 @@ def rows(values: Any, name: str) -> list[NDArray[Any]]:
 
 
 def seed(value: Any, name: str) -> int:
-    """A seed: a whole number of 64 bits."""
+    """Checks a seed: an unsigned 64-bit integer."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**64:
         raise ValueError(f"{name} is {value!r}; it is a whole number from 0 to 2^64 - 1")
     return int(value)
 
 
 def unpacked(buffer: bytearray) -> Floats:
-    """The array that a buffer of ``float64`` holds, without a copy."""
+    """Returns the array in a buffer of ``float64``, without a copy."""
     return np.frombuffer(buffer, dtype=np.float64)
 
 
 def runs(mask: NDArray[Any]) -> Spans:
-    """The runs of ones of a mask, as ``(start, end)``."""
+    """Returns the runs of ones of a mask, as ``(start, end)``."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], (mask != 0).astype(np.int8), [0]))))
     return [(int(start), int(end)) for start, end in zip(edges[::2], edges[1::2])]
 
 
 def end(given: Any, name: str) -> int:
-    """The largest end of spans ``[[start, end], ...]`` in any order, 0 without any."""
+    """Returns the largest end of spans ``[[start, end], ...]`` in any order; 0 without spans."""
     return max((last for _, last in _pairs(given, name)), default=0)
 
 
 def spans(given: Any, name: str, length: int) -> Spans:
-    """Half-open spans ``[[start, end], ...]``, ascending and disjoint, inside of ``length`` tokens."""
+    """Checks half-open spans ``[[start, end], ...]``: ascending, disjoint and inside ``length`` tokens."""
     found: Spans = []
     previous = 0
     for index, (start, end) in enumerate(_pairs(given, name)):
@@ -108,7 +108,7 @@ def _pairs(given: Any, name: str) -> Spans:
 
 
 def switches(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Switches by their paths. A dict goes on with its keys, one that names a ``kind`` is a value."""
+    """Flattens overrides to dotted paths. A dict with a ``kind`` is a value."""
     found: list[tuple[str, Any]] = []
     for path, value in given.items():
         if isinstance(value, Mapping) and "kind" not in value and value:
@@ -119,7 +119,7 @@ def switches(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def listed(values: Iterable[Any] | Any, name: str) -> list[Any]:
-    """A list of what there is one of for each sequence."""
+    """Converts to a list with one entry per sequence."""
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__"):
         raise ValueError(f"{name} is {type(values).__name__}; a list with one entry a sequence is expected")
     return list(values)

@@ -1,4 +1,4 @@
-"""Credit: one advantage for every turn of a batch."""
+"""Credit: one advantage per turn of a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnwise import _arrays, _native
 from turnwise._arrays import Floats, Spans
 from turnwise._methods import Method, chosen
 
-# Keys of a trajectory that stand for its turns: what a framework has over the whole response.
+# Keys of a trajectory over the whole response instead of its turns.
 _TOKEN_KEYS = ("entropies", "old_logprobs", "response_ids", "values")
 
 
@@ -23,11 +23,11 @@ class Preset:
     """A method by name.
 
     Attributes:
-        name: what ``preset=`` takes.
-        base: the preset that it starts from.
-        fields: the keys that every turn must have besides ``reward``.
-        credit: every switch of its credit and its value; ``credit(..., **switches)`` takes their paths.
-        objective: the same for its loss (:mod:`turnwise.objective`).
+        name: value for ``preset=``.
+        base: the preset that it extends.
+        fields: keys that every turn must have besides ``reward``.
+        credit: all settings of its credit; ``credit(..., **switches)`` takes their paths.
+        objective: all settings of its loss (:mod:`turnwise.objective`).
     """
 
     name: str
@@ -38,7 +38,7 @@ class Preset:
 
 
 def presets() -> dict[str, Preset]:
-    """All methods by name, as ``turnwise config presets`` lists them but for ``quickstart``, which is a whole config."""
+    """Returns all methods by name. ``turnwise config presets`` also lists full configs such as ``quickstart``."""
     return {
         name: Preset(name, entry["base"], tuple(entry["fields"]), entry["credit"], entry["objective"])
         for name, entry in json.loads(_native.presets()).items()
@@ -50,15 +50,15 @@ class Credit:
     """The advantages of a batch, in its order.
 
     Attributes:
-        advantages: one array ``[turns]`` a trajectory.
-        outliers: one array of booleans ``[turns]`` a trajectory, True at turns of unusual entropy; None unless the
-            method locates them (``stapo``).
-        token_advantages: one array ``[response tokens]`` a trajectory where the method works on tokens (``ppo``), the
-            tokens of its turns one after the other (one entry for a turn that has one value); else None.
+        advantages: one array ``[turns]`` per trajectory.
+        outliers: one bool array ``[turns]`` per trajectory, True for turns of unusual entropy; None unless the
+            method detects them (``stapo``).
+        token_advantages: one array ``[response tokens]`` per trajectory if the method works on tokens (``ppo``), with
+            the tokens of its turns concatenated (one entry for a turn with a single value); else None.
         token_returns: the critic's targets, like ``token_advantages``.
-        explanations: with ``explain=True`` one list ``[turns][stages]`` a trajectory of dicts with ``stage``,
+        explanations: with ``explain=True``, one list ``[turns][stages]`` per trajectory of dicts with ``stage``,
             ``advantage`` and ``facts`` (numbers by name); else None.
-        diagnostics: numbers about each training step of the batch, by name.
+        diagnostics: metrics of each training step of the batch, by name.
     """
 
     advantages: list[Floats]
@@ -68,21 +68,21 @@ class Credit:
     explanations: list[list[list[dict[str, Any]]]] | None = None
     diagnostics: dict[int, dict[str, float]] = field(default_factory=dict)
     _responses: list[_Response | None] = field(default_factory=list, repr=False)
-    # How many entries of token_advantages each turn has.
+    # Number of entries of token_advantages per turn.
     _counts: list[list[int]] = field(default_factory=list, repr=False)
 
     def __len__(self) -> int:
         return len(self.advantages)
 
     def per_token(self, turn_spans: Sequence[Any] | None = None, lengths: Sequence[int] | None = None) -> list[Floats]:
-        """The advantages over response tokens: one array ``[tokens]`` a trajectory, 0 outside of its turns.
+        """Returns the advantages of response tokens: one array ``[tokens]`` per trajectory, 0 outside its turns.
 
-        Without arguments the spans are those that the batch came with (``turn_spans`` or ``response_mask``). A turn with one
-        value has its advantage at all of its tokens.
+        By default the spans are the batch's (``turn_spans`` or ``response_mask``). A turn with a single value has its
+        advantage at all of its tokens.
 
         Args:
-            turn_spans: for each trajectory ``[[start, end], ...]``, one span a turn.
-            lengths: for each trajectory the number of its tokens; by default the last turn's end.
+            turn_spans: for each trajectory ``[[start, end], ...]``, one span per turn.
+            lengths: number of tokens of each trajectory; by default the last turn's end.
         """
         responses = self._responses if turn_spans is None else self._given(turn_spans, lengths)
         found = []
@@ -116,7 +116,7 @@ class Credit:
 
 @dataclass(frozen=True)
 class _Response:
-    """Where the turns of a trajectory are in its response, and which tokens count."""
+    """Spans of the turns in a trajectory's response, and the mask of its tokens."""
 
     spans: Spans
     mask: NDArray[np.bool_]
@@ -152,9 +152,9 @@ def credit(
     embed: Callable[[list[str]], Any] | None = None,
     **switches: Any,
 ) -> Credit:
-    """The advantages of every turn, equal to those of the command ``turnwise credit`` on the same data.
+    """Computes the advantages of all turns, like ``turnwise credit``.
 
-    Trajectories are compared with those of the same ``group``. A trajectory is a dict::
+    Trajectories of the same ``group`` are compared. A trajectory is a dict::
 
         {"group": "task-17",                # a text or a number
          "turns": [{"reward": 0.0,          # of the environment, after the turn
@@ -164,30 +164,30 @@ def credit(
                     "entropy": 0.4,         # mean over the response's tokens, or "entropies": [tokens]
                     "progress": 0.5, "values": 0.1, "credit": 0.2, "state_value": 0.3}, ...]}
 
-    or a conversation of OpenAI messages, of which every assistant message is a turn::
+    or a conversation of OpenAI messages, in which every assistant message is a turn::
 
         {"group": "task-17", "messages": [{"role": "user", "content": "..."}, ...],
-         "reward": 1.0}                     # of the last turn, or a list with one a turn
+         "reward": 1.0}                     # of the last turn, or a list with one per turn
 
-    Only ``group``, ``turns`` and ``reward`` are always needed; :attr:`Preset.fields` says what else a method reads. Over
-    the whole response a trajectory may have ``turn_spans`` ``[turns, 2]`` and ``response_mask`` ``[tokens]`` (runs of
-    ones are the turns where there are no spans), and with these ``entropies``, ``values``, ``old_logprobs`` and
-    ``response_ids`` ``[tokens]``, which are cut into turns; tokens of mask 0 are left out. A turn of which no token counts
-    keeps its place and the entropy of all its tokens, since it was played; :meth:`Credit.per_token` is 0 there.
+    Only ``group``, ``turns`` and ``reward`` are always required; :attr:`Preset.fields` lists other keys that a method
+    reads. A trajectory may have ``turn_spans`` ``[turns, 2]`` and ``response_mask`` ``[tokens]`` (without spans, its runs
+    of ones are the turns). Then it may also have ``entropies``, ``values``, ``old_logprobs`` and ``response_ids``
+    ``[tokens]`` over the whole response, which are split into turns without masked tokens. A fully masked turn was still
+    played: it takes part with the entropy of all its tokens, and its :meth:`Credit.per_token` is 0.
 
     Args:
         batch: the trajectories of one training step (or of several, by their ``step``).
-        preset: a name of :func:`presets`, a method of your own (:func:`turnwise.estimator`, :func:`turnwise.refinement`), or a
-            list of a preset and refinements of your own: ``["gigpo", mine]``.
-        explain: also say how every number came about.
-        seed: of methods that draw.
-        verl_agent: the switches that reproduce that framework's numbers (``grpo``, ``rloo``, ``gigpo``, ``hgpo``).
-        embed: vectors ``[texts, dimensions]`` of texts, for methods that match states by embedding
-            (``salt={"matching": "embedding"}``); hashed character n-grams by default.
-        switches: of the method, by path or as dicts: ``estimator={"omega": 0.5}``, ``**{"aem.lambda": 2.0}``.
+        preset: a name of :func:`presets`, your own method (:func:`turnwise.estimator`, :func:`turnwise.refinement`), or a
+            list of a preset and your own refinements: ``["gigpo", mine]``.
+        explain: also explain how every advantage was computed.
+        seed: seed of methods with randomness.
+        verl_agent: use the settings that reproduce verl-agent's numbers (``grpo``, ``rloo``, ``gigpo``, ``hgpo``).
+        embed: function that returns embeddings ``[texts, dimensions]`` of texts, for methods that match states by
+            embedding (``salt={"matching": "embedding"}``); hashed character n-grams by default.
+        switches: settings of the method, by path or as dicts: ``estimator={"omega": 0.5}``, ``**{"aem.lambda": 2.0}``.
 
     Raises:
-        ValueError: names the key of what is missing or wrong, and how to fix it.
+        ValueError: if a key is missing or invalid; the message names the key and the fix.
     """
     if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)):
         raise ValueError(f"batch is of type {type(batch).__name__}; it is a list of trajectories, each a dict")
@@ -212,7 +212,7 @@ def credit(
     token_advantages = of("token_advantages")
     counts: list[list[int]] = []
     if token_advantages is not None:
-        # Who works on tokens has a value for each, or one for a turn.
+        # Methods that work on tokens have one value per token or per turn.
         every = [[turn["values"] for turn in trajectory["turns"]] for trajectory in prepared]
         counts = [[1 if np.ndim(values) == 0 else len(values) for values in turns] for turns in every]
     return Credit(
@@ -228,7 +228,7 @@ def credit(
 
 
 def _prepared(trajectory: dict[str, Any], name: str) -> tuple[dict[str, Any], _Response | None]:
-    """A trajectory with everything in its turns, and where these are in its response."""
+    """Returns a trajectory with all data in its turns, and their spans in its response."""
     mask = trajectory.pop("response_mask", None)
     given = trajectory.pop("turn_spans", None)
     tokens = {key: trajectory.pop(key) for key in _TOKEN_KEYS if key in trajectory}
@@ -278,25 +278,25 @@ def _prepared(trajectory: dict[str, Any], name: str) -> tuple[dict[str, Any], _R
                 raise ValueError(
                     f"{name}: turn {index} has no token that counts, and a critic's `values` need one; give the turn's tokens to its neighbour"
                 )
-            # A turn of which no token counts has an entropy all the same; methods that compare entropies need one a turn.
+            # A fully masked turn keeps its entropy, because methods that compare entropies need one per turn.
             turn[key] = values[start:end] if key == "entropies" and not len(inside) else inside
         cut.append(turn)
     return {**trajectory, "turns": cut}, response
 
 
 def _vectors(batch: list[dict[str, Any]], embed: Callable[[list[str]], Any]) -> dict[str, bytes]:
-    """The vectors of all states of a batch."""
+    """Returns the embeddings of all states of a batch."""
     texts: dict[str, None] = {}
 
     def add(state: Mapping[str, Any], key: str, words: str) -> None:
-        # A name may be empty, too.
+        # The name may be empty.
         name = state.get(words) if state.get(key) is None else state[key]
         texts["" if name is None else str(name)] = None
 
     for trajectory in batch:
         turns = trajectory.get("turns")
         for turn in turns if isinstance(turns, Iterable) else ():
-            # What is no dict is refused with all else that is wrong.
+            # Turns that are not dicts are rejected later.
             if isinstance(turn, Mapping):
                 add(turn, "state_key", "observation")
         add(trajectory, "final_state_key", "final_observation")

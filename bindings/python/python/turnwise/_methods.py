@@ -21,24 +21,24 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class TurnBatch:
-    """The turns of a batch as arrays, one entry a turn.
+    """The turns of a batch as arrays with one entry per turn.
 
-    Turns of a trajectory follow each other, and so do the trajectories of a group.
+    Turns of a trajectory are consecutive, and so are the trajectories of a group.
 
     Attributes:
-        group: index of the group; trajectories of a group are compared with each other.
+        group: index of the group; trajectories of a group are compared.
         trajectory: index of the trajectory in the batch.
         turn: index of the turn in its trajectory.
-        state: index of the turn's state in its group; equal where the states are equal.
-        reward: of the turn, after shaping.
+        state: index of the turn's state in its group; equal states have equal indices.
+        reward: reward of the turn, after shaping.
         valid: whether the action was well-formed.
         success: whether the trajectory solved its task.
-        tokens: number of response tokens; 0 if they are not known.
-        entropy: mean over the response tokens, in nats; NaN if not known.
-        logprob: sum over the response tokens under the policy that sampled them; NaN if not known.
-        progress: of the environment, after the turn; NaN if the environment gives no progress.
-        observations: texts, for methods with ``texts=True``; else None.
-        actions: texts, likewise.
+        tokens: number of response tokens; 0 if unknown.
+        entropy: mean entropy of the response tokens, in nats; NaN if unknown.
+        logprob: summed log-prob of the response tokens under the sampling policy; NaN if unknown.
+        progress: the environment's progress signal after the turn; NaN without one.
+        observations: observations as text, for methods with ``texts=True``; else None.
+        actions: actions as text, for methods with ``texts=True``; else None.
     """
 
     group: Ints
@@ -60,29 +60,29 @@ class TurnBatch:
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """The first turn of every trajectory."""
+        """Index of the first turn of every trajectory."""
         return np.flatnonzero(self.turn == 0)
 
     @functools.cached_property
     def groups(self) -> Ints:
-        """The group of every trajectory."""
+        """Index of the group of every trajectory."""
         return self.group[self.starts]
 
     def sums(self, values: Any) -> Floats:
-        """The sum over the turns of every trajectory ``[trajectories]``."""
+        """Returns the sums ``[trajectories]`` over the turns of each trajectory."""
         return np.add.reduceat(np.asarray(values, dtype=np.float64), self.starts) if len(self) else np.zeros(0)
 
     def to_turns(self, values: Any) -> NDArray[Any]:
-        """One value a trajectory ``[trajectories]`` at each of its turns ``[turns]``."""
+        """Repeats one value per trajectory ``[trajectories]`` for each of its turns ``[turns]``."""
         return np.asarray(values)[self.trajectory]
 
     @functools.cached_property
     def outcome(self) -> Floats:
-        """The undiscounted return of the turn's trajectory."""
+        """Undiscounted return of the turn's trajectory."""
         return self.to_turns(self.sums(self.reward))
 
     def returns(self, gamma: float = 1.0) -> Floats:
-        """What follows each turn: ``sum_k gamma^k reward[t + k]`` up to the end of its trajectory."""
+        """Returns the return from each turn: ``sum_k gamma^k reward[t + k]`` up to the end of its trajectory."""
         found = self.reward.copy()
         last = int(self.turn.max(initial=0))
         # From the last turn to the first, all trajectories at once.
@@ -94,15 +94,15 @@ class TurnBatch:
         return found
 
     def split(self, values: Any) -> list[NDArray[Any]]:
-        """One array ``[turns]`` for each trajectory."""
+        """Splits values into one array ``[turns]`` per trajectory."""
         return np.split(np.asarray(values), self.starts[1:]) if len(self) else []
 
 
 class Method:
-    """A credit method made of a function (:func:`estimator`, :func:`refinement`).
+    """A credit method made from a function by :func:`estimator` or :func:`refinement`.
 
-    Called with a :class:`TurnBatch` it is the function. Called with trajectories, as :func:`turnwise.credit` takes them, it
-    returns their advantages.
+    A call with a :class:`TurnBatch` calls the function. A call with trajectories, as for :func:`turnwise.credit`, returns
+    their advantages.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, is_estimator: bool, texts: bool) -> None:
@@ -115,7 +115,7 @@ class Method:
         self.register()
 
     def register(self) -> None:
-        """Makes the method known by its name, as it is when it is made."""
+        """Registers the method by its name, which creating it also does."""
         _native.register_method(self.name, self.is_estimator, self.function, self.settings, self.texts)
 
     def __call__(self, batch: Any, *args: Any, **settings: Any) -> Any:
@@ -127,7 +127,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        """Where its settings are in a config of credit."""
+        """Path of its settings in a credit config."""
         return "estimator" if self.is_estimator else self.name
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Method:
 
 
 def _settings(function: Callable[..., Any], name: str, inputs: int) -> dict[str, Any]:
-    """The settings of a method: the keyword-only parameters of its function, with their defaults."""
+    """Returns the settings of a method: the keyword-only parameters of its function, with their defaults."""
     parameters = list(inspect.signature(function).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     expected = "(batch, *, settings)" if inputs == 1 else "(batch, advantages, *, settings)"
@@ -153,10 +153,10 @@ def estimator(function: Callable[..., Any]) -> Method: ...
 @overload
 def estimator(*, name: str | None = None, texts: bool = False) -> Callable[[Callable[..., Any]], Method]: ...
 def estimator(function: Any = None, *, name: str | None = None, texts: bool = False) -> Any:
-    """Makes a function ``(batch) -> advantages`` an estimator, known by its name.
+    """Registers a function ``(batch) -> advantages`` as an estimator.
 
-    The function gets a :class:`TurnBatch` and returns one number a turn, or a pair of these and a dict of further arrays
-    ``[turns]``, which explanations show. Keyword-only parameters with defaults are its settings. Its name is a preset:
+    The function receives a :class:`TurnBatch` and returns an array ``[turns]``, or a pair of it and a dict of further
+    arrays ``[turns]`` for explanations. Keyword-only parameters with defaults are its settings. Its name is a preset:
 
     >>> import turnwise
     >>> @turnwise.estimator
@@ -171,7 +171,7 @@ def estimator(function: Any = None, *, name: str | None = None, texts: bool = Fa
     [[0.5, 0.5], [-0.5]]
 
     Args:
-        name: of the method and of its preset; the function's by default.
+        name: name of the method and its preset; by default the function's.
         texts: whether the batch also has ``observations`` and ``actions``.
     """
     return _made(function, name, True, texts)
@@ -182,9 +182,9 @@ def refinement(function: Callable[..., Any]) -> Method: ...
 @overload
 def refinement(*, name: str | None = None, texts: bool = False) -> Callable[[Callable[..., Any]], Method]: ...
 def refinement(function: Any = None, *, name: str | None = None, texts: bool = False) -> Any:
-    """Makes a function ``(batch, advantages) -> advantages`` a refinement, known by its name (see :func:`estimator`).
+    """Registers a function ``(batch, advantages) -> advantages`` as a refinement (see :func:`estimator`).
 
-    Its preset is GRPO with the refinement; ``turnwise.credit(batch, ["gigpo", method])`` refines another's advantages.
+    Its preset is GRPO with the refinement; ``turnwise.credit(batch, ["gigpo", method])`` refines the advantages of GiGPO.
     """
     return _made(function, name, False, texts)
 
@@ -196,7 +196,7 @@ def _made(function: Any, name: str | None, is_estimator: bool, texts: bool) -> A
 
 
 def chosen(method: Any, switches: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The preset and the switches of a method: its name, a :class:`Method`, or a list that begins with either."""
+    """Returns preset and settings of a method: a name, a :class:`Method`, or a list that begins with either."""
     if isinstance(method, str):
         return method, switches
     if isinstance(method, Method):
@@ -223,7 +223,7 @@ _FLAGS = ("valid", "success")
 def called(
     name: str, function: Callable[..., Any], buffers: dict[str, Any], before: bytearray | None, settings: str
 ) -> tuple[bytes, list[tuple[str, bytes]]]:
-    """Calls a method's function on buffers; the compiled part does so."""
+    """Calls a method's function on buffers, for the extension module."""
     arrays: dict[str, Any] = {}
     for key, buffer in buffers.items():
         if key in _FLAGS:

@@ -1,4 +1,4 @@
-"""The compiled part. Arrays cross as buffers of ``float64`` (``bytearray``)."""
+"""The extension module. Arrays are passed as buffers of ``float64`` (``bytearray``)."""
 
 from collections.abc import Callable
 from os import PathLike

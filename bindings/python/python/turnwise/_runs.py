@@ -1,4 +1,4 @@
-"""What a run of ``turnwise train`` wrote, and dumps of other frameworks."""
+"""Run directories of ``turnwise train``, and dumps of other frameworks."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ def read_dump(
     format: str | None = None,
     rewards: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
-    """The trajectories of a file, as :func:`turnwise.credit` takes them.
+    """Reads the trajectories of a file for :func:`turnwise.credit`.
 
-    An assistant message of a conversation is a turn; its calls are in ``calls``, the messages and results before it in ``parts``.
-    Turns of a file without rewards have no ``reward``.
+    Each assistant message of a conversation is a turn; its tool calls are in ``calls``, the messages and results before it
+    in ``parts``. Turns of a file without rewards have no ``reward``.
 
     Args:
-        path: JSON lines (a run's, hand-written, verl's, verifiers', OpenAI messages, ShareGPT; also ``.zst``), ATIF (also a job
-            folder of Harbor), or Parquet (messages, TRL).
-        format: ``turnwise``, ``verl``, ``trl``, ``verifiers``, ``messages``, ``sharegpt`` or ``atif``; found from the file by
-            default.
-        rewards: reward columns of a TRL file with their weights; all count once by default.
+        path: JSON lines (a run's, hand-written, verl's, verifiers', OpenAI messages, ShareGPT; also ``.zst``), ATIF (also a
+            Harbor job folder), or Parquet (messages, TRL).
+        format: ``turnwise``, ``verl``, ``trl``, ``verifiers``, ``messages``, ``sharegpt`` or ``atif``; by default detected
+            from the file.
+        rewards: reward columns of a TRL file with their weights; by default all columns with weight 1.
 
     Warns:
-        UserWarning: of what the reader decided or left out, as the note that ``turnwise credit`` prints: which reward columns
-            count, traces without a reward.
+        UserWarning: for each note of the reader, such as which reward columns were used, or traces without a reward.
     """
     text, notes = _native.read_dump(fspath(path), format, list((rewards or {}).items()))
     for note in notes:
@@ -61,7 +60,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings of the run, every default spelled out."""
+        """Settings of the run, including all defaults."""
         path = self.path / "config.toml"
         try:
             return json.loads(_native.toml_to_json(_native.read_text(path)))
@@ -70,16 +69,16 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """``state`` (running, interrupted, finished, failed), ``position`` and perhaps ``reason``."""
+        """Dict with ``state`` (running, interrupted, finished, failed), ``position`` and optionally ``reason``."""
         return self._json("status.json")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One dict a line of ``metrics.jsonl``: numbers by name, with the position of the run."""
+        """Returns one dict per line of ``metrics.jsonl``: metrics by name, with phase and step."""
         path = self.path / "metrics.jsonl"
         return list(_lines(path)) if path.is_file() else []
 
     def metric(self, name: str) -> tuple[Floats, Floats]:
-        """Steps ``[points]`` and values ``[points]`` of a metric of reinforcement learning."""
+        """Returns steps ``[points]`` and values ``[points]`` of an RL metric."""
         found = [(line["step"], line[name]) for line in self.metrics() if _is_rl(line) and name in line]
         if not found:
             known = sorted({key for line in self.metrics() for key in line})
@@ -88,27 +87,27 @@ class Run:
         return pairs[:, 0], pairs[:, 1]
 
     def steps(self) -> list[int]:
-        """The steps whose trajectories were kept."""
+        """Returns the steps with saved trajectories."""
         return sorted(_step(path) for path in (self.path / "trajectories").glob("step-*.jsonl*"))
 
     def trajectories(self, step: int) -> list[dict[str, Any]]:
-        """The trajectories of a step as they were written, with ``advantages`` ``[turns]``."""
+        """Returns the trajectories of a step as written, with ``advantages`` ``[turns]``."""
         return list(_lines(self._trajectories(step)))
 
     def dump(self, step: int) -> list[dict[str, Any]]:
-        """The trajectories of a step as :func:`turnwise.credit` takes them."""
+        """Returns the trajectories of a step for :func:`turnwise.credit`."""
         return read_dump(self._trajectories(step), format="turnwise")
 
     def evaluations(self) -> dict[str, list[dict[str, Any]]]:
-        """The evaluations by the position of the run (``sft-000300``, ``step-000012``): a list with one result a split."""
+        """Returns the evaluations by label (``sft-000300``, ``step-000012``), each with one result per split."""
         return {label: self.evaluation(label) for label in self.evaluation_labels()}
 
     def evaluation_labels(self) -> list[str]:
-        """The positions of the evaluations, in order."""
+        """Returns the sorted labels of the evaluations."""
         return sorted(path.stem for path in (self.path / "eval").glob("*.json"))
 
     def evaluation(self, label: str) -> list[dict[str, Any]]:
-        """The evaluation at a position: one result a split."""
+        """Returns the evaluation with a label: one result per split."""
         return self._json(f"eval/{label}.json")
 
     def _trajectories(self, step: int) -> Path:
@@ -134,16 +133,16 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(line)
             except json.JSONDecodeError as error:
-                # A line that was cut while the run was killed.
+                # The run was killed while it wrote the last line.
                 if number == len(lines):
                     return
                 raise ValueError(f"{path}: line {number}: {error}") from None
 
 
 class NewLines:
-    """Reads the lines that were added to a file of JSON lines since the last call.
+    """Reads the lines added to a JSON lines file since the last call.
 
-    A file that was written again, as a resumed run does, is read from its start.
+    A rewritten file (by a resumed run) is read from its start.
     """
 
     def __init__(self, path: Path) -> None:
@@ -158,14 +157,14 @@ class NewLines:
         except FileNotFoundError:
             return []
         with file:
-            # The last line is compared: a file that was written again may be longer than before.
+            # Compare the last line: a rewritten file may be longer than before.
             file.seek(self._end - len(self._last))
             if file.read(len(self._last)) != self._last:
                 self._end, self._last = 0, b""
                 file.seek(0)
             found = []
             for line in file:
-                # A line that is still being written.
+                # This line is still being written.
                 if not line.endswith(b"\n"):
                     break
                 self._end += len(line)

@@ -30,32 +30,31 @@ def train(
     ignore_memory: bool = False,
     progress: bool | Report = True,
 ) -> Run:
-    """Trains as ``turnwise train`` does, and returns the run.
+    """Trains like ``turnwise train``, and returns the run.
 
-    The run is written to a folder under ``runs`` that is named after the config's ``name``. Ctrl-C stops it at its next safe
-    place, writes a checkpoint and raises :class:`KeyboardInterrupt`; ``train(resume=run)`` resumes it. Other threads of
-    Python run meanwhile.
+    The run directory is in ``runs``, with the config's ``name``. Ctrl-C stops the run safely with a checkpoint and raises
+    :class:`KeyboardInterrupt`; ``train(resume=run)`` resumes it. The GIL is released during training.
 
     >>> run = turnwise.train({"name": "mine", "train": {"steps": 20}}, preset="quickstart")       # doctest: +SKIP
     >>> steps, success = run.metric("train/success_rate")                                         # doctest: +SKIP
 
     Args:
-        config: a TOML file, settings as a dict such as ``{"train": {"steps": 20}}``, or a list of these, of which later ones win.
-        preset: a whole config or a method, as ``turnwise config presets`` lists them, or a method of your own.
-        methods: methods of your own that the config names, ``{"credit": {"refinements": [{"kind": "mine"}]}}``. Those that were
-            made in this process are known anyway.
+        config: a TOML file, a dict of settings such as ``{"train": {"steps": 20}}``, or a list of these (later ones win).
+        preset: a full config or method of ``turnwise config presets``, or your own method.
+        methods: your own methods that the config names, ``{"credit": {"refinements": [{"kind": "mine"}]}}``. Methods
+            created in this process are already registered.
         runs: the folder for run directories.
-        resume: a run to go on with, from its newest checkpoint; ``config`` may then be a dict of what changes.
-        checkpoint: with ``resume``, the one to go on from, such as ``"step-12"``.
-        warm_start: a run whose supervised warm start is used again.
-        ignore_memory: start even if the plan does not fit this machine's memory.
-        progress: False for silence, or a function that gets every event as a dict: its ``event`` is ``step`` (with ``phase``,
-            ``step``, ``total``, ``metrics``), ``rollout``, ``evaluation``, ``checkpoint``, ``stage`` or ``note``.
+        resume: a run to resume from its newest checkpoint; ``config`` may then be a dict of changed settings.
+        checkpoint: with ``resume``, the checkpoint to resume from, such as ``"step-12"``.
+        warm_start: a run whose SFT warm start is reused.
+        ignore_memory: start even if the memory plan does not fit this machine.
+        progress: False for no output, or a function that receives every event as a dict. Its ``event`` is ``step`` (with
+            ``phase``, ``step``, ``total``, ``metrics``), ``rollout``, ``evaluation``, ``checkpoint``, ``stage`` or ``note``.
 
     Raises:
-        ValueError: a setting is wrong; the text names its key and how to fix it.
-        OSError: a file cannot be read or written.
-        RuntimeError: the run failed, for example since the environment did.
+        ValueError: if a setting is invalid; the message names its key and the fix.
+        OSError: if a file cannot be read or written.
+        RuntimeError: if the run failed, for example because the environment did.
     """
     _available("train")
     for method in methods:
@@ -94,26 +93,26 @@ def evaluate(
     trajectories: Path | None = None,
     progress: bool | Report = True,
 ) -> dict[str, dict[str, Any]]:
-    """Plays fixed tasks as ``turnwise eval`` does, and returns the result of every split by its name.
+    """Evaluates a policy like ``turnwise eval``, and returns the results by split.
 
-    A result has ``success`` (``rate``, ``low``, ``high``, ``successes``, ``trials``), ``kinds``, ``mean_turns``, ``mean_return`` and
-    what was played.
+    A result has ``success`` (``rate``, ``low``, ``high``, ``successes``, ``trials``), ``kinds``, ``mean_turns``,
+    ``mean_return``, and the settings of the evaluation.
 
     Args:
-        policy: a run, a checkpoint, a model folder or a model of the hub.
-        config: settings over those of the run (see :func:`train`).
-        split: one or several; the config's by default.
-        tasks: tasks of each split, 0 for all; the config's by default.
-        temperature: 0 is greedy; the config's by default.
-        seed: of sampling; the config's by default.
-        checkpoint: of a run: ``best``, ``step-12`` or ``sft-300``; the newest by default.
+        policy: a run, a checkpoint, a model folder or a hub model.
+        config: settings that override the run's (see :func:`train`).
+        split: one or several splits; by default the config's.
+        tasks: tasks per split, 0 for all; by default the config's.
+        temperature: sampling temperature, 0 is greedy; by default the config's.
+        seed: seed for sampling; by default the config's.
+        checkpoint: checkpoint of a run: ``best``, ``step-12`` or ``sft-300``; by default the newest.
         env: another environment, with its own prompts and splits.
         agent: ``plain``, ``react`` or ``reflexion``.
         trajectories: a file for all trajectories as JSON lines.
-        progress: as of :func:`train`.
+        progress: see :func:`train`.
     """
     _available("evaluate")
-    # Options first: a policy's name may not look like one.
+    # `--` ends the options, so that a policy's name cannot be read as one.
     arguments: list[str] = []
     for name in [split] if isinstance(split, str) else split:
         arguments += ["--split", name]
@@ -147,14 +146,14 @@ def _folder(run: Path | Run) -> str:
 
 
 def _sources(config: Config | None) -> list[str]:
-    """Files and settings as the command line has them."""
+    """Converts files and settings to command-line arguments."""
     if config is None:
         return []
     if isinstance(config, Mapping):
         return _overrides(config, "")
     if isinstance(config, (str, PathLike)):
         path = fspath(config)
-        # A name with a `=` is a file, too, if it has a folder.
+        # The command line reads a name with `=` as a file only if it has a folder.
         return [path if "/" in path or "=" not in path else f"./{path}"]
     if not isinstance(config, Sequence):
         raise ValueError(f"config is of type {type(config).__name__}; a file, a dict, or a list of these is expected")
@@ -165,7 +164,7 @@ def _overrides(settings: Mapping[str, Any], path: str) -> list[str]:
     found: list[str] = []
     for key, value in settings.items():
         name = f"{path}{key}"
-        # A table of a method is replaced as a whole: another method has other settings.
+        # A method's table is replaced as a whole, because another method has other settings.
         whole = isinstance(value, Mapping) and "kind" in value and name not in ("env",)
         if isinstance(value, Mapping) and not whole:
             found += _overrides(value, f"{name}.")
@@ -182,7 +181,7 @@ def _toml(value: Any, name: str) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, (str, PathLike)):
-        # Texts of JSON are texts of TOML; a surrogate is neither.
+        # JSON strings are TOML strings; a surrogate is neither.
         return json.dumps(fspath(value), ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         inner = (f"{json.dumps(str(key))} = {_toml(entry, f'{name}.{key}')}" for key, entry in value.items())
@@ -193,7 +192,7 @@ def _toml(value: Any, name: str) -> str:
 
 
 class _reporting:
-    """Makes of ``progress`` what the compiled part calls with every event."""
+    """Converts ``progress`` to the callback of the extension module."""
 
     def __init__(self, progress: bool | Report) -> None:
         self.report: Report | None = progress if callable(progress) else _Lines() if progress else None
@@ -208,7 +207,7 @@ class _reporting:
 
 
 class _Lines:
-    """Lines about a run on standard error: one that changes in a terminal, one every few seconds elsewhere."""
+    """Prints progress to standard error: one updated line in a terminal, a line every few seconds elsewhere."""
 
     INTERVAL = 10.0
 

@@ -1,17 +1,18 @@
-"""The credit benchmark: methods against the true advantage of every turn.
+"""The credit benchmark: scores methods against the true advantage of every turn.
 
-``turnwise benchmark credit POLICY -o truth.jsonl.zst`` measures the truth; this module scores methods against it, yours too:
+``turnwise benchmark credit POLICY -o truth.jsonl.zst`` measures the true advantages. This module scores presets and your
+own methods:
 
 >>> import turnwise
 >>> truth = turnwise.benchmark.read("truth.jsonl.zst")                                  # doctest: +SKIP
 >>> turnwise.benchmark.score(truth, "gigpo", against="grpo").difference.within          # doctest: +SKIP
 0.18 [0.08, 0.26]
->>> def last_turn(batch):                                                               # one array [turns] a trajectory
+>>> def last_turn(batch):                                                               # one array [turns] per trajectory
 ...     return [[0.0] * (len(one["turns"]) - 1) + [one["turns"][-1]["reward"]] for one in batch]
 >>> turnwise.benchmark.score(truth, last_turn).within_corrected                         # doctest: +SKIP
 0.01 [-0.03, 0.06]
 
-The guide's page on the benchmark says what is measured and what the scores mean.
+The guide's page on the benchmark explains the measurement and the scores.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from turnwise._credit import Credit, credit
 
 __all__ = ["Difference", "Estimate", "Score", "Truth", "read", "score"]
 
-#: A preset's name, or a function from the trajectories of a training step to their advantages.
+#: A preset's name, or a function that maps the trajectories of a training step to their advantages.
 Method = str | Callable[[list[dict[str, Any]]], Any]
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Trajectories with the true advantage of their turns.
+    """Trajectories with the true advantages of their turns.
 
     Attributes:
-        path: the file.
-        source: what was measured and how: policy, split, gamma, continuations, ...
-        batch: the trajectories as :func:`turnwise.credit` takes them; their ``step`` says which are one training step.
-        turns: for each trajectory one entry a turn: a dict with ``v``, ``q``, ``a_star``, their errors, ``k``, ``halves`` and
-            ``returns``, or None where the truth was not measured.
+        path: path of the file.
+        source: settings of the measurement: policy, split, gamma, continuations, ...
+        batch: trajectories for :func:`turnwise.credit`; those with equal ``step`` are one training step.
+        turns: for each trajectory one entry per turn: a dict with ``v``, ``q``, ``a_star``, their errors, ``k``,
+            ``halves`` and ``returns``, or None if it was not measured.
     """
 
     path: str
@@ -60,7 +61,7 @@ class Truth:
         return self.numbers("a_star")
 
     def numbers(self, key: str) -> list[Floats]:
-        """One number per turn by its key, such as ``a_star_error``; NaN if a turn has none."""
+        """Returns one number per turn by its key, such as ``a_star_error``; NaN if a turn has none."""
         return [np.array([np.nan if turn is None else turn[key] for turn in turns]) for turns in self.turns]
 
 
@@ -82,7 +83,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's scores less a baseline's, with tasks drawn for both at once. Credit that does not exist counts as 0."""
+    """Differences of a method's and a baseline's scores on the same resampled tasks. A missing score counts as 0."""
 
     name: str
     baseline: str
@@ -95,20 +96,20 @@ class Difference:
 
 @dataclass(frozen=True)
 class Score:
-    """A method's scores. None where a number does not exist, such as a correlation of what does not vary.
+    """A method's scores. Undefined scores are None, such as the correlation of a constant.
 
     Attributes:
-        name: the method.
-        pearson: correlation with ``A*`` over all turns; ``_corrected`` is without the noise of the truth.
-        spearman: the same of ranks.
-        within: correlation after each trajectory's mean is subtracted from both: credit proper.
-        within_spearman: the same of ranks.
-        signs: share of right signs where ``A*`` is above twice its error, which ``signed_turns`` turns are.
-        slope: the true advantage that one unit of the method's stands for.
-        noise: share of the advantage's variance that does not go with ``A*``.
-        errors: errors by place of the turn and by outcome.
-        truth: tasks, turns, standard deviation and reliability of the truth.
-        difference: to the baseline, where one was given.
+        name: name of the method.
+        pearson: correlation with ``A*`` over all turns; ``_corrected`` removes the noise of ``A*``.
+        spearman: the same for ranks.
+        within: correlation after subtracting each trajectory's mean from both: credit within trajectories.
+        within_spearman: the same for ranks.
+        signs: share of correct signs among the ``signed_turns`` turns whose ``|A*|`` exceeds twice its error.
+        slope: the true advantage per unit of the method's advantage.
+        noise: share of the advantage's variance that ``A*`` does not explain.
+        errors: errors by position of the turn and by outcome.
+        truth: tasks, turns, standard deviation and reliability of ``A*``.
+        difference: difference to the baseline, if one was given.
     """
 
     name: str
@@ -130,10 +131,10 @@ class Score:
 
 
 def read(path: str | PathLike[str]) -> Truth:
-    """The data set that ``turnwise benchmark credit`` wrote.
+    """Reads a data set of ``turnwise benchmark credit``.
 
     Raises:
-        ValueError: a line of the file is not a trajectory with its truth.
+        ValueError: if a line of the file is not a trajectory with true advantages.
     """
     path = fspath(path)
     lines = [line for line in _native.read_text(path).split("\n") if line.strip()]
@@ -165,22 +166,22 @@ def score(
     embed: Callable[[list[str]], Any] | None = None,
     **switches: Any,
 ) -> Score:
-    """Scores a method's advantages against the truth, equal to ``turnwise benchmark score`` for a preset.
+    """Scores a method's advantages against the true ones, like ``turnwise benchmark score`` for presets.
 
     Args:
         truth: a data set, or its file.
-        method: a preset's name, or a function that takes the trajectories of one training step, as :func:`turnwise.credit` does,
-            and returns their advantages: one array ``[turns]`` a trajectory, or a :class:`turnwise.Credit`.
-        name: the method's name; the preset's or the function's by default.
+        method: a preset's name, or a function that takes the trajectories of one training step, like
+            :func:`turnwise.credit`, and returns one array ``[turns]`` per trajectory or a :class:`turnwise.Credit`.
+        name: the method's name; by default the preset's or the function's.
         against: a baseline, for :attr:`Score.difference`.
-        resamples: of the bootstrap over tasks.
-        seed: of the bootstrap.
-        method_seed: of presets that draw.
-        embed: as of :func:`turnwise.credit`.
-        switches: of the preset, as of :func:`turnwise.credit`.
+        resamples: number of resamples of the bootstrap over tasks.
+        seed: seed of the bootstrap.
+        method_seed: seed of presets with randomness.
+        embed: see :func:`turnwise.credit`.
+        switches: settings of the preset, see :func:`turnwise.credit`.
 
     Raises:
-        ValueError: names the key that a preset needs and the data set does not have, or what a function returned.
+        ValueError: if the data set lacks a key that a preset needs, or if a function returns invalid advantages.
     """
     if not isinstance(truth, Truth):
         truth = read(truth)
@@ -207,9 +208,9 @@ def _name(method: Method) -> str:
 
 
 def _advantages(truth: Truth, method: Method, settings: dict[str, Any]) -> list[bytes]:
-    """The advantages of every trajectory as buffers, each training step by itself."""
+    """Returns the advantages of every trajectory as buffers, computed separately for each training step."""
     if isinstance(method, str):
-        # The presets tell steps apart themselves.
+        # Presets separate the steps themselves.
         found: Sequence[Any] = credit(truth.batch, method, **settings).advantages
         return [np.ascontiguousarray(row, dtype=np.float64).tobytes() for row in found]
     steps: dict[int, list[int]] = {}
@@ -233,7 +234,7 @@ def _advantages(truth: Truth, method: Method, settings: dict[str, Any]) -> list[
 
 
 def _estimate(value: Any) -> Any:
-    """A number with its interval as an :class:`Estimate`; anything else as it is."""
+    """Converts a number with its interval to an :class:`Estimate`; other values are unchanged."""
     if not isinstance(value, Mapping) or "interval" not in value:
         return value
     interval = value["interval"] or {}

@@ -1,8 +1,8 @@
-"""Losses and their derivatives in closed form, in double precision. Only the log-probabilities under the sampling policy and the
-reference of :func:`policy_loss` are held in single precision, as a run keeps them.
+"""Losses and their closed-form derivatives in double precision. Only :func:`policy_loss` rounds the log-probs under the
+sampling policy and the reference to single precision, like a run.
 
-Log-probabilities are in nats and entry ``t`` of every array belongs to token ``t`` itself. Arrays are ``[batch, tokens]``
-(padded, with ``mask``) or lists of arrays ``[tokens]``; derivatives come back in the same form, 0 where the mask is 0.
+Log-probs are in nats, and entry ``t`` of every array belongs to token ``t`` itself. Arrays are ``[batch, tokens]``
+(padded, with ``mask``) or lists of arrays ``[tokens]``. Derivatives have the same form, with 0 at masked tokens.
 
 >>> import numpy as np
 >>> from turnwise import objective
@@ -44,16 +44,16 @@ Rows = Floats | list[Floats]
 
 @dataclass(frozen=True)
 class Normalization:
-    """SORL's clipping bias of a batch (``so-ppo``, ``so-grpo``), by whose norm the gradient is divided.
+    """SORL's clipping bias of a batch (``so-ppo``, ``so-grpo``). The gradient is divided by its norm.
 
     Attributes:
-        factor: what the gradient is multiplied by, ``1 / max(norm, delta)``, for the norms ``token`` and ``scalar``; None for
-            ``parameter``: back-propagate ``d_logprobs`` alone, take the norm of that gradient and call :meth:`from_norm`.
+        factor: factor on the gradient, ``1 / max(norm, delta)``, for the norms ``token`` and ``scalar``. None for
+            ``parameter``: back-propagate ``d_logprobs`` alone and pass the norm of that gradient to :meth:`from_norm`.
         token_norm: L2 norm of the bias over tokens.
         scalar_norm: absolute value of its sum.
-        clipped: tokens whose ratio was cut.
-        d_logprobs: derivative of the bias with respect to every log-probability.
-        delta: the least that is divided by.
+        clipped: number of tokens whose ratio was clipped.
+        d_logprobs: derivative of the bias with respect to every log-prob.
+        delta: minimum of the divisor.
     """
 
     factor: float | None
@@ -64,7 +64,7 @@ class Normalization:
     delta: float
 
     def from_norm(self, norm: float) -> float:
-        """The factor on the gradient from the norm of the bias' gradient with respect to the weights."""
+        """Returns the factor on the gradient, given the norm of the bias' gradient with respect to the weights."""
         if not norm >= 0.0:
             raise ValueError(f"norm is {norm}; it is 0 or more")
         return 1.0 / max(norm, self.delta)
@@ -72,16 +72,16 @@ class Normalization:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss over a batch and its derivatives.
+    """The loss of a batch and its derivatives.
 
     Attributes:
         value: the loss.
-        d_logprobs: its derivative with respect to every log-probability, in the form of ``logprobs``.
+        d_logprobs: derivative with respect to every log-prob, in the form of ``logprobs``.
         metrics: sums and means by name (``policy_loss``, ``kl_loss``, ``clip_fraction``, ``approx_kl`` ..).
-        settings: the settings of the loss, every default spelled out.
-        d_entropies: the derivative with respect to ``entropies``, where the loss has a bonus on them.
-        d_reference_kls: the derivative with respect to ``reference_kls``, where the loss has them.
-        normalization: a factor on the gradient that the method asks for; the derivatives are without it.
+        settings: settings of the loss, including all defaults.
+        d_entropies: derivative with respect to ``entropies``, if the loss has an entropy bonus.
+        d_reference_kls: derivative with respect to ``reference_kls``, if the loss has them.
+        normalization: factor that the method applies to the gradient; the derivatives are without it.
     """
 
     value: float
@@ -94,13 +94,13 @@ class Loss:
 
 
 class _Layout:
-    """Where the response tokens of every sequence are, and which of them count."""
+    """Positions and mask of the response tokens of every sequence."""
 
     def __init__(self, shapes: Any, mask: Any, turn_spans: Any, name: str) -> None:
         self.padded = not isinstance(shapes, Sequence)
         self.rows = _arrays.rows(shapes, name)
         self.lengths = [len(row) for row in self.rows]
-        # A list of lists of one length is an array, too.
+        # A list of lists of equal length may also be an array.
         masks = None if mask is None else self.like(mask, "mask")
         spans = None if turn_spans is None else _arrays.listed(turn_spans, "turn_spans")
         if spans is not None and len(spans) != len(self.rows):
@@ -120,7 +120,7 @@ class _Layout:
         ]
 
     def like(self, values: Any, name: str) -> list[NDArray[Any]]:
-        """Rows of the same lengths as those of the log-probabilities."""
+        """Returns the rows, which must have the lengths of the log-probs' rows."""
         found = _arrays.rows(values, name)
         lengths = [len(row) for row in found]
         if lengths != self.lengths:
@@ -128,7 +128,7 @@ class _Layout:
         return found
 
     def pick(self, values: Any, name: str) -> list[bytearray]:
-        """The response tokens of every row as buffers; numbers at tokens that do not count become 0."""
+        """Returns the response tokens of every row as buffers, with 0 at masked tokens."""
         found = []
         for row, positions, counts in zip(self.like(values, name), self.positions, self.masks):
             row = np.where(counts, row.astype(np.float64), 0.0)[positions]
@@ -167,30 +167,30 @@ def policy_loss(
     preset: str = "grpo",
     **switches: Any,
 ) -> Loss:
-    """The clipped surrogate with KL penalty and entropy bonus, and its derivative with respect to ``logprobs``.
+    """Computes the clipped surrogate with KL penalty and entropy bonus, and its derivative with respect to ``logprobs``.
 
-    ``value = sum_t weight_t (-min(w A_t, clip(w) A_t) + beta KL_t - eta H_t)``, with the importance ratio ``w`` of the
-    token (``ppo``, ``grpo``, ``dapo`` ..), the turn (``so-ppo``) or the sequence (``gspo``), and weights by the
-    ``aggregation``, all of which are switches. With ``gspo`` the derivative takes ``w`` as a constant and leaves every token
-    its own advantage (``ratio="sequence-token"``); ``ratio="sequence"`` takes it through ``w``, so that a sequence's advantages are
-    averaged. STAPO's term on outlier turns is :func:`selective_loss`.
+    ``value = sum_t weight_t (-min(w A_t, clip(w) A_t) + beta KL_t - eta H_t)``. The importance ratio ``w`` is that of the
+    token (``ppo``, ``grpo``, ``dapo`` ..), the turn (``so-ppo``) or the sequence (``gspo``), and ``aggregation`` sets the
+    weights; all are settings. ``gspo`` treats ``w`` as a constant in the derivative, so that every token keeps its own
+    advantage (``ratio="sequence-token"``). ``ratio="sequence"`` differentiates ``w``, which averages a sequence's
+    advantages. STAPO's term on outlier turns is :func:`selective_loss`.
 
     Args:
-        logprobs: of the sampled tokens under the policy, ``[batch, tokens]`` or a list of ``[tokens]``.
-        old_logprobs: under the policy that sampled them; same form, rounded to single precision.
-        advantages: one a token (same form), one a sequence ``[batch]``, or one a turn (a list of ``[turns]``).
-        mask: 1 at tokens that count; all by default. Its runs of ones are the turns unless ``turn_spans`` is given.
-        turn_spans: for each sequence ``[[start, end], ...]``; tokens outside of them have no loss.
-        ref_logprobs: under the reference policy, rounded to single precision; needed by a KL penalty in the loss
-            (``kl.coef`` above 0).
-        entropies: over the full vocabulary; needed by an entropy bonus.
-        reference_kls: over the full vocabulary; needed by ``kl.estimator = "full"``.
+        logprobs: log-probs of the sampled tokens under the policy, ``[batch, tokens]`` or a list of ``[tokens]``.
+        old_logprobs: log-probs under the sampling policy; same form, rounded to single precision.
+        advantages: one per token (same form), one per sequence ``[batch]``, or one per turn (a list of ``[turns]``).
+        mask: 1 at tokens with a loss; by default all. Without ``turn_spans``, its runs of ones are the turns.
+        turn_spans: for each sequence ``[[start, end], ...]``; tokens outside have no loss.
+        ref_logprobs: log-probs under the reference policy, rounded to single precision; required by a KL penalty in the
+            loss (``kl.coef`` above 0).
+        entropies: entropies over the full vocabulary; required by an entropy bonus.
+        reference_kls: KLs over the full vocabulary; required by ``kl.estimator = "full"``.
         preset: a name of :func:`turnwise.presets`.
-        switches: of the loss, by path or as dicts: ``clip={"high": 0.28}``, ``ratio="turn"``, ``dual_clip=3.0``,
+        switches: settings of the loss, by path or as dicts: ``clip={"high": 0.28}``, ``ratio="turn"``, ``dual_clip=3.0``,
             ``aggregation="token-mean"``, ``kl={"coef": 0.01, "estimator": "k3"}``, ``entropy_coef=0.001``.
 
     Raises:
-        ValueError: names the array or key of what is missing or wrong.
+        ValueError: if an array or setting is missing or invalid; the message names it.
     """
     layout = _Layout(logprobs, mask, turn_spans, "logprobs")
     taken: dict[str, Sequence[bytearray | None]] = {
@@ -243,7 +243,7 @@ def policy_loss(
 
 
 def _advantages(values: Any, layout: _Layout) -> list[tuple[bytearray, bool]]:
-    """For each sequence the buffer of its advantages, and whether there is one a span."""
+    """Returns for each sequence the buffer of its advantages, and whether it has one per span."""
     if not isinstance(values, Sequence) or (values and np.ndim(values[0]) == 0):
         whole = _arrays.array(values, "advantages")
         if whole.ndim == 0:
@@ -274,14 +274,14 @@ def _advantages(values: Any, layout: _Layout) -> list[tuple[bytearray, bool]]:
 def value_loss(
     values: Any, old_values: Any, returns: Any, *, mask: Any = None, clip: float = 0.5
 ) -> tuple[float, Rows, float]:
-    """The critic's clipped loss, ``mean_t 0.5 max((v - R)^2, (clip(v) - R)^2)``.
+    """Computes the critic's clipped loss, ``mean_t 0.5 max((v - R)^2, (clip(v) - R)^2)``.
 
     Args:
-        values: ``[batch, tokens]`` or a list of ``[tokens]``; ``old_values``, ``returns`` and ``mask`` alike.
-        clip: distance by which a value may move from the old one before its loss stops falling.
+        values: ``[batch, tokens]`` or a list of ``[tokens]``, like ``old_values``, ``returns`` and ``mask``.
+        clip: maximum distance of the clipped value from the old one.
 
     Returns:
-        the loss, its derivative with respect to ``values``, the share of clipped tokens.
+        the loss, its derivative with respect to ``values``, and the fraction of clipped tokens.
     """
     layout = _Layout(values, None, None, "values")
     masks = None
@@ -296,9 +296,9 @@ def value_loss(
 
 
 def supervised_loss(logprobs: Any, *, weights: Any = None) -> tuple[float, Rows]:
-    """Weighted cross-entropy ``-sum_t w_t lp_t / sum_t w_t`` and its derivative with respect to ``logprobs``.
+    """Computes the weighted cross-entropy ``-sum_t w_t lp_t / sum_t w_t`` and its derivative with respect to ``logprobs``.
 
-    ``weights`` has the form of ``logprobs``; 1 everywhere by default, 0 leaves a token out.
+    ``weights`` has the form of ``logprobs``; by default all are 1.
     """
     layout = _Layout(logprobs, None, None, "logprobs")
     if weights is None:
@@ -313,15 +313,15 @@ def supervised_loss(logprobs: Any, *, weights: Any = None) -> tuple[float, Rows]
 
 @dataclass(frozen=True)
 class SelectiveLoss:
-    """STAPO's term over a batch.
+    """STAPO's selective term of a batch.
 
     Attributes:
-        value: ``-J_sel``, to be added to the policy's loss.
+        value: ``-J_sel``, to be added to the policy loss.
         d_first: derivative with respect to ``kls``, or to ``logprobs``.
         d_second: derivative with respect to ``reference_kls``, or to ``masked_logprobs``.
         kl: sum over outlier turns of the mean ``KL[pi(.|c) || pi(.|masked)]``.
         reference_kl: sum over outlier turns of the mean ``KL[pi(.|masked) || pi_ref(.|masked)]``.
-        outliers: outlier turns.
+        outliers: number of outlier turns.
     """
 
     value: float
@@ -343,15 +343,15 @@ def selective_loss(
     masked_ref_logprobs: Any = None,
     **switches: Any,
 ) -> SelectiveLoss:
-    """STAPO's selective term: on outlier turns the policy is drawn to its context and held to the reference.
+    """Computes STAPO's selective term, which makes outlier turns depend on their context and stay near the reference.
 
-    Give either full-vocabulary KLs (``kls``, ``reference_kls``) or log-probabilities of the sampled tokens after the
-    whole and the masked prompt (``logprobs``, ``masked_logprobs``, ``masked_ref_logprobs``), from which k3 estimates them.
+    Pass either full-vocabulary KLs (``kls``, ``reference_kls``), or log-probs of the sampled tokens after the full and the
+    masked prompt (``logprobs``, ``masked_logprobs``, ``masked_ref_logprobs``), from which k3 estimates the KLs.
 
     Args:
-        outliers: one list of booleans ``[turns]`` a sequence (:attr:`turnwise.Credit.outliers`).
+        outliers: one list of bools ``[turns]`` per sequence (:attr:`turnwise.Credit.outliers`).
         turn_spans: for each sequence ``[[start, end], ...]``.
-        switches: ``alpha``, ``gamma``, ``penalty``, ``detach_masked``.
+        switches: settings ``alpha``, ``gamma``, ``penalty``, ``detach_masked``.
     """
     by_kl = {"kls": kls, "reference_kls": reference_kls}
     by_token = {
@@ -384,10 +384,10 @@ def selective_loss(
 
 
 def kl_estimate(logprobs: Any, ref_logprobs: Any, estimator: str = "k3") -> tuple[Floats, Floats]:
-    """Estimates of ``KL[pi || pi_ref]`` at sampled tokens and their derivatives with respect to ``logprobs``.
+    """Estimates ``KL[pi || pi_ref]`` at sampled tokens, with derivatives with respect to ``logprobs``.
 
-    Arrays of any one shape; with ``d = logprobs - ref_logprobs``: ``k1`` is ``d``, ``k2`` is ``d^2 / 2``, ``k3`` is
-    ``exp(-d) - 1 + d``.
+    Both arrays have the same shape. With ``d = logprobs - ref_logprobs``, ``k1`` is ``d``, ``k2`` is ``d^2 / 2``, and ``k3``
+    is ``exp(-d) - 1 + d``.
     """
     first = np.ascontiguousarray(_arrays.array(logprobs, "logprobs"), dtype=np.float64)
     second = np.ascontiguousarray(_arrays.array(ref_logprobs, "ref_logprobs"), dtype=np.float64)
@@ -398,14 +398,15 @@ def kl_estimate(logprobs: Any, ref_logprobs: Any, estimator: str = "k3") -> tupl
 
 
 def reward_kl(old_logprobs: Any, ref_logprobs: Any, coef: float, estimator: str = "k3") -> Floats:
-    """The KL penalty of each token, ``coef`` times the estimate, to be subtracted from rewards."""
+    """Returns the KL penalty of each token, ``coef`` times the estimate, to be subtracted from rewards."""
     return coef * kl_estimate(old_logprobs, ref_logprobs, estimator)[0]
 
 
 def token_weights(shape: Any, aggregation: str = "token-mean", *, mask: Any = None, turn_spans: Any = None) -> Rows:
-    """The weight of every token in a loss: ``token-mean``, ``seq-mean-token-mean``, ``seq-mean-token-sum``, ``turn-mean``.
+    """Returns the weight of every token in a loss.
 
-    ``shape`` is any array of the form wanted, such as the log-probabilities.
+    ``aggregation`` is ``token-mean``, ``seq-mean-token-mean``, ``seq-mean-token-sum`` or ``turn-mean``. ``shape`` is any array
+    of the required form, such as the log-probs.
     """
     layout = _Layout(shape, mask, turn_spans, "shape")
     masks = [layout.counts(index).tolist() for index in range(len(layout.rows))]

@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases, MLflow and trackio.
+"""Copies runs to Weights & Biases, MLflow and trackio.
 
 ``turnwise log RUN --to wandb`` copies a run's settings, metrics and evaluations to a tracker. With ``--follow`` it
 watches a training run until it ends. From Python:
@@ -6,7 +6,7 @@ watches a training run until it ends. From Python:
 >>> import turnwise.trackers
 >>> turnwise.trackers.log("runs/quickstart-seed0", "wandb", project="agents")       # doctest: +SKIP
 
-The run directory remembers what was copied (``trackers.json``). A second call copies only what is new, into the same run of the
+``trackers.json`` in the run directory records what was copied. A second call copies only new data into the same run of the
 tracker, also after the training was resumed.
 """
 
@@ -32,13 +32,13 @@ Values = dict[str, float]
 
 
 class Tracker(Protocol):
-    """One run in a tracker's store."""
+    """A run in a tracker."""
 
     #: The tracker's identifier of the run.
     id: str
 
     def metrics(self, batch: Sequence[tuple[int, str, int, Values]]) -> None:
-        """Logs lines of metrics: number of the line, phase, step of the phase, and values."""
+        """Logs lines of metrics: line number, phase, step of the phase, and values."""
 
     def evaluation(self, line: int, label: str, step: int, values: Values, rows: list[dict[str, Any]]) -> None:
         """Logs the metrics of an evaluation, and its table with one row per split and kind of task."""
@@ -49,7 +49,7 @@ class Tracker(Protocol):
 
 @dataclass
 class _Copied:
-    """Progress of copying a run to a tracker, as in ``trackers.json``."""
+    """Progress of copying a run to a tracker, stored in ``trackers.json``."""
 
     id: str | None = None
     lines: int = 0
@@ -70,11 +70,11 @@ def log(
 
     Args:
         run: a run directory.
-        to: ``wandb``, ``mlflow`` or ``trackio``; its package must be installed. Servers, keys and offline modes are the packages' own
-            environment variables (``WANDB_MODE``, ``MLFLOW_TRACKING_URI``, ``TRACKIO_DIR``).
+        to: ``wandb``, ``mlflow`` or ``trackio``; its package must be installed. Set servers, keys and offline modes with the
+            package's environment variables (``WANDB_MODE``, ``MLFLOW_TRACKING_URI``, ``TRACKIO_DIR``).
         project: the project, or MLflow's experiment.
-        name: the name there; by default that of the run directory.
-        follow: waits for new lines until the run finishes, fails or is interrupted.
+        name: the name in the tracker; by default that of the run directory.
+        follow: wait for new lines until the run finishes, fails or is interrupted.
         interval: seconds between two reads of the run.
 
     Raises:
@@ -97,7 +97,7 @@ def log(
     state, lines = "interrupted", NewLines(run.path / "metrics.jsonl")
     try:
         while True:
-            # Read the state before the metrics: a run that has ended writes no more of them.
+            # Read the state before the metrics: a run writes no more metrics after its end.
             state = str(run.status.get("state"))
             _copy(run, lines, to, tracker, copied)
             if not follow or state != "running":
@@ -111,11 +111,11 @@ def log(
 
 
 def _copy(run: Run, lines: NewLines, to: str, tracker: Tracker, copied: _Copied) -> None:
-    """Copies lines and evaluations that the tracker lacks."""
+    """Copies new lines and evaluations."""
     batch = []
     for line in lines.read():
         phase, step = str(line.get("phase", "rl")), int(line["step"])
-        # A resumed run repeats steps after its checkpoint, with the same numbers.
+        # A resumed run repeats steps after its checkpoint, with equal metrics.
         if step <= copied.position.get(phase, 0):
             continue
         copied.position[phase] = step
@@ -137,7 +137,7 @@ def _copy(run: Run, lines: NewLines, to: str, tracker: Tracker, copied: _Copied)
 
 
 def _evaluated(results: Sequence[Mapping[str, Any]]) -> Values:
-    """Returns the numbers of an evaluation: ``eval/SPLIT/NUMBER``, and the success by kind of task."""
+    """Returns the metrics of an evaluation, ``eval/SPLIT/METRIC``, and the success by kind of task."""
     values: Values = {}
     for result in results:
         prefix = f"eval/{result['split']}"
@@ -203,7 +203,7 @@ def _save(run: Run, to: str, copied: _Copied) -> None:
 
 
 class _Wandb:
-    """Weights & Biases: the number of the line is its step, and charts have the step of the phase as their x-axis."""
+    """Weights & Biases: its step is the line number; the x-axis of charts is the step of the phase."""
 
     def __init__(self, project: str, name: str, config: dict[str, Any], id: str | None) -> None:
         import wandb
@@ -243,7 +243,7 @@ class _Mlflow:
             experiment = self._client.get_experiment_by_name(project)
             experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(project)
             id = self._client.create_run(experiment_id, run_name=name).info.run_id
-            # A batch has at most 100 parameters, a value at most 500 characters in old servers.
+            # Limits of old servers: 100 parameters per batch, 500 characters per value.
             params = [Param(key, str(value)[:500]) for key, value in _flat(config)]
             for start in range(0, len(params), 100):
                 self._client.log_batch(id, params=params[start : start + 100])
@@ -276,13 +276,13 @@ class _Mlflow:
 
 
 def _free_name(taken: set[str], name: str) -> str:
-    """Returns the name, with a number if it is taken."""
+    """Returns the name, with a numeric suffix if it is taken."""
     numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
     return next(one for one in (name, *numbered) if one not in taken)
 
 
 class _Trackio:
-    """trackio: a run is identified by its project and name, so two run directories of one name need two names."""
+    """trackio: identifies runs by project and name, so run directories with equal names get different ones."""
 
     def __init__(self, project: str, name: str, config: dict[str, Any], id: str | None) -> None:
         import trackio
@@ -292,7 +292,7 @@ class _Trackio:
             try:
                 taken = {run.name for run in trackio.Api().runs(project)}
             except ValueError:
-                # There is no such project yet.
+                # The project does not exist yet.
                 taken = set()
             id = _free_name(taken, name)
         self.id = id

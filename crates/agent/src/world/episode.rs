@@ -1,4 +1,4 @@
-//! One episode: the agent's start, its requests, its end and its rewards.
+//! One episode of an agent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,17 +15,15 @@ use crate::inbox::{Event, Inbox};
 use crate::program::Program;
 use crate::rewards::Rewards;
 
-/// Metric of episodes whose agent failed and that count with `env.failure_reward`.
+/// Metric of episodes whose agent failed and got `env.failure_reward`.
 const FAILED: &str = "agent_failed";
 
-/// An episode under way. It ends when this is dropped.
 pub(super) struct Episode {
     shared: Arc<Shared>,
-    /// Absent once the program is kept for another episode.
+    /// `None` once the program is kept for another episode.
     program: Option<Program>,
     inbox: Arc<Inbox>,
     key: String,
-    /// Tools of the first request.
     pub(super) tools: Vec<Tool>,
     turns: usize,
     max_turns: usize,
@@ -34,14 +32,12 @@ pub(super) struct Episode {
 impl Drop for Episode {
     fn drop(&mut self) {
         self.shared.gateway.close(&self.key);
-        // Kills the program unless it was kept.
         self.program = None;
         self.shared.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Episode {
-    /// Starts the agent and waits for its first request.
     pub(super) fn begin(
         shared: &Arc<Shared>,
         task: &Task,
@@ -85,14 +81,13 @@ impl Episode {
         }
     }
 
-    /// Sends the task to the program, and starts one first if none was idle.
     fn send(&mut self, task: &Task, seed: Seed) -> Result<(), EnvError> {
         let mut shown: Map<String, Value> = task.metadata.clone();
         for (key, value) in [("id", &task.id), ("kind", &task.kind), ("goal", &task.goal)] {
             shown.insert(key.to_owned(), value.as_str().into());
         }
         let base_url = self.shared.gateway.base_url();
-        // 53 bits: every JSON reader keeps them exactly.
+        // Every JSON parser keeps 53 bits exactly.
         let seed = seed.rng().bits() >> 11;
         let shown = Value::Object(shown);
         let line =
@@ -122,7 +117,6 @@ impl Episode {
         self.inbox.wait(Instant::now() + limit, || program.as_mut().is_none_or(Program::has_ended))
     }
 
-    /// Gives the agent the reply and waits for its next request, or for its end.
     pub(super) fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
         match action {
             Action::Reply(reply) => self.inbox.answer(reply),
@@ -181,7 +175,7 @@ impl Episode {
         let mut given = self.given(&rewards);
         let mut total = rewards.total();
         match exit {
-            // Only an exit code says whether the task was solved; a signal does not.
+            // Only an exit code tells whether the task was solved; a signal does not.
             Some(Exit { code: Some(code), .. }) if by_code => {
                 let reward = if *code == 0 { 1.0 } else { 0.0 };
                 total += reward;
@@ -201,7 +195,6 @@ impl Episode {
             _ => {}
         }
         let success = rewards.success.unwrap_or(total >= config.success_return);
-        // A program that has ended is not kept.
         if exit.is_none()
             && let Some(program) = self.program.take()
         {
@@ -218,7 +211,7 @@ impl Episode {
         })
     }
 
-    /// Ends an episode whose agent failed: with `env.failure_reward`, or as an error without it.
+    /// Ends an episode whose agent failed: with `env.failure_reward` if set, otherwise as an error.
     fn failed(&mut self, reason: &str) -> Result<Step, EnvError> {
         let error = self.error(reason);
         let Some(reward) = self.shared.config.failure_reward else { return Err(error) };
@@ -248,7 +241,7 @@ impl Episode {
 
     fn rewards(&self) -> Result<(Observation, Rewards), String> {
         let (rewards, last_line) = self.inbox.outcome()?;
-        // Ends with equal rewards are the same state, whatever else the last line says.
+        // Ends with equal rewards are the same state, whatever the last line is.
         let end = format!("end with {}", rewards.total());
         Ok((Observation::new(last_line).with_state_key(end), rewards))
     }
@@ -263,9 +256,8 @@ impl Episode {
     }
 }
 
-/// How a program ended.
 struct Exit {
-    /// Absent after a signal.
+    /// `None` after a signal.
     code: Option<i32>,
     text: String,
 }
@@ -280,7 +272,8 @@ fn metrics(rewards: &Rewards) -> Vec<Metric> {
     rewards.metrics.iter().map(|(name, value)| Metric::last(name.clone(), *value)).collect()
 }
 
-/// Returns a request as an observation: its new messages as parts, and the whole request for the prompt.
+/// Converts a request to an observation: its new messages as parts, and the whole request for the
+/// prompt.
 pub fn observation(asked: Conversation) -> Observation {
     let new = &asked.messages[asked.continues.map_or(0, |earlier| earlier.messages)..];
     let part = |message: &ChatMessage| match (message.role.as_str(), &message.call_id) {

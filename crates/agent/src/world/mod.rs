@@ -1,9 +1,4 @@
 //! The environment: an episode is one run of the user's agent.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `settings.rs` | the keys of `[env]` |
-//! | `episode.rs` | one episode from its start to its rewards |
 
 mod episode;
 mod settings;
@@ -27,23 +22,20 @@ pub use self::settings::{AgentConfig, RewardRule};
 use crate::gateway::Gateway;
 use crate::program::{Program, ProgramSettings};
 
-/// The world of an agent.
+/// Tasks for an agent, and the endpoint.
 #[derive(Clone)]
 pub struct AgentSet(Arc<Shared>);
 
-/// What all episodes of a world share.
 struct Shared {
     config: AgentConfig,
     program: ProgramSettings,
     splits: Splits,
     max_turns: usize,
     gateway: Gateway,
-    /// Programs between two episodes.
     idle: Mutex<Vec<Program>>,
     running: AtomicUsize,
 }
 
-/// A task's line.
 #[derive(Deserialize)]
 struct Line {
     id: String,
@@ -58,7 +50,8 @@ struct Line {
 }
 
 impl AgentSet {
-    /// Reads the tasks and starts the endpoint. Episodes end at the request after `max_turns` (0: no limit).
+    /// Reads the tasks and starts the endpoint. Episodes end at the request after `max_turns` (0:
+    /// no limit).
     ///
     /// # Errors
     /// Fails if the tasks cannot be read or the address cannot be bound.
@@ -94,7 +87,6 @@ impl AgentSet {
 }
 
 impl Shared {
-    /// Returns a program that waits for an episode, if there is one.
     fn take_idle(&self) -> Option<Program> {
         loop {
             let mut program = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
@@ -158,7 +150,6 @@ impl TaskSet for AgentSet {
     }
 }
 
-/// Plays one episode at a time.
 struct AgentEnvironment {
     shared: Arc<Shared>,
     episode: Option<Episode>,
@@ -190,7 +181,7 @@ impl Environment for AgentEnvironment {
     }
 }
 
-/// The kind `agent`.
+/// The environment kind `agent`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AgentKind;
 

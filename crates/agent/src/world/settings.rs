@@ -6,49 +6,52 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the reward of an episode comes from.
+/// Source of an episode's reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardRule {
-    /// The agent reports it: in its last line, or to `/v1/reward`. An episode without a report has failed.
+    /// The agent reports it in its last line or to `/v1/reward`. An episode without a report has
+    /// failed.
     #[default]
     Reported,
-    /// The program's exit code: 0 gives 1, another 0. Reports count besides.
+    /// The program's exit code: 0 gives 1, others 0. Reported rewards are added.
     ExitCode,
 }
 
-/// The settings of an agent that uses an OpenAI-compatible endpoint.
+/// Settings of an agent that uses an OpenAI-compatible endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
     /// The agent's program and its arguments, for example `["python3", "agent.py"]`.
     pub command: Vec<String>,
-    /// The folder it runs in; this program's own if absent.
+    /// Working directory of the agent; by default that of this program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Files of tasks by split, JSON lines with an `id` and whatever the agent reads.
+    /// Task files by split: JSON lines with an `id` and any keys that the agent reads.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// A program plays one episode after the other: it reads an episode a line from its input, and ends each with a line with its
-    /// reward. Otherwise each episode starts a program.
+    /// Let each program play several episodes: it reads one episode per line from its input, and
+    /// ends each with a line with its reward. Otherwise each episode starts a program.
     pub reuse: bool,
-    /// Agents that run at once.
+    /// Maximum number of concurrent agents.
     #[schemars(range(min = 1, max = 65536))]
     pub concurrency: usize,
-    /// Where the reward of an episode comes from.
+    /// Source of an episode's reward.
     pub reward: RewardRule,
-    /// Reward of an episode whose agent crashes, hangs or reports nothing. Without it such an episode is an error of the environment
-    /// and is left out of its group.
+    /// Reward of an episode whose agent crashes, hangs or reports nothing. Without it, such an
+    /// episode is an environment error and is left out of its group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reward: Option<f64>,
-    /// An episode that reports no `success` is one if its rewards add up to this or more.
+    /// An episode without a reported `success` is successful if its total reward is at least this.
     pub success_return: f64,
-    /// Limit of the time that an agent takes between a reply and its next request or its end, in seconds. It is killed then.
+    /// Maximum time between a reply and the agent's next request or end, in seconds; then the agent
+    /// is killed.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Limit of the time that an agent takes until its first request, in seconds.
+    /// Maximum time until the agent's first request, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// Address of the endpoint. With port 0 a free one is taken. Whoever reaches it and knows an episode's key can give rewards.
+    /// Address of the endpoint; port 0 selects a free port. Anyone who can reach it and knows an
+    /// episode's key can report rewards.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
 }

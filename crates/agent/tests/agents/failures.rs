@@ -1,4 +1,4 @@
-//! Agents that crash, hang or are killed, clients that repeat requests, and keys that are no episode's.
+//! Tests of agents that crash, hang or are killed, clients that repeat requests, and invalid keys.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ print(json.dumps({"reward": float(len(set(found[:4])) == 1 and len(found) == 5 a
     let (mut environment, _) = begin(&set).unwrap();
     std::thread::sleep(Duration::from_millis(1200));
     let step = say(&mut *environment, "once").unwrap();
-    // The same question that is no retry is a turn.
+    // The same question is a turn if it is not a retry.
     assert_eq!(asked(&step.observation).messages.len(), 1);
     let step = say(&mut *environment, "again").unwrap();
     assert!(step.terminated && step.success, "{step:?}");

@@ -1,4 +1,4 @@
-//! Replays the seeds of the fuzz target for bodies of requests.
+//! Replays the seeds of the fuzz target for request bodies.
 
 use std::path::Path;
 

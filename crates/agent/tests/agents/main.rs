@@ -1,4 +1,4 @@
-//! Agents that are real programs, played without a policy: the test gives the replies.
+//! Tests of agents that are real programs; the test gives the replies.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -21,7 +21,7 @@ use turnwise_core::{
     Seed, Step, Task, TaskSet,
 };
 
-/// Functions that the programs of the tests begin with; only the standard library of Python.
+/// Python functions for the test programs, with only the standard library.
 const LIBRARY: &str = r#"
 import json, os, sys, time, threading, urllib.request, urllib.error
 URL, KEY = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]

@@ -1,4 +1,4 @@
-//! Methods of credit that compare turns by state, trained on an agent.
+//! Tests of credit methods that compare turns by state, trained on an agent.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -14,8 +14,9 @@ use turnwise_train::{Methods, NoopObserver, Run, RunEnd, TrainError};
 use super::model::write_model;
 use super::{LIBRARY, has_python};
 
-/// A lamp that a reply toggles if the sum of its bytes is even. An episode has four calls and pays for every toggle, so that a
-/// random policy has returns that differ, and meets two states again and again. `STATE` may name them.
+/// A lamp, toggled by a reply whose bytes have an even sum. An episode has four calls and pays for
+/// every toggle, so that a random policy has varying returns and repeatedly visits two states.
+/// `STATE` may name the states.
 const LAMP: &str = r#"
 for line in sys.stdin:
     KEY = json.loads(line)["api_key"]
@@ -30,11 +31,11 @@ for line in sys.stdin:
     print(json.dumps({"reward": toggles, "success": toggles == 4}), flush=True)
 "#;
 
-/// Returns the config of two steps of a preset on the lamp. `state` is the Python expression of a call's state, and
-/// `more` are further overrides.
+/// Returns the config of two steps of a preset on the lamp. `state` is the Python expression of a
+/// call's state, and `more` are further overrides.
 fn config(folder: &Path, preset: &str, state: &str, more: &[&str]) -> Result<Config, TrainError> {
     let model = folder.join("model");
-    // Replies repeat with such large weights, so SALT has edges to merge.
+    // Such large weights make replies repeat, so that SALT has edges to merge.
     write_model(&model, 0.5);
     let program = folder.join("lamp.py");
     std::fs::write(&program, format!("{LIBRARY}STATE = lambda turn: {state}\n{LAMP}")).unwrap();
@@ -57,7 +58,7 @@ fn config(folder: &Path, preset: &str, state: &str, more: &[&str]) -> Result<Con
                     train.skip_zero_advantage=false train.explain=true eval.splits=[\"test\"]";
     overrides.extend(settings.split_whitespace().chain(more.iter().copied()).map(str::to_owned));
     if preset == "stapo" {
-        // So few turns have no quartiles to be outside of.
+        // So few turns have no quartiles.
         overrides.push("credit.outliers.locate=all".into());
     }
     let source = ConfigSource { preset: Some(preset.into()), overrides, ..ConfigSource::default() };
@@ -75,7 +76,6 @@ fn train(preset: &str, state: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
     (lines, files.flat_map(|file| read_trajectories(&file).unwrap()).collect())
 }
 
-/// Returns the numbers of a metric by step.
 fn of(lines: &[MetricsLine], tag: &str) -> Vec<f64> {
     lines.iter().map(|line| line.metrics.get(tag).unwrap_or_else(|| panic!("no {tag}"))).collect()
 }
@@ -92,7 +92,7 @@ fn methods_that_compare_states_train_on_an_agent() {
         assert_eq!(of(&lines, "rollout/error_rate"), [0.0, 0.0], "{preset}: {stops:?}");
         assert!(of(&lines, "rollout/mismatch_kl").iter().all(|&kl| kl < 1e-6), "{preset}");
         assert!(of(&lines, "loss/gradient_norm").iter().any(|&norm| norm > 0.0), "{preset}");
-        // The first call, and the lamp on and off, in each group.
+        // The states are the first call, lamp on and lamp off, in each group.
         let keys: std::collections::BTreeSet<&str> =
             played.iter().flat_map(|trajectory| &trajectory.turns).map(Turn::state_key).collect();
         assert_eq!(keys.len(), 3, "{preset}: {keys:?}");
@@ -121,9 +121,10 @@ fn an_agent_may_name_its_states() {
         return;
     }
     let shares = |state: &str| of(&train("gigpo", state).0, "gigpo/anchor_states_per_turn");
-    // A state that is never met again compares no turns.
+    // With unique states, no turns are compared.
     assert_eq!(shares("{'x_turnwise_state': KEY + str(turn)}"), [1.0, 1.0]);
-    // Two groups of sixteen turns, each of one state; texts that headers cannot hold go into the body.
+    // Two groups of sixteen turns have one state each. Texts that headers cannot hold are in the
+    // body.
     assert_eq!(shares("{'metadata': {'state': '\u{00fc}ber \u{2603}'}}"), [2.0 / 32.0; 2]);
 }
 

@@ -8,7 +8,7 @@ use turnwise_text::chat::ChatTemplate;
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::ScratchConfig;
 
-/// A chat template that takes no tools.
+/// A chat template without tools.
 pub(crate) const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// Writes a small model with random weights of this standard deviation and a chat template.

@@ -1,4 +1,4 @@
-//! Episodes that end as they should.
+//! Tests of episodes that end normally.
 
 use turnwise_agent::world::{AgentConfig, RewardRule};
 use turnwise_core::{MessageCall, Part};

@@ -1,4 +1,5 @@
-//! Requests of an agent: how their tokens join, what a trajectory keeps of them, and rewards for earlier turns.
+//! Tests of an agent's requests: how their tokens join, what a trajectory keeps of them, and
+//! rewards for earlier turns.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +27,7 @@ const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja
 const ADD: &str =
     r#"{"name": "add", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}"#;
 
-/// Makes these requests one after the other.
+/// An environment that makes these requests in order.
 struct Agent {
     requests: Vec<Conversation>,
     next: usize,
@@ -91,7 +92,7 @@ impl TaskSet for Agents {
     }
 }
 
-/// Gives its replies in turn, and keeps the parameters.
+/// Samples these replies in order, and records the requests.
 struct Replies<'a>(&'a Tokenizer, Vec<&'a str>, Vec<SampleRequest>, bool);
 
 impl Sampler for Replies<'_> {
@@ -190,7 +191,8 @@ fn prompts_go_on_from_sampled_tokens_and_branches_begin_sequences() {
         request(vec![user("a"), assistant("b"), user("other")], Some((0, 2))),
         request(vec![user("a"), assistant("b"), user("c"), assistant("d"), user("e")], Some((1, 4))),
     ];
-    // The first reply ends at a stop string and without the template's end: the tokens stay as they were sampled.
+    // The first reply ends at a stop string, without the template's end token: the tokens remain as
+    // sampled.
     let replies = vec!["b END", "d<|im_end|>", "y<|im_end|>", "z<|im_end|>", "f<|im_end|>"];
     let (played, asked) = play(&tokenizer, Layout::Concatenated, requests.clone(), replies.clone());
     assert!(played.success, "{:?}", played.stop);
@@ -232,7 +234,7 @@ fn prompts_go_on_from_sampled_tokens_and_branches_begin_sequences() {
     let kept: Vec<Option<usize>> =
         played.turns.iter().map(|turn| turn.agent.as_ref().unwrap().continues).collect();
     assert_eq!(kept, [None, Some(0), None, Some(0), Some(1)]);
-    // Rewards of earlier turns come with their rules.
+    // Rewards of earlier turns have their rules.
     let rewards: Vec<f64> = played.turns.iter().map(|turn| turn.reward).collect();
     assert_eq!(rewards, [0.5, 0.0, 0.0, 0.0, 1.0]);
     let agent = played.turns[0].agent.as_ref().unwrap();
@@ -241,7 +243,7 @@ fn prompts_go_on_from_sampled_tokens_and_branches_begin_sequences() {
         ("solver", [("rule 0".to_owned(), 0.5)].as_slice())
     );
     assert!(played.turns.iter().all(|turn| turn.valid));
-    // One sequence a turn in the windowed layout, with the same tokens before each response.
+    // The windowed layout has one sequence per turn, with the same tokens before each response.
     let (windowed, again) = play(&tokenizer, Layout::Windowed, requests, replies);
     assert_eq!(windowed.sequences.len(), 5);
     let prompts =
@@ -274,7 +276,8 @@ fn a_summary_that_an_agent_asks_for_is_a_turn_with_credit() {
         assert_eq!(sequence.tokens[..span.start], asked[span.turn].prompt);
         assert_eq!(sequence.tokens[span.start..span.end], played.turns[span.turn].response_ids);
     }
-    // The other trajectory of its group failed: the summary has the same credit as the turns beside it.
+    // The other trajectory of its group failed: the summary gets the same credit as the other
+    // turns.
     let mut failed = played.clone();
     failed.turns.iter_mut().for_each(|turn| turn.reward = 0.0);
     let batch = Batch { groups: vec![Group { trajectories: vec![played, failed] }] };
@@ -309,7 +312,7 @@ fn calls_are_replies_with_ids_and_their_results_are_the_templates() {
         let requests = vec![
             with_tools(request(vec![user("a")], None)),
             with_tools(request(vec![user("a"), made.clone(), result.clone()], Some((0, 2)))),
-            // The same history, edited: rendered from its messages.
+            // The same history, edited, is rendered from its messages.
             with_tools(request(vec![user("A"), made, result], None)),
         ];
         let replies = vec![
@@ -331,7 +334,7 @@ fn calls_are_replies_with_ids_and_their_results_are_the_templates() {
         }
         assert_eq!(played.turns[0].calls[0].id, "call_0_0");
         assert_eq!(played.turns[0].action, "add({\"n\":1})");
-        // A call that cannot be read is the agent's to deal with, as text, and counts as invalid.
+        // An invalid call is returned to the agent as text, and counts as invalid.
         let valid: Vec<bool> = played.turns.iter().map(|turn| turn.valid).collect();
         assert_eq!(valid, [true, true, false]);
         assert!(
@@ -380,7 +383,7 @@ fn a_masked_prompt_has_the_system_message_and_what_is_new() {
     let requests = vec![
         with_tools(request(vec![system.clone(), user("goal")], None)),
         with_tools(request(vec![system.clone(), user("goal"), made, result], Some((0, 3)))),
-        // A sub-agent without tools, that repeats an answer.
+        // A sub-agent without tools whose history repeats a reply.
         request(vec![system, user("other"), assistant("x"), user("new")], None),
     ];
     let replies = vec![

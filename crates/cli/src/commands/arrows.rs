@@ -1,4 +1,4 @@
-//! Arrow keys as actions, in worlds whose actions are directions.
+//! Arrow keys as actions, for environments whose actions are directions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use rustyline::{
     Modifiers, RepeatCount, history::History,
 };
 
-/// The keys with the ends of what terminals send for them, and the actions they stand for.
+/// The keys, the last letters of their escape sequences, and their actions.
 const KEYS: [(KeyCode, char, &str); 4] = [
     (KeyCode::Up, 'A', "up"),
     (KeyCode::Down, 'B', "down"),
@@ -15,7 +15,7 @@ const KEYS: [(KeyCode, char, &str); 4] = [
     (KeyCode::Left, 'D', "left"),
 ];
 
-/// What the keys of a terminal share with whoever reads its lines.
+/// State that the key bindings share with the reader of the lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrows {
     actions: Arc<Mutex<Vec<String>>>,
@@ -23,7 +23,7 @@ pub(crate) struct Arrows {
 }
 
 impl Arrows {
-    /// Binds the keys: one that stands for an action sends it, if nothing has been typed.
+    /// Binds the keys. On an empty line, a key whose action is available submits that action.
     pub(crate) fn bind<H: Helper, I: History>(&self, editor: &mut Editor<H, I>) {
         for (code, _, word) in KEYS {
             let key = Event::from(KeyEvent(code, Modifiers::NONE));
@@ -32,18 +32,17 @@ impl Arrows {
         }
     }
 
-    /// Says which actions there are now.
     pub(crate) fn offer(&self, actions: &[String]) {
         *self.actions.lock().unwrap_or_else(PoisonError::into_inner) = actions.to_vec();
     }
 
-    /// Returns the action of the key that ended the last line, if one did.
+    /// Returns the action of the key that ended the last line, if any.
     pub(crate) fn take(&self) -> Option<&'static str> {
         self.pressed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Returns the action that a line of a terminal's signs for an arrow key stands for, if there is such an action.
+/// Returns the action of a line that is an arrow key's escape sequence, if the action is available.
 pub(crate) fn of_line(line: &str, actions: &[String]) -> Option<&'static str> {
     let key = line.trim().strip_prefix("\x1b[").or_else(|| line.trim().strip_prefix("\x1bO"))?;
     let (_, _, word) = KEYS.into_iter().find(|(_, end, _)| key.chars().eq([*end]))?;

@@ -1,4 +1,4 @@
-//! Model cards: what a run trained, as the `README.md` of an exported folder.
+//! Model cards: the `README.md` of an exported folder.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +13,9 @@ use turnwise_train::RunDirectory;
 use super::name_of;
 use super::view::method_of_config;
 
-/// Evaluations by the label of their checkpoint. SFT labels sort before those of reinforcement learning.
+/// Evaluations by checkpoint label. SFT labels sort before those of reinforcement learning.
 type Evaluations = BTreeMap<String, Vec<Evaluation>>;
 
-/// Reads the evaluations of a run.
 fn evaluations(run: &RunDirectory) -> anyhow::Result<Evaluations> {
     let folder = run.path("eval");
     let Ok(entries) = std::fs::read_dir(&folder) else { return Ok(Evaluations::new()) };
@@ -30,13 +29,11 @@ fn evaluations(run: &RunDirectory) -> anyhow::Result<Evaluations> {
     Ok(found)
 }
 
-/// Contents of the card of a run's policy.
 pub(super) struct Card {
     name: String,
     label: String,
     method: String,
     settings: Table,
-    /// The settings as the run wrote them.
     text: String,
     evaluations: Evaluations,
 }
@@ -45,7 +42,8 @@ impl Card {
     /// Reads the settings and evaluations of a policy's run.
     ///
     /// # Errors
-    /// Fails if the policy is not a checkpoint of a run, or if the run's settings or evaluations cannot be read.
+    /// Fails if the policy is not a checkpoint of a run, or if the run's settings or evaluations
+    /// cannot be read.
     pub(super) fn of_policy(policy: &Path) -> anyhow::Result<Self> {
         let (root, label) = enclosing_run(policy).zip(checkpoint_label(policy)).with_context(|| {
             format!("--card: {} is neither a run nor its checkpoint; leave out --card", policy.display())
@@ -64,16 +62,12 @@ impl Card {
         })
     }
 
-    /// Returns the text of the card of an adapter or a whole model.
-    ///
-    /// # Errors
-    /// Fails if the text cannot be formatted.
     pub(super) fn markdown(&self, adapter: bool) -> Result<String, std::fmt::Error> {
         let env = self.text("env", "kind");
         let mut card = String::new();
         writeln!(card, "---\nlibrary_name: {}", if adapter { "peft" } else { "transformers" })?;
         let base = self.text("policy", "model");
-        // Only a model of the hub is named: a local path means nothing to others.
+        // Only hub models are named: a local path means nothing to others.
         if base.split('/').count() == 2 && !base.starts_with(['.', '/', '~']) {
             writeln!(card, "base_model: {base}")?;
         }

@@ -22,7 +22,7 @@ use turnwise_text::{DecodeStream, Tokenizer};
 use crate::console;
 use crate::ui;
 
-/// Longest conversation unless the model's own limit is lower.
+/// Maximum tokens of a conversation if the model has no lower limit.
 const CONTEXT: usize = 8_192;
 
 const HELP: &str = "\
@@ -159,7 +159,6 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads lines and answers them until there no longer exist.
 fn talk<S: Sampler>(
     conversation: &mut Conversation<'_, S>,
     out: &mut impl Write,
@@ -185,23 +184,18 @@ fn talk<S: Sampler>(
     Ok(())
 }
 
-/// A conversation as the tokens that were said.
 struct Conversation<'a, S> {
     sampler: &'a mut S,
     tokenizer: &'a Tokenizer,
     format: Option<ChatFormat>,
-    /// One token a request, so that each is shown as it comes.
+    /// Requests one token at a time, so that each can be shown at once.
     params: SamplingParams,
-    /// Maximum tokens of a reply.
     longest: usize,
     context: usize,
     seed: u64,
-    /// Set to end a reply.
     stop: &'a AtomicBool,
     tokens: Vec<u32>,
-    /// Vision tower, if the model has one.
     vision: Option<VisionConfig>,
-    /// Pictures to show with the next message.
     pictures: Vec<PictureTokens>,
     replies: u64,
 }
@@ -213,7 +207,6 @@ impl<S: Sampler> Conversation<'_, S> {
         self.sampler.end_session(0);
     }
 
-    /// Adds a picture to the next message.
     fn show(&mut self, path: &Path) -> anyhow::Result<()> {
         let Some(vision) = &self.vision else {
             bail!("this model reads no pictures; load one with a vision tower (Qwen2.5-VL or Qwen2-VL)");
@@ -235,7 +228,6 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(tokens)
     }
 
-    /// Returns the tokens that a line adds to the conversation.
     fn prompt(&self, line: &str) -> anyhow::Result<Vec<u32>> {
         Ok(match &self.format {
             Some(format) if self.tokens.is_empty() => format.first(self.tokenizer, &[], line)?,
@@ -248,11 +240,10 @@ impl<S: Sampler> Conversation<'_, S> {
         })
     }
 
-    /// Samples a reply and writes it as it comes.
     fn answer(&mut self, line: &str, out: &mut impl Write) -> anyhow::Result<()> {
         let prompt = match self.message(line) {
             Ok(prompt) => prompt,
-            // The text contains the name of the image token. The pictures wait for the next line.
+            // The text contains the image token. The pictures wait for the next line.
             Err(error) if !self.pictures.is_empty() => return Ok(writeln!(out, "{error}")?),
             Err(error) => return Err(error),
         };
@@ -286,7 +277,6 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(())
     }
 
-    /// Returns the next token of the reply.
     fn token(&mut self, index: u64) -> anyhow::Result<u32> {
         self.sampler.submit(SampleRequest {
             session: 0,
@@ -307,7 +297,7 @@ mod tests {
     use turnwise_text::TokenizerConfig;
     use turnwise_text::chat::ChatTemplate;
 
-    /// Says one thing over and over, whatever it is asked, and notes what it was asked.
+    /// Samples the same reply to every request and records the requests.
     struct Parrot {
         reply: Vec<u32>,
         next: usize,
@@ -353,7 +343,7 @@ mod tests {
         tokenizer.with_chat(ChatTemplate::from_source(CHATML).unwrap(), vec![end])
     }
 
-    /// Types the lines; what is printed, and what was asked for the last token.
+    /// Runs a chat on these lines. Returns the output and the last request.
     fn typed(lines: &[&str], reply: &str, chat: bool, context: usize, longest: usize) -> (String, String) {
         let tokenizer = tokenizer();
         let mut parrot = Parrot { reply: tokenizer.encode(reply), next: 0, asked: Vec::new() };

@@ -24,7 +24,7 @@ enum ConfigCommand {
     Show(Sources),
     /// Check whether a config can run; if not, print the reasons and exit with status 2.
     Check(Sources),
-    /// List the presets: methods, and the whole configs that come with the program (`turnwise config show --preset NAME > FILE`
+    /// List the presets: methods, and full configs (`turnwise config show --preset NAME > FILE`
     /// writes one).
     Presets,
     /// Print the JSON Schema of configs. Editors with Taplo (Even Better TOML) use it if a config's
@@ -64,7 +64,6 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
         ConfigCommand::Presets => {
             let known = methods();
             let methods = known.presets().map(|preset| preset.name);
-            // The first is what most begin with.
             let whole: Vec<&str> = whole_configs().collect();
             for name in whole.iter().take(1).copied().chain(methods).chain(whole.iter().skip(1).copied()) {
                 ui::print(name);

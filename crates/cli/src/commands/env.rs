@@ -1,4 +1,4 @@
-//! `turnwise env`: which environments there are, worlds as files, recorded episodes against the engine.
+//! `turnwise env`: environments, generated worlds as files, and replays of recorded episodes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,6 @@ use super::seed;
 use crate::ui::print;
 use crate::worlds;
 
-/// Notes about a world that are shown in a list.
 const SHOWN: usize = 3;
 
 /// List, generate and replay environments.
@@ -68,7 +67,8 @@ struct ListArgs {
     data: Option<PathBuf>,
 }
 
-/// Settings of ALFWorld's generator that have an option, some of which other generators have too: key and option.
+/// Settings of ALFWorld's generator that have an option: key and option. Other generators share
+/// some of them.
 const GENERATOR: [(&str, &str); 6] = [
     ("size", "--size"),
     ("train", "--train"),
@@ -78,8 +78,8 @@ const GENERATOR: [(&str, &str); 6] = [
     ("task_types", "--task-type"),
 ];
 
-/// The options of [`GENERATOR`] that were given. The defaults are ALFWorld's and do not apply to
-/// others.
+/// The options of [`GENERATOR`] that were given on the command line. Their defaults are ALFWorld's
+/// and do not apply to others.
 struct Given(Vec<(&'static str, &'static str)>);
 
 impl FromArgMatches for Given {
@@ -106,7 +106,8 @@ impl Args for Given {
 
 #[derive(Args)]
 struct GenerateArgs {
-    // Before the options that it looks at: each is taken out of the matches when it is read.
+    // Must precede the options that it reads: clap removes each option from the matches when it
+    // parses it.
     #[command(flatten)]
     given: Given,
     /// Name of the environment.
@@ -132,13 +133,13 @@ struct GenerateArgs {
     /// Training floor plans per kind of room.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().floor_plans)]
     floor_plans: usize,
-    /// Only these kinds of tasks, by their official names (repeat the option, or separate by commas).
+    /// Generate only these kinds of tasks, by official name (repeat the option, or separate by
+    /// commas).
     #[arg(long = "task-type", value_name = "NAME", value_delimiter = ',', value_parser = task_type)]
     task_types: Vec<TaskType>,
 }
 
 impl GenerateArgs {
-    /// Returns the value of one of [`GENERATOR`].
     fn setting(&self, key: &str) -> anyhow::Result<Value> {
         let count = match key {
             "size" => {
@@ -164,11 +165,11 @@ struct ReplayArgs {
     environment: String,
     /// The recording: JSON lines, one episode per line (search: or a list), plain or zstd.
     file: PathBuf,
-    /// Data that it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the
-    /// folder of the official files; bfcl: the folder `bfcl_eval` of the package bfcl-eval. Recordings of sokoban,
-    /// ezpoints and search hold their tasks themselves; for ezpoints, a folder with the original's pictures, which are then
-    /// compared too; for search, a folder with the collection (`passages.jsonl`, `retrievals.jsonl`), whose texts are then
-    /// compared too.
+    /// Data that the recording was made on. alfworld: a folder of games, a game file or a
+    /// `.tar.zst` archive; webshop: the folder of the official files; bfcl: the folder `bfcl_eval`
+    /// of the package bfcl-eval. Recordings of sokoban, ezpoints and search contain their tasks.
+    /// Optional for ezpoints: a folder with the original's pictures; for search: a folder with the
+    /// collection (`passages.jsonl`, `retrievals.jsonl`). Their contents are then compared, too.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output as a recording (compressed if the name ends in `.zst`).
@@ -182,7 +183,7 @@ struct ReplayArgs {
     show: usize,
 }
 
-/// Runs the command. `replay` returns exit status 1 if anything differs; the caller turns errors into 2.
+/// Runs the command. `replay` returns exit status 1 if anything differs.
 pub(crate) fn run(args: EnvArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List(args) => list(&args),
@@ -245,7 +246,6 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Kinds of tasks down, splits across.
 fn table(out: &mut String, set: &dyn TaskSet) -> anyhow::Result<()> {
     let splits = set.splits();
     let mut counts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -317,7 +317,7 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.dump {
         check_output_of("--dump", path, &args.file, "recording")?;
     }
-    // The recording first: a wrong name should not cost the time to load four thousand games.
+    // Open the recording first: a mistyped name must not cost the time to load four thousand games.
     let recording = open(&args.file)?;
     let name = args.file.display().to_string();
     let (data, unanswered) = (args.data.as_deref(), &args.unanswered);
@@ -343,13 +343,13 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Opens a recording, compressed or not, as its first bytes say.
+/// Opens a recording, plain or compressed (detected by its first bytes).
 pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     turnwise_files::open(path).with_context(|| path.display().to_string())
 }
 
-/// Formats the result of a replay in one line, and the first differences in full. `unit` is the
-/// word for an episode.
+/// Formats the result of a replay in one line, and the first differences in full. `unit` names an
+/// episode.
 fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
     for difference in differences.iter().take(show) {
         let _ = write!(

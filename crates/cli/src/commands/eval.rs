@@ -45,8 +45,8 @@ pub(crate) struct EvalArgs {
     /// Environment [default: the config's]. Another one uses its own prompts and splits.
     #[arg(long)]
     env: Option<String>,
-    /// Prompting: the config's (plain), ReAct (a thought and an action each turn), or Reflexion
-    /// (ReAct; after a failure a reflection and another trial).
+    /// Prompting: plain (the config's), ReAct (a thought and an action each turn), or Reflexion
+    /// (ReAct; reflects after a failure and tries again).
     #[arg(long, value_enum, default_value_t)]
     agent: AgentName,
     /// Maximum trials of Reflexion per task [default: 3].
@@ -64,8 +64,8 @@ pub(crate) struct EvalArgs {
     /// Seed for sampling [default: the config's].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Write the results as JSON: to a file, or to a folder (a name ending in `/`), where the file
-    /// is named after the checkpoint.
+    /// Write the results as JSON: to a file, or to a folder (a name ending in `/`), with a file
+    /// named after the checkpoint.
     #[arg(short, long, value_name = "FILE|FOLDER/", visible_alias = "output")]
     out: Option<PathBuf>,
     /// Write all trajectories as JSON lines (compressed if the name ends in .zst).
@@ -73,7 +73,6 @@ pub(crate) struct EvalArgs {
     trajectories: Option<PathBuf>,
 }
 
-/// The agents by the names they have on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AgentName {
     #[default]
@@ -92,7 +91,6 @@ impl From<AgentName> for Agent {
     }
 }
 
-/// Default maximum of Reflexion's trials per task.
 const TRIALS: usize = 3;
 
 pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
@@ -110,8 +108,8 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Evaluates a policy and writes the files that the arguments name. `done` gets each result when it
-/// is known.
+/// Evaluates a policy and writes the files that the arguments name. `done` receives each result as
+/// soon as it is known.
 pub(crate) fn evaluated(
     mut args: EvalArgs,
     stop: &AtomicBool,
@@ -162,7 +160,7 @@ pub(crate) fn evaluated(
         })?;
         done(&result);
         results.push(result);
-        // Every split counts its tasks from 0; in one file a group is one task.
+        // Group indices restart at 0 in each split; in the combined file each task has its own.
         for trajectory in &mut trajectories {
             trajectory.group += first_group;
         }
@@ -179,8 +177,8 @@ pub(crate) fn evaluated(
     Ok(results)
 }
 
-/// Finds the checkpoint and the result file, and rejects invalid options before anything is loaded,
-/// so that hours of playing are not lost for want of a file.
+/// Resolves the checkpoint and the result file, and rejects invalid options before anything is
+/// loaded, so that hours of rollouts are not lost to an unwritable file.
 fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     match args.trials {
         Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
@@ -206,8 +204,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects replacing an evaluation made by training with a different one, because comparisons and
-/// `train.keep_best` read it. The same evaluation may be repeated.
+/// Rejects overwriting an evaluation that training wrote with a different one, because comparisons
+/// and `train.keep_best` read it. Repeating the same evaluation is allowed.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -216,7 +214,7 @@ fn check_replaced(
     agent: Agent,
 ) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "eval"));
-    // What is no plain file, such as a pipe, holds nothing and may never end.
+    // Pipes and devices have no content, and reading them may block.
     let Some(run) = folder.and_then(Path::parent).filter(|run| is_run(run) && path.is_file()) else {
         return Ok(());
     };
@@ -241,7 +239,8 @@ fn check_replaced(
     Ok(())
 }
 
-/// Returns true if both configs have the same world; its data may lie elsewhere (`env.data`).
+/// Returns true if both configs have the same environment. `env.data` may differ, because data may
+/// be moved.
 fn same_world(one: &Config, other: &Config) -> bool {
     let world = |config: &Config| {
         let mut env = config.env.clone();
@@ -251,7 +250,6 @@ fn same_world(one: &Config, other: &Config) -> bool {
     world(one) == world(other)
 }
 
-/// Puts the arguments into the config that the policy brings.
 fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     config.seed = args.seed.unwrap_or(config.seed);
     if !args.split.is_empty() {
@@ -267,7 +265,7 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the result file of a policy. If `out` is a folder, the file gets the checkpoint's name, which
+/// Returns the result file. If `out` is a folder, the file is named after the checkpoint, as
 /// `turnwise compare --evaluations` expects.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
@@ -297,9 +295,10 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the run whose panels are played: the policy's run, unless the config asks for other
-/// tasks or another environment. Its data may have moved (`env.data`); the content is verified
-/// against the panels.
+/// Returns the policy's run if its stored panels of tasks are evaluated; `None` if the config asks
+/// for other tasks or another environment.
+///
+/// `env.data` may have moved; its content is verified against the panels.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
@@ -309,8 +308,8 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// Returns the config for playing a policy: of its run directory, else of the files, else the
-/// default prompts for a hub model.
+/// Returns the config for playing a policy: its run's, else that of the config files, else default
+/// prompts for a hub model.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,
@@ -326,7 +325,7 @@ pub(crate) fn config_of(
     }
     let mut first = Vec::new();
     if plain_model {
-        // A world that an override names has prompts and splits of its own as one that `--env` names.
+        // An environment that an override names uses its own prompts and splits, as with `--env`.
         let named = overridden(&overrides, "env.kind")?;
         let kind = env.or(named).unwrap_or_else(|| Config::default().env.kind);
         first = model_defaults(policy, &kind, agent)?;
@@ -335,7 +334,7 @@ pub(crate) fn config_of(
         let before =
             load_to_play(&ConfigSource { preset: None, files: files.clone(), overrides: Vec::new() })?;
         if before.env.kind != kind {
-            // Templates of the same purpose have the same ending.
+            // Templates with the same purpose have the same suffix.
             let name = before.prompt.template.replacen(&before.env.kind, &kind, 1);
             let usual = before.env.worlds.kind(&kind)?.eval_defaults().template;
             let template = if before.env.worlds.template(&name).is_some() { &name } else { usual };
@@ -348,7 +347,6 @@ pub(crate) fn config_of(
     Ok(load_to_play(&ConfigSource { preset: None, files, overrides: first })?)
 }
 
-/// Returns the limits and the splits of an environment's usual evaluation.
 fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     let registry = worlds::registry();
     let usual = registry.kind(kind)?.eval_defaults();
@@ -360,8 +358,8 @@ fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     ])
 }
 
-/// Returns settings for a hub model: free reasoning, two earlier turns, prompts of 4,096 and
-/// responses of 512 tokens; four times that if the agent keeps the whole history.
+/// Returns settings for a hub model: free reasoning, two earlier turns, 4,096 prompt and 512
+/// response tokens; four times that if the agent keeps the whole history.
 fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<Vec<String>> {
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);
@@ -377,7 +375,6 @@ fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<V
     Ok(defaults)
 }
 
-/// Returns a result as a table by kind of task.
 pub(crate) fn table(result: &Evaluation) -> String {
     let mut text = format!(
         "{}  ({} tasks, panel {}, {})\n",

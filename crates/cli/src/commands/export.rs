@@ -26,8 +26,8 @@ pub(crate) struct ExportArgs {
     /// .parquet, .jsonl or .jsonl.zst (messages), .jsonl or a folder (atif), .jsonl (verl),
     /// .parquet (trl).
     out: PathBuf,
-    /// Write trajectories: messages (OpenAI's, as a Hugging Face data set), atif (Harbor's), verl
-    /// (a rollout dump) or trl (prompts and completions).
+    /// Write trajectories: messages (OpenAI's, as a Hugging Face dataset), atif (Harbor's), verl (a
+    /// rollout dump) or trl (prompts and completions).
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["merge", "dtype"])]
     format: Option<ExportFormat>,
     /// Step of the run whose trajectories are written; repeatable [default: all].
@@ -39,18 +39,17 @@ pub(crate) struct ExportArgs {
     /// Replace OUT if it already exists.
     #[arg(long)]
     force: bool,
-    /// Number type of a model's weights.
+    /// Data type of the weights.
     #[arg(long, value_enum, default_value_t)]
     dtype: Dtype,
     /// Also write a model card, OUT/README.md: method, environment, success with intervals, settings.
     #[arg(long, conflicts_with_all = ["format", "gguf"])]
     card: bool,
-    /// Write one file for llama.cpp and Ollama, in this number type; an adapter is merged.
+    /// Write one file for llama.cpp and Ollama with this data type; an adapter is merged.
     #[arg(long, value_enum, value_name = "TYPE", conflicts_with_all = ["format", "merge", "dtype"])]
     gguf: Option<Gguf>,
 }
 
-/// Number types of GGUF files.
 #[derive(Clone, Copy, ValueEnum)]
 enum Gguf {
     /// Half precision.
@@ -62,10 +61,10 @@ enum Gguf {
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Dtype {
-    /// The trained weights, exactly.
+    /// Exactly the trained weights.
     #[default]
     F32,
-    /// Rounded to bf16, half the size; the usual type for serving.
+    /// Rounded to bf16: half the size, the usual type for serving.
     Bf16,
 }
 
@@ -88,7 +87,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     };
     let options = ExportOptions { merge: args.merge, force: args.force, dtype };
     let out = args.out.display();
-    // Read first, so that its errors come before the weights are written.
+    // Read the card first, so that its errors come before the weights are written.
     let card = if args.card { Some(Card::of_policy(&args.policy)?) } else { None };
     let exported = export(&args.policy, &args.out, options)?;
     if let Some(card) = card {
@@ -103,7 +102,6 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the trajectories of a run or a file.
 fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result<ExitCode> {
     let out = &args.out;
     trajectories::check_name(out, format)?;
@@ -146,7 +144,7 @@ fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the trajectories of a run's steps, all if none is named.
+/// Returns the trajectories of a run's steps; of all steps if none is named.
 fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exported>> {
     let directory = RunDirectory::open(run)?;
     let known = directory.trajectory_steps()?;
@@ -166,9 +164,8 @@ fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exporte
     Ok(found)
 }
 
-/// Returns the trajectories of a file.
 fn of_file(path: &Path) -> anyhow::Result<Vec<trajectories::Exported>> {
-    // A run's file has more about a turn than other formats do.
+    // A run's file has more fields per turn than other formats.
     if let Ok(own) = read_trajectories(path)
         && !own.is_empty()
     {

@@ -19,23 +19,24 @@ pub(crate) struct InitArgs {
 
 #[derive(Subcommand)]
 enum InitCommand {
-    /// Write a world in Python with a tool, a config that trains on it, and a test.
+    /// Write a Python environment with a tool, a config that trains on it, and a test.
     World(WorldArgs),
-    /// Write a crate that is turnwise with a credit method of your own, a config that trains with it, and a test.
+    /// Write a crate that extends turnwise with your own credit method, a config that trains with
+    /// it, and a test.
     Method(MethodArgs),
 }
 
 #[derive(Args)]
 struct WorldArgs {
-    /// The folder to make; its last part is the world's name.
+    /// Folder to create; its last part is the environment's name.
     name: PathBuf,
 }
 
 #[derive(Args)]
 struct MethodArgs {
-    /// The folder to make; its last part is the name of the crate and of the method.
+    /// Folder to create; its last part is the name of the crate and of the method.
     name: PathBuf,
-    /// Repository that turnwise is fetched from.
+    /// Git repository of turnwise.
     #[arg(long, value_name = "URL", conflicts_with = "path")]
     git: Option<String>,
     /// Checkout of turnwise [default: the one that this program was built from].
@@ -43,7 +44,6 @@ struct MethodArgs {
     path: Option<PathBuf>,
 }
 
-/// The files of a method by name.
 const METHOD: [(&str, &str); 4] = [
     ("Cargo.toml", include_str!("../../templates/method/Cargo.toml")),
     ("src/main.rs", include_str!("../../templates/method/src/main.rs")),
@@ -51,7 +51,6 @@ const METHOD: [(&str, &str); 4] = [
     ("method.toml", include_str!("../../templates/method/method.toml")),
 ];
 
-/// The files of a world by name.
 const FILES: [(&str, &str); 4] = [
     ("world.py", include_str!("../../templates/world/world.py")),
     ("turnwise_env.py", include_str!("../../../../examples/python_environment/turnwise_env.py")),
@@ -88,7 +87,6 @@ pub(crate) fn run(args: InitArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the source of `turnwise-cli` as a dependency in TOML.
 fn source(args: &MethodArgs) -> anyhow::Result<String> {
     if let Some(url) = &args.git {
         return Ok(format!("{{ git = {} }}", toml::Value::from(url.as_str())));
@@ -134,7 +132,6 @@ fn write_method(args: &MethodArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the last part of a folder that is to be made, which names what is written there.
 fn checked_name<'a>(folder: &'a Path, what: &str) -> anyhow::Result<&'a str> {
     let shown = folder.display();
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -160,10 +157,9 @@ fn write_world(folder: &Path) -> anyhow::Result<()> {
     let name = checked_name(folder, "world")?;
     let path = folder.to_str().with_context(|| format!("{}: is not written in UTF-8", folder.display()))?;
     for (file, text) in FILES {
-        // The helper is the same for every world.
         let text = match file {
             "turnwise_env.py" => text.to_owned(),
-            // A path in a basic string of TOML.
+            // The path is a TOML basic string.
             _ => text
                 .replace("\"FOLDER\"", &toml::Value::from(path).to_string())
                 .replace("\"NAME\"", &format!("\"{name}\""))

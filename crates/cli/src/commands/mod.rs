@@ -1,4 +1,5 @@
-//! One file per command: arguments in, resolved config, work, and what the user sees.
+//! One file per command: parses arguments, resolves the config, does the work and prints the
+//! result.
 
 pub(crate) mod analyze;
 pub(crate) mod arrows;
@@ -30,18 +31,17 @@ pub(crate) mod view;
 
 use std::path::Path;
 
-/// Returns true for a run directory.
 pub(crate) fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file()
 }
 
-/// Returns the name of a file or folder, also of `.`; the whole path if it does not exist.
+/// Returns the last part of a path, also for `.`; the whole path if it does not exist.
 pub(crate) fn name_of(path: &Path) -> String {
     let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
     name.unwrap_or_else(|| path.display().to_string())
 }
 
-/// Returns a seed that a config can hold: TOML has whole numbers up to 2^63 - 1.
+/// Parses a seed. The maximum is 2^63 - 1, TOML's largest integer.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     const MOST: u64 = i64::MAX as u64;
     match text.parse() {

@@ -1,4 +1,4 @@
-//! Files that a command writes when its long work is done, checked before it begins.
+//! Output files, checked before the long work that produces them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use turnwise_files::{create_folders, is_special, part_of, write_shared};
 
-/// Creates the folder of an output file, and rejects one that cannot be written. An existing file
-/// is unchanged.
+/// Creates the folder of an output file and rejects an unwritable path. An existing file is
+/// unchanged.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     let shown = || format!("{option} {}", path.display());
     if path.is_dir() {
@@ -18,23 +18,23 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
         create_folders(folder).with_context(shown)?;
     }
     if is_special(path) {
-        // A pipe that is opened and closed again tells its reader that nothing comes.
+        // Opening and closing a pipe would signal end-of-file to its reader.
         if is_pipe(path) {
             return Ok(());
         }
         OpenOptions::new().write(true).open(path).with_context(shown)?;
         return Ok(());
     }
-    // The file itself is written under this name first, and renamed.
+    // The content is first written to this temporary file.
     let part = part_of(path);
-    // What an earlier write left there goes, and a link is not followed.
+    // Remove the remains of an earlier write; never follow a link.
     let _ = fs::remove_file(&part);
     let made = OpenOptions::new().write(true).create_new(true).open(&part);
     made.and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
-/// Like [`check_output`], and rejects an output that would overwrite `input`; `holds` describes the
-/// input.
+/// Like [`check_output`], but also rejects an output that would overwrite `input`; `holds`
+/// describes the input.
 pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &str) -> anyhow::Result<()> {
     if is_same_file(input, path) {
         bail!("{option} {}: is the file of the {holds}; name another file", path.display());
@@ -42,8 +42,8 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
     check_output(option, path)
 }
 
-/// Rejects a name without the right ending, because a slip could overwrite another file, such as
-/// one of the displayed run.
+/// Rejects a file name without the right extension, because a typo could overwrite another file,
+/// such as one of the displayed run.
 pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
     let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
     if !has_ending && !is_special(path) {
@@ -52,7 +52,6 @@ pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::R
     Ok(())
 }
 
-/// [`write_output`] of a text that is there.
 pub(crate) fn write_text(option: &str, path: &Path, text: &str) -> anyhow::Result<()> {
     write_output(option, path, |file| Ok(file.write_all(text.as_bytes())?))
 }
@@ -68,11 +67,8 @@ fn is_pipe(_: &Path) -> bool {
     false
 }
 
-/// Writes an output atomically: a failure leaves an existing file unchanged. Links stay links;
-/// devices and pipes are written to.
-///
-/// # Errors
-/// Fails like `write`; the file cannot be written, with the option's name.
+/// Writes an output atomically: a failure leaves an existing file unchanged. Links are followed;
+/// devices and pipes are written directly.
 pub(crate) fn write_output<T>(
     option: &str,
     path: &Path,
@@ -91,7 +87,8 @@ pub(crate) fn write_output<T>(
     });
     let shown = || format!("{option} {}", path.display());
     if let Some(error) = failure {
-        // A write that failed. Any other reason why there is no content is no fault of the file.
+        // Only a failed write is an error of the file; other errors come from computing the
+        // content.
         let is_of_file = error.is::<io::Error>() && error.chain().count() == 1;
         return if is_of_file { Err(error).with_context(shown) } else { Err(error) };
     }
@@ -99,7 +96,7 @@ pub(crate) fn write_output<T>(
     found.with_context(shown)
 }
 
-/// Returns true if both paths lead to one file. It need not be there yet, but its folder.
+/// Returns true if both paths name one file. The file may not exist yet, but its folder must.
 pub(crate) fn is_same_file(first: &Path, second: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {
@@ -125,7 +122,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
         #[cfg(unix)]
         {
-            // A link where the part is written leads nowhere else.
+            // A link at the temporary path is not followed.
             let other = folder.path().join("other");
             fs::write(&other, "untouched").unwrap();
             std::os::unix::fs::symlink(&other, part_of(&path)).unwrap();
@@ -134,7 +131,7 @@ mod tests {
         }
         #[cfg(unix)]
         {
-            // A link whose target is not there stays, and nothing is made behind it.
+            // A dangling link is kept, and its target is not created.
             let link = folder.path().join("link.json");
             std::os::unix::fs::symlink(folder.path().join("later.json"), &link).unwrap();
             check_output("--out", &link).unwrap();
@@ -151,7 +148,7 @@ mod tests {
         assert!(refused(&path.join("inside")).contains("--out"));
     }
 
-    /// A reader that waits at a pipe gets what is written at the end, and not the end of a file from the check.
+    /// The check must not send end-of-file to a reader that waits at a pipe.
     #[cfg(unix)]
     #[test]
     fn a_pipe_is_not_opened_before_there_is_something_to_write() {

@@ -7,13 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use turnwise_env::pictures::{Picture, png};
 
-/// Columns that a picture of half blocks has at most.
+/// Maximum width of a half-block picture, in columns.
 const MOST_COLUMNS: usize = 64;
 
-/// Bytes of one piece of kitty's protocol.
+/// Bytes per chunk of kitty's protocol.
 const PIECE: usize = 4096;
 
-/// Display of pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pictures {
     /// The best that the terminal supports: kitty, sixel or half blocks; off without a terminal.
@@ -30,7 +29,7 @@ pub(crate) enum Pictures {
 }
 
 impl Pictures {
-    /// Resolves `auto`. `variable` reads environment variables about the terminal.
+    /// Resolves `auto`. `variable` looks up an environment variable.
     pub(crate) fn resolve(self, terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Self {
         if self != Self::Auto {
             return self;
@@ -54,7 +53,7 @@ impl Pictures {
         }
     }
 
-    /// Returns a picture in the terminal's form, without a final line break; empty for `off`.
+    /// Encodes a picture for the terminal, without a final line break; empty for `off`.
     pub(crate) fn show(self, picture: &Picture) -> anyhow::Result<String> {
         Ok(match self {
             Self::Blocks => blocks(picture),
@@ -65,7 +64,8 @@ impl Pictures {
     }
 }
 
-/// Two rows of pixels a line: the upper one is the colour of a half block, the lower one its background.
+/// Draws two rows of pixels per line: the upper pixel colours a half block, the lower one its
+/// background.
 fn blocks(picture: &Picture) -> String {
     let shrink = picture.width().div_ceil(MOST_COLUMNS).max(1);
     let (width, height) = (picture.width() / shrink, picture.height() / shrink);
@@ -77,11 +77,10 @@ fn blocks(picture: &Picture) -> String {
         }
         let mut last = None;
         for x in 0..width {
-            // A last row without another below it is as high as both.
+            // The last row of an odd height fills both halves.
             let pair = (picture.pixel(x, y), picture.pixel(x, (y + 1).min(height - 1)));
             if last != Some(pair) {
                 let ([r, g, b], [red, green, blue]) = pair;
-                // Writing into a string cannot fail.
                 let _ = write!(out, "\x1b[38;2;{r};{g};{b};48;2;{red};{green};{blue}m");
                 last = Some(pair);
             }
@@ -92,7 +91,8 @@ fn blocks(picture: &Picture) -> String {
     out
 }
 
-/// Sixel with a palette of 216 colours: every colour of six rows of pixels is one line of it.
+/// Encodes a picture as sixels with a palette of 216 colours. Each colour is written once per six
+/// rows of pixels.
 fn sixel(picture: &Picture) -> String {
     let level = |byte: u8| (usize::from(byte) * 5 + 127) / 255;
     let index = |[r, g, b]: [u8; 3]| 36 * level(r) + 6 * level(g) + level(b);
@@ -131,7 +131,6 @@ fn sixel(picture: &Picture) -> String {
     out
 }
 
-/// Encodes a PNG file for kitty's protocol: base64, in pieces.
 fn kitty(file: &[u8]) -> String {
     let text = STANDARD.encode(file);
     let mut out = String::new();
@@ -173,7 +172,7 @@ mod tests {
         assert!(blocks.starts_with(red_over_blue) && blocks.lines().count() == 2, "{blocks:?}");
         let sixel = Pictures::Sixel.show(&picture).unwrap();
         assert!(sixel.starts_with("\x1bPq\"1;1;2;3#0;2;0;0;0#1;2;0;0;20"), "{sixel:?}");
-        // Blue in the second row (2 + 63), red in the first and third (5 + 63).
+        // Blue is in the second row (2 + 63), red in the first and third (5 + 63).
         assert!(sixel.ends_with("#5AA$#180DD-\x1b\\"), "{sixel:?}");
         let kitty = Pictures::Kitty.show(&picture).unwrap();
         assert!(

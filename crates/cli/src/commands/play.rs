@@ -1,4 +1,4 @@
-//! `turnwise play`: a person plays in the terminal.
+//! `turnwise play`: play an environment in the terminal.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -69,7 +69,6 @@ const HELP: &str = "\
   quit        leaves
   !TEXT       sends TEXT to the world as it stands";
 
-/// Plays one game.
 #[expect(clippy::needless_pass_by_value, reason = "as every command")]
 pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     if args.max_turns == Some(0) {
@@ -90,7 +89,7 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     if !draws && !matches!(args.pictures, Pictures::Auto | Pictures::Off) {
         bail!("--pictures: {} draws none; leave the option out", kind.name());
     }
-    // Kept until the end of the game.
+    // Deleted at the end of the game.
     let mut folder = None;
     if draws && pictures != Pictures::Off && !settings.contains_key(DRAWN) {
         let made = tempfile::TempDir::new().context("cannot make a folder for pictures")?;
@@ -107,7 +106,7 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     let round = Round {
         environment: world.task_set().environment()?,
         advisor: world.advisor(&task)?,
-        // A task may have a limit of its own, which the policy's rollouts keep to.
+        // A task may have its own turn limit, as in rollouts.
         max_turns: task.limits.turns.map_or(max_turns, |_| task.limits.turns_within(max_turns)),
         task,
         help: kind.play_help().to_owned(),
@@ -124,21 +123,18 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The key of a world's settings that names the folder of its pictures.
+/// Key of the settings that names the folder for a world's pictures.
 const DRAWN: &str = "pictures";
 
-/// One episode to play, whatever the environment.
 struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_turns: usize,
-    /// Reads along, so that its advice fits whatever the person has done.
+    /// Follows every turn, so that its advice stays valid after any action.
     advisor: Option<Box<dyn Advisor>>,
-    /// Words that the world adds to the help.
     help: String,
 }
 
-/// Returns the settings that the arguments name.
 fn overrides(args: &PlayArgs) -> anyhow::Result<Vec<(String, Value)>> {
     let mut found = Vec::new();
     if let Some(path) = &args.data {
@@ -155,7 +151,7 @@ fn overrides(args: &PlayArgs) -> anyhow::Result<Vec<(String, Value)>> {
     Ok(found)
 }
 
-/// Puts a value into a table of tables.
+/// Inserts a value at a dotted key.
 fn insert(table: &mut Table, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
@@ -173,8 +169,8 @@ fn insert(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Returns the tasks to play, at least one: the one whose id contains the given text, or those of a
-/// split in an order drawn by the seed.
+/// Returns the tasks to play, at least one: the task whose id contains the given text, or those of
+/// a split in an order drawn by the seed.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
     if let Some(wanted) = &args.task {
@@ -212,15 +208,13 @@ fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<
     Ok(tasks)
 }
 
-/// Source of lines.
 trait Input {
-    /// Returns the next line; `None` at the end of the input. `actions` are completed.
+    /// Returns the next line; `None` at the end of the input. `actions` are offered as completions.
     fn line(&mut self, prompt: &str, actions: &[String]) -> anyhow::Result<Option<String>>;
-    /// Returns true if the person sees what was typed.
+    /// Returns true if the terminal shows the typed line.
     fn echoes(&self) -> bool;
 }
 
-/// Lines from a file or another program.
 struct Piped<R>(R);
 
 impl<R: BufRead> Input for Piped<R> {
@@ -235,7 +229,6 @@ impl<R: BufRead> Input for Piped<R> {
     }
 }
 
-/// A person at a terminal, with completion and history.
 struct Terminal {
     editor: Editor<Actions, MemHistory>,
     actions: Rc<RefCell<Vec<String>>>,
@@ -272,7 +265,6 @@ impl Input for Terminal {
     }
 }
 
-/// Completes a line to the actions that start with it.
 struct Actions(Rc<RefCell<Vec<String>>>);
 
 impl Completer for Actions {
@@ -281,7 +273,7 @@ impl Completer for Actions {
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..pos).unwrap_or(line).trim_start();
         let actions = self.0.borrow();
-        // What the terminal cannot show as it is cannot be typed either.
+        // Actions with control characters cannot be typed.
         let is_plain = |action: &String| matches!(visible(action), Cow::Borrowed(_));
         let fitting = actions.iter().filter(|action| action.starts_with(typed) && is_plain(action));
         let pair = |action: &String| Pair { display: action.clone(), replacement: action.clone() };
@@ -296,11 +288,9 @@ impl Highlighter for Actions {}
 impl Validator for Actions {}
 impl Helper for Actions {}
 
-/// Page that the person reads.
 struct Page<W> {
     out: Visible<W>,
     styled: bool,
-    /// Folder of the pictures, and their display.
     shown: Option<(PathBuf, Pictures)>,
 }
 
@@ -332,7 +322,7 @@ impl<W: Write> Page<W> {
         self.out.codes(codes).context(WRITE)
     }
 
-    /// Display of the observation: its picture where pictures are shown and it has one, else its words.
+    /// Shows the picture of an observation, or its text if it has none or pictures are off.
     fn observation(&mut self, observation: &Observation) -> anyhow::Result<()> {
         let Some((folder, pictures)) = &self.shown else { return self.world(&observation.text()) };
         let (mut drawn, pictures) = (String::new(), *pictures);
@@ -349,14 +339,12 @@ impl<W: Write> Page<W> {
         self.line("")
     }
 
-    /// The world's words; wrapped for people, as they are for programs.
     fn world(&mut self, text: &str) -> anyhow::Result<()> {
         let text = if self.styled { wrap(text, 88) } else { text.to_owned() };
         self.line(text.trim_end())
     }
 }
 
-/// Breaks lines at spaces.
 fn wrap(text: &str, width: usize) -> String {
     let mut out = String::new();
     for (number, line) in text.split('\n').enumerate() {
@@ -453,7 +441,7 @@ fn steps(count: usize) -> String {
     if count == 1 { "1 step".to_owned() } else { format!("{count} steps") }
 }
 
-/// Suggests the action that is most similar to a mistyped one.
+/// Returns the action that is most similar to a mistyped one, as a suggestion.
 fn near(action: &str, observation: &Observation) -> String {
     let typed = action.to_lowercase();
     let alike = |candidate: &String| {
@@ -466,7 +454,7 @@ fn near(action: &str, observation: &Observation) -> String {
             .count();
         (start >= 4).then_some(start + end)
     };
-    // The first of the best.
+    // `max_by_key` returns the last maximum, hence `rev`.
     let best =
         observation.admissible.iter().rev().filter_map(|candidate| Some((alike(candidate)?, candidate)));
     match best.max_by_key(|(score, _)| *score) {
@@ -475,7 +463,6 @@ fn near(action: &str, observation: &Observation) -> String {
     }
 }
 
-/// Returns the actions in columns.
 fn columns(actions: &[String]) -> String {
     let width = actions.iter().map(|action| action.chars().count()).max().unwrap_or_default() + 3;
     let across = (96 / width).max(1);

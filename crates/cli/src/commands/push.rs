@@ -7,12 +7,12 @@ use clap::Args;
 
 /// Upload a model or adapter to the Hugging Face hub, in one commit.
 ///
-/// Write the folder with `turnwise export RUN DIR --card`. The token is HF_TOKEN, or that of
-/// `hf auth login`; HF_ENDPOINT names another hub. Rerun the command to resume: files that the hub
-/// has are not sent again. Needs a program that was built with --features hub.
+/// Write the folder with `turnwise export RUN DIR --card`. The token is read from HF_TOKEN or from
+/// `hf auth login`; HF_ENDPOINT sets another hub. Rerun the command to resume: files that the hub
+/// has are not sent again. Needs a build with --features hub.
 #[derive(Args)]
 pub(crate) struct PushArgs {
-    /// Folder of a model or an adapter. Hidden files stay here.
+    /// Folder of a model or an adapter. Hidden files are not uploaded.
     dir: PathBuf,
     /// Repository to upload to: ORG/NAME, or ORG/NAME@BRANCH for an existing branch.
     repo: String,
@@ -22,12 +22,11 @@ pub(crate) struct PushArgs {
     /// Create the repository as a private one, and fail if it is public.
     #[arg(long)]
     private: bool,
-    /// First line of the commit's message.
+    /// First line of the commit message.
     #[arg(long, value_name = "TEXT", default_value = "Upload with Turnwise")]
     message: String,
 }
 
-/// Runs the command.
 #[cfg(feature = "hub")]
 pub(crate) fn run(args: &PushArgs) -> anyhow::Result<ExitCode> {
     use turnwise_policy::push::{Push, push};
@@ -56,7 +55,6 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rejects the command.
 #[cfg(not(feature = "hub"))]
 pub(crate) fn run(_args: &PushArgs) -> anyhow::Result<ExitCode> {
     anyhow::bail!(

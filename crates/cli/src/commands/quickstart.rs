@@ -1,4 +1,4 @@
-//! `turnwise quickstart`: the whole way once, from nothing to a trained agent, in minutes.
+//! `turnwise quickstart`: trains an agent from scratch in minutes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,7 +36,6 @@ pub(crate) struct QuickstartArgs {
     ignore_memory: bool,
 }
 
-/// Settings that `--smoke` changes.
 const SMOKE: &[&str] = &[
     "env.generator.train=400",
     "env.generator.valid_unseen=32",
@@ -88,7 +87,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the name itself, or the first of `name-2`, `name-3`, ... that is not taken.
+/// Returns the first of `name`, `name-2`, `name-3`, ... that is not taken.
 fn free_name(runs: &Path, name: &str) -> String {
     let mut free = name.to_owned();
     let mut number = 2;
@@ -121,7 +120,6 @@ fn summary(ui: &Ui, root: &Path, seconds: f64) {
     ));
 }
 
-/// Before and after, side by side.
 fn compare(before: &Evaluation, after: &Evaluation) -> String {
     let mut text = format!(
         "\n  Success on {} games ({}: floor plans never seen in training)\n\n  {:<34} {:>24} {:>26}\n",

@@ -23,7 +23,8 @@ use crate::ui::{self, Ui};
 
 /// Play tasks with a policy and write the trajectories.
 ///
-/// The exit status is 1 if some of them failed in the environment or the sampler; all are written, with the reason of their end.
+/// The exit status is 1 if some trajectories failed in the environment or the sampler. They are
+/// written with the reason.
 #[derive(Args)]
 pub(crate) struct RolloutArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
@@ -118,6 +119,5 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         panel.tasks.len(),
         args.out.display()
     ));
-    // What was written says why.
     Ok(if faulty.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

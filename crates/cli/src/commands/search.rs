@@ -1,4 +1,4 @@
-//! `turnwise env search`: what the shop's search finds, as a recording.
+//! `turnwise env search`: writes the hits of the shop's search engine as a recording.
 
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use super::env::open;
 use super::output::write_output;
 use crate::ui::print;
 
-/// The files of search documents that the original's scripts and ours know, in a `--data` folder.
+/// Names of document files in a `--data` folder, as the original's scripts and ours write them.
 const DOCUMENTS: [&str; 2] = ["documents.jsonl", "products_1000_documents.jsonl"];
 
 /// Environments that have a search engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Searchable {
-    /// The shop.
+    /// WebShop.
     Webshop,
 }
 
@@ -55,10 +55,9 @@ pub(crate) struct SearchArgs {
     index: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let Searchable::Webshop = args.environment;
-    // The queries first: a wrong name should not cost the time to read a catalogue.
+    // Open the queries first: a mistyped name must not cost the time to read a catalogue.
     let queries = open(&args.queries)?;
     let start = Instant::now();
     let index = match &args.data {
@@ -67,7 +66,7 @@ pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     };
     let opened = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    // The dump may be the queries' own file.
+    // The dump may overwrite the file of the queries.
     let count = write_output("--dump", &args.dump, |file| {
         let mut out = BufWriter::new(file);
         let count = record(&args.queries.display().to_string(), queries, &index, args.limit, &mut out)?;

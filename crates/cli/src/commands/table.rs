@@ -1,6 +1,5 @@
-//! Tables of words, for the terminal and for Markdown, and cells of CSV.
+//! Tables of text for the terminal and Markdown, and CSV cells.
 
-/// Rows of cells under a heading.
 pub(crate) struct Table {
     pub(crate) title: String,
     pub(crate) header: Vec<String>,
@@ -8,7 +7,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table with columns of equal width.
     pub(crate) fn text(&self) -> String {
         let columns = self.header.len();
         let width = |column: usize| {
@@ -25,7 +23,6 @@ impl Table {
         text
     }
 
-    /// The table as Markdown.
     pub(crate) fn markdown(&self) -> String {
         let escape = |cell: &String| cell.replace('|', "\\|");
         let line =
@@ -40,7 +37,7 @@ impl Table {
     }
 }
 
-/// A cell of CSV (RFC 4180).
+/// Quotes a CSV cell if necessary (RFC 4180).
 pub(crate) fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))

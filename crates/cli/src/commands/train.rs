@@ -40,20 +40,22 @@ pub(crate) struct TrainArgs {
     /// Start even if the memory plan does not fit this machine or device.
     #[arg(long, conflicts_with = "resume")]
     ignore_memory: bool,
-    /// Stop as at Ctrl-C when standard input ends; so a sweep that was killed leaves no run behind.
+    /// Stop as at Ctrl-C when standard input closes, so that a killed sweep leaves no run behind.
     #[arg(long, hide = true)]
     stop_at_end_of_input: bool,
 }
 
-/// Train a model on your own conversations (MODEL DATA), or run only the SFT warm start of a config.
+/// Train a model on your own conversations (MODEL DATA), or run only the SFT warm start of a
+/// config.
 ///
 /// MODEL is a folder, a run or a hub model. DATA has OpenAI messages, ShareGPT, ATIF or another
-/// format that `turnwise credit` reads. The loss is on assistant messages alone. All weights are
-/// trained, or an adapter with policy.lora.rank=16. Useful keys: sft.data.epochs, sft.data.held_out,
-/// sft.data.train_on=last, sft.learning_rate, sft.batch_tokens, rollout.max_context, name.
+/// format that `turnwise credit` reads. The loss covers only assistant messages. All weights are
+/// trained, or an adapter with policy.lora.rank=16. Useful keys: sft.data.epochs,
+/// sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
+/// rollout.max_context, name.
 #[derive(Args)]
 pub(crate) struct SftArgs {
-    /// A model and a file of conversations, or config files (.toml; later ones win); and overrides
+    /// A model and a file of conversations, or config files (.toml; later ones win), and overrides
     /// such as sft.data.epochs=3.
     #[arg(value_name = "MODEL DATA|CONFIG|KEY=VALUE", required_unless_present = "preset")]
     sources: Vec<String>,
@@ -66,13 +68,13 @@ pub(crate) struct SftArgs {
     /// Start even if the memory plan does not fit this machine or device.
     #[arg(long)]
     ignore_memory: bool,
-    /// Stop as at Ctrl-C when standard input ends; so a sweep that was killed leaves no run behind.
+    /// Stop as at Ctrl-C when standard input closes, so that a killed sweep leaves no run behind.
     #[arg(long, hide = true)]
     stop_at_end_of_input: bool,
 }
 
-/// Splits arguments: overrides have a `=` after a key; the rest, and existing files with a `=` in
-/// their name, are files.
+/// Splits arguments into files and overrides. An override has a `=` after a key and is not an
+/// existing file.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
     let is_override = |argument: &String| {
         let key = argument.split_once('=').map(|(key, _)| key);
@@ -92,7 +94,6 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     train(|observer| open(args, observer))
 }
 
-/// Starts or resumes the run that the arguments describe.
 pub(crate) fn open(args: TrainArgs, observer: &mut dyn Observer) -> anyhow::Result<Run> {
     if let Some(root) = args.resume {
         let (files, overrides) = split_arguments(args.sources);
@@ -114,7 +115,6 @@ pub(crate) fn open(args: TrainArgs, observer: &mut dyn Observer) -> anyhow::Resu
     })
 }
 
-/// Returns the config of a new run.
 fn config_of(sources: Vec<String>, preset: Option<String>) -> anyhow::Result<Config> {
     let (files, overrides) = split_arguments(sources);
     if files.is_empty() && overrides.is_empty() && preset.is_none() {
@@ -125,7 +125,6 @@ fn config_of(sources: Vec<String>, preset: Option<String>) -> anyhow::Result<Con
     Ok(load(&ConfigSource { preset, files, overrides })?)
 }
 
-/// Checks all that a run checks at its start, and prints the plan of its memory.
 fn dry_run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     let config = config_of(args.sources, args.preset)?;
     if let Some(warm) = &args.warm_start {
@@ -174,12 +173,13 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
     train(|observer| Ok(Run::start_with(&parts, config, &root, observer)?))
 }
 
-/// Returns the settings of supervised training on conversations: defaults, then those of the command line, which win.
+/// Returns the settings of SFT on conversations: defaults, then those of the command line, which
+/// win.
 fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<String> {
     let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref()).to_string();
     let name = data.file_stem().map(|stem| stem.to_string_lossy().replace(['.', ' '], "-"));
     let adapts = given.iter().any(|argument| argument.starts_with("policy.lora"));
-    // Usual rates of supervised training; the default is one for models from scratch.
+    // Usual SFT rates for pretrained models; the config's default is for models from scratch.
     let rate = if adapts { "2e-4" } else { "2e-5" };
     let mut settings = vec![
         format!("name={}", toml::Value::from(format!("sft-{}", name.unwrap_or_default()))),
@@ -188,7 +188,7 @@ fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<S
         format!("sft.learning_rate={rate}"),
         "sft.warmup=5".into(),
         "sft.batch_tokens=8000".into(),
-        // Conversations use the chat template alone, not the prompts of an environment.
+        // Conversations use the chat template, not an environment's prompts.
         "prompt.layout=windowed".into(),
         "rollout.max_context=2048".into(),
     ];
@@ -196,7 +196,6 @@ fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<S
     settings
 }
 
-/// Opens a run and trains it to the end or to Ctrl-C.
 fn train(open: impl FnOnce(&mut dyn Observer) -> anyhow::Result<Run>) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
     let mut run = open(&mut ui)?;
@@ -213,7 +212,6 @@ fn exit_code(outcome: RunEnd) -> ExitCode {
     }
 }
 
-/// Prints where everything is, or how to continue.
 pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
     let root = run.directory().root().display();
     match outcome {

@@ -1,4 +1,4 @@
-//! `turnwise turnrd`: train the learned decomposer on a replay, and look into either.
+//! `turnwise turnrd`: trains TurnRD on a replay file, and inspects both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,6 @@ use crate::ui;
 
 /// Training metadata stored next to a checkpoint.
 const REPORT: &str = "training.json";
-/// Width of an action in the credit table.
 const ACTION_WIDTH: usize = 48;
 
 #[derive(Args)]
@@ -39,7 +38,7 @@ enum TurnrdCommand {
 
 #[derive(Args)]
 struct TrainArgs {
-    /// The replay: a file, or a run that has one.
+    /// The replay: a file, or a run with one.
     replay: PathBuf,
     /// Folder for the checkpoint.
     #[arg(short, long, visible_alias = "out")]
@@ -47,23 +46,23 @@ struct TrainArgs {
     /// TOML file with settings of `decomposer.network`; missing keys have their defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Leave the goal out, as presets without `-film` do.
+    /// Do not condition on the goal, as presets without `-film`.
     #[arg(long)]
     no_film: bool,
-    /// Passes over the replay.
+    /// Number of passes over the replay.
     #[arg(long)]
     epochs: Option<usize>,
     /// Hold out one of every N records to measure the fit; 0 trains on all.
     #[arg(long, default_value_t = 10)]
     hold_out: u64,
-    /// Seed of initial weights, order and dropout.
+    /// Seed of initial weights, data order and dropout.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
 #[derive(Args)]
 struct InspectArgs {
-    /// A checkpoint folder, a replay file, or a run: its newest network on its replay.
+    /// A checkpoint folder, a replay file, or a run (its newest network on its replay).
     path: PathBuf,
     /// Replay to measure a checkpoint on [default: the one it was trained on].
     #[arg(long)]
@@ -91,13 +90,12 @@ pub(crate) fn run(args: TurnrdArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the replay behind a path: that of a run, or the path itself.
 fn replay_of(path: &Path) -> PathBuf {
     let of_run = path.join("turnrd/replay.bin");
     if of_run.is_file() { of_run } else { path.to_owned() }
 }
 
-/// Returns the network behind a path: the newest of a run, or the path itself.
+/// Returns the newest network of a run, or the path itself.
 fn network_of(path: &Path) -> anyhow::Result<PathBuf> {
     let folder = path.join("turnrd");
     if !folder.is_dir() {
@@ -185,16 +183,14 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The replay that a network was trained on.
 struct Origin {
     replay: PathBuf,
-    /// The hold-out that its records were dealt by, if it is known.
+    /// The `--hold-out` of the training, if known.
     hold_out: Option<u64>,
 }
 
 impl Origin {
-    /// Returns the replay named in the report beside a network, or that of its run; `None` if there
-    /// is neither.
+    /// Returns the replay named in a network's report, or that of its run; `None` without both.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {
@@ -239,7 +235,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let mut replay = Replay::open(&path)?;
     ui::print(&format!("\n{}", describe(&path, &mut replay)?));
     let Some(&newest) = replay.rounds().keys().next_back() else { return Ok(()) };
-    // Of another replay than its own the network saw no record, so that none is held out more than the others.
+    // On another replay, the network has seen no record, so none is held out.
     let hold_out =
         origin.filter(|origin| is_same_file(&origin.replay, &path)).and_then(|origin| origin.hold_out);
     let (all, held_out) = replay.split(hold_out.unwrap_or(0));
@@ -275,7 +271,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the first of the records with the highest return.
+/// Returns the first record with the highest return.
 fn best(replay: &mut Replay, indices: &[usize]) -> anyhow::Result<usize> {
     let mut best: Option<(f64, usize)> = None;
     for &index in indices {
@@ -292,7 +288,6 @@ fn fit_line(fit: &Fit) -> String {
     format!("{} trajectories, {r2}, mean squared error {:.4}", fit.samples, fit.mse)
 }
 
-/// Returns the content of a replay, round by round.
 fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     #[derive(Default)]
     struct Round {
@@ -330,7 +325,7 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Formats the credits of a trajectory; the star marks the turn with the highest credit, or the
+/// Formats the credits of a trajectory. A star marks the turn with the highest credit, or the
 /// lowest if the return is not positive.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };

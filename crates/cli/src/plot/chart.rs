@@ -1,4 +1,5 @@
-//! Small charts of a page: metrics over steps, sparklines, and rates with intervals. Colours are the page's.
+//! Small charts: metrics over steps, sparklines, and rates with intervals. Colours come from the
+//! page's style.
 
 use std::fmt::Write as _;
 
@@ -8,15 +9,14 @@ use crate::commands::pages::html::escape;
 
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 96.0;
-/// Margins for the numbers at the left and below. `-0.0001234` is the longest number.
+/// Margins for the axis labels at the left and below. `-0.0001234` is the longest number.
 const LEFT: f64 = 66.0;
 const BOTTOM: f64 = 18.0;
 const MARGIN: f64 = 6.0;
 
-/// Maximum number of points that are drawn. Longer curves are thinned.
+/// Maximum number of drawn points; longer curves are thinned.
 const MOST: usize = 300;
 
-/// A value at a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Point {
     pub(crate) step: u64,
@@ -25,13 +25,11 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// Returns a point without an interval.
     pub(crate) fn new(step: u64, value: f64) -> Self {
         Self { step, value, interval: None }
     }
 }
 
-/// Returns the trailing mean over `window` values.
 fn smoothed(points: &[Point], window: usize) -> Vec<f64> {
     let mut sum = 0.0;
     let values = points.iter().enumerate().map(|(index, point)| {
@@ -44,7 +42,8 @@ fn smoothed(points: &[Point], window: usize) -> Vec<f64> {
     values.collect()
 }
 
-/// Returns the indices of the points that are drawn: at most [`MOST`], evenly spaced, with the last one.
+/// Returns the indices of the drawn points: at most [`MOST`], evenly spaced, including the last
+/// one.
 fn drawn(count: usize) -> Vec<usize> {
     if count <= MOST {
         return (0..count).collect();
@@ -52,10 +51,11 @@ fn drawn(count: usize) -> Vec<usize> {
     (1..=MOST).map(|index| index * count / MOST - 1).collect()
 }
 
-/// Returns a small chart with its extremes and its last value. Values that are not finite are skipped. Empty without points.
+/// Draws a small chart with its extremes and last value; empty without points. Values that are not
+/// finite are skipped.
 ///
-/// Each point shows its value under the pointer. A `window` above 1 draws the trailing mean, with the points
-/// pale behind it. `dots` marks each point, for metrics that few steps have.
+/// Each point shows its value on hover. A `window` above 1 draws the trailing mean, with pale
+/// points behind it. `dots` marks each point, for metrics that few steps have.
 pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) -> String {
     let points: Vec<Point> = points.iter().copied().filter(|point| point.value.is_finite()).collect();
     let ends = points.iter().flat_map(|point| {
@@ -104,7 +104,6 @@ pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) ->
     )
 }
 
-/// Returns the extremes at the left of a chart.
 fn numbers(low: f64, high: f64, base: f64) -> String {
     let number = |value: f64, y: f64| {
         format!("<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{}</text>", LEFT - 4.0, figure(value))
@@ -116,7 +115,7 @@ fn numbers(low: f64, high: f64, base: f64) -> String {
     numbers
 }
 
-/// Returns a strip for each point, as high as the chart, that shows the point and its value under the pointer.
+/// Returns a full-height strip per point that shows the point and its value on hover.
 fn marks(
     points: &[Point],
     shown: &[usize],
@@ -151,8 +150,8 @@ fn marks(
     marks
 }
 
-/// Returns a sparkline of a word's height; empty for less than two values. `range` is the range of the axis, by
-/// default that of the values. `about` names the metric.
+/// Draws a sparkline of a word's height; empty for fewer than two values. `range` is that of the
+/// axis [default: that of the values]; `about` names the metric.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {
@@ -174,7 +173,6 @@ pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> S
     )
 }
 
-/// Returns a rate between 0 and 1 with its interval as a bar.
 pub(crate) fn rate(value: f64, (low, high): (f64, f64)) -> String {
     let x = |value: f64| 2.0 + 156.0 * value.clamp(0.0, 1.0);
     let about = format!("{} [{}, {}]", figure(value), figure(low), figure(high));
@@ -207,7 +205,7 @@ mod tests {
         assert_eq!(svg.matches("<circle cx").count(), 3);
         assert!(svg.contains("<title>step 3: 0.75</title>"));
         assert_eq!(chart("x", &points(&[f64::NAN]), true, 1), "");
-        // A constant curve has one number and lies in the middle.
+        // A constant curve has one label and lies in the middle.
         let flat = chart("x", &points(&[2.0, 2.0]), false, 1);
         assert_eq!(flat.matches("text-anchor=\"end\">2<").count(), 2, "{flat}");
     }

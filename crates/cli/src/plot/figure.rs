@@ -1,7 +1,6 @@
-//! Numbers as text: four significant digits, short.
+//! Numbers as short text.
 
-/// Formats a number with four significant digits, with an exponent if it is below 0.0001 or at
-/// least a million.
+/// Formats a number with four significant digits, with an exponent below 0.0001 and from a million.
 pub(crate) fn figure(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
@@ -19,7 +18,7 @@ pub(crate) fn figure(value: f64) -> String {
     trimmed(&format!("{value:.decimals$}")).to_owned()
 }
 
-/// Without zeros at the end of its decimals.
+/// Removes trailing zeros of the decimals.
 fn trimmed(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }

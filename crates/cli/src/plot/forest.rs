@@ -1,4 +1,4 @@
-//! Forest plots: estimates with intervals, one row each, in one panel or several.
+//! Forest plots: one estimate with interval per row, in one or several panels.
 
 use std::fmt::Write as _;
 
@@ -7,51 +7,47 @@ use turnwise_eval::compare::Estimate;
 use super::{COLOURS, GREY, LETTER, Piece, ticks};
 use crate::commands::pages::html::escape;
 
-/// Width of the axis of a single panel, and of each of several panels.
 const ONE: f64 = 460.0;
 const SEVERAL: f64 = 210.0;
-/// Gap between panels without numbers; the labels at the ends of two axes fit into it.
+/// Gap between panels without numbers, wide enough for the labels at the ends of two axes.
 const GAP: f64 = 38.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
 
-/// A plot of estimates on one axis.
 pub(crate) struct Forest {
-    /// Titles of the panels; empty for a panel without a title.
+    /// Titles of the panels; may be empty.
     pub(crate) panels: Vec<String>,
     pub(crate) rows: Vec<Row>,
-    /// Height of a row.
     pub(crate) row: f64,
     /// Range that the axis always covers, in hundredths.
     pub(crate) covers: (f64, f64),
-    /// Values beyond which marks are drawn at the end of the axis, in hundredths.
+    /// Limits of the axis in hundredths; marks beyond are drawn at its end.
     pub(crate) limits: (f64, f64),
-    /// Text of a tick, given in hundredths.
+    /// Formats the label of a tick, given in hundredths.
     pub(crate) label: fn(f64) -> String,
-    /// True if the text of each mark is also written at the right of its axis, not only under the pointer.
+    /// True if the text of each mark is also written to the right of its axis, instead of only on
+    /// hover.
     pub(crate) numbers: bool,
-    /// Words below the axis at values, in hundredths.
+    /// Labels below the axis at these values, in hundredths.
     pub(crate) words: Vec<(f64, String)>,
 }
 
-/// A name and its mark in each panel.
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) marks: Vec<Option<Mark>>,
 }
 
-/// An estimate in a row.
 pub(crate) struct Mark {
     pub(crate) estimate: Estimate,
     pub(crate) colour: &'static str,
     /// True for a ring instead of a disc: the value is a placeholder, not an estimate.
     pub(crate) hollow: bool,
-    /// Its number in words.
     pub(crate) text: String,
 }
 
 impl Mark {
-    /// Returns the mark of a difference. Grey if the interval contains 0 or is unknown, else blue above 0 and orange below.
+    /// Returns the mark of a difference: grey if the interval contains 0 or is unknown, else blue
+    /// above 0 and orange below.
     pub(crate) fn difference(estimate: Estimate) -> Self {
         let colour = match estimate.interval {
             Some(interval) if interval.low > 0.0 => COLOURS[0],
@@ -73,7 +69,6 @@ impl Mark {
 }
 
 impl Forest {
-    /// Draws the plot.
     pub(crate) fn draw(&self) -> Piece {
         let axis = Axis::of(self);
         let width = if self.panels.len() > 1 { SEVERAL } else { ONE };
@@ -128,7 +123,7 @@ impl Axis {
         Self { left: 0.0, width: ONE, ticks }
     }
 
-    /// Returns the position of a value; values outside the axis are drawn at its end.
+    /// Returns the x position of a value, clamped to the axis.
     fn x(&self, value: f64) -> f64 {
         let (low, high) = (self.ticks[0], self.ticks[self.ticks.len() - 1]);
         self.left + self.width * (value.clamp(low, high) - low) / (high - low)
@@ -231,7 +226,8 @@ mod tests {
             );
         }
         assert!(piece.body.contains("a&lt;b: +5.0 [1.0, 10.0]") && piece.body.contains("test &amp; co"));
-        // The axis goes from -10 to 10: 0 is in its middle, behind a name of three letters.
+        // The axis goes from -10 to 10, so 0 is in its middle, to the right of a name of three
+        // letters.
         let middle = 24.0 + 3.0 * LETTER + ONE / 2.0;
         assert!(
             piece.body.contains(&format!("x1=\"{middle:.1}\" x2=\"{middle:.1}\" y1=\"30\"")),

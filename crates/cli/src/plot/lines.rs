@@ -1,4 +1,4 @@
-//! Curves with bands over steps, in panels with one legend.
+//! Curves with bands over steps, in panels with a shared legend.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,6 @@ use turnwise_eval::compare::curves::{Curve, Point};
 use super::{COLOURS, LETTER, Piece, colour, extent, ticks};
 use crate::commands::pages::html::escape;
 
-/// Size of a panel's axes and the margins around them.
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 44.0;
@@ -15,23 +14,23 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 
-/// Height of a legend entry, and its width without the name.
 const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 
-/// If all curves are above this share of the highest, the axis of success is cut and marked. Else it begins at 0.
+/// If all curves are above this share of the highest, the axis of success is cut and marked.
+/// Otherwise it begins at 0.
 const CUT: f64 = 0.6;
 
-/// Dashes of the lines. The next kind is used once all colours are.
+/// Dash patterns; the next one is used when all colours are taken.
 const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
 
-/// Returns the attributes of the line of the method with this index.
 fn stroke(index: usize) -> String {
     let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
     format!("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"", colour(index))
 }
 
-/// Draws curves of success. Each panel is a title and its curves; `names` are the methods, in the order of colours.
+/// Draws curves of success. Each panel is a title and its curves; `names` are the methods in the
+/// order of colours.
 pub(crate) fn lines(panels: &[(String, &[Curve])], names: &[&str]) -> Piece {
     let step = LEFT + WIDTH + RIGHT;
     let width = step * panels.len().max(1) as f64;
@@ -59,7 +58,6 @@ pub(crate) fn lines(panels: &[(String, &[Curve])], names: &[&str]) -> Piece {
     Piece { body, width, height: TOP + HEIGHT + BOTTOM + legend }
 }
 
-/// Draws the axes and curves of one split.
 fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&str]) {
     let axes = Axes::of(left, curves);
     axes.draw(svg, title);
@@ -69,7 +67,8 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
     }
 }
 
-/// The axes of a panel: success in percent from 0 or the cut to the tick above all bands, and steps to the last one.
+/// The axes of a panel: success in percent from 0 or the cut up to the tick above all bands, and
+/// steps up to the last one.
 struct Axes {
     left: f64,
     percents: Vec<f64>,
@@ -97,7 +96,6 @@ impl Axes {
         TOP + HEIGHT * (1.0 - (success - bottom) / (top - bottom))
     }
 
-    /// Returns true if the axis does not begin at 0.
     fn is_cut(&self) -> bool {
         self.percents[0] > 0.0
     }
@@ -150,7 +148,8 @@ impl Axes {
     }
 }
 
-/// Draws the band and the line of one method. Up to 20 points are marked, since the line between them was not measured.
+/// Draws the band and the line of one method. Up to 20 points are marked, because the line between
+/// them was not measured.
 fn curve(svg: &mut String, axes: &Axes, curve: &Curve, index: usize) {
     let colour = colour(index);
     let with_band: Vec<&Point> =
@@ -205,7 +204,8 @@ mod tests {
         let mut svg = String::new();
         panel(&mut svg, 0.0, "x & y", &[curve_of(&[(0, 0.2), (10, 0.4)])], &["a<b"]);
         assert!(svg.contains("x &amp; y") && !svg.contains("axis cut"));
-        // The axis goes from 0 to 50 percent: 20 lies at three fifths of the height from above, 40 at one.
+        // The axis goes from 0 to 50 percent: 20 lies at three fifths of the height from the top,
+        // 40 at one fifth.
         let line = format!("points=\"44.0,{:.1} 424.0,{:.1}\" fill=\"none\"", TOP + 156.0, TOP + 52.0);
         assert!(svg.contains(&line), "{svg}");
         assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (1, 2));

@@ -1,12 +1,12 @@
-//! Plots as SVG: of `compare`, `analyze`, `benchmark`, the viewer and the documentation.
+//! SVG plots for `compare`, `analyze`, `benchmark`, the viewer and the documentation.
 //!
 //! | file | subject |
 //! |---|---|
-//! | this one | a document of plots below each other, colours, ticks |
+//! | this one | documents, colours, ticks |
 //! | `lines` | curves with bands over steps, in panels |
 //! | `forest` | estimates with intervals, one row each |
-//! | `scatter` | points of two numbers |
-//! | `chart` | the small charts of a page: values under the pointer, smoothing, intervals |
+//! | `scatter` | scatter plots |
+//! | `chart` | small charts: values on hover, smoothing, intervals |
 //! | `figure` | numbers as text |
 //!
 //! ADR 39 states why this is not a library.
@@ -23,24 +23,22 @@ use std::fmt::Write as _;
 
 use crate::commands::pages::html::escape;
 
-/// Maximum number of intervals between the ticks of an axis.
 const MOST_INTERVALS: f64 = 6.0;
 
-/// Height of the title of a document and of a line below it.
 const TITLE: f64 = 30.0;
 const LINE: f64 = 18.0;
 
-/// Width of a letter of 12 pixels, on average.
+/// Average width of a letter of 12 pixels.
 const LETTER: f64 = 7.0;
 
-/// The colours of Okabe and Ito, which the colour-blind can tell apart.
+/// Colour-blind safe palette of Okabe and Ito.
 pub(crate) const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-/// The colour of differences whose interval contains 0.
+/// Colour of differences whose interval contains 0.
 pub(crate) const GREY: &str = "#888888";
 
-/// A part of a document: elements that begin at the origin, and their size.
+/// A plot: elements relative to the origin, and their size.
 pub(crate) struct Piece {
     pub(crate) body: String,
     pub(crate) width: f64,
@@ -70,12 +68,10 @@ pub(crate) fn document(title: &str, lines: &[String], pieces: &[Piece]) -> Strin
     svg + "</svg>\n"
 }
 
-/// Returns the colour of the line or mark with this index.
 fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// Returns the smallest and the largest value; `None` without values.
 pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().fold(None, |extent: Option<(f64, f64)>, value| {
         let (low, high) = extent.unwrap_or((value, value));
@@ -83,12 +79,13 @@ pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)
     })
 }
 
-/// Returns where a value is in a range, from 0 to 1; the middle if the range is empty.
+/// Returns the relative position of a value in a range, from 0 to 1; 0.5 if the range is empty.
 fn share(value: f64, (low, high): (f64, f64)) -> f64 {
     if high > low { (value - low) / (high - low) } else { 0.5 }
 }
 
-/// Returns ticks at multiples of 1, 2, 5, 10, 20, 50, ..., the first at or below `low` and the last at or above `high`.
+/// Returns ticks at multiples of 1, 2, 5, 10, 20, 50, ..., from at or below `low` to at or above
+/// `high`.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let powers = (0..).map(|power| 10_f64.powi(power));
     let steps = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);

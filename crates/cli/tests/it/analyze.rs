@@ -1,4 +1,4 @@
-//! `turnwise analyze surprisal` and `attribution`, on the checkpoint of a run.
+//! Tests of `turnwise analyze surprisal` and `attribution` on a run's checkpoint.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! `turnwise benchmark`: the truth of a small policy, its resumption, and the scores of methods.
+//! Tests of `turnwise benchmark`: true advantages of a small policy, resumption, and scores of
+//! methods.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Models with a chat template on the command line: `chat`, and `eval` with every agent.
+//! Tests of models with a chat template: `chat`, and `eval` with every agent.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write as _;

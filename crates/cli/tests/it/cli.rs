@@ -1,4 +1,4 @@
-//! First contact of a user: help, configs, and errors that say how to fix them.
+//! Tests of a user's first commands: help, configs, and errors that name the fix.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! The dependencies between crates, as ARCHITECTURE.md lists them: who may depend on whom, and who must not know
-//! tensors, HTTP or async code. Development dependencies do not count: a test may look anywhere.
+//! Checks that the dependencies between crates are those of ARCHITECTURE.md: which crate may depend
+//! on which, and which must not use tensors, HTTP or async code. Development dependencies are not
+//! checked.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,4 +1,4 @@
-//! `turnwise credit` on a file of every format it reads.
+//! Tests of `turnwise credit` on a file of every supported format.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The documentation: links lead somewhere, the guide's contents list every page, the command reference is what the
-//! program says of itself, and the commands in it are commands.
+//! Tests of the documentation: links resolve, the guide's contents list every page, the command
+//! reference equals the help texts, and the commands in it parse.
 //!
 //! `TURNWISE_WRITE_DOCS=1` writes the command reference instead of comparing it.
 

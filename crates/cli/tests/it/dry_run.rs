@@ -1,4 +1,5 @@
-//! `turnwise train --dry-run`: everything is checked, the memory plan is printed, nothing is written.
+//! Tests that `turnwise train --dry-run` checks everything, prints the memory plan and writes
+//! nothing.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A run directory that version 0.1.0 wrote opens in every later version (`tests/golden/run-0.1.0`).
+//! Tests that later versions open a run directory of version 0.1.0 (`tests/golden/run-0.1.0`).
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

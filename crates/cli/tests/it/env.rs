@@ -1,4 +1,4 @@
-//! `turnwise env`: counts, worlds as files, recordings against the engine.
+//! Tests of `turnwise env`: task counts, generated worlds as files, replays of recordings.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

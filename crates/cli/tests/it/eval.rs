@@ -1,4 +1,4 @@
-//! `turnwise eval RUN`: the tasks that a run pinned when it started.
+//! Tests of `turnwise eval RUN`: it plays the tasks that the run pinned at its start.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,5 +1,6 @@
-//! The evidence pages: the summary repeats the differences of the pages it links to, and marks those that are decided; the tables of
-//! the pages have what follows from the success of every run, seed by seed (`docs/results/seeds`).
+//! Tests of the evidence pages. The summary repeats the differences of the pages it links to, and
+//! marks those whose interval excludes 0. The tables follow from the success of every run, seed by
+//! seed (`docs/results/seeds`).
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,4 +1,4 @@
-//! A run with an adapter, from training to a folder for other programs.
+//! Tests a run with an adapter, from training to the exported folder.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `turnwise index` from outside.
+//! Tests of `turnwise index`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 

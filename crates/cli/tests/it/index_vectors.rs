@@ -1,4 +1,5 @@
-//! `turnwise index` with vectors from outside: a tiny encoder, and the graph of neighbours where it is built in.
+//! Tests of `turnwise index` with vectors: a tiny encoder, and the graph of neighbours if it is
+//! built in.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,4 +1,5 @@
-//! `turnwise init world` writes a world that can be tested and learnt as it is.
+//! Tests that an environment written by `turnwise init world` passes its tests and trains
+//! unchanged.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,5 +1,5 @@
-//! A run that is killed at random moments, by SIGKILL and by Ctrl-C, again and again, ends with everything that an
-//! uninterrupted one has: weights, metrics, trajectories, evaluations.
+//! Tests that a run that is killed repeatedly at random moments, by SIGKILL and Ctrl-C, ends with
+//! the weights, metrics, trajectories and evaluations of an uninterrupted one.
 //!
 //! `TURNWISE_KILLS=100 cargo test -p turnwise-cli --test it kill` kills a hundred times.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! The program as a library: what `turnwise init method` writes is `turnwise` with a method of its own, in every command.
+//! Tests that the crate written by `turnwise init method` knows its own method in every command.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,4 +1,5 @@
-//! The `turnwise` program, its files and its documentation, from outside. One binary with a module per subject, because every test binary costs a link of all crates.
+//! Tests of the `turnwise` program, its files and its documentation. There is one binary with a
+//! module per subject, because every test binary costs a link of all crates.
 
 mod analyze;
 mod benchmark;

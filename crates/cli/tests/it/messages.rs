@@ -1,4 +1,4 @@
-//! OpenAI messages in `turnwise credit` and `turnwise view`.
+//! Tests of OpenAI messages in `turnwise credit` and `turnwise view`.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

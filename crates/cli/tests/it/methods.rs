@@ -1,4 +1,4 @@
-//! METHODS.md maps papers to files and tests: they must be where it says.
+//! Tests that the files and tests named in METHODS.md exist.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! What the program starts ends with it, and failures that it survives are in its exit status.
+//! Tests that child processes end with the program, and that its exit status reports failures that
+//! it survives.
 #![cfg(target_os = "linux")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! `turnwise play` with lines from a program instead of a person.
+//! Tests of `turnwise play` with scripted input.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

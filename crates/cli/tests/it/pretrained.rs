@@ -1,6 +1,9 @@
-//! A real pretrained chat model, SmolLM2-135M-Instruct, where `TURNWISE_SMOLLM2` names its folder: tokens, log-probabilities and
-//! greedy answers are those that `transformers` gave (`tests/golden/smollm2.py`), and what is trained and exported is the
-//! same model again in PEFT and `transformers`, where `TURNWISE_PYTHON` names a Python that has them.
+//! Compares a pretrained chat model, SmolLM2-135M-Instruct, with `transformers`; runs if
+//! `TURNWISE_SMOLLM2` names its folder.
+//!
+//! Tokens, log-probs and greedy answers equal those of `transformers` (`tests/golden/smollm2.py`).
+//! If `TURNWISE_PYTHON` names a Python with PEFT and `transformers`, exported models are loaded
+//! there and compared, too.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]

@@ -1,4 +1,5 @@
-//! Sokoban and EZPoints: recordings against the rules, and games played with the expert's advice.
+//! Tests of Sokoban and EZPoints: replayed recordings, and games played by following the expert's
+//! hints.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The search world from outside: recordings, questions of Parquet files, games played with the expert's advice.
+//! Tests of the search world: recordings, questions from Parquet files, games played by following
+//! the expert's hints.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

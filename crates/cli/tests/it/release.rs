@@ -1,4 +1,5 @@
-//! The release workflow and the Dockerfile: their packages, features, files and commands exist. Neither runs here.
+//! Tests that the packages, features, files and commands in the release workflow and the Dockerfile
+//! exist. Neither is run.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

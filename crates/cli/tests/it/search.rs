@@ -1,4 +1,4 @@
-//! `turnwise env search`.
+//! Tests of `turnwise env search`.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

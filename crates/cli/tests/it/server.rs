@@ -1,4 +1,5 @@
-//! The pages of `turnwise view` under many, slow and idle connections, with little memory and few open files.
+//! Tests of the server of `turnwise view` under many, slow and idle connections, with little memory
+//! and few open files.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

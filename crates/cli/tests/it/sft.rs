@@ -1,4 +1,4 @@
-//! `turnwise sft MODEL DATA`: supervised training on own conversations.
+//! Tests of `turnwise sft MODEL DATA`: SFT on the user's conversations.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! One build for the program and its tests (docs/adr/0017): what the program is built of has the same features in both, or
-//! the README's second command builds it once more.
+//! Tests that the program and its tests share one build (docs/adr/0017): if features of a
+//! dependency differed, the README's second command would build it again.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

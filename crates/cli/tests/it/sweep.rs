@@ -1,5 +1,5 @@
-//! `turnwise sweep` and `turnwise compare`: a tiny sweep that is killed and goes on, job arrays, failures, and all forms
-//! of the comparison.
+//! Tests of `turnwise sweep` and `turnwise compare`: a tiny sweep that is killed and resumed, job
+//! arrays, failures, and all output formats.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,4 +1,5 @@
-//! Terminal escapes in files, worlds and arguments are printed visibly and never reach the terminal.
+//! Tests that terminal escapes in files, worlds and arguments are escaped and never reach the
+//! terminal.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output, Stdio};

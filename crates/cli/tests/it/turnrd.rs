@@ -1,4 +1,4 @@
-//! `turnwise turnrd` on a replay of our own making.
+//! Tests of `turnwise turnrd` on a synthetic replay.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

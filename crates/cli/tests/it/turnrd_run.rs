@@ -1,4 +1,4 @@
-//! A run with TurnRD from beginning to end: trained, analysed, and its trajectories credited once more.
+//! Tests a run with TurnRD: training, analysis, and credit computed again from its trajectories.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,4 +1,4 @@
-//! `turnwise view`: pages of a run and of files, with what they say of every advantage.
+//! Tests of `turnwise view`: pages of a run and of files, and their explanations of advantages.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! The shop from the command line, over the official files where `TURNWISE_DATA` names them.
+//! Tests of the shop's commands, on the official files if `TURNWISE_DATA` names them.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail loudly")]
 

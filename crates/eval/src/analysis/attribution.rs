@@ -1,16 +1,18 @@
-//! Outlier turns against the others: advantage, and dependence on goal and history (STAPO, section 3.3, figure 2, and appendices D
-//! and K).
+//! Compares outlier turns with the others: advantage, and dependence on goal and history (STAPO,
+//! section 3.3, figure 2, and appendices D and K).
 //!
-//! The attribution of a part of the prompt is how much the response depends on it: `1/L sum_l (log
-//! pi(a_l | c, a_<l) - log pi(a_l | c without the part, a_<l))`, in nats per token. The response
-//! was sampled with the whole prompt `c`, so the mean over responses estimates `KL[pi(.|c) ||
-//! pi(.|c without the part)]` per token. The advantage is that of the turn's step return among the
-//! turns from the same state.
+//! The attribution of a part of the prompt is how much the response depends on it:
+//! `1/L sum_l (log pi(a_l | c, a_<l) - log pi(a_l | c without the part, a_<l))`, in nats per token.
+//! The response was sampled with the whole prompt `c`, so the mean over responses estimates
+//! `KL[pi(.|c) || pi(.|c without the part)]` per token. The advantage compares the turn's return
+//! with those of other turns from the same state.
 //!
-//! Of a policy of the concatenated layout this measures how foreign the masked prompt is, which has the windowed form.
+//! Masked prompts have the windowed form. For a policy with the concatenated layout, the
+//! attribution therefore also measures how unfamiliar that form is.
 //!
-//! Differs from the paper: parts are hidden as STAPO's masked prompts hide them (the paper ablates features with Captum, and does not
-//! say what stands in their place), and all turns of the groups are measured.
+//! Differs from the paper: parts are hidden like in STAPO's masked prompts (the paper ablates
+//! features with Captum and does not state the replacement), and all turns of the groups are
+//! measured.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
@@ -23,20 +25,21 @@ use turnwise_train::{TrainError, learner_config};
 use super::AnalysisSettings;
 use crate::EvalError;
 
-/// Parts of the prompt that are hidden, in the order of [`Attribution::parts`].
+/// Hidden parts of the prompt, in the order of [`Attribution::parts`].
 const MASKS: [ContextMask; 3] = [ContextMask::GoalAndHistory, ContextMask::Goal, ContextMask::History];
 
-/// Sequences that are scored at a time.
+/// Number of sequences per forward pass.
 const CHUNK: usize = 256;
 
-/// Means over the outliers, or over the other turns.
+/// Means over outlier turns or over the other turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Attribution {
-    /// The turns.
+    /// Number of turns.
     pub turns: usize,
-    /// Their step advantage.
+    /// Mean step advantage.
     pub advantage: f64,
-    /// Attribution of a response to goal and history together, to the goal and to the history, in nats a token.
+    /// Attribution of a response to goal and history together, to the goal, and to the history, in
+    /// nats per token.
     pub parts: [f64; 3],
 }
 
@@ -51,27 +54,28 @@ impl Attribution {
     }
 }
 
-/// The outliers beside the other turns.
+/// Measurements of outlier turns and of the other turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct AttributionStudy {
     /// Outlier turns.
     pub outliers: Attribution,
-    /// All others.
+    /// All other turns.
     pub inliers: Attribution,
-    /// Outliers of unusually low entropy.
+    /// Number of outliers with unusually low entropy.
     pub low: usize,
-    /// Outliers of unusually high entropy.
+    /// Number of outliers with unusually high entropy.
     pub high: usize,
-    /// Turns that are not measured: without a response, or with a masked prompt that is empty or does not fit the context.
+    /// Number of turns that are not measured: without a response, or with a masked prompt that is
+    /// empty or does not fit the context.
     pub left_out: usize,
 }
 
-/// Locates the outliers of a batch by a credit that has them (STAPO's), and measures every turn. `tick` is given the number of
-/// turns that are finished, and of all.
+/// Finds the outliers of a batch with a credit method that detects them (STAPO's), and measures
+/// every turn. `tick` receives the number of finished turns and of all turns.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if credit cannot be computed or has no outliers, if a prompt cannot
-/// be written, or if the model fails; [`EvalError::Interrupted`] if `stop` was set.
+/// Returns [`EvalError::Train`] if credit cannot be computed or does not detect outliers, if a
+/// prompt cannot be written, or if the model fails; [`EvalError::Interrupted`] if `stop` was set.
 pub fn attribution(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,
@@ -94,7 +98,7 @@ pub fn attribution(
         NativeLearner::new(settings.weights.clone(), learner_config(config, config.rollout.temperature))
             .map_err(TrainError::from)?;
     let longest = config.rollout.max_context;
-    // Each turn with its response's mean log-probability, and its masked sequences.
+    // Each turn with its response's mean log-prob and its masked sequences.
     let mut turns = Vec::new();
     for ((group, trajectory, turn), &outlier) in outliers.mask.iter() {
         let data = &batch.groups[group].trajectories[trajectory];

@@ -1,4 +1,4 @@
-//! Groups of trajectories of a policy.
+//! Plays groups of trajectories for an analysis.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,22 +15,21 @@ use turnwise_train::{TrainError, engines, sampling_lanes};
 
 use crate::EvalError;
 
-/// The policy that is analysed, and the world that it plays.
+/// The policy to analyse, and its environment.
 pub struct AnalysisSettings<'a> {
     /// Prompts, parsing, sampling and limits.
     pub config: &'a Config,
-    /// The world.
+    /// The environment with its tasks.
     pub world: &'a World,
     /// The weights.
     pub weights: Weights,
-    /// Their tokenizer.
+    /// Tokenizer of the weights.
     pub tokenizer: Arc<Tokenizer>,
-    /// Set from outside to stop early.
+    /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,
 }
 
 impl AnalysisSettings<'_> {
-    /// The samplers of the config's lanes, with so many sequences each.
     pub(crate) fn samplers(&self) -> Result<Vec<NativeEngine>, EvalError> {
         let (lanes, slots) = sampling_lanes(self.config);
         let weights =
@@ -40,8 +39,10 @@ impl AnalysisSettings<'_> {
     }
 }
 
-/// Plays each task `samples` times at the rollout temperature; a group is a task. Trajectories that
-/// failed for reasons other than the policy are left out. Prompts have the model's image token instead of pictures.
+/// Plays each task `samples` times at the rollout temperature; each task is a group.
+///
+/// Trajectories that failed for reasons other than the policy are dropped. Prompts have the model's
+/// image token instead of pictures.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the
@@ -77,7 +78,7 @@ pub fn play_groups(
         return Err(EvalError::Environment { tasks: tasks.len(), reason: reason.clone() });
     }
     for trajectory in &mut played {
-        // The batch outlives what keeps its pictures in memory.
+        // The batch outlives the store that keeps its pictures in memory.
         if let Some(pictures) = &prompts.pictures {
             pictures.hide(trajectory);
         }
@@ -138,7 +139,7 @@ mod tests {
         assert!(
             sequences.iter().flat_map(|sequence| &sequence.tokens).all(|&token| token < FIRST_PICTURE_TOKEN)
         );
-        // One token is a whole room, and a prompt shows one.
+        // One image token is a whole room, and each prompt shows one room.
         assert!(
             sequences
                 .iter()
@@ -152,7 +153,7 @@ mod tests {
             aem: AemConfig { min_spread: 0.0, ..AemConfig::default() },
         };
         assert!(!surprisal(&settings, &batch, &study, &mut |_| ()).unwrap().points.is_empty());
-        // A prompt is sampled from with its turn's picture: one that was never drawn is missed.
+        // Sampling needs the picture of each prompt, so a picture that was never drawn is detected.
         let turns = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
         for part in turns.flat_map(|trajectory| &mut trajectory.turns).flat_map(|turn| &mut turn.parts) {
             if let Part::Image(image) = part {

@@ -1,18 +1,21 @@
-//! AEM's coefficient against the relative surprisal of responses (AEM, section 5.3, analysis A, and figure 2).
+//! Compares AEM's coefficient with the relative surprisal of responses (AEM, section 5.3, analysis
+//! A, and figure 2).
 //!
 //! The surprisal of a response `a` in a state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in
 //! nats. Its mean over the policy's responses is their entropy. AEM raises the weight (`alpha > 1`)
-//! of a response that is less surprising than that mean: its coefficient is a proxy for `H(s) -
-//! S(a|s)`, which cannot be computed. Here the mean is estimated from `K` more responses to the
-//! same prompt, `H_MC(s) = 1/K sum_j S(a_j|s)`.
+//! of a response that is less surprising than that mean: its coefficient is a proxy for
+//! `H(s) - S(a|s)`, which cannot be computed exactly. Here `K` more responses to the same prompt
+//! estimate the mean, `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
-//! The variance of the surprisal has two parts: `Var[H(s)]` between states, and `E[Var(S|s)]` within a state. The relative
-//! surprisal is the second part. With `K` draws `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and `Var[H_MC(s)] =
-//! Var[H(s)] + E[Var(S|s)] / K`, from which both are estimated.
+//! The variance of the surprisal has two parts: `Var[H(s)]` between states, and `E[Var(S|s)]`
+//! within a state. The relative surprisal is the second part. With `K` draws,
+//! `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and
+//! `Var[H_MC(s)] = Var[H(s)] + E[Var(S|s)] / K`. Both parts are estimated from these equations.
 //!
 //! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement;
-//! the paper does not say how its 64 were chosen. Turns with `alpha = 1` have no sign to compare.
-//! Neither have states in which every draw equals the response. The fractions of both are reported.
+//! the paper does not state how its 64 states were chosen. Turns with `alpha = 1` have no sign to
+//! compare, and neither do states in which every draw equals the response. The fractions of both
+//! are reported.
 
 use serde::Serialize;
 use turnwise_core::{
@@ -27,28 +30,28 @@ use super::AnalysisSettings;
 use crate::EvalError;
 use crate::statistics::pearson;
 
-/// A relative surprisal of less, in nats, is rounding: all draws were the response itself.
+/// A smaller relative surprisal, in nats, is rounding: all draws equal the response.
 const NO_SURPRISAL: f64 = 1e-5;
 
-/// How much is sampled.
+/// Settings of the analysis.
 #[derive(Clone, Debug)]
 pub struct SurprisalSettings {
-    /// Turns that are looked at.
+    /// Number of turns to analyse.
     pub states: usize,
-    /// Responses that are drawn for each, from 2.
+    /// Number of responses to sample for each turn, at least 2.
     pub draws: usize,
-    /// The coefficient.
+    /// Settings of AEM's coefficient.
     pub aem: AemConfig,
 }
 
-/// One response, and those that might have stood in its place.
+/// A response, and the mean surprisal of other responses to its prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Surprisal {
-    /// Index of the group.
+    /// Index of the group in the batch.
     pub group: usize,
-    /// Index of the trajectory in it.
+    /// Index of the trajectory in the group.
     pub trajectory: usize,
-    /// The turn, from 0.
+    /// Index of the turn in the trajectory.
     pub turn: usize,
     /// AEM's coefficient.
     pub alpha: f64,
@@ -65,25 +68,26 @@ impl Surprisal {
     }
 }
 
-/// The coefficient against the relative surprisal.
+/// Coefficients and relative surprisals of all analysed turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SurprisalStudy {
-    /// The responses.
+    /// The analysed responses.
     pub points: Vec<Surprisal>,
-    /// Turns that the states are drawn from: those that AEM scales.
+    /// Number of turns that AEM scales, from which the states are drawn.
     pub scaled_turns: usize,
-    /// All turns with a response.
+    /// Number of turns with a response.
     pub turns: usize,
-    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; absent if either does not vary.
+    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; `None` if either does not vary.
     pub pearson: Option<f64>,
-    /// Correlation of `alpha - 1` and `H_MC(s)`: how much of the coefficient depends on the state
-    /// alone.
+    /// Correlation of `alpha - 1` and `H_MC(s)`: the part of the coefficient that depends on the
+    /// state alone.
     pub pearson_of_state: Option<f64>,
-    /// Responses that were drawn again and again, so that they are neither more nor less surprising than others.
+    /// Number of states in which every draw equals the response, so the relative surprisal is 0.
     pub certain: usize,
-    /// Responses of the rest at which `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
+    /// Number of other responses for which `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
     pub same_sign: usize,
-    /// Estimate of `Var[H(s)]`, the surprisal's variance between states, in square nats. Can be below 0 if it is small.
+    /// Estimate of `Var[H(s)]`, the surprisal's variance between states, in square nats. A small
+    /// variance can be estimated below 0.
     pub variance_between: f64,
     /// Estimate of `E[Var(S|s)]`, its mean variance within a state, in square nats.
     pub variance_within: f64,
@@ -121,15 +125,16 @@ impl SurprisalStudy {
         }
     }
 
-    /// Returns the share of the surprisal's variance that is within states; `None` if it does not vary.
+    /// Returns the share of the surprisal's variance that is within states; `None` if the variance
+    /// is 0.
     pub fn share_within(&self) -> Option<f64> {
         let all = self.variance_between.max(0.0) + self.variance_within;
         (all > 0.0).then(|| self.variance_within / all)
     }
 }
 
-/// Draws states of a batch, samples other responses to their prompts, and compares. `tick` is given the number of states that are
-/// finished. The same settings give the same result.
+/// Draws turns of a batch, samples other responses to their prompts, and compares. `tick` receives
+/// the number of finished turns. Results are deterministic.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] on an invalid setting of AEM, turns without entropies, or a failed
@@ -181,7 +186,7 @@ pub fn surprisal(
     Ok(SurprisalStudy::of(states, study.draws, scaled_turns, turns))
 }
 
-/// Returns all turns with a response and their prompts, without the mean surprisal.
+/// Returns all turns with a response, with the mean surprisal unset.
 fn turns_with_response(batch: &Batch, alpha: &PerTurn<f64>) -> Vec<Surprisal> {
     let mut found = Vec::new();
     for ((group, trajectory, turn), &alpha) in alpha.iter() {
@@ -201,7 +206,7 @@ fn surprisal_of(logprobs: &[f32]) -> f64 {
     -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>()
 }
 
-/// Returns one response to a prompt for every seed, in their order.
+/// Returns one response to a prompt per seed, in the order of the seeds.
 fn responses(
     sampler: &mut dyn Sampler,
     prompt: &[u32],
@@ -242,7 +247,7 @@ mod tests {
         };
         let agreeing = vec![point(1.2, 1.0), point(0.8, 3.0), point(1.1, 1.5)];
         let study = SurprisalStudy::of(agreeing.clone(), 64, 3, 4);
-        // All have the same state; where the uncertain one has the lower coefficient, that follows the state.
+        // All turns have the same mean surprisal, so it has no correlation.
         assert_eq!(study.pearson_of_state, None);
         let mut other = agreeing;
         other[1].mean_surprisal = 5.0;
@@ -255,7 +260,7 @@ mod tests {
         assert_eq!(surprisal_of(&[-0.5, -1.5]), 2.0);
     }
 
-    /// Surprisals that are normal: a state's mean has a variance of 4, and a response around it of 1.
+    /// Normal surprisals: the mean of a state has a variance of 4, a response around it of 1.
     #[test]
     fn the_variance_is_split_into_its_two_parts() {
         let mut rng = Seed::derive(1, Purpose::Resampling, &[]).rng();

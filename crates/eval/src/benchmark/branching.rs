@@ -1,15 +1,19 @@
-//! The truth by continuations from saved states.
+//! Measures true advantages by continuations from saved states.
 //!
-//! A task is played `samples` times. From the state before each turn `K` continuations are sampled, each from the exact tokens that
-//! the policy saw; states with the same future (same world state, same tokens, same number of turns) are one. `Q` of a turn is its
-//! reward and the discounted `V` of the next state, which has continuations of its own, so that each state is estimated once. The
-//! played trajectories are not used in any estimate: methods see their returns, so their errors would be correlated with the truth's.
+//! Each task is played `samples` times. From the state before each turn, `K` continuations are
+//! sampled from the exact tokens that the policy saw. States with the same future (world state,
+//! tokens, number of turns) share their continuations. `Q` of a turn is its reward plus the
+//! discounted `V` of the next state, which has its own continuations; each state is estimated once.
+//! The played trajectories are in no estimate: methods see their returns, so their errors would
+//! correlate with those of the truth.
 //!
-//! With a budget, `K/2` continuations of each state are sampled first and only decide where the rest goes: in proportion to `s_i sqrt(u_i)`,
-//! with `s_i` the standard deviation of a state's returns and `u_i` the number of turns that it is the state of (Neyman 1934: the
-//! allocation with the least summed variance). They are in no estimate. If they were, a state whose first returns were equal by chance
-//! would keep them alone, while one whose first returns differed would get more: values near 0 and 1 would come out too near to them.
-//! The variance is smoothed by that of all states, so that no state looks certain after a few returns.
+//! With a budget, a pilot of `K/2` continuations per state decides how the rest is allocated: in
+//! proportion to `s_i sqrt(u_i)`, with `s_i` the standard deviation of a state's returns and `u_i`
+//! the number of turns in that state (Neyman 1934: the allocation with the least summed variance).
+//! The pilot is in no estimate, because it would bias them. A state whose first returns were equal
+//! by chance would keep only those, while other states get more returns, so values near 0 and 1
+//! would be too extreme. The variance is smoothed by that of all states, so that no state looks
+//! certain after a few returns.
 
 use std::time::Instant;
 
@@ -23,57 +27,61 @@ use turnwise_train::{TrainError, setup};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Returns that the variance of all states counts as, beside a state's own.
+/// Weight of the variance of all states in the smoothed variance of one, in returns.
 const SMOOTHING: f64 = 2.0;
 
-/// How much is sampled.
+/// Number of samples and continuations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BranchingSettings {
-    /// Trajectories of each task.
+    /// Trajectories per task.
     pub samples: usize,
-    /// Continuations from each state, from 2.
+    /// Continuations from each state, at least 2.
     pub continuations: usize,
-    /// Continuations of each task at most, those that only decide where the others go included; 0: the fixed number from each state.
+    /// Maximum continuations per task, pilot included; 0 for a fixed number per state.
     pub budget: usize,
     /// Discount of the return.
     pub gamma: f64,
 }
 
-/// How far a benchmark is.
+/// Progress of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BranchProgress {
-    /// Tasks of this call that are finished.
+    /// Finished tasks of this call.
     pub tasks: usize,
-    /// Continuations of the task under way that are finished, and all of them; 0 while it is played.
+    /// Finished and planned continuations of the current task; 0 while it is played.
     pub continuations: [usize; 2],
     /// Continuations of this call so far.
     pub all_continuations: usize,
 }
 
-/// A task with the truth of its turns.
+/// A task with the true advantages of its turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BranchedTask {
-    /// The trajectories with the rewards that credit is assigned from.
+    /// The trajectories, with the rewards that credit is computed from.
     pub trajectories: Vec<Trajectory>,
-    /// The truth, `[trajectory][turn]`.
+    /// True advantages, `[trajectory][turn]`.
     pub truth: Vec<Vec<TurnTruth>>,
-    /// States that continuations were sampled from.
+    /// Number of states that continuations were sampled from.
     pub states: usize,
-    /// Continuations that were sampled.
+    /// Number of sampled continuations.
     pub continuations: usize,
-    /// Continuations that failed through no fault of the policy, and are in no estimate.
+    /// Number of continuations that failed for reasons other than the policy; no estimate contains
+    /// them.
     pub failed: usize,
-    /// Duration of the play and of the continuations, in seconds.
+    /// Duration of playing and of continuations, in seconds.
     pub seconds: [f64; 2],
 }
 
-/// Measures tasks, each with its place in the whole benchmark, and hands each to `done`. What is sampled depends on the seed of the
-/// config and the place of the task alone, so that tasks may be measured in several calls.
+/// Measures tasks, each with its index in the whole benchmark, and passes each result to `done`.
+///
+/// Sampling depends only on the config's seed and the index of the task, so tasks may be measured
+/// in several calls.
 ///
 /// # Errors
-/// [`EvalError::Train`]: the world cannot save its states or does not answer the same actions in the same way, `prompt.template` is no
-/// template, or a sampler fails as a whole. [`EvalError::Interrupted`] where `stop` was set, and [`EvalError::Environment`] where all
-/// trajectories of a task or all continuations of a state failed. Those of `done`.
+/// Returns [`EvalError::Train`] if the environment cannot save its states or is not deterministic,
+/// `prompt.template` is invalid, or a sampler fails; [`EvalError::Interrupted`] if `stop` was set;
+/// [`EvalError::Environment`] if all trajectories of a task or all continuations of a state failed;
+/// and errors of `done`.
 pub fn branch_tasks(
     analysis: &AnalysisSettings<'_>,
     settings: &BranchingSettings,
@@ -83,7 +91,7 @@ pub fn branch_tasks(
 ) -> Result<(), EvalError> {
     let config = analysis.config;
     if config.prompt.pictures {
-        // Its files have the tokens of prompts, and those of pictures are valid in one process alone.
+        // Files contain prompt tokens, and picture tokens are valid in one process only.
         let reason =
             "is true, and the benchmark does not support pictures; choose a run with prompts of text";
         return Err(TrainError::Config { origin: "prompt.pictures".into(), reason: reason.into() }.into());
@@ -119,7 +127,6 @@ pub fn branch_tasks(
     Ok(())
 }
 
-/// One task and how it is measured.
 struct OfTask<'a> {
     settings: &'a BranchingSettings,
     place: usize,
@@ -187,7 +194,6 @@ fn branch_task<'a, S: Sampler + Send>(
     })
 }
 
-/// The trajectories that did not fail.
 fn whole(played: Vec<Trajectory>) -> Result<Vec<Trajectory>, EvalError> {
     let reason = played.iter().find_map(|trajectory| match &trajectory.stop {
         StopReason::EnvironmentError(reason) | StopReason::SampleError(reason) => Some(reason.clone()),
@@ -200,7 +206,6 @@ fn whole(played: Vec<Trajectory>) -> Result<Vec<Trajectory>, EvalError> {
     }
 }
 
-/// Continuations that are sampled for the states of one task.
 struct Continuations<'a> {
     returns: ReturnSettings,
     context: &'a RolloutContext<'a>,
@@ -209,7 +214,7 @@ struct Continuations<'a> {
 }
 
 impl Continuations<'_> {
-    /// Samples so many more continuations of each state and keeps their returns.
+    /// Samples `more(state)` further continuations of each state and keeps their returns.
     fn sample<S: Sampler + Send>(
         &mut self,
         states: &mut [State],
@@ -230,19 +235,21 @@ impl Continuations<'_> {
     }
 }
 
-/// Returns the number of continuations of each state that decide where a budget goes.
+/// Returns the number of pilot continuations per state, which determine the allocation of a budget.
 fn pilot(settings: &BranchingSettings) -> usize {
     if settings.budget == 0 { 0 } else { (settings.continuations / 2).max(2) }
 }
 
-/// Returns how many more continuations than `each` states get, `rest` in all at most: see the module. A state has the number of turns
-/// that it is the state of and the returns of its pilot. The numbers are even, so that both halves of a state's continuations are as large.
+/// Returns how many continuations each state gets beyond `each`, at most `rest` in total (see the
+/// module). A state is given by its number of turns and the returns of its pilot.
+///
+/// The numbers are even, so that both halves of a state's continuations have the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {
     let variance = |returns: &[f64]| mean_and_error(returns).1.powi(2) * returns.len() as f64;
     let pooled =
         states.iter().map(|(_, returns)| variance(returns)).sum::<f64>() / states.len().max(1) as f64;
     let weight = |&(uses, returns): &(usize, &[f64])| {
-        // The pilot's variance, and that of all states as if it had been seen in two returns more.
+        // The pilot's variance, smoothed by that of all states with a weight of two returns.
         let n = returns.len() as f64;
         ((n * variance(returns) + SMOOTHING * pooled) / (n + SMOOTHING) * uses as f64).sqrt()
     };
@@ -259,7 +266,7 @@ fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize
         return vec![0; states.len()];
     }
     let scale = (rest as f64 / total).min(1.0);
-    // Rounding must not lose a whole number.
+    // The offset prevents rounding from losing a whole number.
     missing.iter().map(|missing| (missing * scale + 1e-9) as usize & !1).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Data sets of the benchmark in files: JSON lines, so that whatever reads trajectories reads these too.
+//! Benchmark data sets as JSON lines, which every reader of trajectories can read.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use turnwise_train::record::directory::{read_lines, write_lines};
 /// Writes a data set as JSON lines, compressed with zstd if the name ends in `.zst`.
 ///
 /// # Errors
-/// The file or its folder cannot be written.
+/// Fails if the file or its folder cannot be written.
 pub fn write_truth(path: &Path, lines: &[TruthLine]) -> Result<(), TrainError> {
     write_lines(path, lines.iter())
 }
@@ -17,7 +17,8 @@ pub fn write_truth(path: &Path, lines: &[TruthLine]) -> Result<(), TrainError> {
 /// Reads a data set.
 ///
 /// # Errors
-/// The file cannot be read, is empty, or has a line that is no trajectory with truth; the error names the line.
+/// Fails if the file cannot be read, is empty, or has a line that is not a trajectory with true
+/// advantages; the error names the line.
 pub fn read_truth(path: &Path) -> Result<Vec<TruthLine>, TrainError> {
     let lines = read_lines(path, |line: &TruthLine| line.trajectory.schema_version)?;
     if lines.is_empty() {

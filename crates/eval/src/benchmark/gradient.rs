@@ -1,16 +1,21 @@
-//! The policy gradient that a method's advantages give, against the one that the truth gives.
+//! Compares the policy gradient of a method's advantages with that of the true advantages.
 //!
-//! `g = sum_t A_t grad log pi(a_t | s_t)` over the turns of a task's trajectories, on the parameters of the policy that played them, at the
-//! temperature that they were sampled at. With `g_i` the gradient of task `i`, `h_i` that of `A*`, and means over tasks or pairs of different tasks:
+//! The gradient `g = sum_t A_t grad log pi(a_t | s_t)` is over the turns of a task's trajectories
+//! and the parameters of the policy that played them, at the sampling temperature. Below, `g_i` is
+//! the gradient of task `i`, `h_i` that of `A*`, and means are over tasks or pairs of different
+//! tasks:
 //!
-//! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks: the same turns with other advantages. The noise of `A*` makes `|h|` larger;
-//!   the *corrected* cosine has `<h', h''>` of the two half estimates for `|h|^2`.
-//! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`: the share of a task's gradient that the tasks have in common. Its inverse is
-//!   about the number of tasks after which signal and noise of a mean gradient are as large.
-//! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2` of the mean over `n` tasks: the expected
-//!   cosine of one step's gradient with the true gradient of the whole distribution. What a method throws away as signal and what it
-//!   saves as noise are both in it. It is left out if the 95 % interval of the mean of `<h_i, h_j>` contains 0, because the tasks
-//!   are then too few to know the true gradient of the distribution.
+//! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks: the same turns with other
+//!   advantages. The noise of `A*` makes `|h|` larger. The *corrected* cosine replaces `|h|^2` by
+//!   `<h', h''>` of the two half estimates.
+//! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`: the share of a task's gradient that
+//!   the tasks have in common. Its inverse is about the number of tasks for which the signal of a
+//!   mean gradient equals its noise.
+//! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2`
+//!   of the mean over `n` tasks. It is the expected cosine of one step's gradient with the true
+//!   gradient of the whole distribution, so it includes both lost signal and reduced noise. It is
+//!   `None` if the 95 % interval of the mean of `<h_i, h_j>` contains 0, because then the tasks are
+//!   too few to know the true gradient.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -23,50 +28,50 @@ use turnwise_train::TrainError;
 
 use crate::EvalError;
 
-/// A method's gradient against the true one.
+/// A method's gradient compared with the true one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GradientScore {
-    /// The method's name.
+    /// Name of the method.
     pub name: String,
     /// Cosine on the same turns.
     pub cosine: Option<Estimate>,
-    /// The same without the noise of the truth.
+    /// Cosine without the noise of the truth.
     pub corrected: Option<Estimate>,
     /// Share of a task's gradient that the tasks have in common.
     pub signal: Option<Estimate>,
-    /// Expected cosine of one step's gradient with the true one. `None` if the tasks are too few to tell.
+    /// Expected cosine of one step's gradient with the true one. `None` if the tasks are too few.
     pub ascent: Option<Estimate>,
 }
 
-/// A method's gradient less a baseline's, on the same turns of the same drawn tasks.
+/// Difference of a method and a baseline, on the same turns of the same resampled tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GradientDifference {
-    /// The method's name.
+    /// Name of the method.
     pub name: String,
-    /// The baseline's name.
+    /// Name of the baseline.
     pub baseline: String,
-    /// Of the cosines.
+    /// Difference of the cosines.
     pub cosine: Option<Estimate>,
-    /// Of the cosines without the noise of the truth.
+    /// Difference of the corrected cosines.
     pub corrected: Option<Estimate>,
-    /// Of the ascents.
+    /// Difference of the ascents.
     pub ascent: Option<Estimate>,
 }
 
-/// Gradients of advantages by task, on the parameters of one policy.
+/// Computes gradients of advantages by task, for the parameters of one policy.
 pub struct Gradients {
     learner: NativeLearner,
-    /// Sequences of each task, with the scored turn of each of their spans.
+    /// Sequences of each task, with the index of the scored turn of each span.
     tasks: Vec<Vec<(TokenSequence, Vec<Option<usize>>)>>,
-    /// Gradients of the two half estimates of the truth.
     halves: [Vec<Vec<f32>>; 2],
 }
 
 impl Gradients {
-    /// Computes the gradients of the truth.
+    /// Computes the gradients of the true advantages.
     ///
     /// # Errors
-    /// Trajectories have no tokens, or they are not those of this policy's tokenizer and size.
+    /// Fails if the trajectories have no tokens, or tokens that do not fit this policy's tokenizer
+    /// and size.
     pub fn new(learner: NativeLearner, turns: &ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();
@@ -94,12 +99,11 @@ impl Gradients {
         Ok(gradients)
     }
 
-    /// Number of parameters.
+    /// Returns the number of parameters.
     pub fn parameters(&self) -> usize {
         self.learner.trained_len()
     }
 
-    /// The gradient of every task.
     fn of(&mut self, advantages: &[f64]) -> Result<Vec<Vec<f32>>, EvalError> {
         let mut found = Vec::with_capacity(self.tasks.len());
         for sequences in &self.tasks {
@@ -120,17 +124,18 @@ impl Gradients {
         Ok(found)
     }
 
-    /// Returns the products of a method's gradients with the truth's. Its advantages are one a turn, in the order of the turns.
+    /// Returns the products of a method's gradients with the true ones. `advantages` has one value
+    /// per turn, in the order of the turns.
     ///
     /// # Errors
-    /// The learner's.
+    /// Returns errors of the learner.
     pub fn products(&mut self, advantages: &[f64]) -> Result<Products, EvalError> {
         let own = self.of(advantages)?;
         Ok(Products::new(&own, &self.halves))
     }
 }
 
-/// Loss `-sum_t w_t log pi_t`, whose derivative is minus the weight.
+/// The loss `-sum_t w_t log pi_t`, whose derivative is the negative weight.
 struct Weighted(Vec<Vec<f32>>);
 
 impl Objective for Weighted {
@@ -147,25 +152,25 @@ impl Objective for Weighted {
     }
 }
 
-/// Products of the gradients of tasks: `[i][j]` is that of one of task `i` and one of task `j`.
+/// Products of gradients: `[i][j]` is that of the first of task `i` and the second of task `j`.
 type Matrix = Vec<Vec<f64>>;
 
 fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
     let product = |a: &[f32], b: &[f32]| {
-        // In pieces: a sum of millions of products in f32 loses digits, and one in f64 is slow.
+        // Summed in blocks: a sum of millions of products in f32 loses digits, and in f64 it is
+        // slow.
         let piece = |(a, b): (&[f32], &[f32])| f64::from(a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>());
         a.chunks(256).zip(b.chunks(256)).map(piece).sum::<f64>()
     };
     first.iter().map(|a| second.iter().map(|b| product(a, b)).collect()).collect()
 }
 
-/// Products of a method's gradients of tasks with each other, with the truth's, and of the truth's: whatever is known of a method's
-/// gradient, for any draw of the tasks.
+/// Products of a method's task gradients with each other and with the true ones, and of the true
+/// ones. Every score of resampled tasks is computed from them.
 pub struct Products {
     own: Matrix,
     with_truth: Matrix,
     truth: Matrix,
-    /// Of the two half estimates with each other.
     halves: Matrix,
 }
 
@@ -181,30 +186,27 @@ impl Products {
         }
     }
 
-    /// Returns the cosine of drawn tasks.
     fn cosine(&self, drawn: &[usize]) -> Option<f64> {
         over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.truth, drawn))
     }
 
-    /// Returns the cosine without the noise of the truth.
     fn corrected(&self, drawn: &[usize]) -> Option<f64> {
         over(whole(&self.with_truth, drawn), whole(&self.own, drawn) * whole(&self.halves, drawn))
     }
 
-    /// Returns the share of a task's gradient that the tasks have in common.
     fn signal(&self, drawn: &[usize]) -> Option<f64> {
         let (same, different) = means(&self.own, drawn)?;
         (same > 0.0).then(|| different / same)
     }
 
-    /// Returns the expected cosine of the mean gradient of `n` tasks with the true one.
     fn ascent(&self, drawn: &[usize], n: f64) -> Option<f64> {
         let (same, different) = means(&self.own, drawn)?;
         let square = same / n + (1.0 - 1.0 / n) * different;
         over(means(&self.with_truth, drawn)?.1, means(&self.truth, drawn)?.1 * square)
     }
 
-    /// Returns true if the tasks' true gradients share a direction: the interval of the mean of `<h_i, h_j>` is above 0.
+    /// Returns true if the interval of the mean of `<h_i, h_j>` is above 0: the true gradients of
+    /// the tasks share a direction.
     fn knows_ascent(&self, settings: &ScoreSettings) -> bool {
         let common = estimate(settings, self.own.len(), |drawn| Some(means(&self.truth, drawn)?.1));
         common.is_some_and(|common| common.interval.is_none_or(|interval| interval.low > 0.0))
@@ -225,7 +227,7 @@ impl Products {
         }
     }
 
-    /// Compares the method with a baseline, on the same drawn tasks.
+    /// Compares the method with a baseline on the same resampled tasks.
     pub fn difference(
         &self,
         name: &str,
@@ -248,22 +250,22 @@ impl Products {
     }
 }
 
-/// Returns a product over the root of a product of squares.
 fn over(product: f64, squares: f64) -> Option<f64> {
     (squares > 0.0).then(|| product / squares.sqrt())
 }
 
-/// The product of the sums over drawn tasks.
+/// Returns the product of the sums over drawn tasks.
 fn whole(matrix: &Matrix, drawn: &[usize]) -> f64 {
     drawn.iter().flat_map(|&i| drawn.iter().map(move |&j| matrix[i][j])).sum()
 }
 
-/// Mean products of a task with itself, and of different tasks; `None` without two different ones.
+/// Returns the mean products of a task with itself and of different tasks; `None` without two
+/// different tasks.
 fn means(matrix: &Matrix, drawn: &[usize]) -> Option<(f64, f64)> {
     let same = drawn.iter().map(|&i| matrix[i][i]).sum::<f64>() / drawn.len() as f64;
     let (mut sum, mut pairs) = (0.0, 0usize);
     for &i in drawn {
-        // A task that was drawn twice is no other task.
+        // A task that was drawn twice is not a pair of different tasks.
         for &j in drawn.iter().filter(|j| **j != i) {
             sum += matrix[i][j];
             pairs += 1;
@@ -309,7 +311,7 @@ mod tests {
         let cosine = |products: &Products| products.score("x", 4, &settings).cosine.unwrap().value;
         assert!(close(found.cosine, cosine(&method) - cosine(&base)), "{found:?}");
         assert!(found.cosine.unwrap().value.abs() > 1e-3);
-        // The second tasks are equal: where it alone is drawn nothing differs.
+        // The second tasks are equal, so nothing differs if it alone is drawn.
         assert!((method.cosine(&[1]).unwrap() - base.cosine(&[1]).unwrap()).abs() < 1e-12);
         let itself = base.difference("b", ("b", &base), 4, &settings);
         assert!(itself.cosine.unwrap().interval.unwrap().high.abs() < 1e-12);
@@ -317,7 +319,7 @@ mod tests {
 
     #[test]
     fn ascent_needs_tasks_that_have_a_direction_in_common() {
-        // Task k has (1, 0) and a large part of its own.
+        // Task k has (1, 0) and a large individual part.
         let rows = |own: f32| -> Vec<Vec<f32>> {
             let row = |task: usize| {
                 let sign = if task.is_multiple_of(2) { own } else { -own };

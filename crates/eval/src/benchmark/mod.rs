@@ -1,13 +1,7 @@
-//! The credit benchmark: the true advantage of every turn, and methods scored against it.
+//! The credit benchmark: measures the true advantage of every turn, and scores methods against it.
 //!
-//! The numbers are in the crate [`turnwise_benchmark`], which needs no model; here are the measurements that do.
-//!
-//! | file | subject |
-//! |---|---|
-//! | [`files`] | data sets in files |
-//! | [`branching`] | the truth by continuations from saved states |
-//! | [`tree`] | the truth by counting in many samples of each task, without saved states |
-//! | [`gradient`] | the policy gradient of a method's advantages against that of the truth |
+//! The crate [`turnwise_benchmark`] has the scores, which need no model; this module has the
+//! measurements that need one.
 
 pub mod branching;
 pub mod files;

@@ -1,26 +1,29 @@
-//! The truth by counting in many samples of each task, without saved states.
+//! Measures true advantages by counting in many samples of each task, without saved states.
 //!
-//! Trajectories of one task that begin with the same responses are in the same state with the same context, as long as the world depends on the
-//! actions alone. So the samples are a tree of their responses, `V` is the mean return of those that come through a state, and `Q`
-//! that of those that go on with the same response. A trajectory's own group is left out, for a method has seen its returns.
+//! If the environment depends only on the actions, trajectories of one task that begin with the
+//! same responses are in the same state with the same context. The samples are then a tree of
+//! responses: `V` is the mean return of the samples that pass through a state, and `Q` that of the
+//! samples that continue with the same response. A trajectory's own group is left out, because
+//! methods see its returns.
 //!
-//! Only states that many samples come through have a truth: early turns and likely responses. [`super::branching`] has no such limit.
+//! Only states that many samples visit have a truth: early turns and likely responses.
+//! [`super::branching`] has no such limit.
 
 use std::collections::HashMap;
 
 use turnwise_benchmark::truth::{TurnTruth, mean_and_error};
 use turnwise_core::{Trajectory, Turn};
 
-/// How samples are counted.
+/// Settings of the counting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TreeSettings {
-    /// Trajectories of a group, which are compared with each other.
+    /// Trajectories per group; methods compare the members of a group.
     pub group_size: usize,
     /// Discount of the return.
     pub gamma: f64,
-    /// Fewest samples that come through a state, without the own group.
+    /// Minimum number of samples that visit a state, without the turn's own group.
     pub fewest: usize,
-    /// Fewest of these that go on with the same response.
+    /// Minimum number of these that continue with the same response.
     pub fewest_next: usize,
 }
 
@@ -30,8 +33,8 @@ impl Default for TreeSettings {
     }
 }
 
-/// Returns the truth of every turn of the samples of one task, in their order; consecutive samples are a group. A turn has none
-/// if too few samples visit its state or continue with its response.
+/// Returns the true advantage of every turn of one task's samples; consecutive samples form groups.
+/// A turn has none if too few samples visit its state or continue with its response.
 pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Option<TurnTruth>>> {
     let tree = Tree::new(samples);
     let returns: Vec<Vec<f64>> = samples.iter().map(|sample| sample.step_returns(settings.gamma)).collect();
@@ -60,12 +63,11 @@ pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Op
     samples.iter().enumerate().map(of).collect()
 }
 
-/// The samples that a turn's truth is counted from.
 struct Counted<'a> {
     reward: f64,
     last: bool,
     turn: usize,
-    /// Samples that come through the state, those that go on with the same response, and the others.
+    /// Samples that visit the state, those that continue with the same response, and the others.
     through: Vec<usize>,
     next: Vec<usize>,
     rest: Vec<usize>,
@@ -84,7 +86,7 @@ fn of_turn(counted: &Counted<'_>, gamma: f64) -> TurnTruth {
     let (v, v_error) = mean_and_error(&from(through, *turn));
     let (q, q_error) = q_of(next);
     let a_star = q - v;
-    // The samples of Q are among those of V, so that A* = (1 - p) (Q - V of the rest).
+    // The samples of Q are a subset of those of V, so A* = (1 - p) (Q - V of the rest).
     let share = 1.0 - next.len() as f64 / through.len() as f64;
     let a_star_error = share * q_error.hypot(mean_and_error(&from(rest, *turn)).1);
     let halves = [0, 1].map(|half| {
@@ -96,11 +98,10 @@ fn of_turn(counted: &Counted<'_>, gamma: f64) -> TurnTruth {
     TurnTruth { v, v_error, q, q_error, a_star, a_star_error, k: through.len(), halves, returns: Vec::new() }
 }
 
-/// The tree of the responses of samples.
 struct Tree {
-    /// Samples that come through each node, ascending.
+    /// Samples that pass through each node, ascending.
     members: Vec<Vec<usize>>,
-    /// The nodes of each sample: the start, then one after each response.
+    /// The nodes of each sample: the root, then one after each response.
     paths: Vec<Vec<usize>>,
 }
 
@@ -132,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Samples by their responses, one number each, and the reward of the last.
+    /// Samples by their responses, one number each, and the reward of the last response.
     fn samples(of: &[(&[u32], f64)]) -> Vec<Trajectory> {
         let sample = |(responses, reward): &(&[u32], f64)| {
             let turn = |(index, &response): (usize, &u32)| Turn {
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn values_are_counts_of_the_other_groups() {
-        // Three groups of two: response 1 then 3 earns 1, everything else nothing.
+        // Three groups of two: response 1 then 3 earns 1, everything else 0.
         let played = samples(&[
             (&[1, 3], 1.0),
             (&[2, 4], 0.0),
@@ -159,23 +160,24 @@ mod tests {
         let settings = TreeSettings { group_size: 2, gamma: 1.0, fewest: 2, fewest_next: 1 };
         let truth = tree_truth(&played, &settings);
         let first = truth[0][0].as_ref().unwrap();
-        // The others are samples 2 to 5: two of four earn, of those with response 1 two of three.
+        // The other samples are 2 to 5: two of four earn, and two of three with response 1.
         assert_eq!((first.v, first.k), (0.5, 4));
         assert!((first.q - 2.0 / 3.0).abs() < 1e-12 && (first.a_star - (2.0 / 3.0 - 0.5)).abs() < 1e-12);
-        // (1 - 3/4) times the error of Q: the rest is one sample.
+        // (1 - 3/4) times the error of Q, because the rest is one sample.
         let expected = (4.0_f64 / 9.0 + 1.0 / 9.0 + 1.0 / 9.0) / 2.0 / 3.0;
         assert!((first.q_error - expected.sqrt()).abs() < 1e-12, "{}", first.q_error);
         assert!((first.a_star_error - 0.25 * expected.sqrt()).abs() < 1e-12);
-        // Even samples: 2 and 4, both 1. Odd ones: 3 and 5, neither, and of response 1 sample 3.
+        // Even samples: 2 and 4, both earn 1. Odd samples: 3 and 5 earn 0; of these, 3 has response
+        // 1.
         assert_eq!(first.halves, [0.0, 0.0]);
-        // What the last turn earns is known, V of its state is counted: samples 2, 3 and 4.
+        // The last turn's reward is known, and V of its state is counted over samples 2, 3 and 4.
         let last = truth[0][1].as_ref().unwrap();
         assert!((last.q, last.q_error) == (1.0, 0.0) && (last.v - 2.0 / 3.0).abs() < 1e-12);
-        // Nobody else has response 2 but sample 5.
+        // Only sample 5 also has response 2.
         assert!(truth[1][0].as_ref().is_some_and(|truth| (truth.q, truth.v) == (0.0, 0.5)));
         let rare = tree_truth(&played, &TreeSettings { fewest_next: 2, ..settings });
         assert!(rare[1][0].is_none() && rare[0][0].is_some());
-        // With its own group counted the value would be another.
+        // With its own group included, the value would differ.
         let own = tree_truth(&played, &TreeSettings { group_size: 1, ..settings });
         assert_ne!(own[0][0].as_ref().unwrap().v, first.v);
     }

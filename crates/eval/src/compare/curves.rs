@@ -8,15 +8,15 @@ use super::runs::RunResults;
 use super::{Chosen, Estimate, difference};
 use crate::statistics::{Bootstrap, mean};
 
-/// Maximum number of resamples of a band's point: there are many points, and a band is looked at.
+/// Maximum resamples per point of a band. There are many points, and bands are only plotted.
 const RESAMPLES: usize = 2_000;
 
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Step of reinforcement learning.
+    /// RL step.
     pub step: u64,
-    /// Runs that have it.
+    /// Number of runs with this point.
     pub runs: usize,
     /// Mean over runs, with its bootstrap interval over runs.
     #[serde(flatten)]
@@ -26,9 +26,9 @@ pub struct Point {
 /// Success of a method over steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
-    /// The method.
+    /// Name of the method.
     pub method: String,
-    /// By step.
+    /// Points by step.
     pub points: Vec<Point>,
 }
 
@@ -46,7 +46,8 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Evaluations of a split over steps: those that were made as the chosen one of their run was. The others are noted.
+/// Returns the evaluations of a split over steps. Those made differently from the compared one of
+/// their run are left out and noted.
 pub(crate) fn evaluations(
     method: &str,
     chosen: &[&Chosen<'_>],
@@ -76,8 +77,8 @@ pub(crate) fn evaluations(
     curve(method, by_step, bootstrap)
 }
 
-/// Returns the success of training rollouts, each run smoothed on its own by the mean of up to `smooth`
-/// steps that end at the point; `None` if no run has any.
+/// Returns the success of training rollouts. Each run is smoothed separately by the trailing mean
+/// of up to `smooth` steps. `None` if no run has any.
 pub(crate) fn training(
     method: &str,
     runs: &[&RunResults],

@@ -1,12 +1,12 @@
-//! Repeated evaluations of one run on one panel, averaged.
+//! Averages repeated evaluations of one run on one panel.
 
 use std::collections::BTreeMap;
 
 use crate::{Evaluation, KindResult, Outcomes, Rate};
 
-/// Returns one evaluation of all that `draws` found: successes and trials are summed, so that a rate is
-/// the mean over the draws, and the outcomes are those of every draw. Numbers that a comparison does not
-/// show are the first draw's.
+/// Returns the average of evaluations. Successes and trials are summed, so that a rate is the mean
+/// over the draws. The outcomes are those of all draws. Fields that a comparison does not show are
+/// the first draw's.
 ///
 /// # Errors
 /// Fails if draws have different panels, temperatures, agents or numbers of trials, if two have the
@@ -58,7 +58,7 @@ pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     let kinds = kinds.into_iter().map(|(kind, results)| (kind, of_kind(results))).collect();
     let success = sum(&draws.iter().map(|draw| &draw.success).collect::<Vec<_>>());
     let turns: Vec<(f64, usize)> = draws.iter().map(|draw| (draw.mean_turns, draw.success.trials)).collect();
-    // Paired tests need every draw's outcomes or none.
+    // Paired tests need the outcomes of all draws or of none.
     let complete = draws.iter().all(|draw| !draw.outcomes.is_empty());
     let outcomes = draws.iter().filter(|_| complete).flat_map(|draw| draw.outcomes.iter().cloned()).collect();
     let failed = draws.iter().map(|draw| draw.failed).sum();

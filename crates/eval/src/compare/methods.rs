@@ -1,4 +1,4 @@
-//! One method over its seeds.
+//! Results of one method over its seeds.
 
 use std::collections::BTreeMap;
 
@@ -12,45 +12,45 @@ use crate::statistics::{Bootstrap, Interval, iqm, mean};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
-    /// Seeds: what other runs of the method would give on these tasks.
+    /// Other runs of the method on these tasks.
     Seeds,
-    /// Tasks: what this one run would give on other tasks.
+    /// This run on other tasks.
     Tasks,
 }
 
 /// A run of a method.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seed {
-    /// The run's name.
+    /// Name of the run.
     pub run: String,
-    /// Its seed.
+    /// Seed of the run.
     pub seed: Option<u64>,
-    /// The step that was evaluated.
+    /// The evaluated step.
     pub step: u64,
-    /// Success on the whole panel.
+    /// Success rate on the whole panel.
     pub success: f64,
 }
 
-/// A method on one panel.
+/// Results of a method on one panel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodResult {
-    /// Its name.
+    /// Name of the method.
     pub method: String,
-    /// Its runs.
+    /// Runs of the method.
     pub seeds: Vec<Seed>,
-    /// The population of the intervals: seeds, or tasks if there is one seed only.
+    /// The population of the intervals: seeds, or tasks if there is only one seed.
     pub over: Over,
-    /// Mean over seeds of the success on the whole panel.
+    /// Mean over seeds of the success rate on the whole panel.
     pub success: Estimate,
-    /// Interquartile mean of the success rates by seed and kind, in which every kind counts the same.
+    /// Interquartile mean of the success rates by seed and kind; every kind counts the same.
     pub iqm: Estimate,
-    /// Mean success by kind.
+    /// Mean success rate by kind.
     pub kinds: BTreeMap<String, Estimate>,
     /// Mean number of turns.
     pub mean_turns: f64,
 }
 
-/// Success rates by kind and run; a run without a kind has none there.
+/// Success rates by kind and run; a run without tasks of a kind has none there.
 pub(crate) struct Scores(Vec<Vec<Option<f64>>>);
 
 impl Scores {
@@ -62,19 +62,17 @@ impl Scores {
         Self(kinds.keys().map(of_kind).collect())
     }
 
-    /// Those of all runs: `[k][n]`.
     pub(crate) fn all(&self) -> Vec<Vec<f64>> {
         self.0.iter().map(|rates| rates.iter().copied().flatten().collect()).collect()
     }
 
-    /// Those of drawn runs.
     pub(crate) fn drawn(&self, runs: &[usize]) -> Vec<Vec<f64>> {
         self.0.iter().map(|rates| runs.iter().filter_map(|&run| rates[run]).collect()).collect()
     }
 }
 
-/// Returns the mean over runs of the success on the panel, from the rates by kind: `sum_k T_k / T mean_n
-/// x_kn` with `T_k` tasks of kind `k`.
+/// Returns the mean over runs of the success on the panel, from the rates by kind:
+/// `sum_k T_k / T mean_n x_kn` with `T_k` tasks of kind `k`.
 fn weighted(scores: &[Vec<f64>], tasks: &[f64]) -> f64 {
     let known = scores.iter().zip(tasks).filter(|(runs, _)| !runs.is_empty());
     let (sum, all) =
@@ -122,7 +120,7 @@ pub(crate) fn of_method(
         },
     };
     let all = |strata: &[Vec<f64>]| iqm(&strata.concat());
-    // One run has no interval over seeds, and a mean of kinds has none over tasks.
+    // A single run has no interval over seeds, and a mean over kinds has none over tasks.
     let iqm = Estimate {
         value: all(&scores),
         interval: bootstrap.interval_of_runs(&runs, |drawn| all(&of_runs.drawn(&drawn[0]))),

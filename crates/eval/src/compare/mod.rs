@@ -1,14 +1,4 @@
-//! Runs of several methods and seeds, compared on the panels that they were all evaluated on.
-//!
-//! | file | subject |
-//! |---|---|
-//! | this one | the comparison as a whole, and its errors |
-//! | [`runs`] | what a run left behind: evaluations, training success, seed |
-//! | `draws` | repeated evaluations of one run, averaged |
-//! | [`methods`] | one method over its seeds: success by kind, aggregates |
-//! | [`pairs`] | a method against the baseline: differences and tests |
-//! | [`pools`] | an idea over the baselines that it was tried on |
-//! | [`curves`] | learning curves with bands |
+//! Compares runs of several methods and seeds on shared panels.
 
 pub mod curves;
 mod draws;
@@ -33,75 +23,75 @@ use pairs::Pair;
 use pools::Pool;
 use runs::{RunFileError, RunResults};
 
-/// Reason why runs cannot be compared.
+/// Why runs cannot be compared.
 #[derive(Debug, Error)]
 pub enum CompareError {
     /// A run cannot be read.
     #[error(transparent)]
     Run(#[from] RunFileError),
-    /// There is nothing to compare.
+    /// No run was given.
     #[error("no run was given; name run directories, or a sweep")]
     Nothing,
-    /// A run was never evaluated.
+    /// A run has no evaluation.
     #[error("{run}: has no evaluation{at}; {fix}")]
     NotEvaluated {
-        /// The run.
+        /// Path of the run.
         run: String,
         /// Step or split of the missing evaluation, if one was requested.
         at: String,
-        /// The way to fix it.
+        /// How to fix it.
         fix: String,
     },
-    /// Two runs were not evaluated alike.
+    /// Two runs were evaluated differently.
     #[error(transparent)]
     Unlike(#[from] Box<Unlike>),
     /// The baseline is not among the methods.
     #[error("--baseline {name}: no such method; there are: {known}")]
     Baseline {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The methods.
+        /// The known methods.
         known: String,
     },
 }
 
-/// Two runs that were not evaluated alike.
+/// Two runs that were evaluated differently.
 #[derive(Debug, Error)]
 #[error(
     "{first} and {second} cannot be compared on {split}: {what} ({of_first} and {of_second}). Compare runs of one panel, \
      split and temperature, or evaluate both alike with `turnwise eval`"
 )]
 pub struct Unlike {
-    /// One run.
+    /// First run.
     pub first: String,
-    /// The other.
+    /// Second run.
     pub second: String,
     /// The split.
     pub split: String,
-    /// The difference.
+    /// The property that differs.
     pub what: &'static str,
-    /// Its value in the one.
+    /// Value of the property for the first run.
     pub of_first: String,
-    /// Its value in the other.
+    /// Value of the property for the second run.
     pub of_second: String,
 }
 
 /// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// The method that others are compared with; the first by default.
+    /// Baseline of all methods; by default the first method.
     pub baseline: Option<String>,
     /// Baselines of single methods, if `baseline` is not set.
     pub baselines: BTreeMap<String, String>,
-    /// Methods whose differences to their baselines are averaged, by the name of the average.
+    /// Pools by name: methods whose differences to their baselines are averaged.
     pub pools: Vec<(String, Vec<String>)>,
-    /// Splits; all that the runs were evaluated on by default.
+    /// Splits to compare; empty for all evaluated splits.
     pub splits: Vec<String>,
-    /// Step whose evaluations are compared; each run's last by default.
+    /// Step to compare; by default the last of each run.
     pub at: Option<u64>,
-    /// Resamples and their seed.
+    /// Number of resamples and their seed.
     pub bootstrap: Bootstrap,
-    /// Steps that training success is averaged over.
+    /// Number of steps over which training success is averaged.
     pub smooth: usize,
 }
 
@@ -120,23 +110,23 @@ impl Default for CompareSettings {
 }
 
 impl CompareSettings {
-    /// Returns the method that `method` is compared with: the one for all, else its own, else `first`.
+    /// Returns the baseline of `method`: the one for all, else its own, else `first`.
     fn baseline_of<'a>(&'a self, method: &str, first: &'a str) -> &'a str {
         let own = || self.baselines.get(method).map(String::as_str);
         self.baseline.as_deref().or_else(own).unwrap_or(first)
     }
 }
 
-/// Everything that was found.
+/// Results of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The method that others are compared with.
+    /// Name of the baseline.
     pub baseline: String,
-    /// By split.
+    /// Comparisons by split.
     pub splits: Vec<SplitComparison>,
-    /// Success of training rollouts, smoothed, by method.
+    /// Smoothed success of training rollouts by method.
     pub training: Vec<Curve>,
-    /// Steps that training success is averaged over.
+    /// Number of steps over which training success is averaged.
     pub smooth: usize,
     /// Notes for the reader: what could not be computed, and why.
     pub notes: Vec<String>,
@@ -151,21 +141,21 @@ pub struct SplitComparison {
     pub panel: String,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
-    /// Tasks of the panel.
+    /// Number of tasks in the panel.
     pub tasks: usize,
-    /// Its kinds of task.
+    /// Kinds of tasks in the panel.
     pub kinds: Vec<String>,
     /// The methods, the baseline first.
     pub methods: Vec<MethodResult>,
-    /// Every method against its baseline.
+    /// Each method with its baseline.
     pub pairs: Vec<Pair>,
-    /// Averages of several pairs.
+    /// Averages over several pairs.
     pub pools: Vec<Pool>,
     /// Evaluations over steps, by method.
     pub curves: Vec<Curve>,
 }
 
-/// A run's evaluation of a split at the step that is compared.
+/// A run's evaluation of a split at the compared step.
 pub(crate) struct Chosen<'a> {
     pub(crate) run: &'a RunResults,
     pub(crate) step: u64,
@@ -178,7 +168,6 @@ pub(crate) struct Chosen<'a> {
 /// Fails on runs that cannot be read or were evaluated differently; the message names both.
 pub fn compare(runs: &[RunResults], settings: &CompareSettings) -> Result<Comparison, CompareError> {
     let first = runs.first().ok_or(CompareError::Nothing)?;
-    // Methods in the order in which they were given, the baseline first.
     let mut names: Vec<&str> = Vec::new();
     for run in runs {
         if !names.contains(&run.method.as_str()) {
@@ -284,7 +273,7 @@ fn compare_split(
 }
 
 /// Returns the splits to compare: the requested ones, or those of the first run, which all others
-/// must have, too.
+/// must have.
 fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
     if !settings.splits.is_empty() {
         return Ok(settings.splits.clone());
@@ -339,8 +328,8 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }
 
-/// Returns every run's evaluation of a split at one step, or its last; all of one panel, temperature,
-/// agent and number of trials.
+/// Returns every run's evaluation of a split at one step, or its last. All must have the same
+/// panel, temperature, agent and number of trials.
 fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
     let mut chosen: Vec<Chosen<'a>> = Vec::new();
     for run in runs {
@@ -370,12 +359,11 @@ fn check_alike(first: &Chosen<'_>, second: &Chosen<'_>, split: &str) -> Result<(
     Err(Box::new(Unlike { first, second, split, what, of_first, of_second }).into())
 }
 
-/// Returns the first difference in how two evaluations were made, with both values; `None` if there
-/// is none.
+/// Returns the first property in which two evaluations differ, with both values.
 fn difference(a: &Evaluation, b: &Evaluation) -> Option<(&'static str, String, String)> {
     let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
     let agent = |agent: Agent| format!("{agent:?}").to_lowercase();
-    // Those of `reflexion`; success is that within all of them.
+    // Trials of `reflexion`; success counts tasks solved within all of them.
     let trials = |result: &Evaluation| result.trials.len();
     let all = [
         ("their panels are other tasks", short(&a.panel), short(&b.panel), a.panel == b.panel),

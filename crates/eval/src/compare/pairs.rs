@@ -1,4 +1,4 @@
-//! A method against the baseline, on the same tasks.
+//! Compares a method with its baseline on the same tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,51 +14,52 @@ use crate::statistics::{
 /// McNemar's test of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunPair {
-    /// The method's run.
+    /// Run of the method.
     pub run: String,
-    /// The baseline's.
+    /// Run of the baseline.
     pub baseline: String,
     /// The test; its first run is the method's.
     #[serde(flatten)]
     pub test: McNemar,
 }
 
-/// Differences of a method's and a baseline's runs, by the seed that they share.
+/// Differences between runs of a method and of its baseline, by shared seed.
 pub type SeedDifferences = BTreeMap<u64, f64>;
 
-/// A method and the baseline.
+/// A method and its baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
-    /// The method.
+    /// Name of the method.
     pub method: String,
-    /// The baseline.
+    /// Name of the baseline.
     pub baseline: String,
-    /// Difference of the mean success over the tasks that all runs played, with a bootstrap interval over tasks, stratified
-    /// by kind. Without outcomes of tasks: of the success rates, without an interval.
+    /// Difference of the mean success over the tasks that all runs played, with a bootstrap
+    /// interval over tasks, stratified by kind.
+    ///
+    /// Without task outcomes it is the difference of the success rates, without an interval.
     pub difference: Estimate,
-    /// Mean difference of the success rates of runs with the same seed, with Student's interval over
-    /// those seeds: what other seeds would give on these tasks. None if fewer than two seeds are in both.
+    /// Mean difference of the success rates of runs with the same seed, with Student's interval for
+    /// other seeds on these tasks. `None` for fewer than two shared seeds.
     pub over_seeds: Option<Estimate>,
-    /// The differences that `over_seeds` is the mean of.
+    /// The differences whose mean is `over_seeds`.
     pub by_seed: SeedDifferences,
-    /// The same of the success of training rollouts: of each run the mean over its last steps ([`CompareSettings::smooth`] of them)
-    /// up to the one that is compared.
+    /// Like `over_seeds`, for training rollouts: each run's mean success over its last
+    /// [`CompareSettings::smooth`] steps up to the compared step.
     ///
     /// [`CompareSettings::smooth`]: super::CompareSettings::smooth
     pub training: Option<Estimate>,
-    /// The differences that `training` is the mean of.
+    /// The differences whose mean is `training`.
     pub training_by_seed: SeedDifferences,
-    /// Probability that a run of the method is better than one of the baseline on a kind drawn at random, with a bootstrap interval over
-    /// seeds.
+    /// Probability that a run of the method is better than one of the baseline on a random kind of
+    /// task, with a bootstrap interval over seeds.
     pub improvement: Option<Estimate>,
-    /// Paired permutation test by task over seeds.
+    /// Paired permutation test by task, with successes averaged over seeds.
     pub permutation: Option<PairedTest>,
-    /// McNemar's exact test of each pair of runs with the same seed, or of the only two.
+    /// McNemar's exact test of each pair of runs with the same seed, or of the only two runs.
     pub mcnemar: Vec<RunPair>,
 }
 
-/// Returns the mean success by task of a method's runs, each run over its draws: the kind, and one number
-/// of each run that played it.
+/// Returns for each task its kind, and the mean success over draws of each run that played it.
 fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     let mut found: BTreeMap<usize, (&str, Vec<f64>)> = BTreeMap::new();
     for chosen in chosen {
@@ -71,7 +72,7 @@ fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
             found.entry(task).or_insert_with(|| (kind, Vec::new())).1.push(mean(&draws));
         }
     }
-    // What one run's environment failed is not compared.
+    // Tasks that failed in the environment of one run are left out.
     found.retain(|_, (_, runs)| runs.len() == chosen.len());
     found
 }
@@ -90,8 +91,8 @@ fn by_seed(
     ours.filter_map(|(seed, value)| Some((seed, value - theirs.get(&seed)?))).collect()
 }
 
-/// Returns the success of a run's training rollouts: the mean over its last `steps` steps up to the one
-/// that is compared.
+/// Returns the training success of a run: the mean over its last `steps` steps up to the compared
+/// step.
 fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     let until = chosen.run.training.iter().filter(|(step, _)| *step <= chosen.step);
     let rates: Vec<f64> = until.map(|(_, rate)| *rate).collect();
@@ -99,8 +100,8 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     (!last.is_empty()).then(|| mean(last))
 }
 
-/// Returns the compared runs of two methods: if their seeds differ, those with shared seeds,
-/// because each seed has its own warm start. If no seed is shared, all runs.
+/// Returns the runs of two methods to compare: if their seeds differ, those with shared seeds,
+/// because each seed has its own warm start. All runs if no seed is shared.
 fn with_shared_seeds<'c, 'r>(
     method: &[&'c Chosen<'r>],
     baseline: &[&'c Chosen<'r>],
@@ -136,7 +137,6 @@ fn with_shared_seeds<'c, 'r>(
     })
 }
 
-/// Returns the comparison of a method with its baseline.
 pub(crate) fn against(
     method: &[&Chosen<'_>],
     baseline: &[&Chosen<'_>],
@@ -187,7 +187,8 @@ pub(crate) fn against(
     pair
 }
 
-/// Probability that a run of the method is better than one of the baseline, over the kinds of tasks that both were tried on.
+/// Returns the probability that a run of the method is better than one of the baseline, over the
+/// kinds of tasks that both played.
 fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Bootstrap) -> Option<Estimate> {
     let kinds: BTreeMap<&str, usize> = method
         .iter()
@@ -200,7 +201,8 @@ fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Boo
     probability_of_improvement(&x.all(), &y.all()).map(|value| Estimate {
         value,
         interval: bootstrap.interval_of_runs(&[method.len(), baseline.len()], |drawn| {
-            // Of the kinds that the drawn runs of both have; a run may have failed on all tasks of one.
+            // Uses the kinds that the drawn runs of both have; a run may have failed on all tasks
+            // of a kind.
             let pairs = x.drawn(&drawn[0]).into_iter().zip(y.drawn(&drawn[1]));
             let (x, y): (Vec<_>, Vec<_>) = pairs.filter(|(x, y)| !x.is_empty() && !y.is_empty()).unzip();
             probability_of_improvement(&x, &y).unwrap_or(0.5)
@@ -208,7 +210,7 @@ fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Boo
     })
 }
 
-/// Returns the differences of the mean success of every task that all runs played, by the task's kind.
+/// Returns the difference of the mean success for every task that all runs played, by kind.
 fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<Vec<f64>> {
     let (first, second) = (by_task(method), by_task(baseline));
     let mut strata: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -220,8 +222,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// Performs McNemar's test for each pair of runs with the same seed, or for the only two. It counts
-/// tasks that one of two played games solved, so a mean of several draws cannot be used.
+/// Runs McNemar's test for each pair of runs with the same seed, or for the only two. It needs
+/// single games, so means over several draws are skipped.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();

@@ -1,8 +1,9 @@
-//! Methods of one idea, averaged over the baselines that it was tried on.
+//! Averages the effect of one idea over the baselines that it was tried on.
 //!
-//! An idea such as AEM's is tried on several base methods. Each pair alone may be too noisy to tell; together they answer
-//! whether the idea helps. Pairs with the same seed share their warm start and tasks and are not independent, so they are averaged
-//! seed by seed first, and the interval is over seeds.
+//! An idea such as AEM's is tried on several base methods. Single pairs may be too noisy; their
+//! average tells whether the idea helps. Pairs with the same seed share their warm start and tasks
+//! and are not independent, so they are averaged seed by seed first, and the interval is over
+//! seeds.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +13,22 @@ use super::pairs::{Pair, SeedDifferences};
 use super::{CompareSettings, Estimate};
 use crate::statistics::{mean, student};
 
-/// Members of a pool and their differences.
+/// Averaged differences of several pairs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its pairs: method and baseline.
+    /// Pairs of method and baseline.
     pub pairs: Vec<(String, String)>,
-    /// Seeds that all its pairs have in their evaluations.
+    /// Seeds that all pairs have in their evaluations.
     pub seeds: Vec<u64>,
-    /// Mean over seeds of the mean over pairs of the difference in success, `1/S sum_s 1/P sum_p (method_ps - baseline_ps)`, with
-    /// Student's interval over the seeds.
+    /// Mean over seeds of the mean over pairs of the difference in success,
+    /// `1/S sum_s 1/P sum_p (method_ps - baseline_ps)`, with Student's interval over the seeds.
     pub difference: Estimate,
-    /// The same of the success of training rollouts ([`Pair::training`]).
+    /// The same for the success of training rollouts ([`Pair::training`]).
     pub training: Option<Estimate>,
 }
 
-/// Returns the seeds that all pairs have, with the mean of their differences.
 fn averaged(pairs: &[&SeedDifferences]) -> BTreeMap<u64, f64> {
     let Some((first, others)) = pairs.split_first() else {
         return BTreeMap::new();
@@ -46,7 +46,7 @@ pub(super) fn estimate(differences: &BTreeMap<u64, f64>) -> Option<Estimate> {
     Some(Estimate { value: mean(&values), interval: Some(interval) })
 }
 
-/// Returns each pool whose pairs are present; notes list the others.
+/// Returns the pools whose pairs are present; notes list the others.
 pub(super) fn of_split(
     split: &str,
     pairs: &[Pair],

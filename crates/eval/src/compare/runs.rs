@@ -1,4 +1,4 @@
-//! Evaluations, training success and seed of a run, read from its directory.
+//! Reads evaluations, training success and seed from a run directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,10 @@ use turnwise_train::{Phase, Position, RunDirectory, TrainError};
 use super::draws::averaged;
 use crate::Evaluation;
 
-/// A file of a run that cannot be read.
+/// Why a run cannot be read.
 #[derive(Debug, Error)]
 pub enum RunFileError {
-    /// Not a run, or a file of it is broken.
+    /// Not a run directory, or an invalid file in it.
     #[error(transparent)]
     Train(#[from] TrainError),
     /// A file could not be read.
@@ -34,39 +34,41 @@ pub enum RunFileError {
 pub struct RunResults {
     /// The run directory.
     pub path: PathBuf,
-    /// Its name.
+    /// Name of the run.
     pub name: String,
-    /// The method that it is a seed of.
+    /// Method of the run: its name without the seed.
     pub method: String,
-    /// Seed of its config.
+    /// Seed in its config.
     pub seed: Option<u64>,
     /// True if all its steps are done.
     pub finished: bool,
-    /// Folders of the run that the evaluations are from; those of several are draws, which are averaged.
+    /// Folders that the evaluations are from. Evaluations of several folders are draws, which are
+    /// averaged.
     pub folders: Vec<String>,
-    /// Evaluations by step of reinforcement learning.
+    /// Evaluations by RL step.
     pub evaluations: BTreeMap<u64, Vec<Evaluation>>,
     /// Success rate of the training rollouts by step.
     pub training: Vec<(u64, f64)>,
 }
 
-/// The setting of a run's config that is needed here; the rest may be of any version.
+/// The only setting that is read from a run's config, so the rest may be of any version.
 #[derive(Deserialize)]
 struct Seeded {
     seed: Option<u64>,
 }
 
 impl RunResults {
-    /// Reads a run directory with the evaluations of its training. The method is the run's name without its seed ([`method_of`]).
+    /// Reads a run directory with the evaluations of its training. The method is the run's name
+    /// without its seed ([`method_of`]).
     ///
     /// # Errors
-    /// Not a run directory, or a file of it that cannot be read.
+    /// Fails if it is not a run directory, or if a file in it cannot be read.
     pub fn read(root: &Path) -> Result<Self, RunFileError> {
         Self::read_with(root, &["eval".to_owned()])
     }
 
-    /// Reads a run directory with the evaluations in `folders` of it (`step-NNNNNN.json`, as `turnwise eval --out` writes them). A step that
-    /// several folders have is averaged over them.
+    /// Reads a run directory with the evaluations in these `folders` (`step-NNNNNN.json`, written
+    /// by `turnwise eval --out`). Evaluations of a step in several folders are averaged.
     ///
     /// # Errors
     /// Fails on a folder that is not a run, an unreadable file, or draws of one step that were
@@ -91,7 +93,7 @@ impl RunResults {
         }
         let mut evaluations = BTreeMap::new();
         for (step, draws) in draws {
-            // A step that not all folders have would be compared with fewer draws than others.
+            // A step missing from some folders would have fewer draws than others.
             if draws.len() == folders.len() {
                 let results = averaged_by_split(draws).map_err(|reason| RunFileError::File {
                     path: format!("{}: step {step} of {}", root.display(), folders.join(", ")),
@@ -119,13 +121,12 @@ impl RunResults {
         })
     }
 
-    /// Returns the run as messages name it.
     pub(crate) fn shown(&self) -> String {
         self.path.display().to_string()
     }
 }
 
-/// Returns the evaluations in a folder by step; none if there is no such folder.
+/// Returns the evaluations in a folder by step; empty without the folder.
 fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFileError> {
     let mut evaluations = BTreeMap::new();
     if !folder.is_dir() {
@@ -144,7 +145,6 @@ fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFi
     Ok(evaluations)
 }
 
-/// Returns one evaluation of each split that every draw has.
 fn averaged_by_split(mut draws: Vec<Vec<Evaluation>>) -> Result<Vec<Evaluation>, String> {
     if draws.len() == 1 {
         return Ok(draws.remove(0));

@@ -1,4 +1,4 @@
-//! Comparisons of runs made by hand.
+//! Tests of comparisons on hand-made runs.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
     }
 }
 
-/// Two methods with three seeds of eight tasks: b solves one task of each kind more than a, always.
+/// Two methods with three seeds of eight tasks; b always solves one more task of each kind than a.
 fn runs() -> Vec<RunResults> {
     let a = [true, false, true, false, false, false, true, false];
     let b = [true, true, true, false, true, false, true, false];
@@ -84,7 +84,7 @@ fn methods_are_compared_over_seeds_and_tasks() {
     assert_eq!((split.tasks, split.kinds.len(), split.methods.len()), (8, 2, 2));
     let [a, b] = [&split.methods[0], &split.methods[1]];
     assert_eq!((a.method.as_str(), a.seeds.len(), a.over), ("a", 3, Over::Seeds));
-    // Task 6 is solved by all; one of task 6 and task 7 more.
+    // Seed 1 of a solves three of eight tasks, the other seeds four.
     let mean = (0.5 + 0.375 + 0.5) / 3.0;
     assert!((a.success.value - mean).abs() < 1e-12, "{a:?}");
     assert!(b.success.value > a.success.value && b.iqm.value > a.iqm.value);
@@ -93,7 +93,7 @@ fn methods_are_compared_over_seeds_and_tasks() {
     let pair = &split.pairs[0];
     assert_eq!((pair.method.as_str(), pair.baseline.as_str()), ("b", "a"));
     assert!((pair.difference.value - 0.25).abs() < 1e-12, "{pair:?}");
-    // Two tasks differ, so that two of four signs are as extreme.
+    // Two tasks differ, so two of four signs are as extreme.
     let test = pair.permutation.unwrap();
     assert!(test.exact && (test.p - 0.5).abs() < 1e-12);
     assert!(pair.improvement.unwrap().value > 0.9);
@@ -134,14 +134,14 @@ fn one_seed_has_intervals_over_tasks_alone() {
     let interval = method.success.interval.unwrap();
     assert_eq!((interval.low, interval.high), (low, high));
     assert_eq!(method.iqm.interval, None);
-    // The only two runs are a pair whatever their seeds are.
+    // The only two runs are paired, whatever their seeds.
     assert_eq!(found.splits[0].pairs[0].mcnemar.len(), 1);
 }
 
 #[test]
 fn seeds_that_one_method_lacks_are_left_out_of_its_differences() {
     let all = runs();
-    // Of b seed 1 alone: on its own seed it solves two tasks of eight more, whatever a's other seeds do.
+    // Only seed 1 of b is compared: it solves two tasks more than seed 1 of a.
     let mut fewer = all[..3].to_vec();
     fewer[0] = run("a", 0, &[true; 8]);
     fewer.push(all[4].clone());
@@ -153,7 +153,7 @@ fn seeds_that_one_method_lacks_are_left_out_of_its_differences() {
     assert_eq!(found.splits[0].methods[0].seeds.len(), 3);
     let note = "b has seeds 1, a 0, 1, 2: they are compared on those that both have, 1";
     assert_eq!(found.notes, [note]);
-    // No seed in common: all runs of both, and a note.
+    // Without a shared seed, all runs are compared, with a note.
     let found = of(&[all[0].clone(), all[2].clone(), all[4].clone()]);
     assert_eq!(
         found.notes,
@@ -173,10 +173,10 @@ fn a_method_may_have_a_baseline_of_its_own() {
         found.splits[0].pairs.iter().map(|pair| own(&pair.method, &pair.baseline)).collect()
     };
     assert_eq!(pairs(&settings), [own("b", "a"), own("c", "b")]);
-    // One for all is asked for: it counts.
+    // A baseline for all methods wins.
     let for_all = CompareSettings { baseline: Some("a".into()), ..settings.clone() };
     assert_eq!(pairs(&for_all), [own("b", "a"), own("c", "a")]);
-    // One whose runs are not there is said, not replaced.
+    // A baseline without runs is reported, not replaced.
     let absent = CompareSettings { baselines: BTreeMap::from([own("c", "d")]), ..settings };
     assert_eq!(pairs(&absent), [own("b", "a")]);
     let notes = compare(&all, &absent).unwrap().notes;
@@ -193,7 +193,7 @@ fn pools_average_pairs_seed_by_seed() {
         counts.iter().flat_map(of).collect()
     };
     let mut runs = all(&[("a", [4, 4, 4]), ("b", [5, 4, 7]), ("x", [2, 2, 3]), ("y", [3, 4, 3])]);
-    // b's training ends 0.2, 0.2 and 0.5 above a's, y's as x's.
+    // b's training ends 0.2, 0.2 and 0.5 above a's, and y's above x's likewise.
     for (index, more) in [(3, 0.2), (4, 0.2), (5, 0.5)] {
         runs[index].training = vec![(1, 0.0), (2, 0.5 + more)];
     }
@@ -214,13 +214,14 @@ fn pools_average_pairs_seed_by_seed() {
     let interval = pool.difference.interval.unwrap();
     assert!((pool.difference.value - 3.5 / 24.0).abs() < 1e-12, "{pool:?}");
     assert!((interval.low - expected.low).abs() < 1e-12 && (interval.high - expected.high).abs() < 1e-12);
-    // Six differences taken for independent would give another interval: seeds are what is drawn.
+    // Treating the six differences as independent would give another interval.
     let six = crate::statistics::student(&[1.0, 0.0, 3.0, 1.0, 2.0, 0.0].map(|tasks| tasks / 8.0)).unwrap();
     assert!((six.high - interval.high).abs() > 0.01);
     assert!((pool.training.unwrap().value - 0.15).abs() < 1e-12, "{pool:?}");
     assert!((found.splits[0].pairs[0].training.unwrap().value - 0.3).abs() < 1e-12);
 
-    // A pair of which seed 2 is missing leaves two seeds; one without runs leaves the pool out, and says so.
+    // Without seed 2 of one pair, two seeds remain; without runs of a pair, the pool is dropped
+    // with a note.
     let fewer: Vec<RunResults> = runs[..11].to_vec();
     assert_eq!(compare(&fewer, &settings).unwrap().splits[0].pools[0].seeds, [0, 1]);
     let without = compare(&runs[..9], &settings).unwrap();
@@ -256,7 +257,7 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
     let found = of(&[drawn("a", 0, none), drawn("b", 0, both)]);
     let split = &found.splits[0];
     assert_eq!((split.tasks, split.methods[0].seeds.len()), (4, 1));
-    // A rate of a half over four tasks, not over eight games.
+    // A rate of one half over four tasks, not over eight games.
     let half = split.methods[1].success.interval.unwrap();
     let (low, high) = crate::wilson(2, 4);
     assert!((half.low - low).abs() < 1e-12 && (half.high - high).abs() < 1e-12, "{half:?}");
@@ -346,7 +347,7 @@ fn what_is_missing_is_said() {
     let found = of(&all);
     let pair = &found.splits[0].pairs[0];
     assert!(pair.permutation.is_none() && pair.mcnemar.is_empty() && pair.difference.interval.is_none());
-    // Of a the two runs with seeds that b has, of b all three.
+    // The two runs of a whose seeds b has, and all three of b.
     let expected = (6.0 + 5.0 + 6.0) / 24.0 - (4.0 + 3.0) / 16.0;
     assert!((pair.difference.value - expected).abs() < 1e-12);
     let notes = found.notes.join("\n");
@@ -355,7 +356,7 @@ fn what_is_missing_is_said() {
     {
         assert!(notes.contains(words), "{notes}");
     }
-    // Another step, which only some have.
+    // Only some runs have the other step.
     let error = |settings: &CompareSettings| compare(&runs(), settings).unwrap_err().to_string();
     let at = error(&CompareSettings { at: Some(9), ..settings() });
     assert!(

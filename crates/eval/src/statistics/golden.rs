@@ -1,4 +1,4 @@
-//! Numbers of SciPy and `rliable`, made by `tests/golden/golden_statistics.py`.
+//! Golden values of SciPy and `rliable`, made by `tests/golden/golden_statistics.py`.
 
 use serde::Deserialize;
 
@@ -9,7 +9,6 @@ use super::{
 
 #[derive(Deserialize)]
 struct Golden {
-    /// Scores by run and stratum.
     x: Vec<Vec<f64>>,
     y: Vec<Vec<f64>>,
     iqm: [f64; 2],
@@ -28,7 +27,7 @@ fn golden() -> Golden {
     serde_json::from_str(include_str!("../../tests/golden/statistics.json")).unwrap()
 }
 
-/// By stratum, as this crate has them.
+/// Transposes scores to `[stratum][run]`, as this crate uses them.
 fn strata(runs: &[Vec<f64>]) -> Vec<Vec<f64>> {
     (0..runs[0].len()).map(|stratum| runs.iter().map(|run| run[stratum]).collect()).collect()
 }
@@ -53,7 +52,7 @@ fn intervals_are_rliables() {
     let golden = golden();
     let (x, y) = (strata(&golden.x), strata(&golden.y));
     let bootstrap = Bootstrap { resamples: 50_000, seed: 0 };
-    // Other draws, so that the ends agree within the error of drawing.
+    // The draws differ, so the ends agree within the sampling error.
     let agrees = |found: Interval, expected: [f64; 2]| {
         (found.low - expected[0]).abs() < 0.006 && (found.high - expected[1]).abs() < 0.006
     };
@@ -62,13 +61,13 @@ fn intervals_are_rliables() {
     let of_mean = bootstrap.interval(&[&x], |drawn| mean_of_strata(&drawn[0])).unwrap();
     assert!(agrees(of_mean, golden.mean_interval), "{of_mean:?} {:?}", golden.mean_interval);
     assert!(!agrees(of_mean, golden.iqm_interval));
-    // Without strata the scores of hard and easy ones mix.
+    // Without strata, scores of hard and easy strata mix.
     let pooled = [x.concat()];
     let mixed = bootstrap.interval(&[&pooled], |drawn| iqm(&drawn[0].concat())).unwrap();
     assert!(!agrees(mixed, golden.iqm_interval), "{mixed:?}");
     let improvement = |drawn: &[Vec<Vec<f64>>]| probability_of_improvement(&drawn[0], &drawn[1]).unwrap();
     let found = bootstrap.interval(&[&x, &y], improvement).unwrap();
-    // Its values are few, a forty-eighth apart.
+    // Its values are multiples of 1/48.
     let step = 1.0 / 48.0;
     let [low, high] = golden.improvement_interval;
     assert!((found.low - low).abs() < step && (found.high - high).abs() < step, "{found:?}");

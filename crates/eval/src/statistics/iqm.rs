@@ -2,7 +2,7 @@
 
 use super::Strata;
 
-/// Arithmetic mean; 0 of nothing.
+/// Returns the arithmetic mean; 0 without values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
@@ -13,11 +13,12 @@ pub fn mean_of_strata(scores: &Strata) -> f64 {
     mean(&scores.iter().map(|runs| mean(runs)).collect::<Vec<_>>())
 }
 
-/// Interquartile mean: the mean of the middle half of all scores, runs and strata together,
-/// `1/(n - 2g) sum_{i=g+1}^{n-g} x_(i)` with `g = floor(n/4)` and `x_(i)` in ascending order; 0 of nothing.
+/// Returns the interquartile mean: the mean of the middle half of all scores, with runs and strata
+/// pooled. It is `1/(n - 2g) sum_{i=g+1}^{n-g} x_(i)` with `g = floor(n/4)` and `x_(i)` in
+/// ascending order; 0 without scores.
 ///
-/// Between the mean, which single runs can pull away, and the median, which ignores all but one (Agarwal et al. 2021,
-/// section 4.3). As in `rliable`, a 25 % trimmed mean of `scipy.stats.trim_mean`.
+/// It is more robust than the mean and uses more data than the median (Agarwal et al. 2021, section
+/// 4.3). As in `rliable`, it equals a 25 % `scipy.stats.trim_mean`.
 pub fn iqm(scores: &[f64]) -> f64 {
     let mut sorted = scores.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -33,7 +34,7 @@ mod tests {
     fn the_quarters_at_the_ends_do_not_count() {
         assert_eq!(iqm(&[]), 0.0);
         assert_eq!(iqm(&[0.7]), 0.7);
-        // Three scores have no whole quarter.
+        // Three scores have no whole quarter to trim.
         assert_eq!(iqm(&[0.0, 0.5, 1.0]), 0.5);
         assert_eq!(iqm(&[100.0, 0.2, -100.0, 0.4]), mean(&[0.2, 0.4]));
         assert!((iqm(&[5.0, 1.0, 2.0, 3.0, 4.0]) - 3.0).abs() < 1e-12);

@@ -1,18 +1,10 @@
-//! Statistics of runs: aggregates with intervals over seeds, and tests of two methods on the same tasks.
-//!
-//! | file | subject |
-//! |---|---|
-//! | [`mod@iqm`] | interquartile mean and mean of scores |
-//! | [`improvement`] | probability of improvement |
-//! | [`mod@pearson`] | Pearson's correlation of two lists |
-//! | [`mod@mcnemar`] | exact McNemar test of two runs |
-//! | [`permutation`] | paired permutation test by task |
-//! | [`mod@student`] | Student's interval of a mean over seeds |
+//! Statistics of runs: aggregates with intervals over seeds, and tests of two methods on the same
+//! tasks.
 //!
 //! Scores are grouped by stratum: `scores[k][n]` is the score of run `n` on stratum `k` (a kind of
-//! task). The first three statistics follow `rliable` (Agarwal et al. 2021, "Deep Reinforcement
-//! Learning at the Edge of the Statistical Precipice", arXiv 2108.13264), whose "tasks" are the
-//! strata here.
+//! task). The means and the probability of improvement follow `rliable` (Agarwal et al. 2021, "Deep
+//! Reinforcement Learning at the Edge of the Statistical Precipice", arXiv 2108.13264), whose
+//! "tasks" are the strata here.
 
 pub mod improvement;
 pub mod iqm;

@@ -1,11 +1,11 @@
-//! Paired permutation test: two methods on the same tasks.
+//! Paired permutation test of two methods on the same tasks.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Seed};
 
 use super::mean;
 
-/// Maximum number of tasks with a difference of which every sign is tried.
+/// Maximum number of nonzero differences for which all signs are tried.
 const EXACT: usize = 16;
 
 /// Result of the test.
@@ -19,24 +19,24 @@ pub struct PairedTest {
     pub exact: bool,
 }
 
-/// Returns the paired permutation test on `d_t`, the difference of two methods' mean success on task `t`
-/// over their seeds.
+/// Runs the paired permutation test on `d_t`, the difference of two methods' mean success on task
+/// `t` over their seeds.
 ///
-/// Under the hypothesis that the methods are exchangeable on every task, the sign of each `d_t` is as likely as its
-/// opposite. With `T = |mean_t s_t d_t|` over signs `s` and `T_0` that of the signs observed, `p` is the share of
-/// signs with `T >= T_0`: of all `2^n` for up to 16 differences that are not 0, else of `resamples` random ones with the
-/// observed one counted in, `(1 + #{T >= T_0}) / (1 + resamples)` (Pitman 1937; Phipson and Smyth 2010). `None` without
-/// tasks.
+/// Under the hypothesis that the methods are exchangeable on every task, both signs of each `d_t`
+/// are equally likely. The statistic for signs `s` is `T = |mean_t s_t d_t|`; `T_0` is the observed
+/// one. `p` is the share of signs with `T >= T_0` (Pitman 1937). For up to 16 nonzero differences,
+/// all `2^n` signs are tried. Otherwise `resamples` random ones and the observed one are used,
+/// `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
 ///
-/// The population is the tasks, not the seeds: the test says whether these runs differ on tasks
-/// like these.
+/// The population is tasks, not seeds: the test tells whether these runs differ on tasks like
+/// these.
 pub fn paired_permutation(differences: &[f64], resamples: usize, seed: u64) -> Option<PairedTest> {
     if differences.is_empty() {
         return None;
     }
     let differing: Vec<f64> = differences.iter().copied().filter(|difference| *difference != 0.0).collect();
     let observed = differing.iter().sum::<f64>().abs();
-    // Sums in another order differ in their last bits; what is equal must count as such.
+    // Sums in another order differ in their last bits; the tolerance counts equal ones as equal.
     let threshold = observed - 1e-12 * differing.iter().map(|difference| difference.abs()).sum::<f64>();
     let reaches = |positive: &mut dyn FnMut(usize) -> bool| {
         let signed = differing.iter().enumerate();
@@ -74,11 +74,11 @@ mod tests {
 
     #[test]
     fn few_tasks_are_counted_out() {
-        // All five in one direction: 2 of 32 signs are as extreme.
+        // All five have one sign: 2 of 32 signs are as extreme.
         let found = paired_permutation(&[1.0, 1.0, 0.5, 1.0, 0.25], 100, 0).unwrap();
         assert!(found.exact && (found.p - 2.0 / 32.0).abs() < 1e-12);
         assert_eq!(found.difference, 0.75);
-        // Tasks without a difference change the mean and nothing else.
+        // Tasks without a difference change only the mean.
         let with_ties = paired_permutation(&[1.0, 1.0, 0.5, 1.0, 0.25, 0.0, 0.0, 0.0], 100, 0).unwrap();
         assert_eq!((with_ties.p, with_ties.exact), (found.p, true));
         assert_eq!(paired_permutation(&[0.0, 0.0], 100, 0).unwrap().p, 1.0);
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn many_tasks_are_drawn_and_agree_with_the_count() {
-        // Of 20 equal differences, 15 in favour: the sign test, P(|X - 10| >= 5) = 0.041389.
+        // 15 of 20 equal differences are positive: the sign test gives P(|X - 10| >= 5) = 0.041389.
         let differences: Vec<f64> = (0..20).map(|task| if task < 15 { 1.0 } else { -1.0 }).collect();
         let found = paired_permutation(&differences, 50_000, 1).unwrap();
         assert!(!found.exact && (found.p - 0.041389).abs() < 0.003, "{found:?}");

@@ -1,4 +1,4 @@
-//! Fetching a model into the hub's cache.
+//! Downloads a model into the hub's cache.
 
 use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Repo, RepoType};
@@ -6,13 +6,13 @@ use hf_hub::{Repo, RepoType};
 use super::{Cache, HubModel};
 use crate::Notes;
 
-/// Fetches the files of a model that can be used here: configs, tokenizer, templates and safetensors.
+/// Downloads the supported files of a model: configs, tokenizer, templates and safetensors.
 ///
-/// All are of the commit that the revision stands for at the beginning; the cache knows the revision when the
-/// last file is there.
+/// All files are from the commit that the revision points to at the start. The cache records the
+/// revision after the last file.
 pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Result<(), ApiError> {
     let files = hf_hub::Cache::new(cache.root.clone());
-    // Not `ApiBuilder::from_env`: it knows fewer variables, and panics without a home.
+    // `ApiBuilder::from_env` knows fewer variables, and panics without a home.
     let mut builder = ApiBuilder::from_cache(files.clone()).with_progress(false).with_retries(3);
     if let Some(endpoint) = &cache.endpoint {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
@@ -26,7 +26,7 @@ pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -
     let pinned = api.repo(Repo::with_revision(model.id.clone(), RepoType::Model, info.sha.clone()));
     for name in info.siblings.iter().map(|file| &file.rfilename).filter(|name| wanted(name)) {
         notes(format!("fetching {name} of {}", model.id));
-        // What the cache has of this commit already is not fetched again.
+        // Files of this commit in the cache are not downloaded again.
         pinned.get(name)?;
     }
     if model.revision != info.sha {
@@ -35,8 +35,8 @@ pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -
     Ok(())
 }
 
-/// Returns the files of the model folder itself and further chat templates; not the weights in other
-/// formats that lie beside them.
+/// Returns true for files of the model folder itself and further chat templates, but not for
+/// weights in other formats.
 fn wanted(name: &str) -> bool {
     let ending = [".json", ".safetensors", ".txt", ".jinja", ".model"];
     let is_read = !name.contains('/') || name.starts_with("additional_chat_templates/");
@@ -60,7 +60,7 @@ mod tests {
         ("original/params.json", "not wanted"),
     ];
 
-    /// Returns a hub with one model, for a number of requests.
+    /// Starts a hub with one model that serves a number of requests.
     fn hub() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}/", listener.local_addr().unwrap());
@@ -116,7 +116,7 @@ mod tests {
             assert_eq!(std::fs::read_to_string(found.join(name)).unwrap(), *text);
         }
         assert!(!found.join("pytorch_model.bin").exists() && !found.join("original").exists());
-        // From now on no network is needed.
+        // From here on, no network is needed.
         cache.offline = Some("HF_HUB_OFFLINE");
         assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap(), found);
     }
@@ -128,7 +128,7 @@ mod tests {
         let mut cache = Cache { root, offline: None, endpoint: Some(hub()), token: None };
         let error = find_or_fetch(&model("org/other"), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains("404"), "{error}");
-        // Nobody listens at a port that was just free.
+        // No server listens at a port that was just freed.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         cache.endpoint = Some(format!("http://127.0.0.1:{port}"));
         let error = find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap_err().to_string();

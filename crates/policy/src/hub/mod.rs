@@ -1,9 +1,8 @@
 //! Models and adapters of the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
 //!
-//! The cache that all programs of the hub share is read as it is; what is not there is fetched where the
-//! feature `hub` is built in and the network is not forbidden. A model that is in the cache whole is taken
-//! from there without asking the network whether there is a newer one, so that a config means the same
-//! tomorrow; `hf download ORG/NAME` brings the cache up to date.
+//! Models are read from the shared hub cache. Missing ones are downloaded if the feature `hub` is
+//! built in and no variable forbids the network. A complete cached model is used without checking
+//! for a newer one, so that a config keeps its meaning; `hf download ORG/NAME` updates the cache.
 
 #[cfg(feature = "hub")]
 mod download;
@@ -18,17 +17,14 @@ use turnwise_model::is_adapter;
 
 use crate::{Notes, PolicyError};
 
-/// A model on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HubModel {
-    /// `ORG/NAME`.
     id: String,
-    /// Branch, tag or commit.
     revision: String,
 }
 
 impl HubModel {
-    /// Reads `ORG/NAME` or `ORG/NAME@REVISION`; nothing else is a model of the hub.
+    /// Parses `ORG/NAME` or `ORG/NAME@REVISION`; `None` for other text.
     fn parse(text: &str) -> Option<Self> {
         let (id, revision) = text.split_once('@').unwrap_or((text, "main"));
         let plain = |part: &str| {
@@ -36,30 +32,30 @@ impl HubModel {
             !part.is_empty() && part.chars().all(allowed) && !part.starts_with(['.', '-'])
         };
         let (organisation, name) = id.split_once('/')?;
-        // A revision may hold slashes (refs/pr/1), but stays inside the cache.
+        // A revision may contain slashes (refs/pr/1), but must stay inside the cache.
         (plain(organisation) && plain(name) && revision.split('/').all(plain))
             .then(|| Self { id: id.to_owned(), revision: revision.to_owned() })
     }
 }
 
-/// The cache of the hub's programs, and whether it may be added to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cache {
-    /// `models--ORG--NAME/{refs, snapshots, blobs}` are in here.
+    /// The folder of `models--ORG--NAME/{refs, snapshots, blobs}`.
     root: PathBuf,
-    /// The variable that forbids to fetch, where one does.
+    /// The variable that forbids downloads, if set.
     offline: Option<&'static str>,
-    /// Another hub than huggingface.co (`HF_ENDPOINT`).
+    /// Address of the hub, if it is not huggingface.co (`HF_ENDPOINT`).
     #[cfg(feature = "hub")]
     endpoint: Option<String>,
-    /// Opens gated and private models (`HF_TOKEN`; otherwise what `hf auth login` left beside the cache).
+    /// Token for gated and private models (`HF_TOKEN`, or from `hf auth login`).
     #[cfg(feature = "hub")]
     token: Option<String>,
 }
 
 impl Cache {
-    /// As `huggingface_hub` finds it: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else `HF_HOME/hub`, else
-    /// `XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`, each with `~` and `$NAME` filled in.
+    /// Finds the cache like `huggingface_hub`: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else
+    /// `HF_HOME/hub`, else `XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`, each
+    /// with `~` and `$NAME` expanded.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = || set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
@@ -73,7 +69,7 @@ impl Cache {
             let value = value.to_string_lossy().to_uppercase();
             ["1", "ON", "YES", "TRUE"].contains(&value.as_str())
         };
-        // The first that says anything decides.
+        // The first variable that is set decides.
         let offline = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().find(|name| set(name).is_some());
         let offline = offline.filter(|name| set(name).as_ref().is_some_and(yes));
         #[cfg(feature = "hub")]
@@ -92,7 +88,7 @@ impl Cache {
         self.root.join(format!("models--{}", model.id.replace('/', "--")))
     }
 
-    /// The id and the commit of a model whose files a folder of the cache holds; `None` for any other folder.
+    /// Returns id and commit of the model in a folder of the cache; `None` for other folders.
     fn named(&self, folder: &Path) -> Option<(String, String)> {
         let (folder, root) = (folder.canonicalize().ok()?, self.root.canonicalize().ok()?);
         let inside: Vec<&str> =
@@ -102,10 +98,10 @@ impl Cache {
         HubModel::parse(&format!("{id}@{commit}")).map(|model| (model.id, model.revision))
     }
 
-    /// The folder of a model's files, if any of them was ever fetched.
+    /// Returns the folder of a model's files, if any of them was ever downloaded.
     fn snapshot(&self, model: &HubModel) -> Option<PathBuf> {
         let folder = self.folder(model);
-        // A branch or tag is a file that holds a commit; a commit stands for itself.
+        // A branch or tag is a file with a commit; other revisions are commits.
         let commit = fs::read_to_string(folder.join("refs").join(&model.revision));
         let commit = commit.map_or_else(|_| model.revision.clone(), |commit| commit.trim().to_owned());
         let snapshot = folder.join("snapshots").join(commit);
@@ -113,8 +109,8 @@ impl Cache {
     }
 }
 
-/// Returns a folder's name with `~` at its start and `$NAME` or `${NAME}` in it filled in, as Python's
-/// `expanduser` and `expandvars` do. A variable that is not set stays as it is written.
+/// Expands `~` at the start and `$NAME` or `${NAME}`, like Python's `expanduser` and `expandvars`.
+/// Unset variables are kept.
 fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let text = match value.into_string() {
         Ok(text) => text,
@@ -130,7 +126,7 @@ fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Op
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
         let word = |text: &str| text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
-        // The name, and the bytes that it takes behind the `$`.
+        // The name, and its length in bytes after the `$`.
         let (name, length) = match after.strip_prefix('{').and_then(|inside| inside.split_once('}')) {
             Some((name, _)) => (name, name.len() + 2),
             None => (&after[..word(after)], word(after)),
@@ -144,10 +140,10 @@ fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Op
     PathBuf::from(out + rest)
 }
 
-/// Returns the first file that a model folder lacks; none if it can be loaded.
+/// Returns the first file that a model folder lacks; `None` if it can be loaded.
 fn missing(folder: &Path) -> Option<String> {
     let there = |name: &str| folder.join(name).is_file();
-    // An adapter says itself which model it stands on, and may have that one's tokenizer.
+    // An adapter names its base, whose tokenizer it may use.
     if is_adapter(folder) {
         return (!there("adapter_model.safetensors")).then(|| "adapter_model.safetensors".into());
     }
@@ -170,12 +166,12 @@ fn missing(folder: &Path) -> Option<String> {
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
 }
 
-/// The id and the commit of a model of the hub in whose cache a folder lies; `None` for any other folder.
+/// Returns hub id and commit of the model in a folder of the hub's cache; `None` for other folders.
 pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
     Cache::find(|name| std::env::var_os(name))?.named(folder)
 }
 
-/// The folder of a model of the hub; none if the text does not name one.
+/// Returns the folder of a hub model; `None` if the text does not name one.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));
@@ -205,7 +201,6 @@ fn find_or_fetch(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Resu
     fetch(model, cache, &lacking, notes)
 }
 
-/// Fetches what is missing.
 #[cfg(feature = "hub")]
 fn fetch(
     model: &HubModel,
@@ -230,7 +225,6 @@ fn fetch(
     }
 }
 
-/// Reports how to fetch what is missing.
 #[cfg(not(feature = "hub"))]
 fn fetch(
     model: &HubModel,

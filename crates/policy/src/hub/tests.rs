@@ -74,14 +74,14 @@ fn the_cache_is_where_the_hubs_programs_look_for_it() {
             assert_eq!(found, offline.then_some(name), "{value}");
         }
     }
-    // The hub's own counts where both are set.
+    // The hub's own variable wins.
     let both = [("HOME", "/h"), ("HF_HUB_OFFLINE", "0"), ("TRANSFORMERS_OFFLINE", "1")];
     assert_eq!(find(&both).unwrap().offline, None);
 }
 
 pub(super) const COMMIT: &str = "7ae557604adf67be50417f59c2c2f167def9a775";
 
-/// Returns a cache that may not fetch, with one model of one commit.
+/// Returns an offline cache, with one model of one commit.
 fn cache(files: &[&str]) -> (tempfile::TempDir, Cache, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_path_buf();
@@ -115,7 +115,7 @@ fn a_model_in_the_cache_is_found_by_branch_and_by_commit() {
     for other in ["org/other", "org/name@v2"] {
         let error = find_or_fetch(&model(other), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.starts_with(other) && error.contains("cache does not have it"), "{error}");
-        // The remedy is said, and that fetching was forbidden.
+        // The error names the fix and the variable that forbids downloads.
         assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
     }
 }
@@ -139,7 +139,7 @@ fn a_base_is_found_again_after_its_branch_has_moved() {
     fs::write(branch, later.file_name().unwrap().to_str().unwrap()).unwrap();
     assert_eq!(find("org/name"), later, "the branch has moved");
     assert_eq!(find(&revised(&base.name, base.revision.as_deref())), snapshot);
-    // A folder that is no snapshot says nothing of a commit.
+    // A folder that is not a snapshot has no commit.
     let elsewhere = |id: &str| BaseModel::of_hub(id, Path::new("/models/mine"), 7).revision;
     assert_eq!((elsewhere("org/name"), elsewhere("org/name@v1")), (None, Some("v1".to_owned())));
 }

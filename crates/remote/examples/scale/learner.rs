@@ -1,5 +1,5 @@
-//! A trainer that takes its time: the native one of a tiny model, which is given one sequence of every minibatch and sleeps for
-//! as long as a trainer elsewhere needs for all of them.
+//! A simulated slow trainer: the native one of a tiny model. It trains on one sequence of every
+//! minibatch and sleeps for the time that a remote trainer would need for all of them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use turnwise_train::record::checkpoint::Checkpoint;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource, SourcedPolicy};
 use turnwise_train::{Observer, Phase, TrainError};
 
-/// Makes policies with slow trainers.
+/// Creates policies with slow trainers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlowSource {
-    /// Tokens, prompts included, that the trainer takes a second.
+    /// Tokens per second of the trainer, prompts included.
     pub(crate) tokens_per_s: f64,
 }
 

@@ -1,16 +1,17 @@
-//! One controller with eight inference servers and 2,000 trajectories under way, simulated: what the controller takes, and how
-//! much of the servers' time is idle, with and without rollouts during updates.
+//! Simulates one controller with eight inference servers and 2,000 trajectories in flight. Measures
+//! the controller's cost and the servers' idle time, with and without rollouts during updates.
 //!
 //! ```sh
 //! cargo run --release -p turnwise-remote --example scale -- [steps=6] [in_flight=2000] [servers=8] [tokens_per_s=60000] [staleness=1]
 //! ```
 //!
-//! Without `staleness` it makes a run without rollouts during updates and one with `rollout.max_staleness = 1`.
+//! Without `staleness`, it measures one run without rollouts during updates and one with
+//! `rollout.max_staleness = 1`.
 //!
-//! The controller is a run as `turnwise train` makes it: the household, prompts, credit, checkpoints, adapters written and
-//! loaded under new names, requests over HTTP. The servers are a process of their own (`servers.rs`): they take as long as
-//! engines on a GPU do and answer with random tokens. The trainer (`learner.rs`) takes as long as one elsewhere that trains so
-//! many tokens a second.
+//! The controller is a run like those of `turnwise train`: household, prompts, credit, checkpoints,
+//! adapters written and loaded under new names, requests over HTTP. The servers are a separate
+//! process (`servers.rs`) with the timing of GPU engines and random tokens. The trainer
+//! (`learner.rs`) takes as long as a remote one with this many tokens per second.
 #![expect(clippy::print_stdout, reason = "the figures are what it is for")]
 
 mod learner;
@@ -32,7 +33,7 @@ use turnwise_train::{EvaluationPoint, Event, Observer, Run, RunParts};
 use crate::learner::SlowSource;
 use crate::servers::Report;
 
-/// Trajectories of a task.
+/// Trajectories per task.
 const GROUP: u64 = 8;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -63,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One run; `in_flight` trajectories are under way at most.
+/// One run with at most `in_flight` trajectories in flight.
 fn measure(settings: &BTreeMap<&str, u64>, staleness: u64) -> Result<(), Box<dyn Error>> {
     let count = settings["servers"];
     let (process, urls) = start_servers(count)?;
@@ -131,7 +132,7 @@ fn config(
     Ok(load(&source)?)
 }
 
-/// Starts the servers; their addresses.
+/// Starts the servers and returns their addresses.
 fn start_servers(count: u64) -> Result<(Child, Vec<String>), Box<dyn Error>> {
     let mut process = Command::new(std::env::current_exe()?)
         .args(["serve", &count.to_string()])
@@ -143,7 +144,7 @@ fn start_servers(count: u64) -> Result<(Child, Vec<String>), Box<dyn Error>> {
     Ok((process, urls))
 }
 
-/// Asks the servers for their report, which they write to the error output's place, and ends them.
+/// Requests the servers' report and ends them.
 fn stop(mut process: Child) -> Result<Report, Box<dyn Error>> {
     drop(process.stdin.take());
     process.wait()?;
@@ -153,7 +154,7 @@ fn stop(mut process: Child) -> Result<Report, Box<dyn Error>> {
     Ok(report)
 }
 
-/// Processor seconds of this process, from `/proc` (in hundredths).
+/// Returns the CPU seconds of this process, from `/proc` (in hundredths).
 fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let fields = text.rsplit(')').next().ok_or("no fields")?;
@@ -161,14 +162,14 @@ fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     Ok(ticks.sum::<Result<f64, _>>()? / 100.0)
 }
 
-/// The most memory that this process has had, in MiB. Of the second run it is that of both.
+/// Returns the peak memory of this process in MiB. In the second run it includes the first.
 fn most_memory() -> Result<f64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 
-/// Seconds for which updates had to wait for rollouts.
+/// Returns the seconds for which updates waited for rollouts.
 #[derive(Default)]
 struct Waited(f64);
 

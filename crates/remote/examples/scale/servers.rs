@@ -1,10 +1,11 @@
-//! Servers that take as long as inference engines do, in the dialect of vLLM.
+//! Servers with the timing of inference engines, in vLLM's dialect.
 //!
-//! A server works on `SLOTS` requests at a time; others wait for one to end. A prompt is read at `PREFILL` tokens a second,
-//! but for what the server has read for the same session before (a prefix cache). A token takes 15 ms and 0.04 ms more for
-//! every request beside it, as decoding in batches does. Lengths are log-normal (median 32 tokens, sigma 0.8, so that one in
-//! a hundred is longer than 200); one request in 500 takes four times as long. Tokens are random with the log-probability of
-//! a uniform choice; the request of the start check alone is answered by the engine of this project with the adapter.
+//! A server runs `SLOTS` requests at a time; others wait. It reads `PREFILL` prompt tokens per
+//! second, except those already read for the same session (a prefix cache). A token takes 15 ms
+//! plus 0.04 ms per concurrent request, like batched decoding. Lengths are log-normal (median 32
+//! tokens, sigma 0.8, so that one in a hundred is longer than 200), and one request in 500 takes
+//! four times as long. Tokens are random, with the log-prob of a uniform choice. Only the request
+//! of the start check is answered by this project's engine with the adapter.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -25,25 +26,25 @@ use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{Compute, Device};
 use turnwise_policy::Policy;
 
-/// Requests that a server works on at a time.
+/// Concurrent requests per server.
 pub(crate) const SLOTS: usize = 256;
 
-/// Prompt tokens that a server reads a second.
+/// Prompt tokens that a server reads per second.
 const PREFILL: f64 = 20_000.0;
 
-/// Times of all servers, from the first request of a rollout to the last answer.
+/// Times of all servers, from the first request of a rollout to the last response.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) requests: u64,
-    /// From the first request of any server to the last answer of any.
+    /// Seconds from the first request of any server to the last response of any.
     pub(crate) seconds: f64,
-    /// Seconds with a request under way, summed over servers.
+    /// Seconds with at least one request in flight, summed over servers.
     pub(crate) busy: f64,
-    /// Seconds summed over requests under way.
+    /// Seconds summed over requests in flight.
     pub(crate) occupied: f64,
 }
 
-/// File that the process of the servers leaves its report in.
+/// File for the report of the server process.
 pub(crate) fn report_path(process: u32) -> PathBuf {
     std::env::temp_dir().join(format!("turnwise-scale-{process}.json"))
 }
@@ -63,12 +64,12 @@ struct Times {
     changed: Option<Instant>,
     busy: f64,
     occupied: f64,
-    /// Tokens read by session.
+    /// Number of tokens read, by session.
     read: HashMap<String, usize>,
 }
 
 impl Times {
-    /// Counts the time since the last change, then the change.
+    /// Adds the time since the last change, then applies the change.
     fn change(&mut self, by: isize) {
         let now = Instant::now();
         if let Some(before) = self.changed.replace(now) {
@@ -92,7 +93,7 @@ impl Server {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 struct Running<'a>(&'a Server);
 
 impl Drop for Running<'_> {
@@ -213,7 +214,7 @@ async fn generate(
     answer(&tokens, &logprobs, if length > longest { "length" } else { "stop" })
 }
 
-/// A log-normal length, at least 1.
+/// Draws a log-normal length, at least 1.
 fn length(draws: &mut Rng) -> usize {
     (32.0 * (0.8 * draws.normal()).exp()).round().max(1.0) as usize
 }
@@ -228,7 +229,7 @@ fn answer(tokens: &[u32], logprobs: &[f32], reason: &str) -> Response {
     Json(json!({ "request_id": "generate-1", "choices": [choice] })).into_response()
 }
 
-/// Tokens that the adapter samples, with their log-probabilities.
+/// Returns tokens sampled by the adapter, with their log-probs.
 fn check(policy: &Policy, request: SampleRequest) -> Result<(Vec<u32>, Vec<f32>), String> {
     let shared = SharedWeights::of(&policy.weights, 0, Device::Cpu, Compute::F32)
         .map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! Checks of servers: one request to every server, compared with the learner's own scoring pass, at the
-//! start and after weights were replaced.
+//! Checks that servers compute the learner's model: compares one response of each server with the
+//! learner's scoring pass, at the start and after weights were replaced.
 
 use std::sync::Arc;
 
@@ -15,21 +15,20 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Temperature of the request: log-probs before it and after it differ.
+/// Temperature of the request. At 1, log-probs before and after temperature scaling would be equal.
 const TEMPERATURE: f32 = 0.7;
 
-/// Tokens that are sampled.
 const TOKENS: usize = 32;
 
-/// Mean distance of log-probs, in nats, up to which two programs compute the same model: a 16-bit server
-/// is some hundredths off.
+/// Maximum mean difference of log-probs, in nats, for two implementations of one model. A 16-bit
+/// server differs by some hundredths.
 const SAME: f64 = 0.1;
 
-/// Scores a sequence at a temperature.
 pub(crate) type Score<'a> = dyn FnMut(&[TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
 
-/// Returns the request: the same of every server, so that its numbers tell them apart. The prompt is the text, up to half of the
-/// context, and then the tokens of a picture, if there is one.
+/// Returns the request of the checks, equal for every server so that results are comparable. The
+/// prompt is the text, up to half of the context, followed by the tokens of a picture, if there is
+/// one.
 pub(crate) fn probe(
     text: Vec<u32>,
     picture: Vec<u32>,
@@ -49,7 +48,7 @@ pub(crate) fn probe(
     })
 }
 
-/// Returns a picture whose parts all differ, and which is a few tokens long at most sizes of patches.
+/// Returns a picture whose parts all differ, and which has few tokens at most patch sizes.
 pub(crate) fn picture(vision: &VisionConfig) -> Image {
     let (height, width) = (3 * vision.factor(), 4 * vision.factor());
     let level = |y: usize, x: usize, c: usize| ((37 * y + 11 * x + 50 * c + 7 * ((x * y) % 23)) % 256) as u8;
@@ -57,27 +56,24 @@ pub(crate) fn picture(vision: &VisionConfig) -> Image {
     Image { width, height, rgb: rows.collect() }
 }
 
-/// Tolerance after weights were replaced: this many times the mean difference at the start, plus
-/// this many nats.
+/// Tolerance after weights were replaced: a multiple of the mean difference at the start, and an
+/// addend in nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
-/// The request of the checks, and every server's last response to it.
 pub(crate) struct Checks {
     request: Arc<PendingRequest>,
     servers: Vec<Known>,
 }
 
-/// A server as the checks have seen it.
 struct Known {
-    /// Mean distance of its log-probs at the start.
+    /// Mean difference of its log-probs at the start.
     start: f64,
     last: Option<Seen>,
 }
 
-/// A response to the request of the checks.
 struct Seen {
     tokens: Vec<u32>,
-    /// Log-probs of the server, and of the learner at the same weights.
+    /// Log-probs by the server, and by the learner with the same weights.
     theirs: Vec<f32>,
     own: Vec<f32>,
 }
@@ -146,8 +142,8 @@ impl Checks {
         Ok(thread.wait(async move { pool.generate_once(server, &version, &request).await })?)
     }
 
-    /// Rejects servers that still use the old weights after a replacement, whatever they report. A
-    /// server that does not answer now is skipped; its responses state their weights.
+    /// Rejects servers that still use old weights after a replacement, whatever they report. A
+    /// server that does not answer is skipped; its later responses name their weights.
     pub(crate) fn after_a_replacement(
         &mut self,
         thread: &RequestThread,
@@ -170,7 +166,6 @@ impl Checks {
     }
 }
 
-/// Distance of log-probs in nats.
 #[derive(Clone, Copy, Debug)]
 struct Difference {
     mean: f64,
@@ -186,7 +181,6 @@ impl Difference {
     }
 }
 
-/// Returns the learner's log-probs of a response.
 fn own(
     request: &PendingRequest,
     response: &GenerateResponse,
@@ -218,7 +212,6 @@ fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> 
     Ok(())
 }
 
-/// Rejects another model than the learner's.
 fn check_model(sampled: Difference) -> Result<(), String> {
     if sampled.mean > SAME {
         return Err(format!(
@@ -230,12 +223,13 @@ fn check_model(sampled: Difference) -> Result<(), String> {
     Ok(())
 }
 
-/// Rejects a response after a replacement of weights that is of those before, or of a part of the new
-/// ones: by the response before, and by the distance at the start.
+/// Rejects a response with old or partly replaced weights, by comparison with the previous response
+/// and with the difference at the start.
 fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
     let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
     if let Some(before) = known.last.as_ref().filter(same) {
-        // To the bit as before, though the learner's own have moved by more than the two differ anyway.
+        // The response is bitwise the same, although the learner's log-probs moved by more than the
+        // usual difference.
         let moved = Difference::between(&now.own, &before.own).mean;
         if moved > 2.0 * before.difference().mean {
             return Err(format!(

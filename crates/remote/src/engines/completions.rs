@@ -1,4 +1,4 @@
-//! vLLM's `/v1/completions`, with token ids for the prompt and the answer.
+//! vLLM's `/v1/completions`, with token ids for prompt and response.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::dialect::{GenerateRequest, GenerateResponse, end, token_id};
 use super::vllm::{self, Usage};
 
-/// All sampling fields are sent, at the top level, because servers fill in missing ones (16 tokens
-/// at most, the temperature of the model's files).
+/// Returns a request. All sampling fields are sent at the top level, because servers fill in
+/// missing ones (`max_tokens` 16, the temperature of the model's files).
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = vllm::sampling(request);
     let own = json!({
@@ -18,7 +18,7 @@ pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
         "stream": false,
         "cache_salt": request.version,
         "return_token_ids": true,
-        // Text of a token does not say which token it is; this does, so that both lists can be held against each other.
+        // Returns token ids instead of texts, so that both lists can be compared.
         "return_tokens_as_token_ids": true,
     });
     if let (Value::Object(body), Value::Object(own)) = (&mut body, own) {
@@ -50,7 +50,6 @@ struct Logprobs {
     tokens: Vec<String>,
 }
 
-/// Reads an answer.
 pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     let body: Body = serde_json::from_slice(body).map_err(|error| format!("no answer of vLLM: {error}"))?;
     let choice = body.choices.into_iter().next().ok_or("an answer without choices")?;
@@ -68,7 +67,7 @@ pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     let logprobs: Option<Vec<f32>> = entries.token_logprobs.into_iter().collect();
     let logprobs = logprobs.ok_or("a token without its log-probability")?;
     let end = end(choice.finish_reason.as_deref())?;
-    // This route does not say which weights sampled.
+    // This route does not report which weights sampled.
     let cached = Usage::cached(body.usage);
     Ok(GenerateResponse { tokens, logprobs, end, cached, weights: Vec::new(), prompt: None })
 }
@@ -113,7 +112,7 @@ mod tests {
                 prompt: None
             }
         );
-        // A server that does not name tokens by their ids is as good.
+        // Servers that do not return token ids as texts are accepted.
         assert!(response(&body(&choice(ids(), json!([-0.5, -0.25]), json!(["I", "!"])))).is_ok());
         let refused = |choice: &Value| response(&body(choice)).unwrap_err();
         let shifted = choice(ids(), json!([-0.5, -0.25]), json!(["token_id:7", "token_id:40"]));

@@ -1,4 +1,4 @@
-//! Back-pressure: the requests that one server is given at a time, and the permit that each of them holds.
+//! Back-pressure: limits the concurrent requests to one server by permits.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,15 +6,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Longest time that a server is left alone after a failure.
+/// Maximum pause after failures.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Shortest of these times, doubled with every failure in a row.
+/// Pause after the first failure, doubled with every further one in a row.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// A limit on concurrent requests to a server. It grows while the server answers and is halved when
-/// it reports being busy (additive increase, multiplicative decrease). After a failure there are no
-/// permits for a while. A second limit follows the queue that the server reports.
+/// A limit on concurrent requests to a server.
+///
+/// It grows while the server answers and is halved when the server is busy (additive increase,
+/// multiplicative decrease). After a failure it grants no permits for a while. A second limit
+/// follows the queue that the server reports.
 pub(crate) struct ConcurrencyLimit {
     most: usize,
     state: Mutex<State>,
@@ -24,13 +26,13 @@ pub(crate) struct ConcurrencyLimit {
 struct State {
     in_flight: usize,
     limit: f64,
-    /// Bound by what the server reports of its queue and its cache.
+    /// Limit from the reported queue and cache.
     uncrowded: f64,
     open_at: Instant,
     failures: u32,
 }
 
-/// Permission for one request; what it needs of the limit is free again when it is dropped.
+/// Permission for one request, released when dropped.
 pub(crate) struct Permit<'a>(&'a ConcurrencyLimit);
 
 impl Drop for Permit<'_> {
@@ -51,7 +53,6 @@ impl ConcurrencyLimit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a permit.
     pub(crate) async fn acquire(&self) -> Permit<'_> {
         loop {
             let open_at = {
@@ -67,24 +68,24 @@ impl ConcurrencyLimit {
                 }
             };
             match open_at {
-                // One that was freed may have gone to a request that has ended since: look again from time to time.
+                // A released permit may have been given to a request that has ended since, so check
+                // again from time to time.
                 None => drop(tokio::time::timeout(SHORTEST, self.freed.notified()).await),
                 Some(at) => tokio::time::sleep_until(at).await,
             }
         }
     }
 
-    /// The server answered.
     pub(crate) fn answered(&self) {
         let mut state = self.state();
         state.failures = 0;
         state.limit = (state.limit + 1.0 / state.limit.max(1.0)).min(self.most as f64);
     }
 
-    /// The server is busy, and says for how long or not.
+    /// Records a busy response, with the pause that the server requests, if any.
     pub(crate) fn busy(&self, retry_after: Option<Duration>) {
         let mut state = self.state();
-        // One of many that were refused together: they are one refusal.
+        // Requests rejected together count as one rejection.
         if Instant::now() < state.open_at {
             return;
         }
@@ -92,8 +93,8 @@ impl ConcurrencyLimit {
         close(&mut state, retry_after);
     }
 
-    /// Updates the limit by a reported queue length and whether the cache is nearly full. Waiting
-    /// requests are subtracted, at most half of the current ones at a time; a report without either
+    /// Updates the limit from a reported queue length and whether the cache is nearly full. Waiting
+    /// requests are subtracted, at most half of the current ones at a time; a report of neither
     /// restores a quarter.
     pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
         let mut state = self.state();
@@ -101,18 +102,16 @@ impl ConcurrencyLimit {
         if waiting == 0 && !nearly_full {
             state.uncrowded = (1.25 * state.uncrowded + 1.0).min(self.most as f64);
         } else if state.in_flight > 0 {
-            // A queue of others alone is no reason to send nothing.
+            // A queue with only others' requests does not block this run.
             let wanted = if waiting > 0 { (here - waiting as f64).max(here / 2.0) } else { 0.75 * here };
             state.uncrowded = state.uncrowded.min(wanted).max(1.0);
         }
     }
 
-    /// Requests under way.
     pub(crate) fn in_flight(&self) -> usize {
         self.state().in_flight
     }
 
-    /// The server failed.
     pub(crate) fn failed(&self) {
         let mut state = self.state();
         if Instant::now() >= state.open_at {
@@ -120,18 +119,17 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Refusals and failures in a row, those that came together as one.
+    /// Returns the number of consecutive rejections and failures; simultaneous ones count once.
     pub(crate) fn failures(&self) -> u32 {
         self.state().failures
     }
 
-    /// False while requests are held back because of a failure.
+    /// Returns false during the pause after a failure.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.state();
         state.failures == 0 || Instant::now() >= state.open_at
     }
 
-    /// Requests that are allowed at a time.
     #[cfg(test)]
     pub(crate) fn allowed(&self) -> usize {
         let state = self.state();
@@ -160,7 +158,7 @@ mod tests {
             limit.busy(Some(Duration::ZERO));
             assert_eq!(limit.allowed(), 4);
             limit.busy(Some(Duration::from_millis(50)));
-            // Refused together with the one before.
+            // Rejected together with the previous request.
             limit.busy(None);
             assert_eq!((limit.allowed(), limit.is_open(), limit.failures()), (2, false, 2));
             for _ in 0..100 {
@@ -182,7 +180,7 @@ mod tests {
             assert_eq!(limit.allowed(), 16);
             limit.reported(4, false);
             assert_eq!(limit.allowed(), 8);
-            // No more than half at once, whatever waits.
+            // At most half is subtracted at once.
             limit.reported(1000, false);
             assert_eq!(limit.allowed(), 6);
             limit.reported(0, true);
@@ -194,11 +192,11 @@ mod tests {
                 limit.reported(0, false);
                 assert_eq!(limit.allowed(), expected);
             }
-            // What others have in the queue is theirs.
+            // Others' requests in the queue do not count.
             permits.clear();
             limit.reported(50, true);
             assert_eq!((limit.allowed(), limit.in_flight()), (16, 0));
-            // A refusal counts beside it.
+            // A rejection also halves the limit.
             limit.busy(Some(Duration::ZERO));
             assert_eq!(limit.allowed(), 8);
         });

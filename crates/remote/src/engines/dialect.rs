@@ -1,5 +1,5 @@
-//! Requests and responses as all servers have them in common; `vllm.rs`, `completions.rs` and `sglang.rs` write and read
-//! them.
+//! Requests and responses in the form common to all servers; `vllm.rs`, `completions.rs` and
+//! `sglang.rs` encode and decode them.
 
 use serde_json::{Value, json};
 use turnwise_core::SamplingParams;
@@ -8,7 +8,6 @@ use turnwise_train::config::{ServerKind, ServerRoute, ServersConfig};
 use super::pictures::PromptPictures;
 use super::{completions, sglang, vllm};
 
-/// Form of requests and responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// vLLM's `/inference/v1/generate`.
@@ -28,7 +27,6 @@ impl Dialect {
         }
     }
 
-    /// Returns the program that speaks it.
     pub(crate) fn kind(self) -> ServerKind {
         match self {
             Self::Generate | Self::Completions => ServerKind::Vllm,
@@ -37,85 +35,72 @@ impl Dialect {
     }
 }
 
-/// A request to one server: continue from these tokens.
 pub(crate) struct GenerateRequest<'a> {
-    /// Name of the request, for the server's log.
     pub(crate) id: &'a str,
-    /// Name of the version of the weights.
     pub(crate) version: &'a str,
-    /// True if the version is an adapter that has this name on the server, false if it is the server's own weights.
+    /// True if the version is an adapter with this name on the server, false for the server's full
+    /// weights.
     pub(crate) adapter: bool,
-    /// The prompt, with the learner's tokens of pictures.
+    /// The prompt, with the learner's picture tokens.
     pub(crate) prompt: &'a [u32],
-    /// The pictures of the prompt.
     pub(crate) pictures: &'a PromptPictures,
-    /// Parameters of sampling; `max_tokens` is the field below.
+    /// Sampling parameters, except `max_tokens`.
     pub(crate) params: &'a SamplingParams,
-    /// Longest response.
     pub(crate) max_tokens: usize,
-    /// Seed of the draws.
     pub(crate) seed: u64,
 }
 
 impl GenerateRequest<'_> {
-    /// Returns the name of the adapter, if the request has one.
     pub(crate) fn adapter(&self) -> Option<&str> {
         self.adapter.then_some(self.version)
     }
 }
 
-/// Reason why a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// A stop token or a stop string.
     Stop,
-    /// The longest response.
     Length,
-    /// The server gave up; the tokens so far are good.
+    /// The server aborted; the tokens so far are valid.
     Abort,
 }
 
-/// The tokens of a response, with their log-probs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GenerateResponse {
     pub(crate) tokens: Vec<u32>,
     pub(crate) logprobs: Vec<f32>,
     pub(crate) end: End,
-    /// Prompt tokens that the server had cached, if reported.
+    /// Number of cached prompt tokens, if reported.
     pub(crate) cached: u64,
-    /// Versions of the weights that sampled, as reported by the server; empty if not reported.
+    /// Versions of the weights that sampled; empty if not reported.
     pub(crate) weights: Vec<String>,
-    /// The prompt as the server has read it, if it was asked.
+    /// The prompt as parsed by the server, if requested.
     pub(crate) prompt: Option<Vec<u32>>,
 }
 
-/// A refusal as the client understands it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Refusal {
-    /// The server does not have the adapter (any more).
     NoAdapter,
-    /// It cannot take requests now.
     Busy,
     /// This request will always be rejected.
     Request(String),
-    /// Every request will be: the server is not set up for this.
+    /// Every request will be rejected: the server's setup is wrong.
     Setup(String),
-    /// It failed; another time it may not.
+    /// A transient failure.
     Failed(String),
 }
 
-/// The outcome of a call that loads an adapter or replaces weights.
+/// Outcome of loading an adapter or replacing weights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Loading {
-    /// They are there, now or before.
+    /// Loaded, now or before.
     Done,
-    /// It cannot be, whatever is tried.
+    /// A permanent failure.
     Refused(String),
-    /// Another time it may.
+    /// A transient failure.
     Failed(String),
 }
 
-/// Returns every parameter of sampling: those whose names all servers share, and the server's own.
+/// Returns all sampling parameters: those with common names, and the server's own.
 pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
     let mut all = json!({
         "n": 1,
@@ -138,7 +123,6 @@ pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
     all
 }
 
-/// Reads the reason why a response ended.
 pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
     match reason {
         Some("stop") => Ok(End::Stop),
@@ -153,7 +137,6 @@ pub(crate) fn token_id(text: &str) -> Option<u32> {
     text.strip_prefix("token_id:")?.parse().ok()
 }
 
-/// Returns the path of the requests.
 pub(crate) fn path(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Generate => "/inference/v1/generate",
@@ -162,7 +145,6 @@ pub(crate) fn path(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Paths of loading and unloading adapters.
 pub(crate) fn adapter_paths(dialect: Dialect) -> (&'static str, &'static str) {
     match dialect {
         Dialect::Generate | Dialect::Completions => ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
@@ -170,7 +152,7 @@ pub(crate) fn adapter_paths(dialect: Dialect) -> (&'static str, &'static str) {
     }
 }
 
-/// Header by which routers keep a session with one server.
+/// Header with which routers keep a session on one server.
 pub(crate) fn session_header(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Generate | Dialect::Completions => "x-session-id",
@@ -178,7 +160,6 @@ pub(crate) fn session_header(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Returns the body of a request.
 pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value {
     match dialect {
         Dialect::Generate => vllm::request(request),
@@ -187,16 +168,16 @@ pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value 
     }
 }
 
-/// Maximum size of a response in bytes: about 200 per new token, and up to 8 per prompt token,
-/// which completions repeat.
+/// Returns the maximum size of a response in bytes: about 200 per new token, and up to 8 per prompt
+/// token, which completions repeat.
 pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
     (64 << 10) + prompt.saturating_mul(16) + max_tokens.saturating_mul(1 << 10)
 }
 
-/// Reads a response and compares it with the request.
+/// Parses a response and compares it with the request.
 ///
 /// # Errors
-/// Fails if it is invalid: cut off, or with numbers that do not fit each other.
+/// Fails if it is invalid: truncated, or with inconsistent lengths or log-probs.
 pub(crate) fn response(
     dialect: Dialect,
     body: &[u8],
@@ -227,14 +208,13 @@ pub(crate) fn response(
     if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
         return Err(format!("token {token}, which is outside the vocabulary of {vocabulary}"));
     }
-    // vLLM writes -9999 for what is not a number; a little above 0 is rounding.
+    // vLLM writes -9999 instead of NaN; slightly positive values are rounding errors.
     match logprobs.iter().find(|logprob| !(**logprob > -9990.0 && **logprob < 1e-3)) {
         Some(logprob) => Err(format!("a log-probability of {logprob}")),
         None => Ok(response),
     }
 }
 
-/// Reads a refusal.
 pub(crate) fn refusal(dialect: Dialect, status: u16, body: &[u8], adapter: Option<&str>) -> Refusal {
     let message = message(body);
     if matches!(status, 400 | 404 | 422) && adapter.is_some_and(|adapter| message.contains(adapter)) {
@@ -259,12 +239,11 @@ pub(crate) fn refusal(dialect: Dialect, status: u16, body: &[u8], adapter: Optio
     }
 }
 
-/// Reads the answer to a call that loads an adapter.
 pub(crate) fn loaded(dialect: Dialect, status: u16, body: &[u8]) -> Loading {
     let message = message(body);
     match status {
         200 => Loading::Done,
-        // Names are made from the content: what has the name is the same adapter.
+        // Names are derived from the content, so an adapter with the same name is the same.
         400 if message.contains("already") => Loading::Done,
         404 | 405 if !message.to_lowercase().contains("adapter") => Loading::Refused(match dialect {
             Dialect::Generate | Dialect::Completions => {
@@ -287,7 +266,7 @@ pub(crate) fn loaded(dialect: Dialect, status: u16, body: &[u8]) -> Loading {
     }
 }
 
-/// Returns the message of an error's body, at most 300 characters of it.
+/// Returns the message in an error's body, at most 300 characters.
 pub(crate) fn message(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let found = serde_json::from_str::<Value>(&text).ok().and_then(|value| {

@@ -6,33 +6,33 @@ use turnwise_train::TrainError;
 use crate::http::NoClient;
 use crate::thread::ThreadEnded;
 
-/// Error of setting servers up or of handing weights to them. No message has an address or a key in it: servers are named
-/// by their place in `rollout.engine.urls`.
+/// Why servers cannot be set up or given weights. Messages contain neither addresses nor keys:
+/// servers are named by their index in `rollout.engine.urls`.
 #[derive(Debug, Error)]
 pub enum EngineError {
-    /// A setting that cannot work.
+    /// An invalid setting.
     #[error("rollout.engine.{key}: {reason}")]
     Setting {
-        /// The key.
+        /// Key of the setting.
         key: &'static str,
-        /// The problem and what would do.
+        /// The problem and how to fix it.
         reason: String,
     },
-    /// A server that cannot be used.
+    /// A server cannot be used.
     #[error("rollout.engine.urls[{server}]: {reason}")]
     Server {
         /// Index of the server.
         server: usize,
-        /// The problem and, if known, the flag to start the server with.
+        /// The problem and, if known, the flag with which to start the server.
         reason: String,
     },
     /// No server can serve the request.
     #[error("inference servers: {0}")]
     Backend(String),
-    /// The folder of versions.
+    /// The folder of versions cannot be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: String,
         /// The operating system's error.
         source: std::io::Error,

@@ -1,4 +1,4 @@
-//! Loading versions into servers: adapters side by side, or all weights instead of the old ones.
+//! Loads versions into servers: several adapters, or full weights that replace the old ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,16 +14,15 @@ use super::server_pool::{Fault, SHORT, SMALL, Server, ServerPool};
 use super::versions::Published;
 use crate::http::{Http, Reply};
 
-/// Time in which a server must have loaded an adapter.
 const LOADING: Duration = Duration::from_mins(2);
 
-/// Times that a server is asked to empty its cache.
+/// Maximum attempts to empty a server's cache.
 const FLUSHES: usize = 10;
 
-/// Times that a server is asked to continue with new weights.
+/// Maximum attempts to resume a server with new weights.
 const RESUMES: usize = 5;
 
-/// A paused server. It is resumed if the task that paused it is cancelled.
+/// A paused server, resumed even if the task that paused it is cancelled.
 struct Paused<'a> {
     http: &'a Http,
     url: String,
@@ -42,7 +41,6 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// Returns a call that did not do what it was for.
 fn failed(reply: &Reply, call: &str) -> Loading {
     let (status, said) = (reply.status, message(&reply.body));
     match status {
@@ -52,9 +50,10 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 }
 
 impl ServerPool {
-    /// Gives a version to one server, once: loads its adapter, or replaces the weights. `seen` is
-    /// the server's number of replacements when the version was missing; later replacements are not
-    /// repeated.
+    /// Gives a version to one server, once: loads its adapter, or replaces the weights.
+    ///
+    /// `seen` is the server's number of replacements when the version was missing; if it has
+    /// changed, nothing is repeated.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -68,7 +67,8 @@ impl ServerPool {
             let reason = "has the weights of a later version, and those asked for are gone".to_owned();
             return Loading::Refused(reason);
         }
-        // Odd while weights are replaced, so that a response asked for before or meanwhile differs from one after.
+        // Odd during a replacement, so that a response requested before or during it can be
+        // distinguished.
         server.replacements.fetch_add(1, Ordering::AcqRel);
         let done = match self.dialect {
             Dialect::Generate | Dialect::Completions => self.replace_vllm(server, version).await,
@@ -86,7 +86,6 @@ impl ServerPool {
         }
     }
 
-    /// Returns a call that is not sampling.
     async fn call(
         &self,
         server: &Server,
@@ -100,7 +99,7 @@ impl ServerPool {
     }
 
     /// Pauses the server, loads the folder, empties its cache, and then sets the name of the
-    /// version. Requests that the pause aborts had other weights, or are no longer needed.
+    /// version. The pause only aborts requests with other weights or without a receiver.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -110,7 +109,7 @@ impl ServerPool {
             );
             return Err(Loading::Refused(reason));
         }
-        // Also after a failure, and where nobody waits for this any more: a server that stands still would hold every request.
+        // Resume also after a failure or cancellation: a paused server would hold every request.
         let paused_server =
             Paused { http: &self.http, url: format!("{}/resume", server.url), resumed: false };
         let replaced = if paused.status == 200 {
@@ -123,7 +122,6 @@ impl ServerPool {
         resumed
     }
 
-    /// Lets a server continue that was stopped, in several tries within the time that a request has.
     async fn resume(&self, server: &Server, mut paused: Paused<'_>) -> Result<(), Loading> {
         let until = Instant::now() + self.give_up;
         let mut tries = 0;
@@ -156,7 +154,7 @@ impl ServerPool {
         }
         for attempt in 1.. {
             let reply = self.call(server, "/reset_prefix_cache", None, self.give_up).await?;
-            // Before it said how that went, it said 200 and nothing.
+            // Older versions only reply with status 200.
             let done = serde_json::from_slice(&reply.body)
                 .map_or(true, |body: Value| body["success"] != json!(false));
             match reply.status {
@@ -179,8 +177,9 @@ impl ServerPool {
         }
     }
 
-    /// SGLang finishes its requests, loads, empties its cache and keeps the name of the version. If
-    /// the server is idle, the cache is emptied again, because older versions did not.
+    /// Replaces the weights of SGLang, which finishes its requests, loads, empties its cache and
+    /// keeps the version's name. For an idle server, the cache is emptied again, because older
+    /// versions did not.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -208,7 +207,7 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Checks that a response comes from the requested version of all weights. `before` is the
+    /// Checks that a response is from the requested version of the full weights. `before` is the
     /// server's number of replacements before the request.
     pub(crate) async fn hold_to_version(
         &self,
@@ -254,7 +253,6 @@ impl ServerPool {
         }
     }
 
-    /// Waits until none of this run's requests is under way.
     pub(crate) async fn drained(&self) -> Result<(), EngineError> {
         let since = Instant::now();
         while self.under_way() > 0 {
@@ -270,8 +268,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Gives a version to every server, with retries. Unreachable servers get it later: the first
-    /// request that lacks it triggers the loading.
+    /// Gives a version to every server, with retries. Unreachable servers load it later, at the
+    /// first request that lacks it.
     pub(crate) async fn load_everywhere(self: Arc<Self>, version: Arc<Published>) -> Result<(), EngineError> {
         self.current().clone_from(&version.name);
         let since = Instant::now();
@@ -314,8 +312,7 @@ impl ServerPool {
         }
     }
 
-    /// Unloads an adapter from all servers; a server that does not answer keeps it. Full weights
-    /// stay.
+    /// Unloads an adapter from all servers that answer. Full weights stay.
     pub(crate) async fn unload_everywhere(&self, version: &Published) {
         if !version.adapter {
             return;

@@ -1,21 +1,21 @@
 //! Rollouts on vLLM and SGLang servers.
 //!
 //! [`EngineSource`] creates the policies of runs with a table `rollout.engine`. The learner is in
-//! this process. Each version of its adapter, or of all its weights, is written to a shared folder
-//! under its own name, loaded by the servers, and sampled from there.
+//! this process. It writes each version of its adapter or full weights to a shared folder under its
+//! own name; the servers load the version and sample from it.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `source.rs` | [`EngineSource`]: from a config to a policy, checked before any long work |
-//! | `policy.rs` | the learner in this process with samplers that are elsewhere |
-//! | `versions.rs` | versions in the shared folder: their files and names |
-//! | `loading.rs` | versions on their way into the servers: adapters, or all weights instead of the earlier ones |
-//! | `check.rs` | one request held against the learner's own scoring pass |
-//! | `sampler.rs` | the sampler that a lane of a rollout holds |
-//! | `pictures.rs` | pictures in prompts, as servers get them |
-//! | `server_pool.rs` | the servers, sessions that stay with one, repetitions |
-//! | `concurrency_limit.rs` | back-pressure: the requests that a server is given at a time |
-//! | `readings.rs` | what servers report of their load |
+//! | `source.rs` | [`EngineSource`]: creates a policy from a config, after early checks |
+//! | `policy.rs` | the learner in this process with remote samplers |
+//! | `versions.rs` | versions in the shared folder: files and names |
+//! | `loading.rs` | loads versions into servers: adapters, or full weights |
+//! | `check.rs` | compares a response with the learner's scoring pass |
+//! | `sampler.rs` | the sampler of a rollout lane |
+//! | `pictures.rs` | pictures in prompts |
+//! | `server_pool.rs` | servers, sessions, retries |
+//! | `concurrency_limit.rs` | back-pressure: limits the concurrent requests to a server |
+//! | `readings.rs` | the load that servers report |
 //! | `dialect.rs`, `vllm.rs`, `completions.rs`, `sglang.rs` | requests to servers and their responses |
 //! | `error.rs` | [`EngineError`] |
 

@@ -1,7 +1,7 @@
-//! Greedy responses of a real vLLM to pictures, beside those of the native engine.
+//! Compares greedy responses of a real vLLM server to pictures with those of the native engine.
 //!
-//! Runs if `TURNWISE_VLLM_URL` is the address of a vLLM that was just started with the model in `TURNWISE_VLLM_MODEL`, which
-//! reads pictures.
+//! Runs if `TURNWISE_VLLM_URL` is the address of a freshly started vLLM server with the vision
+//! model in `TURNWISE_VLLM_MODEL`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Height and width of the pictures of each prompt: at its own size, resized, in one row, and several.
+/// Height and width of the pictures of each prompt: original size, resized, one row, and several
+/// pictures.
 const PROMPTS: [&[[usize; 2]]; 5] =
     [&[[252, 252]], &[[96, 96]], &[[28, 300]], &[[84, 112], [112, 112]], &[[301, 203], [50, 60], [50, 60]]];
 
-/// Tokens of a response.
 const TOKENS: usize = 48;
 
 fn picture([height, width]: [usize; 2], number: u64) -> Image {
     let mut draws = Seed::derive(number, Purpose::Init, &[]).rng();
-    // Coarse blocks, so that resizing keeps most of them.
+    // Coarse blocks survive resizing.
     let blocks: Vec<[u8; 3]> = (0..64).map(|_| std::array::from_fn(|_| draws.bits() as u8)).collect();
     let block = |y: usize, x: usize| blocks[8 * (y * 8 / height) + x * 8 / width];
     let places = (0..height * width).map(|index| (index / width, index % width));
@@ -98,7 +98,7 @@ fn greedy_responses_to_pictures_equal_those_of_the_native_engine() {
             let spans = vec![TurnSpan { turn: 0, start: prompt.len(), end: tokens.len() }];
             learner.score(&[TokenSequence { tokens, spans }], 1.0).unwrap().remove(0).logprobs
         };
-        // What the server says at temperature 0 is log-probs of temperature 1.
+        // At temperature 0, the server returns log-probs of temperature 1.
         for (theirs, own) in found.logprobs.iter().zip(score(&shown)) {
             worst = worst.max((theirs - own).abs());
         }

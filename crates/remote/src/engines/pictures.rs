@@ -1,11 +1,12 @@
-//! Pictures in prompts, as servers get them.
+//! Pictures in prompts for servers.
 //!
-//! A prompt of the learner has a picture as a run of token ids that are valid in this process alone. A server gets one
-//! image token in its place, and the picture as a PNG file beside the tokens. It expands the token to one for each
-//! merged patch, and returns the prompt as it read it. [`PromptPictures::check`] compares that with the learner's.
+//! The learner's prompt has a picture as a run of token ids that are valid in this process only. A
+//! server gets one image token instead, and the picture as a PNG file beside the tokens. It expands
+//! the token to one per merged patch, and returns the prompt as it parsed it.
+//! [`PromptPictures::check`] compares that with the learner's.
 //!
-//! The file has the size that the learner's tower reads, so that the server's image processor does not resize it:
-//! processors of Pillow and torchvision differ by up to two levels.
+//! The file has the size that the learner's vision tower uses, so that the server does not resize
+//! it: the image processors of Pillow and torchvision differ by up to two levels.
 
 use std::ops::Range;
 
@@ -16,29 +17,26 @@ use sha2::{Digest as _, Sha256};
 use turnwise_core::hexadecimal;
 use turnwise_model::vision::{FIRST_PICTURE_TOKEN, VisionConfig};
 
-/// The pictures of one prompt, in order.
 #[derive(Default)]
 pub(crate) struct PromptPictures {
-    /// The model's placeholder of a picture in text.
+    /// The model's image token in text.
     image_token: u32,
     shown: Vec<Shown>,
 }
 
 struct Shown {
-    /// The picture's tokens in the learner's prompt.
+    /// Range of the picture's tokens in the learner's prompt.
     place: Range<usize>,
-    /// SHA-256 of the file.
     sha256: String,
-    /// The file as a data URL.
     url: String,
 }
 
 impl PromptPictures {
-    /// Returns the pictures that a prompt shows.
+    /// Returns the pictures of a prompt.
     ///
     /// # Errors
-    /// Returns the reason: the model reads no pictures, one is cut or not in memory any more, or the text has the
-    /// image token.
+    /// Fails if the model reads no pictures, a picture is truncated or no longer in memory, or the
+    /// text contains the image token.
     pub(crate) fn of(prompt: &[u32], vision: Option<&VisionConfig>) -> Result<Self, String> {
         if prompt.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
             return Ok(Self::default());
@@ -58,17 +56,16 @@ impl PromptPictures {
         Ok(Self { image_token, shown })
     }
 
-    /// Returns true for a prompt of text alone.
     pub(crate) fn is_empty(&self) -> bool {
         self.shown.is_empty()
     }
 
-    /// Returns a prompt, or one that goes on from it, with one image token for each picture.
+    /// Returns a prompt (or a continuation of it) with one image token per picture.
     pub(crate) fn collapsed(&self, prompt: &[u32]) -> Vec<u32> {
         self.replaced(prompt, |_| 1)
     }
 
-    /// Returns a prompt as servers expand it: with an image token for each of a picture's tokens.
+    /// Returns a prompt as servers expand it, with one image token per token of a picture.
     pub(crate) fn expanded(&self, prompt: &[u32]) -> Vec<u32> {
         self.replaced(prompt, Range::len)
     }
@@ -84,8 +81,8 @@ impl PromptPictures {
         tokens
     }
 
-    /// Returns the pictures as vLLM reads them beside tokens. It keeps a picture's features by `uuid`; with `version`
-    /// those are of one version of the weights.
+    /// Returns the pictures in vLLM's format. vLLM caches a picture's features by `uuid`; with
+    /// `version`, they belong to one version of the weights.
     pub(crate) fn parts(&self, version: Option<&str>) -> Value {
         let part = |Shown { sha256, url, .. }: &Shown| {
             let uuid = version.map_or_else(|| sha256.clone(), |version| format!("{version}-{sha256}"));
@@ -94,10 +91,10 @@ impl PromptPictures {
         self.shown.iter().map(part).collect()
     }
 
-    /// Checks the prompt that a server has read.
+    /// Checks the prompt that a server has parsed.
     ///
     /// # Errors
-    /// Returns the reason and the fix: it has read no pictures, or others.
+    /// Fails if the server read no pictures, or different ones; the error names the fix.
     pub(crate) fn check(&self, prompt: &[u32], read: Option<&[u32]>) -> Result<(), String> {
         if self.is_empty() {
             return Ok(());
@@ -136,7 +133,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the tower of a small model, and a picture that is cut into 2 x 3 tokens at its own size.
+    /// Returns the vision tower of a small model, and a picture of 2 x 3 tokens at its original
+    /// size.
     fn vision() -> (VisionConfig, Image) {
         let config = r#"{ "model_type": "qwen2_5_vl", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48,
             "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
@@ -161,14 +159,14 @@ mod tests {
         let ids = vision.pictures.add(&image, &vision).unwrap().ids();
         let prompt: Vec<u32> = [58].into_iter().chain(ids).chain([59, 7]).collect();
         let pictures = PromptPictures::of(&prompt, Some(&vision)).unwrap();
-        // The response so far belongs to the prompt of a next attempt, whatever it is.
+        // The response so far belongs to the prompt of a next attempt.
         let more = [&prompt[..], &[60]].concat();
         assert_eq!(pictures.collapsed(&more), [58, 60, 59, 7, 60]);
         assert_eq!(pictures.expanded(&more), [58, 60, 60, 60, 60, 60, 60, 59, 7, 60]);
         let parts = pictures.parts(None);
         let url = parts[0]["url"].as_str().unwrap().strip_prefix("data:image/png;base64,").unwrap();
         assert_eq!(Image::decode(&STANDARD.decode(url).unwrap()).unwrap(), image);
-        // Features of one version of the tower are not those of another.
+        // Features are cached separately for each version of the tower.
         let uuid = parts[0]["uuid"].as_str().unwrap();
         assert_eq!(pictures.parts(Some("v2"))[0]["uuid"], format!("v2-{uuid}"));
     }

@@ -1,4 +1,4 @@
-//! The learner in this process with samplers that are elsewhere.
+//! A policy with the learner in this process and remote samplers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,33 +24,30 @@ use super::server_pool::ServerPool;
 use super::versions::{Published, VersionFolder};
 use crate::thread::RequestThread;
 
-/// Text that every server continues at the start; if prompts show pictures, a picture follows it.
+/// Prompt of the check at the start; if prompts show pictures, a picture is appended.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
-/// A policy that is trained here and sampled on servers.
 pub(crate) struct EnginePolicy {
     inner: Box<dyn PolicyLearner>,
     base: Option<BaseModel>,
     given: ServedWeights,
-    /// Responses of the servers to the check, where their weights are replaced.
+    /// Results of the checks, if weights are replaced.
     checks: Option<Checks>,
-    /// Keeps the picture of the check in memory.
     _picture: Option<HeldPicture>,
     tokenizer: Arc<Tokenizer>,
     pool: Arc<ServerPool>,
     folder: VersionFolder,
     versions: Versions,
-    /// Last: it ends after what is sent on its thread.
+    /// This must be the last field, so that it is dropped after everything that uses it.
     thread: RequestThread,
 }
 
-/// The versions that servers have.
 #[derive(Default)]
 struct Versions {
     current: Option<Arc<Published>>,
-    /// True if the weights have changed since.
+    /// True if the weights have changed since the current version.
     changed: bool,
-    /// Versions that requests may still be under way for.
+    /// Versions that requests may still use.
     older: Vec<Arc<Published>>,
     /// Number and duration of publications since the last report.
     published: u64,
@@ -58,7 +55,6 @@ struct Versions {
 }
 
 impl EnginePolicy {
-    /// Hands the weights as they are to the servers, and checks the servers.
     pub(crate) fn open(
         config: &Config,
         servers: &ServersConfig,
@@ -103,8 +99,8 @@ impl EnginePolicy {
         Ok((policy, notes))
     }
 
-    /// Returns the published version of the current weights. A new one is written, loaded and used;
-    /// older ones are unloaded after their last request.
+    /// Returns the published version of the current weights. If they changed, a new version is
+    /// written and loaded. Older versions are unloaded after their last request.
     fn publish(&mut self) -> Result<Arc<Published>, TrainError> {
         if let Some(current) = self.versions.current.as_ref().filter(|_| !self.versions.changed) {
             return Ok(Arc::clone(current));
@@ -113,7 +109,8 @@ impl EnginePolicy {
         let written = Arc::new(match self.given {
             ServedWeights::Adapter => self.write_adapter()?,
             ServedWeights::Full => {
-                // Weights are replaced under no request, and nobody needs those before: there is room for one version.
+                // Full weights are replaced only without requests in flight, and the old version is
+                // no longer needed: there is room for one version.
                 let pool = Arc::clone(&self.pool);
                 self.thread.try_wait(async move { pool.drained().await })?;
                 let current = self.versions.current.take();
@@ -129,7 +126,7 @@ impl EnginePolicy {
             }
         })?;
         let before = self.versions.current.replace(Arc::clone(&written));
-        // The same bytes have the same name, and are not to be unloaded.
+        // Equal bytes have the same name and must not be unloaded.
         self.versions.older.extend(before.filter(|before| before.name != written.name));
         self.versions.changed = false;
         self.unload_idle();
@@ -138,7 +135,7 @@ impl EnginePolicy {
         Ok(written)
     }
 
-    /// Loads a version on the servers, and verifies by scoring that weights were really replaced.
+    /// Loads a version on the servers, and verifies by scoring that the weights were replaced.
     fn hand_over(&mut self, version: &Arc<Published>) -> Result<(), TrainError> {
         let (pool, published) = (Arc::clone(&self.pool), Arc::clone(version));
         self.thread.try_wait(async move { pool.load_everywhere(published).await })?;
@@ -160,7 +157,6 @@ impl EnginePolicy {
         Ok(self.folder.write_model(&merged, &self.tokenizer, self.inner.weights_version())?)
     }
 
-    /// Unloads versions that nobody samples from, and removes their folders.
     fn unload_idle(&mut self) {
         let older = std::mem::take(&mut self.versions.older);
         let (idle, busy) = older.into_iter().partition(|version| Arc::strong_count(version) == 1);
@@ -176,7 +172,7 @@ impl EnginePolicy {
     }
 }
 
-/// Something with the learner's scoring pass, whose memory is given back.
+/// Runs work that needs the learner's scoring pass, then releases its memory.
 fn scoring<T>(learner: &mut dyn PolicyLearner, work: impl FnOnce(&mut check::Score<'_>) -> T) -> T {
     let done = work(&mut |batch: &[TokenSequence], temperature| learner.score(batch, temperature));
     learner.release();
@@ -191,14 +187,13 @@ fn no_weights(given: ServedWeights) -> TrainError {
     EngineError::Backend(reason.into()).into()
 }
 
-/// Returns the learner's weights, where they are of the kind that servers are given.
 fn weights(policy: &dyn PolicyLearner, given: ServedWeights) -> Result<Weights, TrainError> {
     let fits = |weights: &Weights| given == ServedWeights::Full || weights.adapter.is_some();
     policy.weights().filter(fits).ok_or_else(|| no_weights(given))
 }
 
 impl Drop for EnginePolicy {
-    /// Leaves the servers and the folder as they were, where they answer.
+    /// Unloads all versions from servers that answer, and empties the folder.
     fn drop(&mut self) {
         let versions = std::mem::take(&mut self.versions);
         let all: Vec<Arc<Published>> = versions.older.into_iter().chain(versions.current).collect();
@@ -269,7 +264,7 @@ impl PolicyLearner for EnginePolicy {
         max_context: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
         let version = self.publish()?;
-        // Where to begin is best known before anything is under way.
+        // Read the loads before any request is in flight.
         self.thread.wait(Arc::clone(&self.pool).read_loads()).map_err(EngineError::from)?;
         let reads = (&self.tokenizer, self.inner.vision());
         let sampler = || EngineSampler::new(&self.pool, self.thread.handle(), &version, reads, max_context);

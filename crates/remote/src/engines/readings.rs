@@ -1,7 +1,8 @@
 //! Load reported by servers (`/metrics`): new trajectories start on the least loaded server, and a
-//! server with a queue gets less.
+//! server with a queue gets fewer requests.
 //!
-//! Readings move work in time and between servers. No token depends on them: its seed is the request's.
+//! Readings change only when and on which server requests run. Tokens do not depend on them,
+//! because each request has its seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,33 +17,29 @@ use super::concurrency_limit::ConcurrencyLimit;
 use super::dialect::Dialect;
 use super::server_pool::ServerPool;
 
-/// Time for a reading.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Longest page of numbers that is read.
+/// Maximum size of a metrics page in bytes.
 const PAGE: usize = 4 << 20;
 
-/// Time for which a reading counts at least.
+/// Minimum time for which a reading is valid.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// A cache above this fraction counts as full: vLLM then preempts and recomputes requests.
 const NEARLY_FULL: f64 = 0.95;
 
-/// Periods after which a server without readings is retried.
+/// Number of periods after which a server without readings is retried.
 const SILENT: u32 = 30;
 
-/// Load as a server reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Load {
-    /// Requests that it works on.
     pub(crate) running: u64,
-    /// Requests in its queue.
     pub(crate) waiting: u64,
-    /// Fraction of the key/value cache in use, if reported.
+    /// Used fraction of the key/value cache, if reported.
     pub(crate) cache: Option<f64>,
 }
 
-/// Names of the numbers of one program, newer ones first.
+/// Metric names of one program, newer ones first.
 struct Names {
     running: &'static str,
     waiting: &'static str,
@@ -62,8 +59,8 @@ const SGLANG: Names = Names {
 };
 
 impl Load {
-    /// Parses a page in Prometheus' text format; `None` if it has no queue metrics. Engines behind
-    /// one server (data parallel) are summed, and the fullest cache counts.
+    /// Parses a page in Prometheus' text format; `None` if it has no queue metrics. Data-parallel
+    /// engines behind one server are summed, except that the fullest cache counts.
     pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
         let names = match dialect {
             Dialect::Generate | Dialect::Completions => VLLM,
@@ -102,19 +99,18 @@ impl Load {
     }
 }
 
-/// The readings of one server.
 #[derive(Default)]
 pub(crate) struct Reports {
     last: Mutex<Option<Report>>,
-    /// True if it gave none the last time.
+    /// True if the last reading failed.
     silent: AtomicBool,
-    /// True if that was said.
+    /// True if the failure was noted.
     noted: AtomicBool,
 }
 
 struct Report {
     load: Load,
-    /// Requests there that are not this run's.
+    /// Requests on the server that are not this run's.
     foreign: u64,
     at: Instant,
 }
@@ -125,14 +121,13 @@ impl Reports {
     }
 
     /// Returns the number of requests ahead of a new session, besides those of this run's sessions:
-    /// those of others, plus all waiting ones.
+    /// others' requests and all waiting ones.
     pub(crate) fn before_a_session(&self, every: Duration) -> u64 {
         let last = self.last();
         let fresh = last.as_ref().filter(|report| report.at.elapsed() <= (5 * every).max(FRESH));
         fresh.map_or(0, |report| report.foreign + report.load.waiting)
     }
 
-    /// Takes a reading in, and lets the limit follow it.
     fn take(&self, load: Load, limit: &ConcurrencyLimit) {
         limit.reported(load.waiting, load.nearly_full());
         let foreign = (load.running + load.waiting).saturating_sub(limit.in_flight() as u64);
@@ -141,12 +136,12 @@ impl Reports {
     }
 }
 
-/// Highest numbers since the last report.
+/// Maxima since the last report.
 #[derive(Debug, Default)]
 pub(crate) struct Highest {
     readings: AtomicU64,
     waiting: AtomicU64,
-    /// In millionths.
+    /// Used fraction of the cache, in millionths.
     cache: AtomicU64,
 }
 
@@ -157,7 +152,7 @@ impl Highest {
         self.cache.fetch_max((1e6 * load.cache.unwrap_or(0.0)) as u64, Ordering::Relaxed);
     }
 
-    /// Returns the numbers of a report; none without a reading.
+    /// Returns the metrics of a report; empty without a reading.
     pub(crate) fn report(&self) -> Vec<(&'static str, f64)> {
         let swap = |number: &AtomicU64| number.swap(0, Ordering::Relaxed) as f64;
         let (readings, waiting, cache) = (swap(&self.readings), swap(&self.waiting), swap(&self.cache));
@@ -169,7 +164,7 @@ impl Highest {
 }
 
 impl ServerPool {
-    /// Reads the load of one server. If that fails, it counts as idle, which is noted once.
+    /// Reads the load of one server. On failure it counts as idle, which is noted once.
     async fn read_load(&self, index: usize) {
         let server = &self.servers[index];
         let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;
@@ -192,7 +187,6 @@ impl ServerPool {
         }
     }
 
-    /// Reads the load of all servers that report one, at the same time.
     pub(crate) async fn read_loads(self: Arc<Self>) {
         if self.load_every.is_zero() {
             return;
@@ -208,7 +202,8 @@ impl ServerPool {
     }
 }
 
-/// Reads the load of every server from now on while requests are under way, until the pool is gone.
+/// Starts reading the load of every server periodically while requests are in flight, until the
+/// pool is dropped.
 pub(crate) fn watch(pool: &Arc<ServerPool>, handle: &Handle) {
     let every = pool.load_every;
     if every.is_zero() {
@@ -254,7 +249,7 @@ mod tests {
                       sglang:token_usage{model_name=\"m\"} 0.5\n";
         let load = Load { running: 5, waiting: 12, cache: Some(0.5) };
         assert_eq!(Load::parse(sglang.as_bytes(), Dialect::Sglang), Some(load));
-        // Of another program, not numbers, or nothing at all.
+        // Another program's metrics, not a number, or nothing.
         assert_eq!(Load::parse(sglang.as_bytes(), Dialect::Generate), None);
         let unknown = "vllm:num_requests_running 1\nvllm:num_requests_waiting NaN\n";
         assert_eq!(Load::parse(unknown.as_bytes(), Dialect::Generate), None);

@@ -1,4 +1,4 @@
-//! The sampler that a lane of a rollout holds.
+//! The sampler of a rollout lane.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,20 +17,17 @@ use super::server_pool::{PendingRequest, ServerPool, Unanswered};
 use super::versions::Published;
 use crate::thread::Outcomes;
 
-/// Samples one version of the weights on servers. Requests are under way on the thread of requests; each has one
+/// Samples one version of the weights on servers. Requests run on the request thread; each has one
 /// response.
 pub(crate) struct EngineSampler {
     pool: Arc<ServerPool>,
     handle: Handle,
     published: Arc<Published>,
     tokenizer: Arc<Tokenizer>,
-    /// The tower of the policy, with the pictures that prompts refer to, if it has one.
     vision: Option<VisionConfig>,
     max_context: usize,
-    /// Number of this sampler, for names that no other has.
     number: usize,
     next: RequestId,
-    /// The server of every session.
     sessions: HashMap<u64, Arc<AtomicUsize>>,
     under_way: BTreeMap<RequestId, UnderWay>,
     responses: Outcomes<Result<GenerateResponse, Unanswered>>,
@@ -47,9 +44,10 @@ struct UnderWay {
     stop_strings: Vec<String>,
 }
 
-/// Returns the number of tokens of a response that count: through its first stop token, or the token in
-/// which its first stop string ends; `None` if it has neither. A server looks for strings in text, and
-/// one that knows no stop tokens continues after them.
+/// Returns the length of a response: through its first stop token, or the token in which its first
+/// stop string ends. `None` if it has neither.
+///
+/// A server looks for strings in text, and one that knows no stop tokens continues after them.
 fn response_length(
     tokenizer: &Tokenizer,
     tokens: &[u32],
@@ -86,7 +84,6 @@ impl EngineSampler {
         }
     }
 
-    /// Checks a prompt, and returns its pictures.
     fn check_prompt(&self, id: RequestId, request: &SampleRequest) -> Result<PromptPictures, SampleError> {
         let found = PromptPictures::of(&request.prompt, self.vision.as_ref());
         let pictures = found.map_err(|reason| SampleError::Request { request: id, reason })?;
@@ -94,7 +91,7 @@ impl EngineSampler {
         if pictures.is_empty() {
             request.check_prompt(id, self.max_context, vocabulary)?;
         } else {
-            // A picture's tokens are in no vocabulary.
+            // Picture tokens are not in the vocabulary.
             let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
             let words =
                 SampleRequest { prompt: request.prompt.iter().map(text).collect(), ..request.clone() };
@@ -103,7 +100,6 @@ impl EngineSampler {
         Ok(pictures)
     }
 
-    /// Takes a response in.
     fn take(
         &mut self,
         request: RequestId,
@@ -146,7 +142,6 @@ impl EngineSampler {
         Ok(())
     }
 
-    /// Waits for responses, until `deadline` if there is one.
     fn work(&mut self, deadline: Option<Instant>) -> Result<Vec<Completion>, SampleError> {
         while self.done.is_empty() && self.failures.is_empty() && !self.under_way.is_empty() {
             let Some((request, response)) = self.responses.wait(deadline)? else { break };
@@ -225,7 +220,7 @@ impl Sampler for EngineSampler {
 }
 
 impl Drop for EngineSampler {
-    /// Breaks off requests that nobody waits for any more, which servers notice.
+    /// Aborts requests without a receiver; servers notice the disconnect.
     fn drop(&mut self) {
         for asked in self.under_way.values() {
             asked.task.abort();

@@ -1,4 +1,5 @@
-//! The servers: which one a session stays with, and a request's way through refusals and failures to its response.
+//! The pool of servers: assigns sessions to servers, and retries requests until they have a
+//! response.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,60 +18,53 @@ use super::readings::{Highest, Reports};
 use super::versions::Published;
 use crate::http::{Http, HttpError, api_key, seconds};
 
-/// Longest answer of a call that is not sampling.
+/// Maximum size in bytes of a reply other than a response.
 pub(crate) const SMALL: usize = 1 << 20;
 
 /// Transient failures; not logged if a retry succeeds.
 const BUSY: &str = "is busy";
 const BROKEN_OFF: &str = "broke a request off before its next token";
 
-/// Time for a call that is not sampling.
+/// Time limit of a request other than sampling.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
 
-/// Refusals in a row after which a session leaves a server for another one that answers.
+/// Number of consecutive rejections after which a session moves to another server that answers.
 const REFUSALS: u32 = 3;
 
-/// Time after which a request that waits for room looks if its session should leave the server.
+/// Time after which a request that waits for a permit checks whether its session should move.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Servers that answer for one model.
 pub(crate) struct ServerPool {
     pub(crate) http: Http,
     pub(crate) dialect: Dialect,
     pub(crate) servers: Vec<Server>,
     timeout: Duration,
     pub(crate) give_up: Duration,
-    /// Time between two readings of a server's load; zero for none.
     pub(crate) load_every: Duration,
     pub(crate) vocabulary: usize,
     counters: Counters,
     pub(crate) highest: Highest,
-    /// Requests of this run without a response so far.
+    /// This run's requests without a response so far.
     under_way: AtomicUsize,
-    /// Name of the version that servers were given last.
     current: Mutex<String>,
-    /// Notes since the last report.
     notes: Mutex<Vec<String>>,
-    /// Failures by server and reason.
     troubles: Mutex<BTreeMap<(usize, String), u64>>,
-    /// Samplers made so far, for the names of requests.
+    /// Number of samplers created so far, for the names of requests.
     pub(crate) samplers: AtomicUsize,
 }
 
-/// One server.
 pub(crate) struct Server {
     pub(crate) url: String,
     pub(crate) limit: ConcurrencyLimit,
     pub(crate) reports: Reports,
-    /// Sessions that stay with it.
     sessions: AtomicUsize,
-    /// Held while a version is loaded, so that many requests that miss it load it once.
+    /// Held while a version is loaded, so that concurrent requests that lack it load it once.
     pub(crate) loading: tokio::sync::Mutex<()>,
-    /// Beginnings and ends of replacements of all its weights.
+    /// Number of starts and ends of replacements of its full weights.
     pub(crate) replacements: AtomicU64,
 }
 
-/// Counts a request in and out.
+/// Counts a request as in flight until dropped.
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
@@ -86,7 +80,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Numbers since the last report.
+/// Metrics since the last report.
 #[derive(Debug, Default)]
 struct Counters {
     requests: AtomicU64,
@@ -97,7 +91,8 @@ struct Counters {
     failures: AtomicU64,
 }
 
-/// A request of a sampler that waits for its whole response, for which the pool may send several [`GenerateRequest`]s.
+/// A sampler's request for a complete response, for which the pool may send several
+/// [`GenerateRequest`]s.
 pub(crate) struct PendingRequest {
     pub(crate) id: String,
     pub(crate) session: String,
@@ -108,12 +103,11 @@ pub(crate) struct PendingRequest {
     pub(crate) seed: turnwise_core::Seed,
 }
 
-/// Reason why a request has no response.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// This request alone.
+    /// Only this request fails.
     Request(String),
-    /// Every other one too.
+    /// Every request fails.
     Setup(String),
 }
 
@@ -152,18 +146,16 @@ impl ServerPool {
         })
     }
 
-    /// Returns the requests of this run without a response so far.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Acquire)
     }
 
-    /// Returns the name of the version that servers were given last.
     pub(crate) fn current(&self) -> MutexGuard<'_, String> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the server of a new session: of those that answer the one with the fewest sessions and
-    /// requests before it.
+    /// Assigns a server to a new session: among those that answer, the one with the fewest sessions
+    /// and requests ahead.
     pub(crate) fn assign(&self) -> usize {
         self.assign_among(|_| true).unwrap_or(0)
     }
@@ -179,7 +171,6 @@ impl ServerPool {
         Some(chosen)
     }
 
-    /// The session on this server has ended.
     pub(crate) fn release(&self, server: usize) {
         self.servers[server].sessions.fetch_sub(1, Ordering::Relaxed);
     }
@@ -194,8 +185,8 @@ impl ServerPool {
         }
     }
 
-    /// Waits for a permit of the session's server. One that only rejects is given a single request at a
-    /// time: the sessions of those that wait move to other servers meanwhile.
+    /// Waits for a permit of the session's server. A server that only rejects gets a single request
+    /// at a time; meanwhile, waiting sessions move to other servers.
     async fn acquire(&self, place: &AtomicUsize) -> (usize, Permit<'_>) {
         loop {
             let limit = &self.servers[place.load(Ordering::Relaxed)].limit;
@@ -210,7 +201,7 @@ impl ServerPool {
     }
 
     /// Retries until there is a complete response. Tokens of an aborted response are kept and the
-    /// rest is requested. Nothing of other failed attempts is used, so each token is sampled once.
+    /// rest is requested. Other failed attempts are discarded, so each token is sampled once.
     pub(crate) async fn generate(
         &self,
         place: &AtomicUsize,
@@ -224,7 +215,8 @@ impl ServerPool {
         let mut whole =
             GenerateResponse { tokens, logprobs, end: End::Abort, cached: 0, weights, prompt: None };
         let mut seed = draws.bits();
-        // Begin of the first attempt that failed, without any progress since. The time that a request waits for its turn is not a failure.
+        // Start of the first failed attempt since the last progress. Waiting for a permit is not a
+        // failure.
         let mut failing_since: Option<Instant> = None;
         let (mut attempt, mut refusals) = (0u64, 0);
         loop {
@@ -253,9 +245,10 @@ impl ServerPool {
                         return Ok(whole);
                     }
                     self.counters.aborts.fetch_add(1, Ordering::Relaxed);
-                    // The next request has other draws.
+                    // The next request uses other random numbers.
                     seed = draws.bits();
-                    // Tokens alone are progress: what breaks off without any, again and again, is given up in the end.
+                    // Only tokens count as progress, so repeated aborts without tokens are given up
+                    // eventually.
                     if progress {
                         failing_since = None;
                         refusals = 0;
@@ -300,8 +293,7 @@ impl ServerPool {
         }
     }
 
-    /// Counts one more attempt that its server rejected; after some in a row the session moves to another
-    /// server.
+    /// Counts a rejected attempt; after several in a row, the session moves to another server.
     fn count_refusal(&self, refusals: &mut u32, place: &AtomicUsize) {
         *refusals += 1;
         if *refusals >= REFUSALS {
@@ -335,7 +327,6 @@ impl ServerPool {
         }
     }
 
-    /// Sends one request to one server and reads the response.
     async fn send(
         &self,
         server: &Server,
@@ -368,7 +359,6 @@ impl ServerPool {
         })
     }
 
-    /// Returns one response of one server, without another attempt.
     pub(crate) async fn generate_once(
         &self,
         server: usize,
@@ -394,7 +384,7 @@ impl ServerPool {
         })
     }
 
-    /// Checks the health of every server, and the length of its context if reported.
+    /// Checks the health of every server, and its context length if reported.
     pub(crate) async fn check_up(&self, max_context: usize) -> Result<(), EngineError> {
         for (server, Server { url, .. }) in self.servers.iter().enumerate() {
             let failed = |reason: String| EngineError::Server { server, reason };
@@ -423,7 +413,6 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Keeps a note for the next report.
     pub(crate) fn note(&self, text: String) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
@@ -433,7 +422,7 @@ impl ServerPool {
         *troubles.entry((server, reason.to_owned())).or_default() += 1;
     }
 
-    /// Numbers and notes since the last report.
+    /// Returns metrics and notes since the last report.
     pub(crate) fn report(&self) -> (Vec<(&'static str, f64)>, Vec<String>) {
         let Counters { requests, retries, busy, aborts, reloads, failures } = &self.counters;
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed) as f64;
@@ -454,14 +443,15 @@ impl ServerPool {
             )
         };
         let mut notes = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        // Where requests were given up, these may be the reason.
+        // If requests were given up, these may be the reason.
         let no_news = |reason: &str| matches!(reason, BUSY | BROKEN_OFF) && failed == 0.0;
         notes.extend(troubles.into_iter().filter(|((_, reason), _)| !no_news(reason)).map(note));
         (numbers, notes)
     }
 }
 
-/// Adds what one more attempt sampled. A response that broke off at the last token is whole.
+/// Appends the result of another attempt. A response that was aborted at the last token is
+/// complete.
 fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: usize) {
     whole.tokens.extend(response.tokens);
     whole.logprobs.extend(response.logprobs);
@@ -470,7 +460,6 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
     whole.end = if response.end == End::Abort && is_full { End::Length } else { response.end };
 }
 
-/// Reason why an attempt has no response.
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,

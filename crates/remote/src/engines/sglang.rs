@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params};
 
-/// All sampling fields are sent, as to vLLM. The seed has an effect if the server runs with
-/// deterministic inference.
+/// Returns a request with all sampling fields, as for vLLM. The seed has an effect if the server
+/// runs with deterministic inference.
 ///
-/// Unlike vLLM, a server with `ignore_eos` also ignores stop tokens. It is therefore off, so an end
-/// token of the model that is not a stop token ends a response, too.
+/// Unlike vLLM, a server with `ignore_eos` also ignores stop tokens. It is therefore off, so the
+/// model's end tokens also end a response, even if they are not stop tokens.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let GenerateRequest { id, prompt, params, max_tokens, seed, .. } = request;
     let sampling = sampling_params(
@@ -62,7 +62,7 @@ pub(crate) fn response(body: &[u8]) -> Result<GenerateResponse, String> {
     let (logprobs, tokens): (Vec<f32>, Vec<u32>) =
         entries.into_iter().map(|(logprob, token, _)| (logprob, token)).unzip();
     let end = end(Some(&finish_reason.r#type))?;
-    // What ended it belongs to the response: it was sampled.
+    // The token that ended the response was sampled, so it belongs to the response.
     if let Some(token) = finish_reason.matched.as_u64()
         && tokens.last().is_none_or(|&last| u64::from(last) != token)
     {

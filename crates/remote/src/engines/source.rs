@@ -1,4 +1,4 @@
-//! From a config to a policy whose samplers are on servers.
+//! Creates policies with samplers on servers from a config.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use super::versions::VersionFolder;
 use crate::thread::RequestThread;
 
 /// Creates policies that sample on inference servers if the config has a table `rollout.engine`;
-/// other configs go to the inner source.
+/// other configs are passed to the inner source.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSource<S = NativeSource> {
     inner: S,
 }
 
 impl Default for EngineSource {
-    /// Servers for policies that are trained in this process.
+    /// Returns a source for policies that are trained in this process.
     fn default() -> Self {
         Self::over(NativeSource)
     }
 }
 
 impl<S: PolicySource> EngineSource<S> {
-    /// Servers for the policies of another source, whose weights must be in this process.
+    /// Returns a source over another one, whose policies must have their weights in this process.
     pub fn over(inner: S) -> Self {
         Self { inner }
     }
@@ -44,7 +44,7 @@ fn with_servers(
 }
 
 impl<S: PolicySource> PolicySource for EngineSource<S> {
-    /// Asks the servers too: a run must not find out after its warm start that one is not there.
+    /// Also contacts the servers, so that a missing one is noticed before the warm start.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         let mut here = config.clone();
         let Some(servers) = here.rollout.engine.take() else { return self.inner.check(config) };

@@ -13,29 +13,28 @@ use turnwise_text::Tokenizer;
 
 use super::error::EngineError;
 
-/// A version of the weights as the servers know it.
 #[derive(Debug)]
 pub(crate) struct Published {
     /// Name on the servers: run, a random number of this process, version, and checksum of the
-    /// files. A name never refers to other weights, and equal runs share no names, because each run
-    /// removes its own.
+    /// files.
+    ///
+    /// A name never refers to other weights. Equal runs share no names, because each run removes
+    /// its own.
     pub(crate) name: String,
-    /// True for an adapter beside others, false for full weights that replace the old ones.
+    /// True for an adapter, false for full weights that replace the old ones.
     pub(crate) adapter: bool,
-    /// The learner's version.
     pub(crate) version: u64,
-    /// The folder here.
+    /// Path of the folder on this machine.
     pub(crate) folder: PathBuf,
-    /// The folder as the servers see it.
+    /// Path of the folder on the servers.
     pub(crate) server_path: String,
 }
 
-/// The folder that versions are written to.
 #[derive(Debug)]
 pub(crate) struct VersionFolder {
     here: PathBuf,
     there: PathBuf,
-    /// The run's name with a number that no other run has.
+    /// The run's name with a unique number.
     run: String,
 }
 
@@ -44,14 +43,14 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError + '_ {
 }
 
 impl VersionFolder {
-    /// Makes the folder if it is not there, and finds out if it can be written to.
+    /// Creates the folder if necessary, and checks that it is writable.
     pub(crate) fn open(here: &Path, there: &Path, run: &str) -> Result<Self, EngineError> {
         fs::create_dir_all(here).map_err(io(here))?;
         let here = here.canonicalize().map_err(io(here))?;
         let there = if there.as_os_str().is_empty() { here.clone() } else { there.to_owned() };
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         let plain: String = run.chars().map(plain).take(60).collect();
-        // The system's randomness: nothing that a run computes depends on its name.
+        // The name uses system randomness; no result of a run depends on it.
         let drawn = RandomState::new().hash_one(std::process::id()) as u32;
         let folder = Self { here, there, run: format!("{plain}-{drawn:08x}") };
         let probe = folder.here.join(format!(".probe-{}", folder.run));
@@ -60,7 +59,7 @@ impl VersionFolder {
         Ok(folder)
     }
 
-    /// Writes an adapter in PEFT's layout; the folder appears whole or not at all.
+    /// Writes an adapter in PEFT's layout, atomically.
     pub(crate) fn write_adapter(
         &self,
         adapter: &Adapter<f32>,
@@ -70,8 +69,8 @@ impl VersionFolder {
         self.write(version, true, |part| Ok(save_adapter(adapter, part, base)?))
     }
 
-    /// Writes a model as a Hugging Face folder with its tokenizer, so that a server could also
-    /// start from it. The write is atomic.
+    /// Writes a model as a Hugging Face folder with its tokenizer, atomically. A server could also
+    /// start from it.
     pub(crate) fn write_model(
         &self,
         model: &Parameters<f32>,
@@ -95,13 +94,13 @@ impl VersionFolder {
             fs::remove_dir_all(&part).map_err(io(&part))?;
         }
         let checksum = save(&part).and_then(|()| checksum(&part)).inspect_err(|_| {
-            // A disk that is full is not left fuller.
+            // Remove the partial folder, so that a full disk gets no fuller.
             let _ = fs::remove_dir_all(&part);
         })?;
         let name = format!("{}-v{version:06}-{checksum:08x}", self.run);
         let folder = self.here.join(&name);
         if folder.exists() {
-            // The same bytes once more.
+            // The same bytes were already written.
             fs::remove_dir_all(&part).map_err(io(&part))?;
         } else {
             fs::rename(&part, &folder).map_err(io(&folder))?;
@@ -111,7 +110,7 @@ impl VersionFolder {
     }
 }
 
-/// Returns the checksum of the files of a folder and of the folders in it, in the order of their names.
+/// Returns the checksum of the files of a folder and its subfolders, in the order of their names.
 fn checksum(folder: &Path) -> Result<u32, EngineError> {
     let mut hash = Sha256::new();
     add_files(&mut hash, folder)?;
@@ -119,7 +118,7 @@ fn checksum(folder: &Path) -> Result<u32, EngineError> {
     Ok(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }
 
-/// Adds the files of a folder, a piece of a file at a time: models are large.
+/// Adds the files of a folder in chunks, because models are large.
 fn add_files(hash: &mut Sha256, folder: &Path) -> Result<(), EngineError> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).map_err(io(folder))?.filter_map(|entry| Some(entry.ok()?.path())).collect();

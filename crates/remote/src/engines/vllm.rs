@@ -1,41 +1,40 @@
-//! vLLM's `/inference/v1/generate`: tokens in, tokens out.
+//! vLLM's `/inference/v1/generate`: token ids for prompt and response.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params, token_id};
 
-/// All sampling fields are sent, because missing ones come from the model's
+/// Returns a request. All sampling fields are sent, because missing ones come from the model's
 /// `generation_config.json` or from defaults such as `max_tokens` = 16. The model's end tokens are
-/// in the stop tokens, so the server's own are off.
+/// in the stop tokens, so the server's are off.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = json!({
         "request_id": request.id,
         "token_ids": request.prompt,
         "stream": false,
-        // The prefix cache never mixes versions, whatever the server keys it by.
+        // Prevents the prefix cache from mixing versions.
         "cache_salt": request.version,
         "sampling_params": sampling(request),
     });
     if !request.pictures.is_empty() {
         body["token_ids"] = request.pictures.collapsed(request.prompt).into();
-        // An adapter leaves the tower as it is, so that its features are those of all versions.
+        // An adapter does not change the tower, so all versions share its features.
         body["content_parts"] = request.pictures.parts((!request.adapter).then_some(request.version));
         body["return_token_ids"] = true.into();
     }
-    // Without a model it is the one that the server was started with.
+    // Without `model`, the server uses the one that it was started with.
     if let Some(adapter) = request.adapter() {
         body["model"] = adapter.into();
     }
     body
 }
 
-/// Returns the parameters of sampling as vLLM names them.
 pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
     let own = json!({
         "max_tokens": request.max_tokens,
         "min_tokens": 0,
-        // A whole number that every JSON reader holds exactly.
+        // At most 53 bits, which every JSON parser keeps exactly.
         "seed": request.seed >> 11,
         "include_stop_str_in_output": true,
         "logprobs": 0,
@@ -47,11 +46,10 @@ pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
 struct Body {
     choices: Vec<Choice>,
     usage: Option<Usage>,
-    /// The prompt with the tokens of pictures, if `return_token_ids` is set (vLLM 0.32).
+    /// The prompt with picture tokens, if `return_token_ids` is set (vLLM 0.32).
     prompt_token_ids: Option<Vec<u32>>,
 }
 
-/// Counts of tokens.
 #[derive(Deserialize)]
 pub(crate) struct Usage {
     prompt_tokens_details: Option<Details>,
@@ -63,7 +61,6 @@ struct Details {
 }
 
 impl Usage {
-    /// Returns the prompt tokens from the cache, if reported.
     pub(crate) fn cached(usage: Option<Self>) -> u64 {
         usage.and_then(|usage| usage.prompt_tokens_details?.cached_tokens).unwrap_or(0)
     }
@@ -74,7 +71,7 @@ struct Choice {
     finish_reason: Option<String>,
     token_ids: Vec<u32>,
     logprobs: Option<Logprobs>,
-    /// Ranges of the tokens with the version of the weights that sampled them (vLLM 0.32).
+    /// Ranges of tokens with the version of the weights that sampled them (vLLM 0.32).
     weight_versions: Option<Vec<Span>>,
 }
 
@@ -88,7 +85,7 @@ struct Logprobs {
     content: Option<Vec<Entry>>,
 }
 
-/// vLLM 0.32 names the token by its id, older ones by a text `token_id:123`.
+/// vLLM 0.32 writes the token's id, older versions a text `token_id:123`.
 #[derive(Deserialize)]
 struct Entry {
     token_id: Option<u32>,

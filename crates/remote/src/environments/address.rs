@@ -1,13 +1,10 @@
-//! Addresses of servers, as settings give them.
+//! Addresses of servers in settings.
 
 use reqwest::Url;
 
 use super::error::ServerError;
 
-/// Returns the addresses of `env.urls`.
-///
-/// # Errors
-/// Fails if there are no addresses, or if one is invalid.
+/// Parses the addresses of `env.urls`.
 pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
     if urls.is_empty() {
         return Err(ServerError::setting(
@@ -18,7 +15,6 @@ pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
     urls.iter().enumerate().map(|(index, url)| address(index, url)).collect()
 }
 
-/// Returns one address; the error does not repeat it.
 fn address(index: usize, url: &str) -> Result<Url, ServerError> {
     let wrong = |reason: &str| {
         ServerError::setting("urls", format!("number {index} {reason}, such as http://127.0.0.1:8000"))
@@ -35,7 +31,6 @@ fn address(index: usize, url: &str) -> Result<Url, ServerError> {
     Ok(url)
 }
 
-/// Returns the address of a path below another.
 pub(crate) fn below(url: &Url, path: &str) -> String {
     format!("{}/{path}", url.as_str().trim_end_matches('/'))
 }

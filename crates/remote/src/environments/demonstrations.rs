@@ -1,4 +1,4 @@
-//! Demonstrations: actions that a task's line has, carried out by the servers.
+//! Demonstrations: actions in task files, executed on the servers.
 
 use serde_json::Value;
 use turnwise_core::{Action, EnvError, Seed, Task, TaskSet, ToolCall};
@@ -6,17 +6,15 @@ use turnwise_env::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_in_turn,
 };
 
-/// Key of a task's metadata.
 const KEY: &str = "demonstration";
 
-/// Keeps actions with a task; a call is the JSON object `{"name": .., "arguments": ..}`.
+/// Stores actions in a task; a call is the JSON object `{"name": .., "arguments": ..}`.
 pub(crate) fn keep(task: &mut Task, actions: Vec<Value>) {
     if !actions.is_empty() {
         task.metadata.insert(KEY.into(), actions.into());
     }
 }
 
-/// Returns the actions that a task keeps.
 fn kept(task: &Task) -> &[Value] {
     task.metadata.get(KEY).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -30,11 +28,11 @@ fn action(value: &Value) -> Action {
     }
 }
 
-/// Plays the demonstrations of a split's tasks on the servers and returns the successful episodes. `None` if
-/// no task of the split has a demonstration.
+/// Plays the demonstrations of a split on the servers and returns the successful episodes. `None`
+/// if no task of the split has a demonstration.
 ///
 /// # Errors
-/// Fails if there is no such split, or the servers failed every episode.
+/// Fails if the split does not exist, or if the servers failed every episode.
 pub(crate) fn demonstrate(
     set: &dyn TaskSet,
     request: &DemonstrationRequest<'_>,
@@ -47,7 +45,7 @@ pub(crate) fn demonstrate(
     play_in_turn(&tasks, request, |task, seed| play(set, task, seed, request)).map(Some)
 }
 
-/// Returns one episode; `None` if it does not end in success.
+/// Plays one demonstration; `None` if it does not succeed.
 fn play(
     set: &dyn TaskSet,
     task: &Task,

@@ -6,24 +6,23 @@ use turnwise_core::EnvError;
 use crate::http::{HttpError, NoClient};
 use crate::thread::ThreadEnded;
 
-/// Failure of a request. No text has an address or a key in it: servers are named by their place in `env.urls`.
+/// Why a request failed. Messages contain neither addresses nor keys: servers are named by their
+/// index in `env.urls`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ServerError {
-    /// A setting that cannot work.
     #[error("env.{key}: {reason}")]
     Setting {
-        /// The key.
         key: &'static str,
-        /// The problem and what would do.
+        /// The problem and how to fix it.
         reason: String,
     },
-    /// There is no connection, or it is gone, and with it the episode.
+    /// There is no connection, or it was lost together with the episode.
     #[error("{0}")]
     Lost(String),
     /// The server has no room for another episode.
     #[error("{0}")]
     Full(String),
-    /// The server answers, and what it answers is an error or not of the right form.
+    /// The server returned an error or an invalid reply.
     #[error("{0}")]
     Answer(String),
 }
@@ -37,7 +36,6 @@ impl ServerError {
         Self::Lost(format!("no thread for requests: {error}"))
     }
 
-    /// Returns the same failure with the server's name before it.
     pub(crate) fn of_server(self, server: usize) -> Self {
         let named = |text: String| format!("env.urls[{server}]: {text}");
         match self {
@@ -58,7 +56,7 @@ impl ServerError {
     }
 }
 
-/// The error of a world that is opened, and of a step, after which the episode is gone: trying again cannot help.
+/// Errors of opening an environment or of a step are permanent, because the episode is lost.
 impl From<ServerError> for EnvError {
     fn from(error: ServerError) -> Self {
         Self::Other(error.to_string())

@@ -1,20 +1,20 @@
-//! Worlds that servers play.
+//! Environments on servers.
 //!
 //! | file or folder | subject |
 //! |---|---|
-//! | [`openenv`] | environments of OpenEnv over their WebSocket |
+//! | [`openenv`] | OpenEnv environments over WebSocket |
 //! | [`mcp`] | tools of MCP servers |
-//! | [`appworld`] | AppWorld behind its environment servers |
+//! | [`appworld`] | AppWorld's environment servers |
 //! | `address.rs` | addresses of servers |
-//! | `demonstrations.rs` | actions of a task's line, to imitate |
-//! | `error.rs` | failures of requests to them |
-//! | `schema.rs` | objects held against a schema |
-//! | `slots.rs` | the sessions that servers have room for |
-//! | `text.rs` | texts of servers as a policy sees them |
+//! | `demonstrations.rs` | actions in task files, for imitation |
+//! | `error.rs` | failures of requests |
+//! | `schema.rs` | validation of objects |
+//! | `slots.rs` | limits on sessions per server |
+//! | `text.rs` | texts of servers for the policy |
 //!
-//! A server failure is an error of the environment, not a reward: the trajectory is left out of its
-//! group (`rollout.on_error`). A mistake of the policy gives an observation. No message contains an
-//! address or a key.
+//! A server failure is an environment error, not a reward: the trajectory is left out of its group
+//! (`rollout.on_error`). A mistake of the policy gives an observation. Messages contain neither
+//! addresses nor keys.
 
 mod address;
 pub mod appworld;
@@ -28,7 +28,7 @@ mod text;
 
 use turnwise_env::registry::Registry;
 
-/// Returns the same registry with the kinds of this module.
+/// Adds the kinds of this module to a registry.
 ///
 /// ```
 /// use turnwise_env::registry::Registry;

@@ -1,30 +1,25 @@
-//! Validation of JSON objects against the part of JSON Schema that helps a policy: names, types,
-//! values.
+//! Validates JSON objects against a subset of JSON Schema: names, types, values.
 
 use serde_json::{Map, Value};
 
-/// The fields of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fields {
-    /// The fields that are known.
     pub(crate) known: Vec<Field>,
-    /// Other fields are allowed.
     open: bool,
 }
 
-/// A field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Field {
     pub(crate) name: String,
-    /// The JSON types that it may have; empty: any.
+    /// Allowed JSON types; empty for any.
     types: Vec<String>,
-    /// The values that it may have; empty: any.
+    /// Allowed values; empty for any.
     values: Vec<Value>,
     pub(crate) required: bool,
 }
 
 impl Fields {
-    /// Returns the fields of a schema of objects but for one; `None` if it has no `properties`.
+    /// Parses the fields of an object schema except `without`; `None` if it has no `properties`.
     pub(crate) fn read(schema: &Value, without: &str) -> Option<Self> {
         let properties = schema.get("properties")?.as_object()?;
         let required = schema.get("required").and_then(Value::as_array);
@@ -37,20 +32,19 @@ impl Fields {
         Some(Self { known, open: schema.get("additionalProperties") != Some(&Value::Bool(false)) })
     }
 
-    /// Returns the same without any other fields.
+    /// Disallows undeclared fields.
     pub(crate) fn closed(self) -> Self {
         Self { open: false, ..self }
     }
 
-    /// Returns the place of a field.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.known.iter().position(|field| field.name == name)
     }
 
-    /// Compares an object with the fields.
+    /// Validates an object.
     ///
     /// # Errors
-    /// Returns the first field that is wrong or missing, for the policy to read.
+    /// Returns the first field that is invalid or missing, as a message for the policy.
     pub(crate) fn check(&self, object: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in object {
             match self.position(name) {
@@ -63,7 +57,6 @@ impl Fields {
         missing.map_or(Ok(()), |field| Err(format!("the field `{}` is missing", field.name)))
     }
 
-    /// Returns the names, for the policy to read.
     pub(crate) fn names(&self) -> String {
         let names: Vec<String> = self.known.iter().map(|field| format!("`{}`", field.name)).collect();
         names.join(", ")
@@ -72,7 +65,7 @@ impl Fields {
 
 impl Field {
     fn read(name: &str, schema: &Value, required: bool) -> Self {
-        // `Optional[int]` is one of several.
+        // `Optional[int]` is an `anyOf`.
         let several = schema.get("anyOf").and_then(Value::as_array);
         let parts: Vec<&Value> = several.map_or_else(|| vec![schema], |parts| parts.iter().collect());
         let types: Option<Vec<Vec<String>>> = parts.iter().map(|part| types(part)).collect();
@@ -84,10 +77,10 @@ impl Field {
         Self { name: name.to_owned(), types: types.unwrap_or_default().concat(), values, required }
     }
 
-    /// Text as a value of this field.
+    /// Converts text to a value of this field.
     ///
     /// # Errors
-    /// Fails if it is invalid, with a text for the policy.
+    /// Fails if it is invalid, with a message for the policy.
     pub(crate) fn value(&self, text: &str) -> Result<Value, String> {
         let text_fits = self.types.is_empty() || self.types.iter().any(|known| known == "string");
         let value = if text_fits {
@@ -121,7 +114,7 @@ impl Field {
     }
 }
 
-/// Returns the types that a schema allows; `None` if it does not say.
+/// Returns the types that a schema allows; `None` if it does not declare any.
 fn types(schema: &Value) -> Option<Vec<String>> {
     match schema.get("type")? {
         Value::String(one) => Some(vec![one.clone()]),

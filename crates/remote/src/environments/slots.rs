@@ -1,28 +1,26 @@
-//! The sessions that servers have room for.
+//! Limits on concurrent sessions per server.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::error::ServerError;
 
-/// Time for which a server that was lost is passed over.
+/// Time for which a lost server gets no new session.
 const CLOSED: Duration = Duration::from_secs(10);
 
-/// A number of sessions on each of several servers.
+/// A fixed number of session slots on each of several servers.
 #[derive(Debug)]
 pub(crate) struct Slots {
     servers: Mutex<Vec<Use>>,
-    /// Sessions that a server has room for.
     each: usize,
     freed: Condvar,
 }
 
-/// The use of a server.
 #[derive(Clone, Debug, Default)]
 struct Use {
     sessions: usize,
-    /// Time of the next try after the server was lost; `None` once it answers. Otherwise a dead server, which has no sessions,
-    /// would get every new one.
+    /// Time of the next attempt after the server was lost; `None` once it answers. Otherwise a dead
+    /// server, which has no sessions, would get every new one.
     closed_until: Option<Instant>,
 }
 
@@ -33,21 +31,21 @@ impl Use {
 }
 
 impl Slots {
-    /// `servers` with room for `each` sessions.
+    /// Creates `each` slots on each of `servers`.
     pub(crate) fn new(servers: usize, each: usize) -> Arc<Self> {
         Arc::new(Self { servers: Mutex::new(vec![Use::default(); servers]), each, freed: Condvar::new() })
     }
 
-    /// Returns the number of sessions that can begin now.
     pub(crate) fn free(&self) -> usize {
         let servers = self.lock();
         let open = open(&servers);
         open.into_iter().map(|server| self.each.saturating_sub(servers[server].sessions)).sum()
     }
 
-    /// Returns a session on the server with the fewest, but for those of `avoid` and for those that were
-    /// lost a short time ago, unless all were; `None` if none is free within `wait`. After that time one
-    /// session looks whether the server is there again.
+    /// Takes a slot on the server with the fewest sessions; `None` if none is free within `wait`.
+    ///
+    /// Servers in `avoid` are skipped, and recently lost ones, too, unless all were lost. A single
+    /// session then tests whether a lost server is back.
     pub(crate) fn take(self: &Arc<Self>, avoid: &[usize], wait: Duration) -> Option<Slot> {
         let until = Instant::now() + wait;
         let mut servers = self.lock();
@@ -67,7 +65,7 @@ impl Slots {
             if left.is_zero() {
                 return None;
             }
-            // A server that is looked at again is as good as one that becomes free.
+            // A server that is tested again counts as one that becomes free.
             let looks = servers.iter().filter_map(|server| server.closed_until);
             let next = looks.map(|until| until.saturating_duration_since(now)).filter(|time| !time.is_zero());
             let left = next.min().map_or(left, |next| left.min(next));
@@ -75,7 +73,7 @@ impl Slots {
         }
     }
 
-    /// Notes whether a server answered when a session was to begin on it.
+    /// Records whether a session could be started on a server.
     pub(crate) fn note<T>(&self, server: usize, begun: &Result<T, ServerError>) {
         let lost = matches!(begun, Err(ServerError::Lost(_)));
         self.lock()[server].closed_until = lost.then(|| Instant::now() + CLOSED);
@@ -87,19 +85,18 @@ impl Slots {
     }
 }
 
-/// Returns the servers on which sessions may start: all if all are closed, so that their failure is
-/// reported.
+/// Returns the servers on which sessions may start; all servers if all are lost, so that their
+/// failure is reported.
 fn open(servers: &[Use]) -> Vec<usize> {
     let now = Instant::now();
     let open: Vec<usize> = (0..servers.len()).filter(|&server| !servers[server].is_closed(now)).collect();
     if open.is_empty() { (0..servers.len()).collect() } else { open }
 }
 
-/// A session; it is free again when this is dropped.
+/// A slot, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
-    /// The server.
     pub(crate) server: usize,
 }
 
@@ -137,14 +134,14 @@ mod tests {
         let taken: Vec<Slot> = (0..3).map_while(|_| slots.take(&[], NOW)).collect();
         assert_eq!(taken.iter().map(|slot| slot.server).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(slots.free(), 0);
-        // Looked at again, by one session alone.
+        // A single session tests the server.
         slots.lock()[0].closed_until = Some(Instant::now());
         let look = slots.take(&[], NOW);
         assert_eq!(look.as_ref().map(|slot| slot.server), Some(0));
         assert!(slots.take(&[], NOW).is_none());
         slots.note(0, &Ok(()));
         assert_eq!(slots.take(&[], NOW).map(|slot| slot.server), Some(0));
-        // Where all are lost, the failure of one of them is what is said.
+        // If all are lost, the failure of one is reported.
         slots.note(0, &lost);
         slots.note(1, &lost);
         assert_eq!(slots.take(&[], NOW).map(|slot| slot.server), Some(0));

@@ -1,17 +1,15 @@
-//! Texts of servers as a policy sees them.
+//! Texts of servers for the policy.
 
 use serde_json::Value;
 
-/// Mark where a text was cut off.
 const CUT: &str = " [...]";
 
-/// Returns a value as words: a text as it is, anything else as JSON.
+/// Formats a value: strings unchanged, other values as JSON.
 pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Returns a text of at most `limit` characters (Unicode scalar values); a longer one is truncated
-/// and marked.
+/// Truncates a text to at most `limit` characters (Unicode scalar values), with a mark.
 pub(crate) fn cut(mut text: String, limit: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(limit) else { return text };
     let keep = limit.saturating_sub(CUT.chars().count());

@@ -1,4 +1,4 @@
-//! Downloaded adapters: an archive of a service as a folder of PEFT's layout.
+//! Downloaded adapters: unpacks an archive of a service to a folder in PEFT's layout.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,19 +10,18 @@ use serde_json::Value;
 
 use super::error::TinkerError;
 
-/// Maximum number of bytes that an archive may unpack to.
 const LARGEST: u64 = 128 << 30;
-/// Maximum number of bytes of the list of tensors in a file of weights.
+/// Maximum size of a weight file's list of tensors, in bytes.
 const LARGEST_HEADER: u64 = 64 << 20;
 
 /// Unpacks the plain files of an archive into a folder, and sets `base` as the adapter's base
 /// model.
 ///
-/// Archives may be compressed, under any name. Subfolders are ignored: the files of an adapter or
-/// model are at the top level.
+/// Archives may be compressed, under any name. Subfolders are ignored, because the files of an
+/// adapter or model are at the top level.
 ///
 /// # Errors
-/// Fails on something else than an adapter or a model, or a file that cannot be read or written.
+/// Fails if the archive is neither an adapter nor a model, or if a file cannot be read or written.
 pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let fail = |reason: String| TinkerError::File { path: archive.display().to_string(), reason };
     let io = |error: std::io::Error| fail(format!("is not a complete archive: {error}"));
@@ -47,7 +46,7 @@ pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), T
     if has("adapter_config.json") && has("adapter_model.safetensors") {
         complete(folder, base)
     } else if has("config.json") {
-        // A merged model, which stands alone.
+        // A merged model needs no base.
         Ok(())
     } else {
         Err(fail(
@@ -57,7 +56,7 @@ pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), T
 }
 
 /// Writes the local path of the base model instead of the service's, and the adapted modules, which
-/// SkyRL on JAX leaves out.
+/// SkyRL on JAX omits.
 fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let config = &folder.join("adapter_config.json");
     let fail = |reason: String| TinkerError::File { path: config.display().to_string(), reason };
@@ -76,7 +75,8 @@ fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     std::fs::write(config, text).map_err(|error| file_error(config, &error))
 }
 
-/// Returns the modules whose matrices a file of weights has: of `...q_proj.lora_A.weight` that is `q_proj`.
+/// Returns the modules with matrices in a weight file: `...q_proj.lora_A.weight` belongs to
+/// `q_proj`.
 fn modules(weights: &Path) -> Result<BTreeSet<String>, TinkerError> {
     let fail = |reason: String| TinkerError::File { path: weights.display().to_string(), reason };
     let mut file = File::open(weights).map_err(|error| file_error(weights, &error))?;

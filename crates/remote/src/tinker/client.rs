@@ -1,4 +1,4 @@
-//! A session with a training service, and its calls. All of them block.
+//! A session with a training service, with blocking calls.
 
 use std::future::Future;
 use std::path::Path;
@@ -19,21 +19,21 @@ use crate::thread::{RequestThread, ThreadEnded};
 /// Encoding of passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Protobuf (SkyRL 0.4, Tinker). Requests have numbers, so that one may be sent again.
+    /// Protobuf (SkyRL 0.4, Tinker). Requests are numbered, so they can be retried.
     Protobuf,
-    /// JSON (SkyRL 0.3). A pass or step with an unknown outcome is not sent again, because it might
+    /// JSON (SkyRL 0.3). A pass or step with an unknown outcome is not retried, because it might
     /// count twice.
     Json,
 }
 
-/// Whom to speak to, and how.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// Address of the service.
     pub url: String,
     /// Environment variable with the API key; empty for none.
     pub api_key_env: String,
-    /// Times of requests.
+    /// Time limits and intervals of requests.
     pub timing: Timing,
 }
 
@@ -50,12 +50,12 @@ pub struct AdamParams {
     pub eps: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// Largest norm of the gradient; 0 for no clipping.
+    /// Maximum norm of the gradient; 0 for no clipping.
     pub grad_clip_norm: f64,
 }
 
 impl AdamParams {
-    /// Returns a step that moves nothing.
+    /// Returns settings of a step that does not change the weights.
     pub fn still() -> Self {
         Self {
             learning_rate: 0.0,
@@ -72,43 +72,40 @@ impl AdamParams {
 #[derive(Debug)]
 pub struct RemoteModel {
     pub(super) id: String,
-    /// Number of its next request.
     next: AtomicI32,
 }
 
 impl RemoteModel {
-    /// Returns the service's name for it.
+    /// Returns the service's id of the model.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the number of its next request.
     pub(super) fn number(&self) -> i32 {
         self.next.fetch_add(1, Ordering::SeqCst)
     }
 }
 
-/// A session. The service drops it and its models some minutes after this is dropped.
+/// A session. After it is dropped, the service drops the session and its models within minutes.
 pub struct Client {
     requests: Arc<Requests>,
     thread: RequestThread,
     session: String,
     dialect: Dialect,
     models: Vec<String>,
-    /// Numbers of saved weights and of sampling sessions.
+    /// Counter for names of saved weights and of sampling sessions.
     counter: AtomicI64,
-    /// Number of the next model.
     next_model: AtomicI64,
     samples: AtomicI64,
-    /// Part of every name that this session gives to saved weights.
+    /// Part of every name of saved weights in this session.
     label: String,
 }
 
 impl Client {
-    /// Opens a session, finds the dialect out and starts the heartbeat.
+    /// Opens a session, detects the dialect and starts the heartbeat.
     ///
     /// # Errors
-    /// Fails on an address, key or service that cannot be used.
+    /// Fails if the address, key or service cannot be used.
     pub fn connect(options: &ClientOptions) -> Result<Self, TinkerError> {
         let transport = Transport::new(&options.url, &options.api_key_env)?;
         let requests = Arc::new(Requests::new(transport, options.timing));
@@ -130,12 +127,11 @@ impl Client {
         self.dialect
     }
 
-    /// Returns the names of the models that the service has.
+    /// Returns the names of the service's models.
     pub fn models(&self) -> &[String] {
         &self.models
     }
 
-    /// Carries a request out.
     fn ask(
         &self,
         what: &'static str,
@@ -150,7 +146,7 @@ impl Client {
         )
     }
 
-    /// Carries a request with one JSON body out, whose result is JSON.
+    /// Sends a request with a JSON body whose result is JSON.
     fn ask_json(
         &self,
         what: &'static str,
@@ -162,10 +158,10 @@ impl Client {
         json_result(what, self.ask(what, path, move |_| payload.clone(), repeat)?)
     }
 
-    /// Makes a LoRA adapter on a base model.
+    /// Creates a LoRA adapter on a base model.
     ///
     /// # Errors
-    /// Fails if the service rejects, for example for want of room.
+    /// Fails if the service rejects the request, for example for lack of room.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -176,14 +172,14 @@ impl Client {
         let requests = Arc::clone(&self.requests);
         let id = wait(&self.thread, async move {
             let make = |_| Payload::json(&body);
-            // A second one would be another model, which takes room.
+            // A retry would create another model, which needs memory.
             let mut tries = requests.tries(what);
             let taken = requests.submit("api/v1/create_model", &make, Repeat::Never, &mut tries).await?;
             let text = |key: &str| {
                 let found = taken[key].as_str().map(str::to_owned);
                 found.ok_or_else(|| TinkerError::Protocol { what, reason: format!("it has no {key}") })
             };
-            // Without a result the submission's own answer may name the model.
+            // Without a result, the reply to the submission may name the model.
             let result = requests.result(&text("request_id")?, Repeat::Harmless, &mut tries).await?;
             // Hosted services name the model in the result.
             let named = match &result {
@@ -195,10 +191,10 @@ impl Client {
         Ok(RemoteModel { id, next: AtomicI32::new(1) })
     }
 
-    /// Drops a model. A service that has dropped it already is not an error.
+    /// Drops a model. A model that is already dropped is not an error.
     ///
     /// # Errors
-    /// Fails if there is no answer.
+    /// Fails if there is no reply.
     pub fn unload_model(&self, model: &RemoteModel) -> Result<(), TinkerError> {
         let body = json!({ "model_id": model.id });
         match self.ask_json("unload_model", "api/v1/unload_model", &body, Repeat::Harmless) {
@@ -207,10 +203,10 @@ impl Client {
         }
     }
 
-    /// Log-probs of the targets, one row a sequence.
+    /// Returns the log-probs of the targets, one row per sequence.
     ///
     /// # Errors
-    /// Fails if the service rejects, or its answer does not fit.
+    /// Fails if the service rejects the request, or if its reply is invalid.
     pub(crate) fn forward(
         &self,
         model: &RemoteModel,
@@ -221,9 +217,6 @@ impl Client {
 
     /// Adds the gradient of a loss to the model's accumulated gradient, and returns the log-probs
     /// of the targets.
-    ///
-    /// # Errors
-    /// Fails like [`Client::forward`].
     pub(crate) fn forward_backward(
         &self,
         model: &RemoteModel,
@@ -233,8 +226,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// Returns a pass in requests of a bounded size. They have one loss and are submitted in order before
-    /// the first is waited for.
+    /// Runs a pass in requests of bounded size. All use one loss and are submitted in order before
+    /// the first is awaited.
     fn pass(
         &self,
         model: &RemoteModel,
@@ -261,8 +254,8 @@ impl Client {
             let mut outcomes = Vec::new();
             for (value, payload) in taken.iter().zip(&payloads) {
                 let id = value["request_id"].as_str().unwrap_or_default();
-                // A pass of many requests takes as long as they take one after the other: the time for a result counts
-                // from when those before have theirs.
+                // The requests of a pass run one after the other, so the time limit of each starts
+                // when the previous one is finished.
                 let mut tries = requests.tries(what);
                 outcomes.push(match requests.result(id, repeat, &mut tries).await? {
                     Some(outcome) => outcome,
@@ -293,7 +286,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// Returns the repetition of numbered requests that this dialect allows.
+    /// Returns whether numbered requests can be retried in this dialect.
     fn numbered(&self) -> Repeat {
         match self.dialect {
             Dialect::Protobuf => Repeat::Harmless,
@@ -304,7 +297,7 @@ impl Client {
     /// Applies the accumulated gradient. Returns its global norm, if the service reports it.
     ///
     /// # Errors
-    /// Fails if the service rejects.
+    /// Fails if the service rejects the request.
     pub fn optim_step(&self, model: &RemoteModel, adam: &AdamParams) -> Result<Option<f64>, TinkerError> {
         let mut params = json!({
             "learning_rate": adam.learning_rate, "beta1": adam.beta1, "beta2": adam.beta2, "eps": adam.eps,
@@ -320,18 +313,18 @@ impl Client {
         Ok(norm.map(|(_, value)| value.as_f64().unwrap_or(f64::NAN)))
     }
 
-    /// Saves weights and optimizer of a model; returns the path that [`Client::load_weights`] takes.
+    /// Saves weights and optimizer of a model. Returns the path for [`Client::load_weights`].
     ///
     /// # Errors
-    /// Fails if the service rejects.
+    /// Fails if the service rejects the request.
     pub fn save_weights(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights", "api/v1/save_weights", model)
     }
 
-    /// Saves the weights of a model in the form that is sampled and downloaded.
+    /// Saves the weights of a model for sampling and downloads.
     ///
     /// # Errors
-    /// Fails if the service rejects.
+    /// Fails if the service rejects the request.
     pub fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights_for_sampler", "api/v1/save_weights_for_sampler", model)
     }
@@ -344,7 +337,7 @@ impl Client {
     ) -> Result<String, TinkerError> {
         let number = self.counter.fetch_add(1, Ordering::SeqCst);
         let (id, label) = (model.id.clone(), self.label.clone());
-        // Each try has a new name: a service rejects a name that it has seen.
+        // Each attempt has a new name, because a service rejects names that it has seen.
         let make = move |attempt: u32| {
             let name = format!("turnwise-{label}-{number}-{attempt}");
             Payload::json(&json!({ "model_id": id, "path": name }))
@@ -354,10 +347,10 @@ impl Client {
         path.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no path".into() })
     }
 
-    /// Saves the weights of a model for sampling alone and opens a sampling session over them.
+    /// Saves the weights of a model only for sampling, and opens a sampling session.
     ///
     /// # Errors
-    /// Fails if the service rejects.
+    /// Fails if the service rejects the request.
     pub fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         let what = "save_weights_for_sampler";
         let first = self.counter.fetch_add(1000, Ordering::SeqCst);
@@ -372,20 +365,20 @@ impl Client {
         session.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no sampling_session_id".into() })
     }
 
-    /// Loads saved weights into a model that has done nothing yet.
+    /// Loads saved weights into an unused model.
     ///
     /// # Errors
-    /// Fails if the service has no such weights, or they are those of another rank.
+    /// Fails if the service does not have the weights, or if they have another rank.
     pub fn load_weights(&self, model: &RemoteModel, path: &str, optimizer: bool) -> Result<(), TinkerError> {
         let body =
             json!({ "model_id": model.id, "path": path, "optimizer": optimizer, "seq_id": model.number() });
         self.ask_json("load_weights", "api/v1/load_weights", &body, Repeat::Never).map(|_| ())
     }
 
-    /// Downloads weights that [`Client::save_for_sampler`] saved, as an archive.
+    /// Downloads weights of [`Client::save_for_sampler`] as an archive.
     ///
     /// # Errors
-    /// Fails if the service has none, or the file cannot be written.
+    /// Fails if the service does not have them, or if the file cannot be written.
     pub fn download(&self, path: &str, to: &Path) -> Result<(), TinkerError> {
         let what = "a download";
         // SkyRL names a checkpoint `MODEL/NAME`, Tinker `MODEL/sampler_weights/NAME`.
@@ -400,12 +393,12 @@ impl Client {
         wait(&self.thread, async move { requests.download(what, &from, &to).await })
     }
 
-    /// Returns the number of the next response that is asked for, over all samplers of the session.
+    /// Returns the number of the next response over all samplers of the session.
     pub(super) fn next_sample(&self) -> i64 {
         self.samples.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Drops models at the end of a run, where the service answers at once.
+    /// Drops models at the end of a run, if the service answers immediately.
     pub(super) fn let_go<'a>(&self, models: impl Iterator<Item = &'a RemoteModel>) {
         let bodies: Vec<Payload> =
             models.map(|model| Payload::json(&json!({ "model_id": model.id }))).collect();
@@ -422,13 +415,11 @@ impl Client {
         &self.requests
     }
 
-    /// Returns the runtime that requests are under way on.
     pub(super) fn handle(&self) -> &Handle {
         self.thread.handle()
     }
 }
 
-/// Runs a request on the thread and waits for its result.
 fn wait<T: Send + 'static>(
     thread: &RequestThread,
     request: impl Future<Output = Result<T, TinkerError>> + Send + 'static,

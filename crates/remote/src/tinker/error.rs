@@ -1,4 +1,4 @@
-//! Errors of a training service. No address and no key stands in any of them.
+//! Errors of a training service. Messages contain neither addresses nor keys.
 
 use thiserror::Error;
 use turnwise_core::{LearnError, SampleError};
@@ -6,49 +6,49 @@ use turnwise_train::TrainError;
 
 use crate::http::NoClient;
 
-/// Error of a Tinker-compatible service, or of the way to it.
+/// Why a request to a Tinker-compatible service failed.
 #[derive(Debug, Error)]
 pub enum TinkerError {
-    /// A setting that cannot work.
+    /// An invalid setting.
     #[error("policy.learner.{key}: {reason}")]
     Setting {
-        /// The key.
+        /// Key of the setting.
         key: &'static str,
         /// The problem and how to fix it.
         reason: String,
     },
-    /// No answer within `policy.learner.timeout_s`.
+    /// There was no reply within `policy.learner.timeout_s`.
     #[error(
         "the training service gave no result for {what} within {seconds} s ({reason}); see the service's log, or raise \
          policy.learner.timeout_s"
     )]
     NoAnswer {
-        /// The request.
+        /// Name of the request.
         what: &'static str,
-        /// The limit.
+        /// The time limit in seconds.
         seconds: f64,
-        /// The last thing that went wrong.
+        /// The last failure.
         reason: String,
     },
-    /// The connection broke off after a request was sent that must not be sent twice.
+    /// The connection was lost after sending a request that must not be sent twice.
     #[error(
         "the connection to the training service broke off during {what} ({reason}), and whether it was carried out is \
          not known; go on from the last checkpoint with `turnwise train --resume`"
     )]
     Interrupted {
-        /// The request.
+        /// Name of the request.
         what: &'static str,
-        /// Reason that the connection gave.
+        /// Reason of the lost connection.
         reason: String,
     },
-    /// The service rejected a request or failed to carry it out.
+    /// The service rejected a request, or failed to execute it.
     #[error("the training service refused {what} (status {status}): {detail}")]
     Refused {
-        /// The request.
+        /// Name of the request.
         what: &'static str,
-        /// Status of HTTP.
+        /// HTTP status.
         status: u16,
-        /// The service's own words, shortened.
+        /// The service's message, shortened.
         detail: String,
     },
     /// The service has dropped the session and its models.
@@ -57,18 +57,18 @@ pub enum TinkerError {
          the last checkpoint with `turnwise train --resume`"
     )]
     SessionExpired,
-    /// An answer that violates the interface.
+    /// A reply that violates the interface.
     #[error("the training service's answer to {what} cannot be used: {reason}")]
     Protocol {
-        /// The request.
+        /// Name of the request.
         what: &'static str,
         /// The problem.
         reason: String,
     },
-    /// The reduction of the service's losses is not one of those that are known.
+    /// The reduction of the service's losses is unknown.
     #[error("the training service's reduction of losses could not be measured: {0}")]
     Calibration(String),
-    /// A file of a downloaded archive or a checkpoint.
+    /// A file of a downloaded archive or a checkpoint is invalid.
     #[error("{path}: {reason}")]
     File {
         /// Path of the file.
@@ -119,7 +119,7 @@ impl From<TinkerError> for TrainError {
     }
 }
 
-/// Returns a service's text, at most 400 characters of it, without control characters.
+/// Removes control characters from a service's text and shortens it to 400 characters.
 pub(crate) fn shortened(text: &str) -> String {
     let clean: String = text.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect();
     let clean = clean.trim();

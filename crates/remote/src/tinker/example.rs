@@ -1,7 +1,8 @@
-//! Sequences as a service takes them.
+//! Sequences in the service's format.
 //!
-//! The client shifts: of a sequence `x` of `T` tokens the input is `x[0..T-1]` and the targets are `x[1..T]`, and every
-//! array of the loss is aligned with the targets. Entry `t` of a per-token array of this project is entry `t - 1` there.
+//! The client shifts: for a sequence `x` of `T` tokens, the input is `x[0..T-1]` and the targets
+//! are `x[1..T]`. Every array of the loss is aligned with the targets, so entry `t` of a per-token
+//! array of this project is entry `t - 1` there.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +11,29 @@ use turnwise_core::TokenSequence;
 
 use super::proto::{Chunk, Datum, EncodedText, Tensor, token_bytes};
 
-/// One sequence with what a loss reads, one entry a target.
+/// One sequence with the arrays of a loss, one entry per target.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Example {
-    /// All tokens.
     pub(crate) tokens: Vec<u32>,
-    /// Weights of the targets in the loss.
     pub(crate) weights: Vec<f32>,
-    /// Log-probs that ratios are taken against.
+    /// Log-probs in the denominator of the ratios.
     pub(crate) logprobs: Option<Vec<f32>>,
-    /// Advantages.
     pub(crate) advantages: Option<Vec<f32>>,
 }
 
 impl Example {
-    /// Creates an example in which response tokens have weight 1 and others 0.
+    /// Creates an example with weight 1 for response tokens and 0 for others.
     pub(crate) fn of(sequence: &TokenSequence) -> Self {
         let mut weights = vec![0.0; sequence.tokens.len().saturating_sub(1)];
         sequence.response_positions().for_each(|position| weights[position - 1] = 1.0);
         Self { tokens: sequence.tokens.clone(), weights, logprobs: None, advantages: None }
     }
 
-    /// Targets with weight.
     pub(crate) fn counted(&self) -> f64 {
         self.weights.iter().filter(|weight| **weight != 0.0).count() as f64
     }
 
-    /// Returns the length of its message, about.
+    /// Returns its approximate encoded size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let arrays = 1 + usize::from(self.logprobs.is_some()) + usize::from(self.advantages.is_some());
         self.tokens.len() * (12 + 4 * arrays) + 128
@@ -48,7 +45,6 @@ impl Example {
             .chain(rest.into_iter().filter_map(|(name, values)| Some((name, values.as_ref()?))))
     }
 
-    /// As a message.
     pub(crate) fn datum(&self) -> Datum {
         let input = EncodedText { tokens: token_bytes(&self.tokens[..self.tokens.len() - 1]) };
         let mut inputs: BTreeMap<String, Tensor> =
@@ -57,7 +53,6 @@ impl Example {
         Datum { model_input: vec![Chunk { encoded_text: Some(input) }], loss_fn_inputs: inputs }
     }
 
-    /// As JSON.
     pub(crate) fn json(&self) -> Value {
         let mut inputs: serde_json::Map<String, Value> =
             self.arrays().map(|(name, values)| (name.to_owned(), json!({ "data": values }))).collect();
@@ -72,7 +67,7 @@ pub(crate) fn at_responses(sequence: &TokenSequence, per_target: &[f32]) -> Vec<
     sequence.response_positions().map(|position| per_target[position - 1]).collect()
 }
 
-/// Returns a per-target array with these numbers at the response tokens and zeros elsewhere.
+/// Returns a per-target array with these values at the response tokens and zeros elsewhere.
 pub(crate) fn spread(sequence: &TokenSequence, per_response: impl IntoIterator<Item = f32>) -> Vec<f32> {
     let mut per_target = vec![0.0; sequence.tokens.len().saturating_sub(1)];
     for (position, value) in sequence.response_positions().zip(per_response) {
@@ -96,7 +91,7 @@ mod tests {
         let value = example.json();
         assert_eq!(value["model_input"]["chunks"][0]["tokens"], json!([10, 11, 12, 13, 14]));
         assert_eq!(value["loss_fn_inputs"]["target_tokens"]["data"], json!([11, 12, 13, 14, 15]));
-        // What predicts token 12 is entry 1.
+        // Token 12 is the target at index 1.
         assert_eq!(at_responses(&sequence, &[1.0, 2.0, 3.0, 4.0, 5.0]), [2.0, 4.0, 5.0]);
         assert_eq!(spread(&sequence, [7.0, 8.0, 9.0]), [0.0, 7.0, 0.0, 8.0, 9.0]);
         let datum = example.datum();

@@ -1,26 +1,27 @@
 //! Training on a service with the Tinker interface: SkyRL's server, or Tinker itself.
 //!
 //! The service holds the weights, runs the passes and samples. Credit, objectives, rollouts and the
-//! loop stay here. A loss is sent by name if the service has exactly this loss. Otherwise its
-//! derivatives are sent: a forward pass gives the log-probs, the [`turnwise_core::Objective`] gives
-//! `d loss / d log-prob`, and a linear loss with these coefficients has the same gradient
+//! training loop run here. A loss is sent by name if the service has exactly this loss. Otherwise
+//! its derivatives are sent: a forward pass returns the log-probs, the [`turnwise_core::Objective`]
+//! computes `d loss / d log-prob`, and a linear loss with these coefficients has the same gradient
 //! (`linear.rs`).
 //!
 //! | file | subject |
 //! |---|---|
-//! | `source` | the policy of a run from its settings: a new one, or a checkpoint's |
+//! | `source` | creates the policy of a run: a new one, or a checkpoint's |
 //! | `policy` | the policy in training: phases, reference, checkpoints, samplers |
 //! | `updates` | gradients and steps: which loss is sent in which form |
 //! | `linear` | a loss by its derivatives |
-//! | `reduction` | the means that a service takes over tokens and sequences, and their measurement |
+//! | `reduction` | the service's means over tokens and sequences, and their measurement |
 //! | `sampler` | responses from the service |
 //! | `archive` | downloaded adapters |
 //! | `client`, `session` | a session and its calls, and how it begins |
-//! | `passes`, `proto`, `example` | passes on the wire: requests, messages, sequences |
-//! | `requests` | submission, results, what is tried again |
+//! | `passes`, `proto`, `example` | encoding of passes: requests, messages, sequences |
+//! | `requests` | submission, results, retries |
 //! | `transport` | HTTP |
 //!
-//! Source of the interface: SkyRL 0.3 and 0.4 (`skyrl/tinker/api.py`) and the `tinker` client of Python, 0.38.
+//! Source of the interface: SkyRL 0.3 and 0.4 (`skyrl/tinker/api.py`) and Python's `tinker` client,
+//! 0.38.
 
 mod archive;
 mod client;

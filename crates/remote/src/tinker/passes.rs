@@ -1,4 +1,5 @@
-//! Passes on the wire: requests of a bounded size in either dialect, and the log-probs in their results.
+//! Encoding of passes: requests of a bounded size in either dialect, and the log-probs in their
+//! results.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +12,22 @@ use super::proto::{ForwardBackwardOutput, ForwardBackwardRequest};
 use super::requests::Outcome;
 use super::transport::Payload;
 
-/// Maximum number of sequences of one request.
 const MOST_EXAMPLES: usize = 1024;
-/// Maximum number of bytes of one request, about.
+/// Approximate maximum size of a request, in bytes.
 const MOST_BYTES: usize = 5_000_000;
 
-/// A loss by name with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NamedLoss {
-    /// Its name.
     pub(crate) name: &'static str,
-    /// Its settings.
     pub(crate) config: BTreeMap<String, f64>,
 }
 
 impl NamedLoss {
-    /// Returns a loss without settings.
     pub(crate) fn plain(name: &'static str) -> Self {
         Self { name, config: BTreeMap::new() }
     }
 }
 
-/// Returns the runs of sequences that fit one request.
 pub(super) fn chunked(examples: &[Example]) -> Vec<&[Example]> {
     let mut chunks = Vec::new();
     let (mut start, mut bytes) = (0, 0);
@@ -50,8 +45,7 @@ pub(super) fn chunked(examples: &[Example]) -> Vec<&[Example]> {
     chunks
 }
 
-/// Returns the body of a pass. It is made once and sent as often as need be, so that a repetition is the
-/// same request.
+/// Encodes the body of a pass. It is encoded once, so that a retry is the same request.
 pub(super) fn encode(
     dialect: Dialect,
     model: &RemoteModel,
@@ -82,7 +76,7 @@ pub(super) fn encode(
     }
 }
 
-/// Returns the log-probs in a result, in either encoding.
+/// Parses the log-probs in a result, in either encoding.
 pub(super) fn logprobs_of(outcome: Outcome) -> Result<Vec<Vec<f32>>, String> {
     match outcome {
         Outcome::Protobuf(bytes) => {

@@ -1,4 +1,4 @@
-//! The policy of a run that is trained by a service.
+//! A policy that is trained by a service.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,22 +20,18 @@ use super::example::at_responses;
 use super::sampler::TinkerSampler;
 use super::updates::{Updates, score};
 
-/// The file of a checkpoint that states where the service keeps its weights.
+/// File of a checkpoint with the service's path of the weights.
 const STATE: &str = "service.json";
 
-/// State of the service that a checkpoint continues from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedState {
     /// The service's path of weights and optimizer.
     pub(crate) weights: String,
-    /// The service's name of the base model.
     pub(crate) base_model: String,
-    /// Rank of the adapter.
     pub(crate) rank: usize,
 }
 
 impl SavedState {
-    /// Of a checkpoint's folder.
     pub(crate) fn read(checkpoint: &Path) -> Result<Self, TinkerError> {
         let path = checkpoint.join(STATE);
         let fail = |reason: String| TinkerError::File { path: path.display().to_string(), reason };
@@ -48,29 +44,27 @@ impl SavedState {
     }
 }
 
-/// A policy on a Tinker-compatible service, with the tokenizer and the folder of its base model here.
+/// A policy on a Tinker-compatible service, with a local tokenizer and folder of its base model.
 pub struct TinkerPolicy {
     pub(super) client: Arc<Client>,
     pub(super) model: RemoteModel,
     pub(super) updates: Updates,
-    /// A second adapter that is never trained, where the method compares with a reference policy.
+    /// A second adapter that is never trained, if the method uses a reference policy.
     pub(super) reference: Option<Reference>,
     pub(super) base_model: String,
     pub(super) rank: usize,
     pub(super) seed: u32,
     pub(super) max_context: usize,
     pub(super) tokenizer: Arc<Tokenizer>,
-    /// Folder of the same base model here.
     pub(super) base_folder: PathBuf,
-    /// The open sampling session: the steps after which it was opened, and its name.
+    /// The open sampling session: the number of steps before it was opened, and its name.
     pub(super) sampling: Option<(u64, String)>,
 }
 
-/// The reference policy.
 pub(super) enum Reference {
-    /// Room for it is taken.
+    /// The model exists, to reserve memory.
     Reserved(RemoteModel),
-    /// It has its weights.
+    /// The model has its weights.
     Loaded(RemoteModel),
 }
 
@@ -83,7 +77,6 @@ impl TinkerPolicy {
         Ok(copy)
     }
 
-    /// Returns the sampling session over the weights as they are.
     fn sampling_session(&mut self) -> Result<String, TinkerError> {
         match &self.sampling {
             Some((steps, session)) if *steps == self.updates.steps => Ok(session.clone()),
@@ -139,7 +132,7 @@ impl HiddenStates for TinkerPolicy {
 }
 
 impl PolicyLearner for TinkerPolicy {
-    /// All lanes share one sampling session over the weights as they are now.
+    /// All lanes share one sampling session for the current weights.
     fn samplers(
         &mut self,
         lanes: usize,
@@ -184,7 +177,7 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.stash()
     }
 
-    /// Measured on a copy of the policy, which a step of rate 0 leaves where it is.
+    /// Measured on a copy of the policy, by a step with learning rate 0.
     fn gradient_norm(&self) -> Result<f64, LearnError> {
         let copy = self.copy()?;
         let norm = self.updates.norm_on(&self.client, &copy);
@@ -200,7 +193,7 @@ impl PolicyLearner for TinkerPolicy {
     /// optimizer.
     fn begin_phase(&mut self, _config: &Config, _phase: Phase) -> Result<(), TrainError> {
         let weights = self.client.save_weights(&self.model)?;
-        // First, for services with room for one model.
+        // Unload first, for services with room for one model.
         self.client.unload_model(&self.model)?;
         self.model = self.client.create_model(&self.base_model, self.rank, self.seed)?;
         self.client.load_weights(&self.model, &weights, false)?;
@@ -209,7 +202,8 @@ impl PolicyLearner for TinkerPolicy {
         Ok(())
     }
 
-    /// The adapter as PEFT's folder, and `service.json` with the service's path of weights and optimizer.
+    /// Writes the adapter in PEFT's layout, and `service.json` with the service's path of weights
+    /// and optimizer.
     fn save(&self, folder: &Path) -> Result<(), TrainError> {
         let policy = folder.join("policy");
         std::fs::create_dir_all(&policy).map_err(|error| TrainError::io(&policy, error))?;
@@ -232,7 +226,7 @@ impl PolicyLearner for TinkerPolicy {
 }
 
 impl Drop for TinkerPolicy {
-    /// Gives the service's room back, where it still answers at once.
+    /// Drops the service's models, if it answers immediately.
     fn drop(&mut self) {
         let reference = self.reference.take().map(|reference| match reference {
             Reference::Reserved(model) | Reference::Loaded(model) => model,

@@ -1,19 +1,19 @@
-//! Messages of the protobuf dialect (package `tinker_public`), as far as they are used.
+//! The used messages of the protobuf dialect (package `tinker_public`).
 
 use std::collections::BTreeMap;
 
-/// Element type of a tensor that is sent.
+/// Element type `float32` of a sent tensor.
 pub const FLOAT32: i32 = 1;
-/// As [`FLOAT32`].
+/// Element type `int64` of a sent tensor.
 pub const INT64: i32 = 2;
 
 /// Body of `forward_backward`, and of a forward pass.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ForwardBackwardRequest {
-    /// The model.
+    /// Id of the model.
     #[prost(string, tag = "1")]
     pub model_id: String,
-    /// Number of the request among those of the model, from 1; 0 is none.
+    /// Number of the request for this model, from 1; 0 for none.
     #[prost(int32, tag = "2")]
     pub seq_id: i32,
     /// The sequences.
@@ -33,10 +33,10 @@ pub struct ForwardBackwardRequest {
 /// One sequence.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Datum {
-    /// Its tokens but the last.
+    /// Tokens of the sequence except the last.
     #[prost(message, repeated, tag = "1")]
     pub model_input: Vec<Chunk>,
-    /// Targets and what the loss reads, one entry a target.
+    /// Targets and arrays of the loss, one entry per target.
     #[prost(btree_map = "string, message", tag = "2")]
     pub loss_fn_inputs: BTreeMap<String, Tensor>,
 }
@@ -44,7 +44,7 @@ pub struct Datum {
 /// A part of a prompt.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Chunk {
-    /// Token ids; images are not sent.
+    /// Token ids. Images are not supported.
     #[prost(message, optional, tag = "1")]
     pub encoded_text: Option<EncodedText>,
 }
@@ -57,7 +57,7 @@ pub struct EncodedText {
     pub tokens: Vec<u8>,
 }
 
-/// A tensor that is sent.
+/// A sent tensor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Tensor {
     /// Little-endian elements.
@@ -66,7 +66,7 @@ pub struct Tensor {
     /// [`FLOAT32`] or [`INT64`].
     #[prost(int32, tag = "3")]
     pub dtype: i32,
-    /// Its shape.
+    /// Shape of the tensor.
     #[prost(int64, repeated, tag = "4")]
     pub shape: Vec<i64>,
 }
@@ -80,7 +80,7 @@ pub struct ForwardBackwardOutput {
     /// Outputs by sequence.
     #[prost(message, repeated, tag = "2")]
     pub loss_fn_outputs: Vec<ArrayRecord>,
-    /// Numbers of the pass.
+    /// Metrics of the pass.
     #[prost(btree_map = "string, double", tag = "3")]
     pub metrics: BTreeMap<String, f64>,
 }
@@ -94,24 +94,24 @@ pub struct ArrayRecord {
     /// Arrays by name.
     #[prost(btree_map = "string, message", tag = "2")]
     pub fields: BTreeMap<String, BatchedTensor>,
-    /// Sequences.
+    /// Number of sequences.
     #[prost(int64, tag = "3")]
     pub num_datums: i64,
 }
 
-/// One array of every sequence, one after another.
+/// One array of every sequence, concatenated.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BatchedTensor {
     /// Little-endian elements.
     #[prost(bytes = "vec", tag = "1")]
     pub data: Vec<u8>,
-    /// `int64` little-endian offsets into `data` in bytes, one more than there are sequences.
+    /// `int64` little-endian offsets into `data` in bytes, one more than the number of sequences.
     #[prost(bytes = "vec", tag = "2")]
     pub offsets: Vec<u8>,
     /// Element type.
     #[prost(int32, tag = "3")]
     pub dtype: i32,
-    /// Shape behind the first dimension.
+    /// Shape after the first dimension.
     #[prost(int64, repeated, tag = "4")]
     pub trailing_shape: Vec<i64>,
 }
@@ -127,37 +127,37 @@ pub struct SampleResponse {
 /// One response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SampledSequence {
-    /// 0: a stop token or string; 1: the limit of tokens.
+    /// 0 for a stop token or string; 1 for the limit of tokens.
     #[prost(int32, tag = "1")]
     pub stop_reason: i32,
-    /// `int32`, little-endian.
+    /// Token ids as `int32`, little-endian.
     #[prost(bytes = "vec", tag = "2")]
     pub tokens: Vec<u8>,
-    /// `float32`, little-endian.
+    /// Log-probs as `float32`, little-endian.
     #[prost(bytes = "vec", optional, tag = "3")]
     pub logprobs: Option<Vec<u8>>,
 }
 
 impl Tensor {
-    /// Returns a vector of `float32`.
+    /// Creates a vector of `float32`.
     pub fn floats(values: &[f32]) -> Self {
         let dense = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self { dense, dtype: FLOAT32, shape: vec![values.len() as i64] }
     }
 
-    /// Returns a vector of `int64`.
+    /// Creates a vector of `int64`.
     pub fn integers(values: &[u32]) -> Self {
         let dense = values.iter().flat_map(|&value| i64::from(value).to_le_bytes()).collect();
         Self { dense, dtype: INT64, shape: vec![values.len() as i64] }
     }
 }
 
-/// Token ids as `int32`, little-endian.
+/// Encodes token ids as `int32`, little-endian.
 pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect()
 }
 
-/// `float32` elements.
+/// Decodes `float32` elements.
 ///
 /// # Errors
 /// Fails on a length that is not a multiple of 4.
@@ -169,7 +169,7 @@ pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
     Ok(chunks.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
 }
 
-/// Token ids.
+/// Decodes token ids.
 ///
 /// # Errors
 /// Fails on a length that is not a multiple of 4, or a negative id.
@@ -189,7 +189,7 @@ impl BatchedTensor {
     /// Returns the array of every sequence.
     ///
     /// # Errors
-    /// Offsets that do not fit the data, another element type than `float32`.
+    /// Fails if offsets do not fit the data, or if the element type is not `float32`.
     pub fn rows(&self) -> Result<Vec<Vec<f32>>, String> {
         if self.dtype != FLOAT32 {
             return Err(format!("element type {} where float32 ({FLOAT32}) is expected", self.dtype));

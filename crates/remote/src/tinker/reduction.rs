@@ -1,4 +1,4 @@
-//! The means that a service takes over tokens and sequences, and their measurement.
+//! The service's means over tokens and sequences, and their measurement.
 //!
 //! A service's loss over the sequences `i` of an update, of whose targets `T_i` have weight, is
 //!
@@ -7,8 +7,8 @@
 //! seq-mean-batch-mean  L = 1/N sum_i 1/T_i sum_t l_it               SkyRL on JAX; N sequences since the last step
 //! ```
 //!
-//! The losses of this project have their means in their own coefficients, so that every coefficient is multiplied by
-//! [`Reduction::factor`], which undoes those of the service.
+//! The coefficients of this project's losses contain their means. So every coefficient is
+//! multiplied by [`Reduction::factor`], which undoes the service's means.
 
 use turnwise_train::config::ReductionSetting;
 
@@ -17,27 +17,27 @@ use super::error::TinkerError;
 use super::example::Example;
 use super::passes::NamedLoss;
 
-/// Tokens of a measurement; every model has these ids.
+/// Number of tokens of a measurement; every model has these ids.
 const TOKENS: u32 = 9;
-/// Largest relative distance of a measured ratio from what a reduction predicts.
+/// Maximum relative deviation of a measured ratio from the prediction.
 const TOLERANCE: f64 = 0.02;
 
-/// Means that a service takes.
+/// The means that a service takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    /// Over the weighted tokens of each sequence.
+    /// Mean over the weighted tokens of each sequence.
     pub sequence_mean: bool,
-    /// Over the sequences since the last step.
+    /// Mean over the sequences since the last step.
     pub batch_mean: bool,
 }
 
 impl Reduction {
-    /// Sums alone.
+    /// Sums only.
     pub const SUM: Self = Self { sequence_mean: false, batch_mean: false };
-    /// Means over tokens and over sequences.
+    /// Means over tokens and sequences.
     pub const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
 
-    /// Returns the reduction that a setting asks for.
+    /// Returns the configured reduction; `None` for `auto`.
     pub fn of(setting: ReductionSetting) -> Option<Self> {
         match setting {
             ReductionSetting::Auto => None,
@@ -46,14 +46,15 @@ impl Reduction {
         }
     }
 
-    /// Factor that undoes the means: for a sequence with `counted` weighted tokens among `sequences` of an update.
+    /// Returns the factor that undoes the means, for a sequence with `counted` weighted tokens
+    /// among `sequences` of an update.
     pub fn factor(self, counted: f64, sequences: usize) -> f64 {
         let of_sequence = if self.sequence_mean { counted } else { 1.0 };
         let of_batch = if self.batch_mean { sequences as f64 } else { 1.0 };
         of_sequence * of_batch
     }
 
-    /// Its name in notes and settings.
+    /// Returns its name in notes and settings.
     pub fn name(self) -> &'static str {
         match (self.sequence_mean, self.batch_mean) {
             (false, false) => "sum",
@@ -64,27 +65,26 @@ impl Reduction {
     }
 }
 
-/// Norms of gradients that a measurement compares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Norms {
-    /// Of the loss of one token, which alone has weight.
+    /// Only one token has weight.
     one: f64,
-    /// Of the same loss, if all tokens have weight.
+    /// All tokens have weight, and the same loss.
     weighted: f64,
-    /// Of the same loss beside a second sequence without a gradient.
+    /// With a second sequence without a gradient.
     beside: f64,
-    /// Of the loss with its sign turned.
+    /// With the negative loss.
     turned: f64,
 }
 
-/// Measures the reduction of a service on a model that is thrown away; no step moves anything.
+/// Measures the reduction of a service on a temporary model, without changing weights.
 ///
 /// The gradient of one token's log-prob is measured four times: alone (`a`), with all `T` tokens of
 /// its sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or
 /// `T`, `a/c` is 1 or 2, and `a/d` is 1.
 ///
 /// # Errors
-/// Fails if the service says no norm of its gradients, or one that fits no reduction.
+/// Fails if the service reports no gradient norms, or norms that fit no reduction.
 pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
     let model = client.create_model(base_model, rank, 1)?;
     let measured = measure(client, &model);
@@ -125,7 +125,6 @@ fn measure(client: &Client, model: &RemoteModel) -> Result<Norms, TinkerError> {
     })
 }
 
-/// Returns the reduction that explains the norms.
 fn reduction_of(norms: Norms, tokens: f64) -> Result<Reduction, TinkerError> {
     let Norms { one, weighted, beside, turned } = norms;
     let fits = |ratio: f64, expected: f64| (ratio / expected - 1.0).abs() < TOLERANCE;
@@ -155,7 +154,7 @@ mod tests {
         assert_eq!(of(4.0, 4.01, 4.0).unwrap(), Reduction::SUM);
         assert_eq!(of(0.5, 2.0, 4.0).unwrap(), Reduction::SEQ_MEAN_BATCH_MEAN);
         assert_eq!(of(0.5, 4.0, 4.0).unwrap().name(), "seq-mean-batch-sum");
-        // A token count of 7, a sign that is dropped, nothing at all.
+        // A token count of 7, a dropped sign, and NaN.
         for (weighted, beside, turned) in [(4.0 / 7.0, 2.0, 4.0), (4.0, 4.0, 0.0), (f64::NAN, 4.0, 4.0)] {
             let error = of(weighted, beside, turned).unwrap_err().to_string();
             assert!(error.contains("fit no known reduction"), "{error}");

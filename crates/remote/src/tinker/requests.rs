@@ -1,18 +1,18 @@
-//! Requests that are carried out later: submission, the wait for their result, and what is tried again.
+//! Asynchronous requests: submission, polling for results, and retries.
 //!
-//! | answer | to a submission | to a poll |
+//! | reply | to a submission | to a poll |
 //! |---|---|---|
-//! | 408, 5xx | again after a pause, where sending twice does no harm | again |
-//! | 425, 429 | again after a pause | again after a pause |
-//! | no connection | again after a pause | again after a pause |
-//! | connection lost | again after a pause, where sending twice does no harm | again after a pause |
-//! | 400 | refused | again up to three times, then refused |
-//! | 402 | again after the longest pause | again after the longest pause |
-//! | 410 | refused | submitted anew after a pause, where sending twice does no harm |
-//! | other 4xx | refused | refused |
+//! | 408, 5xx | retry after a pause, if sending twice is harmless | retry |
+//! | 425, 429 | retry after a pause | retry after a pause |
+//! | no connection | retry after a pause | retry after a pause |
+//! | connection lost | retry after a pause, if sending twice is harmless | retry after a pause |
+//! | 400 | rejected | retry up to three times, then rejected |
+//! | 402 | retry after the longest pause | retry after the longest pause |
+//! | 410 | rejected | submit again after a pause, if sending twice is harmless |
+//! | other 4xx | rejected | rejected |
 //!
-//! Pauses double from [`Timing::pause`] up to 30 s. Everything about one request together takes at most
-//! [`Timing::timeout`].
+//! Pauses double from [`Timing::pause`] up to 30 s. One request takes at most [`Timing::timeout`]
+//! in total.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,21 +25,20 @@ use super::error::{TinkerError, shortened};
 use super::transport::{Payload, Transport, is_protobuf};
 use crate::http::{HttpError, Reply};
 
-/// Longest pause between tries in seconds.
 const LONGEST_PAUSE_S: f64 = 30.0;
-/// Failed polls with status 400 after which a request counts as failed.
+/// Number of polls with status 400 after which a request has failed.
 const BAD_POLLS: u32 = 3;
 
-/// Times of requests.
+/// Time limits and intervals of requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Between two heartbeats.
+    /// Interval between heartbeats.
     pub heartbeat: Duration,
-    /// Longest wait for the answer to one poll.
+    /// Maximum wait for the reply to one poll.
     pub poll: Duration,
-    /// First pause before a try.
+    /// First pause before a retry.
     pub pause: Duration,
-    /// The longest that one request may take in all.
+    /// Maximum total time of a request.
     pub timeout: Duration,
 }
 
@@ -54,33 +53,29 @@ impl Default for Timing {
     }
 }
 
-/// Repetition of a request that is not known to have arrived.
+/// Whether a request may be sent again if it is unknown whether it has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// A second one does no harm: its number makes it the same request, or its result is not used.
+    /// A repetition is harmless: its number identifies it, or its result is not used.
     Harmless,
-    /// A second one would count twice.
+    /// A repetition would count twice.
     Never,
 }
 
-/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// A JSON value.
     Json(Value),
-    /// An encoded message.
     Protobuf(Vec<u8>),
 }
 
-/// A service that takes requests.
 pub(crate) struct Requests {
     pub(crate) transport: Transport,
     pub(crate) timing: Timing,
-    /// True once the service no longer knew the session.
+    /// True once the service no longer knows the session.
     expired: AtomicBool,
 }
 
-/// Tries of one request: its submissions and the polls for its result.
+/// Attempts of one request: its submissions and polls.
 pub(crate) struct Tries {
     what: &'static str,
     began: Instant,
@@ -94,7 +89,6 @@ impl Tries {
         Self { what, began: Instant::now(), timing, made: 0, last: "it is still at work".into() }
     }
 
-    /// Time that is left.
     fn left(&self) -> Result<Duration, TinkerError> {
         let left = self.timing.timeout.saturating_sub(self.began.elapsed());
         if left.is_zero() {
@@ -104,7 +98,6 @@ impl Tries {
         Ok(left)
     }
 
-    /// Waits before another try.
     async fn pause(&mut self, reason: String, longest: bool) -> Result<(), TinkerError> {
         self.made += 1;
         self.last = reason;
@@ -120,12 +113,12 @@ impl Tries {
 }
 
 impl Requests {
-    /// Requests over a transport.
     pub(crate) fn new(transport: Transport, timing: Timing) -> Self {
         Self { transport, timing, expired: AtomicBool::new(false) }
     }
 
-    /// Sends a heartbeat every so often, until the session is gone. A heartbeat that fails is made up for by the next.
+    /// Sends heartbeats periodically until the session is gone. Failures are ignored, because the
+    /// next heartbeat follows.
     pub(crate) async fn beat(self: Arc<Self>, session: String) {
         loop {
             tokio::time::sleep(self.timing.heartbeat).await;
@@ -138,13 +131,12 @@ impl Requests {
         }
     }
 
-    /// Returns a request's tries, whose time begins now.
     pub(crate) fn tries(&self, what: &'static str) -> Tries {
         Tries::new(what, self.timing)
     }
 
-    /// Sends a request until the service accepts it, and returns its answer. `make` gets the number
-    /// of the attempt.
+    /// Sends a request until the service accepts it, and returns its reply. `make` receives the
+    /// number of the attempt.
     pub(crate) async fn submit(
         &self,
         path: &str,
@@ -177,7 +169,7 @@ impl Requests {
         }
     }
 
-    /// Sends a request and waits for its result, all within the time of its tries.
+    /// Sends a request and waits for its result, all within the time limit of `tries`.
     pub(crate) async fn carry_out(
         &self,
         path: &str,
@@ -214,7 +206,7 @@ impl Requests {
                     let reason = format!("it is longer than {limit} bytes; use smaller minibatches");
                     return Err(TinkerError::Protocol { what, reason });
                 }
-                // A poll that took too long is repeated at once: the service may be at work.
+                // A poll that timed out is repeated immediately: the service may still be working.
                 Err(HttpError::Timeout) => continue,
                 Err(error) => {
                     tries.pause(error.cause(), false).await?;
@@ -237,7 +229,7 @@ impl Requests {
                 408 => {}
                 410 => {
                     let reason = "the service has dropped the result".to_owned();
-                    // It was taken, and may have counted.
+                    // The request was accepted, and may have counted.
                     if repeat == Repeat::Never {
                         return Err(TinkerError::Interrupted { what, reason });
                     }
@@ -254,7 +246,6 @@ impl Requests {
         }
     }
 
-    /// Returns the error of a rejected request.
     fn refusal(&self, what: &'static str, reply: &Reply) -> TinkerError {
         let detail = detail(reply);
         let gone = ["Session not found", "Model not found", "Future not found"];
@@ -267,7 +258,7 @@ impl Requests {
     }
 }
 
-/// Returns the text of a refusal: FastAPI's `detail`, or the body.
+/// Returns the text of a rejection: FastAPI's `detail`, or the body.
 fn detail(reply: &Reply) -> String {
     let text = String::from_utf8_lossy(&reply.body).into_owned();
     let value: Option<Value> = serde_json::from_str(&text).ok();
@@ -283,7 +274,6 @@ fn json_of(what: &'static str, reply: &Reply) -> Result<Value, TinkerError> {
         .map_err(|error| TinkerError::Protocol { what, reason: format!("it is no JSON: {error}") })
 }
 
-/// Returns the name of a request that the service has taken.
 fn request_id(what: &'static str, taken: &Value) -> Result<String, TinkerError> {
     let id = taken["request_id"].as_str().or_else(|| taken["future_id"].as_str());
     id.map(str::to_owned).ok_or_else(|| TinkerError::Protocol { what, reason: "it has no request_id".into() })

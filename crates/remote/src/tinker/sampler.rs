@@ -33,18 +33,15 @@ pub struct TinkerSampler {
     open: BTreeMap<RequestId, Asked>,
     responses: Outcomes<Result<Sampled, TinkerError>>,
     done: Vec<Completion>,
-    /// Requests that the service rejected, and why.
     failures: Vec<(RequestId, String)>,
 }
 
-/// A request that is under way.
 struct Asked {
     stop_strings: Vec<String>,
-    /// True if it is the context that limits the response.
+    /// True if the context limits the response.
     context: bool,
 }
 
-/// A response as the service gave it.
 struct Sampled {
     tokens: Vec<u32>,
     logprobs: Vec<f32>,
@@ -52,7 +49,8 @@ struct Sampled {
 }
 
 impl TinkerSampler {
-    /// Creates a sampler over a session of [`Client::sampling_session`], whose weights have this version.
+    /// Creates a sampler for a session of [`Client::sampling_session`]; `version` is that of its
+    /// weights.
     pub fn new(
         client: Arc<Client>,
         session: String,
@@ -75,7 +73,6 @@ impl TinkerSampler {
         }
     }
 
-    /// Takes a response in.
     fn take(
         &mut self,
         (request, found): (RequestId, Result<Sampled, TinkerError>),
@@ -83,7 +80,7 @@ impl TinkerSampler {
         let Some(asked) = self.open.remove(&request) else { return Ok(()) };
         let Sampled { mut tokens, mut logprobs, stopped } = match found {
             Ok(sampled) => sampled,
-            // What the service refuses, it refuses of this prompt: the others go on.
+            // The service rejected this prompt; other requests continue.
             Err(error @ TinkerError::Refused { status: 400 | 413 | 422, .. }) => {
                 self.failures.push((request, error.to_string()));
                 return Ok(());
@@ -186,7 +183,7 @@ impl TinkerSampler {
     }
 }
 
-/// Returns the response in a result, in either encoding.
+/// Parses the response in a result, in either encoding.
 fn sampled(outcome: Outcome) -> Result<Sampled, TinkerError> {
     let found = match outcome {
         Outcome::Protobuf(bytes) => of_message(&bytes),

@@ -1,4 +1,4 @@
-//! Beginning of a session, and downloads.
+//! Start of a session, and downloads.
 
 use std::path::Path;
 
@@ -10,7 +10,6 @@ use super::requests::{Repeat, Requests};
 use super::transport::Payload;
 
 impl Requests {
-    /// Opens a session; its name.
     pub(super) async fn open_session(&self) -> Result<String, TinkerError> {
         let what = "create_session";
         let body = json!({ "tags": ["turnwise"], "sdk_version": concat!("turnwise-", env!("CARGO_PKG_VERSION")), "user_metadata": null });
@@ -24,8 +23,8 @@ impl Requests {
         session.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no session_id".into() })
     }
 
-    /// Finds the dialect out: a service of protobuf alone rejects the content type of JSON, one of JSON
-    /// reads the body.
+    /// Detects the dialect: a protobuf service rejects JSON's content type, a JSON service parses
+    /// the body.
     pub(super) async fn probe(&self) -> Result<Dialect, TinkerError> {
         let what = "the probe of its dialect";
         let body = json!({});
@@ -39,7 +38,6 @@ impl Requests {
         }
     }
 
-    /// Returns the names of the models that the service has.
     pub(super) async fn models(&self) -> Result<Vec<String>, TinkerError> {
         let what = "get_server_capabilities";
         let reply = self.transport.get("api/v1/get_server_capabilities", self.timing.poll).await;
@@ -53,7 +51,6 @@ impl Requests {
             .collect())
     }
 
-    /// Downloads an archive.
     pub(super) async fn download(
         &self,
         what: &'static str,

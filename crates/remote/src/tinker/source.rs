@@ -1,4 +1,4 @@
-//! The policy of a run from its settings.
+//! Creates the policy of a run from its settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,20 +20,21 @@ use super::reduction::{Reduction, calibrate};
 use super::requests::Timing;
 use super::updates::Updates;
 
-/// Policies of a Tinker-compatible service where `policy.learner` names one, and of this process elsewhere.
+/// Creates policies on a Tinker-compatible service if `policy.learner` names one, and native
+/// policies otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TinkerSource {
-    /// Times of requests; `policy.learner.timeout_s` takes the place of the timeout.
+    /// Time limits and intervals of requests; `policy.learner.timeout_s` overrides the timeout.
     pub timing: Timing,
 }
 
 impl PolicySource for TinkerSource {
-    /// Asks the service too: whether it is there, and has the model.
+    /// Also checks that the service answers and has the model.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         let PolicyLearnerConfig::Tinker(settings) = &config.policy.learner else {
             return NativeSource.check(config);
         };
-        // A service that is at work may take long for a pass; that it is there it says at once.
+        // A busy service may be slow to run a pass, but answers this immediately.
         let patience = Duration::from_secs_f64(settings.timeout_s.min(60.0));
         model_of(&self.connect(settings, patience)?, settings)?;
         Ok(())
@@ -67,7 +68,6 @@ impl TinkerSource {
         Client::connect(&ClientOptions { url, api_key_env, timing: Timing { timeout, ..self.timing } })
     }
 
-    /// Returns a policy at the service: a new one, or that of a checkpoint.
     fn open(
         &self,
         config: &Config,
@@ -117,7 +117,7 @@ impl TinkerSource {
             updates.restart(checkpoint.state()?.weights_version);
         }
         let loaded = saved.as_ref().map_or(Ok(()), |saved| client.load_weights(&model, &saved.weights, true));
-        // Taken now, so that a service without room says so before any work.
+        // Create it now, so that a service without room fails before any work.
         let second = || client.create_model(&base_model, settings.rank, seed).map(Reference::Reserved);
         let reference = match loaded.and_then(|()| with_reference.then(second).transpose()) {
             Ok(reference) => reference,
@@ -143,7 +143,7 @@ impl TinkerSource {
     }
 }
 
-/// Returns the folder of the base model here: its tokenizer and shape.
+/// Returns the local folder of the base model, for its tokenizer and shape.
 fn base_folder(config: &Config, notes: &mut Vec<String>) -> Result<PathBuf, TrainError> {
     let Some(path) = &config.policy.model else {
         return Err(TrainError::Config {
@@ -161,7 +161,6 @@ fn base_folder(config: &Config, notes: &mut Vec<String>) -> Result<PathBuf, Trai
     folder.canonicalize().map_err(|error| TrainError::io(Path::new(path), error))
 }
 
-/// Returns the service's name of the model that is trained.
 fn model_of(client: &Client, settings: &TinkerConfig) -> Result<String, TinkerError> {
     let known = client.models();
     let fail = |reason: String| Err(TinkerError::Setting { key: "base_model", reason });
@@ -178,7 +177,7 @@ fn model_of(client: &Client, settings: &TinkerConfig) -> Result<String, TinkerEr
     }
 }
 
-/// Returns the service's reduction, measured where it can be.
+/// Returns the service's reduction, measured if possible.
 fn reduction(
     client: &Client,
     base_model: &str,
@@ -204,7 +203,6 @@ fn reduction(
     }
 }
 
-/// Returns the notes of a run about how it trains.
 fn describe(client: &Client, settings: &TinkerConfig, reduction: Reduction, config: &Config) -> Vec<String> {
     let dialect = match client.dialect() {
         Dialect::Protobuf => "protobuf",

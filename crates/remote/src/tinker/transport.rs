@@ -1,4 +1,4 @@
-//! Requests over HTTP: one connection pool, bounded bodies, the API key in its header and nowhere else.
+//! HTTP requests with one connection pool, bounded bodies, and the API key only in its header.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,37 +8,29 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION
 use super::error::TinkerError;
 use crate::http::{HttpError, Proxies, Reply, api_key, build, client_builder, read, secret_header, send};
 
-/// Maximum number of bytes of an answer that is held in memory.
+/// Maximum size of a reply in memory, in bytes.
 const LARGEST_ANSWER: usize = 256 << 20;
-/// Maximum number of bytes of an archive of weights.
+/// Maximum size of an archive of weights, in bytes.
 const LARGEST_ARCHIVE: u64 = 64 << 30;
-/// The header that carries the key.
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// Content type of the protobuf dialect.
 pub(crate) const PROTOBUF: &str = "application/x-protobuf";
 
-/// A body that is sent.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// JSON text.
     Json(Vec<u8>),
-    /// An encoded message.
     Protobuf(Vec<u8>),
 }
 
 impl Payload {
-    /// Returns a value as JSON.
     pub(crate) fn json(value: &serde_json::Value) -> Self {
         Self::Json(value.to_string().into_bytes())
     }
 }
 
-/// Returns true if the body of an answer is protobuf.
 pub(crate) fn is_protobuf(reply: &Reply) -> bool {
     reply.content_type.starts_with(PROTOBUF)
 }
 
-/// A client of one service.
 pub(crate) struct Transport {
     http: reqwest::Client,
     base: reqwest::Url,
@@ -48,9 +40,6 @@ pub(crate) struct Transport {
 impl Transport {
     /// Creates a transport to the service at `url`, with the key in the environment variable
     /// `key_env`, if named.
-    ///
-    /// # Errors
-    /// Fails on an address or key that cannot be used.
     pub(crate) fn new(url: &str, key_env: &str) -> Result<Self, TinkerError> {
         let fail = |key, reason: String| TinkerError::Setting { key, reason };
         let text = format!("{}/", url.trim_end_matches('/'));
@@ -63,8 +52,8 @@ impl Transport {
         Ok(Self { http: build(client_builder(Proxies::OfEnvironment))?, base, key })
     }
 
-    /// Returns the key's header, for addresses of the service alone: a download may be redirected to
-    /// another one.
+    /// Returns the key's header only for addresses of the service, because downloads may be
+    /// redirected elsewhere.
     fn headers(&self, url: &reqwest::Url) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(key) = self.key.as_ref().filter(|_| url.origin() == self.base.origin()) {
@@ -77,7 +66,6 @@ impl Transport {
         self.base.join(path).map_err(|error| HttpError::Unreachable(error.to_string()))
     }
 
-    /// Sends a body and reads the whole answer within `timeout`.
     pub(crate) async fn post(
         &self,
         path: &str,
@@ -94,7 +82,6 @@ impl Transport {
         send(request.body(body), timeout, LARGEST_ANSWER).await
     }
 
-    /// Reads `path` within `timeout`.
     pub(crate) async fn get(&self, path: &str, timeout: Duration) -> Result<Reply, HttpError> {
         let url = self.url(path)?;
         send(self.http.get(url.clone()).headers(self.headers(&url)), timeout, LARGEST_ANSWER).await

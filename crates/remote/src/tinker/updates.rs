@@ -14,34 +14,29 @@ use super::linear::{self, Pending};
 use super::passes::NamedLoss;
 use super::reduction::Reduction;
 
-/// Updates of one model: losses that wait for their step.
 #[derive(Debug)]
 pub(crate) struct Updates {
     pub(crate) reduction: Reduction,
     pub(crate) form: LossForm,
-    /// AdamW's settings, the learning rate of a step aside.
+    /// AdamW's settings, except the learning rate.
     pub(crate) adam: AdamParams,
-    /// Sequences whose derivatives wait for the step.
+    /// Sequences whose derivatives are sent with the step.
     pending: Vec<Pending>,
     stashed: Option<Vec<Pending>>,
-    /// Sequences that were sent by name since the last step.
+    /// Number of sequences sent by name since the last step.
     sent: usize,
-    /// Steps taken in this phase.
     pub(crate) steps: u64,
 }
 
 impl Updates {
-    /// Nothing accumulated, no step taken.
     pub(crate) fn new(reduction: Reduction, form: LossForm, adam: AdamParams) -> Self {
         Self { reduction, form, adam, pending: Vec::new(), stashed: None, sent: 0, steps: 0 }
     }
 
-    /// Drops what was accumulated.
     pub(crate) fn restart(&mut self, steps: u64) {
         (self.pending, self.stashed, self.sent, self.steps) = (Vec::new(), None, 0, steps);
     }
 
-    /// Adds the gradient of an objective.
     pub(crate) fn accumulate(
         &mut self,
         client: &Client,
@@ -71,7 +66,7 @@ impl Updates {
         Ok(report)
     }
 
-    /// Returns the loss by name, where the service has exactly this one.
+    /// Returns the loss by name, if the service has exactly this one.
     fn direct(
         &self,
         batch: &[TokenSequence],
@@ -102,7 +97,7 @@ impl Updates {
         let mut example = Example::of(sequence);
         match loss {
             DirectLoss::CrossEntropy { weights } => {
-                // A service that divides by the sum of the weights leaves no way to weigh sequences.
+                // A service that divides by the sum of the weights cannot weight sequences.
                 if self.reduction.sequence_mean {
                     return None;
                 }
@@ -123,7 +118,6 @@ impl Updates {
         }
     }
 
-    /// Updates the weights with what is accumulated.
     pub(crate) fn step(
         &mut self,
         client: &Client,
@@ -143,7 +137,6 @@ impl Updates {
         }
     }
 
-    /// Sets what is accumulated aside.
     pub(crate) fn stash(&mut self) -> Result<(), LearnError> {
         if self.sent > 0 {
             let reason = "the gradient is at the service already; set policy.learner.losses = \"linearised\"";
@@ -161,7 +154,7 @@ impl Updates {
         Ok(())
     }
 
-    /// Norm of what is accumulated, measured on a copy of the model.
+    /// Measures the norm of the accumulated gradient on a copy of the model.
     pub(crate) fn norm_on(&self, client: &Client, copy: &RemoteModel) -> Result<f64, TinkerError> {
         if !send(client, copy, &self.pending, self.reduction)? {
             return Ok(0.0);
@@ -189,7 +182,7 @@ fn send(
     Ok(true)
 }
 
-/// Log-probs of all targets, one row a sequence.
+/// Returns the log-probs of all targets, one row per sequence.
 pub(crate) fn score(
     client: &Client,
     model: &RemoteModel,
@@ -200,7 +193,7 @@ pub(crate) fn score(
     Ok(client.forward(model, &examples)?)
 }
 
-/// Loss and derivatives at these log-probs of all targets.
+/// Evaluates loss and derivatives at these log-probs of all targets.
 fn evaluate(
     batch: &[TokenSequence],
     objective: &dyn Objective,

@@ -1,4 +1,4 @@
-//! Servers of the doubles, each on a thread of its own.
+//! Servers of the doubles, each on its own thread.
 #![allow(dead_code, reason = "every test binary uses its part")]
 
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! A user's agent whose calls are answered by servers. The agent knows only the run's endpoint.
+//! Tests of an agent whose requests are answered by servers. The agent knows only the run's
+//! endpoint.
 
 use std::path::Path;
 

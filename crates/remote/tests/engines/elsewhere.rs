@@ -1,5 +1,5 @@
-//! Servers that refuse for good, and runs beside one another: trajectories go to a server that answers, and no run takes
-//! another's weights away.
+//! Tests of servers that always reject, and of concurrent runs: trajectories go to a server that
+//! answers, and no run removes another's weights.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Servers that report a queue are given less, and nothing that is sampled depends on it.
+//! Tests that servers with a queue get fewer requests, and that sampled tokens do not depend on it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;

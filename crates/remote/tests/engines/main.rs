@@ -1,4 +1,4 @@
-//! Runs whose samplers are on servers.
+//! Tests of runs with samplers on servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod agent;

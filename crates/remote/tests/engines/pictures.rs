@@ -1,4 +1,4 @@
-//! Rollouts from pictures, on a double and on a real vLLM.
+//! Tests of rollouts from pictures, on a double and on a real vLLM.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

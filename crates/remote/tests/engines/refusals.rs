@@ -1,4 +1,4 @@
-//! Servers and configs that are refused before any long work.
+//! Tests of servers and configs that are rejected before any long work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

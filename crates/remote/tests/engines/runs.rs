@@ -1,4 +1,4 @@
-//! Whole runs against doubles of vLLM and SGLang.
+//! Tests of whole runs on doubles of vLLM and SGLang.
 
 use std::io::BufRead as _;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Rollouts on servers that go on while the policy is updated.
+//! Tests of rollouts on servers that continue during updates.
 
 use crate::double::Double;
 use crate::runs::{KINDS, config, distance_to, finish};

@@ -1,4 +1,4 @@
-//! Runs that hand all weights to servers, in the place of those before.
+//! Tests of runs that replace all weights of the servers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! AppWorld behind doubles of its server.
+//! Tests of AppWorld on doubles of its server.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! A double of AppWorld's server: one world, whose code is a word that says what happens.
+//! A double of AppWorld's server with one task. Its code is a single word that selects what
+//! happens.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

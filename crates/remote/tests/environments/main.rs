@@ -1,4 +1,4 @@
-//! Worlds that servers play.
+//! Tests of environments on servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod appworld;

@@ -1,4 +1,4 @@
-//! Tools of MCP servers: a double over HTTP, and programs in the shell's language over their stdin and stdout.
+//! Tests of MCP tools: a double over HTTP, and shell scripts over stdin and stdout.
 
 use std::collections::BTreeMap;
 use std::path::Path;

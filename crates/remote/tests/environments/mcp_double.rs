@@ -1,4 +1,5 @@
-//! A double of an MCP server over streamable HTTP: a counter for every session, and tools that go wrong.
+//! A double of an MCP server over streamable HTTP: a counter for every session, and tools that
+//! fail.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Environments of OpenEnv behind doubles of its server.
+//! Tests of OpenEnv environments on doubles of its server.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! A double of OpenEnv's server: an environment that echoes messages, and does what some of them say.
+//! A double of OpenEnv's server: an environment that echoes messages and obeys some of them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

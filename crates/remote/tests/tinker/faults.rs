@@ -1,4 +1,5 @@
-//! Faults of the connection and the service: nothing is lost, nothing counts twice, and what cannot be repaired names itself.
+//! Tests of faults of the connection and the service: nothing is lost or counts twice, and
+//! permanent faults are reported.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! A policy on a Tinker-compatible service, held against the native learner: updates, runs, and what goes wrong on the way.
-//! The service is a double with the native learner and engine behind it (`double`), in both dialects and both reductions.
+//! Compares a policy on a Tinker-compatible service with the native learner: updates, runs, and
+//! faults. The service is a double with the native learner and engine (`double`), in both dialects
+//! and both reductions.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod double;

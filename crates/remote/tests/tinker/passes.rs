@@ -1,4 +1,4 @@
-//! The double's losses and its models.
+//! Tests of the double's losses and models.
 
 use std::collections::HashMap;
 use std::sync::Arc;

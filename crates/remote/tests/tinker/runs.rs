@@ -1,4 +1,5 @@
-//! Whole runs on the double: training, checkpoints, resume, adapters, and what is refused before any work.
+//! Tests of whole runs on the double: training, checkpoints, resume, adapters, and early
+//! rejections.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! An update over the wire is the native learner's.
+//! Tests that an update on the service equals the native learner's.
 
 use turnwise_core::{MinibatchObjective, Objective, TokenSequence};
 use turnwise_model::testing::relative_distance;

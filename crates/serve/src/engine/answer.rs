@@ -1,14 +1,11 @@
-//! Common parts of the answers to both kinds of requests.
+//! Common parts of the answers to chat and text requests.
 
 use super::sequence::Piece;
 use crate::openai::{ApiError, SamplingFields, Usage};
 use crate::server::Reply;
 
-/// Takes the pieces of all responses to a request.
 pub(super) trait Answer: Send {
-    /// The whole answer.
     type Whole: Send;
-    /// A chunk of a streamed answer.
     type Chunk: Send;
 
     fn progress(&mut self) -> &mut Progress<Self::Whole, Self::Chunk>;
@@ -26,18 +23,17 @@ pub(super) trait Answer: Send {
     }
 }
 
-/// How far the responses to a request are.
 pub(super) struct Progress<W, C> {
     /// `None` once the request is answered.
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,
-    /// Responses that have a piece.
+    /// For each response, whether it has a piece.
     begun: Vec<bool>,
-    /// Responses that have not ended.
+    /// Number of responses that have not ended.
     left: usize,
     completion_tokens: usize,
-    /// Cached tokens of each prompt, once they are known.
+    /// Cached tokens of each prompt, once known.
     cached: Vec<Option<usize>>,
 }
 
@@ -65,7 +61,6 @@ impl<W, C> Progress<W, C> {
         !std::mem::replace(&mut self.begun[index], true)
     }
 
-    /// Returns true once all responses have ended.
     pub(super) fn is_done(&self) -> bool {
         self.left == 0
     }

@@ -8,7 +8,6 @@ use crate::openai::{
     SamplingFields, TokenLogprob, unix_time,
 };
 
-/// The answer to a chat request.
 pub(super) struct ChatAnswer {
     progress: Progress<ChatResponse, ChatChunk>,
     id: String,

@@ -13,28 +13,27 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Cached tokens that outweigh one more sequence in a lane: about the cost of decoding beside it.
+/// Number of cached tokens that outweighs one more sequence in a lane: about the cost of decoding
+/// one more sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
-/// The lanes of a model.
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// Most sequences that wait or are in work.
+    /// Maximum waiting and running sequences.
     most: usize,
 }
 
 struct Lane {
-    /// `None` once the lane must end.
+    /// Channel to the thread; `None` once the lane must end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
-    /// Prompts that may be in its cache.
+    /// Recent prompts, which may be in its cache.
     recent: Mutex<VecDeque<Vec<u32>>>,
     slots: usize,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lanes {
-    /// Starts `count` lanes with `slots` sequences each.
     pub(super) fn start(
         weights: &SharedWeights,
         count: usize,
@@ -47,7 +46,6 @@ impl Lanes {
         Ok(Self { lanes: lanes?, most })
     }
 
-    /// Returns the sequences that wait or are in work.
     pub(super) fn load(&self) -> usize {
         self.lanes.iter().map(|lane| lane.load.load(Ordering::Relaxed)).sum()
     }
@@ -125,7 +123,7 @@ impl Lane {
         if sent {
             return Ok(());
         }
-        // The thread has panicked and printed why.
+        // The thread has panicked and printed the reason.
         self.load.fetch_sub(1, Ordering::Relaxed);
         Err(ApiError::internal("the engine has stopped; start the server again"))
     }
@@ -138,7 +136,7 @@ impl Drop for Lanes {
         }
         for lane in &mut self.lanes {
             if let Some(thread) = lane.thread.take() {
-                // A panic of the thread was printed when it happened.
+                // The panic message was already printed.
                 let _ = thread.join();
             }
         }

@@ -1,21 +1,21 @@
-//! Answers on the native sampling engine: models by name, continuous batching, streams.
+//! Answers requests with the native sampling engine: models by name, continuous batching, streams.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `answer.rs` | common parts of the answers to both kinds of requests |
+//! | `answer.rs` | common parts of the answers to chat and text requests |
 //! | `chat.rs`, `text.rs` | answers to chat and text requests |
 //! | `lanes.rs` | engines on several threads that share a model's weights |
-//! | `models.rs` | the models, loaded when they are first asked for |
+//! | `models.rs` | the models, loaded at their first request |
 //! | `pictures.rs` | pictures in prompts |
-//! | `sequence.rs` | a sequence on its way from an engine to a client |
-//! | `visible.rs` | the text that a client sees: no stop strings, no calls |
+//! | `sequence.rs` | converts the tokens of a sequence to pieces of an answer |
+//! | `visible.rs` | the text that a client sees, without stop strings and tool calls |
 //! | `worker.rs` | the thread of an engine |
 //!
-//! Requests of all clients share the batch of an engine. On the CPU the bits of a response do not depend on the other
-//! requests. The same request with the same seed gets the same response.
+//! Requests of all clients share the batch of an engine. On the CPU, a response does not depend on
+//! other requests, bit for bit. The same request with the same seed gets the same response.
 //!
-//! Keys and values of a conversation stay in the cache until their slot is needed, so that its next turn computes
-//! only what is new.
+//! Keys and values of a conversation stay in the cache until their slot is needed, so that its next
+//! turn computes only new tokens.
 
 mod answer;
 mod chat;
@@ -49,10 +49,10 @@ use crate::openai::{
 };
 use crate::{Call, ChatReply, Completions, TextReply};
 
-/// Tokens of a text completion that names no number, as in OpenAI's interface.
+/// Default of `max_tokens` for text completions, as in OpenAI's API.
 const TEXT_TOKENS: usize = 16;
 
-/// Error of opening a model.
+/// Why a model cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The model cannot be read.
@@ -77,19 +77,19 @@ pub enum OpenError {
 pub struct EngineSettings {
     /// Maximum sequences of a model in one batch, over all lanes; more wait.
     pub max_num_seqs: usize,
-    /// Maximum sequences of a model that wait or are in work; more are rejected with 429.
+    /// Maximum waiting and running sequences of a model; more are rejected with 429.
     pub max_queued: usize,
-    /// Maximum length of a prompt and its response together, in tokens; `None`: the model's limit, at most 8192.
+    /// Maximum tokens of prompt and response together; `None` for the model's limit, at most 8192.
     pub max_context: Option<usize>,
-    /// Threads of a model, each with an engine.
+    /// Number of threads per model, each with an engine.
     pub lanes: usize,
-    /// Maximum models in memory; the least recently used are dropped for others.
+    /// Maximum models in memory; the least recently used are unloaded for others.
     pub max_loaded: usize,
     /// Device of all models.
     pub device: Device,
     /// Precision of matrix products on the CPU.
     pub compute: Compute,
-    /// Format of the calls of tools; `None`: by the chat template.
+    /// Format of tool calls; `None` for that of the chat template.
     pub calls: Option<CallFormat>,
     /// API key that requests must have.
     pub key: Option<String>,
@@ -111,7 +111,7 @@ impl Default for EngineSettings {
     }
 }
 
-/// Answers requests on the native engine.
+/// Answers requests with the native engine.
 pub struct EngineServer {
     models: Models,
     key: Option<String>,
@@ -140,7 +140,7 @@ impl EngineServer {
         Ok(Self { models, key, start: random() })
     }
 
-    /// Returns the sequences that wait or are in work.
+    /// Returns the number of waiting and running sequences.
     pub fn load(&self) -> usize {
         self.models.load()
     }
@@ -213,15 +213,13 @@ impl EngineServer {
     }
 }
 
-/// A request that can be sampled.
 struct Prepared {
     id: String,
-    /// Name of the model.
     name: String,
     model: Arc<Loaded>,
     prompts: Vec<Vec<u32>>,
     sampling: SamplingFields,
-    /// Most tokens of a response.
+    /// Maximum tokens of a response.
     most: usize,
     end_tokens: Arc<[u32]>,
     calls: Option<CallReader>,
@@ -229,13 +227,12 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Queues all sequences.
     fn submit<A: Answer + 'static>(&self, answer: &Arc<Mutex<A>>) -> Result<(), ApiError> {
         let sampling = &self.sampling;
         let base = sampling.seed.map_or_else(random, |seed| seed as u64);
         let params = SamplingParams {
             temperature: sampling.temperature.unwrap_or(1.0),
-            // No token is left at 0; the most probable one is what is meant.
+            // `top_p` 0 would leave no token; it means the most probable one.
             top_p: sampling.top_p.unwrap_or(1.0).max(f32::MIN_POSITIVE),
             top_k: sampling.top_k,
             max_tokens: self.most,
@@ -277,7 +274,7 @@ impl Prepared {
     }
 }
 
-/// Rejects a choice that a model cannot be made to follow.
+/// Rejects a tool choice that cannot be enforced.
 fn check_choice(choice: &ToolChoice) -> Result<(), ApiError> {
     match choice {
         ToolChoice::Auto | ToolChoice::None => Ok(()),
@@ -288,7 +285,8 @@ fn check_choice(choice: &ToolChoice) -> Result<(), ApiError> {
     }
 }
 
-/// Returns the format of a response's calls; `None` if it must not make any. `text` is the request's prompt.
+/// Returns the format of a response's tool calls; `None` if it must not make any. `text` is the
+/// request's prompt.
 fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<CallFormat>, ApiError> {
     if request.tools.is_empty() {
         return Ok(None);
@@ -301,7 +299,8 @@ fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<
     Ok((request.tool_choice == ToolChoice::Auto).then_some(chat.calls))
 }
 
-/// Returns the maximum tokens of a response: the requested number, else `default`, else the room left in the context.
+/// Returns the maximum tokens of a response: the requested number, else `default`, else the
+/// remaining context.
 fn most_tokens(
     model: &Loaded,
     param: &str,
@@ -325,12 +324,12 @@ fn most_tokens(
     Ok(asked.or(default).unwrap_or(room).min(room))
 }
 
-/// Returns a number that differs from call to call and from start to start.
+/// Returns a number that differs between calls and between starts.
 fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// Compares keys in a time that does not depend on where they differ.
+/// Compares keys in constant time.
 fn same_key(given: &str, wanted: &str) -> bool {
     let differences = given.bytes().zip(wanted.bytes()).fold(0, |found, (a, b)| found | (a ^ b));
     differences == 0 && given.len() == wanted.len()

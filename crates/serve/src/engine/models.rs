@@ -1,4 +1,4 @@
-//! The models that are served, by name. Each is loaded when a request first names it.
+//! The served models by name. Each is loaded at its first request.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use super::lanes::Lanes;
 use super::{EngineSettings, OpenError};
 use crate::openai::ApiError;
 
-/// Longest prompt and response together unless the settings or the model say otherwise.
+/// Default maximum of prompt and response together, in tokens.
 const CONTEXT: usize = 8_192;
 
 /// A model to serve.
@@ -23,21 +23,18 @@ const CONTEXT: usize = 8_192;
 pub struct ServedModel {
     /// Name for clients.
     pub name: String,
-    /// A model's folder, an adapter's, a run, a checkpoint, or a name on the hub.
+    /// A model's folder, an adapter's, a run, a checkpoint, or a hub name.
     pub path: PathBuf,
 }
 
-/// A model in memory.
 pub(super) struct Loaded {
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) chat: Option<Chat>,
     pub(super) context: usize,
     pub(super) lanes: Lanes,
-    /// Of a model that reads pictures.
     pub(super) vision: Option<VisionConfig>,
 }
 
-/// A model's chat template and formats.
 pub(super) struct Chat {
     pub(super) template: Arc<ChatTemplate>,
     pub(super) format: ChatFormat,
@@ -69,7 +66,7 @@ impl Loaded {
     }
 }
 
-/// Returns the format in which a model with this template was trained to call tools.
+/// Returns the format of tool calls that models with this template were trained on.
 fn call_format(template: &ChatTemplate) -> CallFormat {
     let source = template.source();
     let llama = source.contains("\"parameters\":") || source.contains("<|python_tag|>");
@@ -79,11 +76,10 @@ fn call_format(template: &ChatTemplate) -> CallFormat {
 struct Entry {
     model: ServedModel,
     loaded: Mutex<Option<Arc<Loaded>>>,
-    /// Clock of its last request.
+    /// Time of its last request, by a counter.
     used: AtomicU64,
 }
 
-/// All models.
 pub(super) struct Models {
     entries: Vec<Entry>,
     settings: EngineSettings,
@@ -100,18 +96,15 @@ impl Models {
         self.entries.iter().map(|entry| entry.model.name.clone()).collect()
     }
 
-    /// Returns the sequences of all models that wait or are in work.
     pub(super) fn load(&self) -> usize {
         self.entries.iter().filter_map(Entry::peek).map(|loaded| loaded.lanes.load()).sum()
     }
 
-    /// Returns the context of a model if it is in memory.
     pub(super) fn context(&self, name: &str) -> Option<usize> {
         let entry = self.entries.iter().find(|entry| entry.model.name == name)?;
         Some(entry.peek()?.context)
     }
 
-    /// Returns a model by name; loads it if necessary.
     pub(super) fn get(&self, name: &str) -> Result<Arc<Loaded>, ApiError> {
         let Some(entry) = self.entries.iter().find(|entry| entry.model.name == name) else {
             return Err(ApiError::no_model(name, &self.names()));
@@ -119,7 +112,6 @@ impl Models {
         self.load_entry(entry).map_err(|error| ApiError::internal(format!("the model `{name}`: {error}")))
     }
 
-    /// Loads the first model.
     pub(super) fn load_first(&self) -> Result<(), OpenError> {
         self.entries.first().map_or(Ok(()), |entry| self.load_entry(entry).map(drop))
     }
@@ -136,7 +128,8 @@ impl Models {
         Ok(loaded)
     }
 
-    /// Drops idle models, least recently used first, until one more may be loaded. Models in use stay.
+    /// Unloads idle models, least recently used first, until one more may be loaded. Models in use
+    /// stay.
     fn make_room(&self, wanted: &Entry) {
         let others = || self.entries.iter().filter(|entry| !std::ptr::eq(*entry, wanted));
         let mut idle: Vec<(u64, &Entry)> = others()

@@ -7,14 +7,13 @@ use turnwise_model::vision::FIRST_PICTURE_TOKEN;
 use super::models::Loaded;
 use crate::openai::{ApiError, ChatRequest};
 
-/// Most pictures of a request.
 const MOST: usize = 64;
 
-/// Puts the pictures of a request into its prompt.
+/// Inserts the pictures of a request into its prompt.
 ///
 /// # Errors
-/// Returns an error of `messages` (400): the model does not read pictures, there are too many, one cannot be
-/// resized, or the text contains the name of the image token.
+/// Returns an error of `messages` (400) if the model reads no pictures, there are too many, one
+/// cannot be resized, or the text contains the image token.
 pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) -> Result<Vec<u32>, ApiError> {
     let fail = |reason: String| Err(ApiError::field("messages", format!("`messages`: {reason}")));
     let images: Vec<_> = request.messages.iter().flat_map(|message| &message.images).collect();
@@ -37,8 +36,8 @@ pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) ->
     vision.insert(&prompt, &pictures).or_else(|error| fail(error.to_string()))
 }
 
-/// Returns a prompt for clients, with the image token for each part of a picture: ids of pictures are valid only in
-/// this process.
+/// Returns a prompt for clients, with an image token for each picture token, because ids of picture
+/// tokens are valid only in this process.
 pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     match &model.vision {
         Some(vision) if prompt.iter().any(|&token| token >= FIRST_PICTURE_TOKEN) => {
@@ -49,7 +48,8 @@ pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     }
 }
 
-/// Rejects ids of pictures in a client's tokens: they may belong to another client's pictures.
+/// Rejects picture token ids in a client's prompt, because they may belong to another client's
+/// pictures.
 ///
 /// # Errors
 /// Returns an error of `prompt` (400).

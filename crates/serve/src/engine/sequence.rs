@@ -1,4 +1,4 @@
-//! A sequence on its way from an engine to a client: its tokens become pieces of an answer.
+//! Converts the tokens of a sequence to pieces of an answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,24 +11,20 @@ use super::visible::Visible;
 use super::worker::Sink;
 use crate::openai::{ApiError, MessageCall, TokenLogprob, TopLogprob};
 
-/// A piece of one of the responses of an answer; the whole of it if the answer is not streamed.
+/// A piece of one response; the whole response if the answer is not streamed.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     pub(super) text: String,
-    /// Tokens that were sampled for it.
+    /// Number of tokens sampled for it.
     pub(super) count: usize,
-    /// Their ids, if asked for.
     pub(super) token_ids: Vec<u32>,
-    /// Their log-probs, if asked for.
     pub(super) logprobs: Vec<TokenLogprob>,
     pub(super) calls: Vec<MessageCall>,
-    /// In the last piece.
+    /// Why the response ended; only in the last piece.
     pub(super) finish: Option<&'static str>,
-    /// Tokens of the prompt that were cached.
     pub(super) cached: usize,
 }
 
-/// Parts of a sequence that a client wants to see.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) stream: bool,
@@ -36,7 +32,6 @@ pub(super) struct Wanted {
     pub(super) token_ids: bool,
 }
 
-/// A sequence that grows.
 pub(super) struct Sequence<A> {
     pub(super) index: usize,
     pub(super) answer: Arc<Mutex<A>>,
@@ -45,11 +40,9 @@ pub(super) struct Sequence<A> {
     pub(super) wanted: Wanted,
     /// Tokens that end a response and are not part of its text.
     pub(super) end_tokens: Arc<[u32]>,
-    /// False: only the first call counts.
+    /// False if only the first call is returned.
     pub(super) parallel_calls: bool,
-    /// Draws the ids of calls.
     pub(super) ids: Seed,
-    /// The piece that was not sent yet.
     pub(super) piece: Piece,
 }
 
@@ -89,7 +82,7 @@ impl<A: Answer> Sink for Sequence<A> {
             let text = self.visible.push(&self.tokenizer, sampled.token);
             self.piece.text.push_str(&text);
         }
-        // Ids and log-probs go with the text that they belong to.
+        // Ids and log-probs are sent with their text.
         if self.wanted.stream && !self.piece.text.is_empty() {
             self.send();
         }

@@ -7,7 +7,6 @@ use super::sequence::Piece;
 use crate::TextReply;
 use crate::openai::{SamplingFields, TextChoice, TextLogprobs, TextResponse, TokenLogprob, unix_time};
 
-/// The answer to a text request.
 pub(super) struct TextAnswer {
     progress: Progress<TextResponse, TextResponse>,
     head: TextResponse,
@@ -34,7 +33,6 @@ impl TextAnswer {
         }
     }
 
-    /// Returns log-probs in the form of text completions.
     fn logprobs(&mut self, index: usize, tokens: Vec<TokenLogprob>) -> Option<TextLogprobs> {
         if !self.progress.sampling.logprobs || tokens.is_empty() {
             return self.progress.sampling.logprobs.then(TextLogprobs::default);
@@ -44,7 +42,7 @@ impl TextAnswer {
         for entry in tokens {
             let mut best = BTreeMap::new();
             for alternative in entry.top_logprobs {
-                // Parts of characters may look alike: the best of them stays.
+                // Partial characters may have equal texts; the most probable one is kept.
                 best.entry(alternative.token).or_insert(alternative.logprob);
             }
             top.push(best);

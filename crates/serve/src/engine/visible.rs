@@ -1,18 +1,16 @@
-//! The part of a response's text that a client sees: without stop strings and without the text of tool calls.
+//! The text of a response that a client sees, without stop strings and tool calls.
 
 use turnwise_core::ToolCall;
 use turnwise_env::parse::{ActionParser, CallFormat, ResponseRules, Style};
 use turnwise_text::{DecodeStream, Tokenizer};
 
-/// Tags of a call as Hermes and Qwen write it.
 const CALL_TAG: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
-/// End of a thought, in which nothing is a call.
+/// Tags of a thought, in which calls are not parsed.
 const THOUGHT_END: &str = "</think>";
 const THOUGHT: &str = "<think>";
 
-/// How calls of tools are read from a response.
 #[derive(Clone, Debug)]
 pub(super) struct CallReader {
     format: CallFormat,
@@ -30,13 +28,13 @@ impl CallReader {
         Self { format, parser: ActionParser::new(rules, false), opening: opening.to_owned() }
     }
 
-    /// Returns the calls of a whole response; empty if it cannot be parsed as calls.
+    /// Returns the calls of a complete response; empty if it cannot be parsed as calls.
     fn read(&self, text: &str) -> Vec<ToolCall> {
         let parsed = self.parser.parse(&format!("{}{text}", self.opening), &[]);
         if parsed.valid { parsed.calls } else { Vec::new() }
     }
 
-    /// Returns the position from which a text may be calls, if any.
+    /// Returns the position from which the text may be calls, if any.
     fn begin(&self, text: &str) -> Option<usize> {
         if self.format != CallFormat::Hermes {
             return Some(0);
@@ -51,24 +49,21 @@ impl CallReader {
     }
 }
 
-/// What is left of a response at its end.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rest {
-    /// Text that was not shown yet.
     pub(super) text: String,
-    /// Calls of tools. The text before them has been shown or is in `text`.
+    /// Tool calls. The text before them was shown or is in `text`.
     pub(super) calls: Vec<ToolCall>,
 }
 
-/// The text of a response that grows.
 #[derive(Debug)]
 pub(super) struct Visible {
     stream: DecodeStream,
     stops: Vec<String>,
     calls: Option<CallReader>,
-    /// Everything up to a stop string.
+    /// The text up to a stop string.
     text: String,
-    /// Bytes of it that were shown.
+    /// Number of its bytes that were shown.
     shown: usize,
     stopped: bool,
 }
@@ -78,7 +73,7 @@ impl Visible {
         Self { stream: DecodeStream::new(), stops, calls, text: String::new(), shown: 0, stopped: false }
     }
 
-    /// Adds a token; returns the new text that the client will see in any case.
+    /// Adds a token and returns the new text that is certainly visible.
     pub(super) fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         let more = self.stream.push(tokenizer, token);
         self.add(&more);
@@ -93,13 +88,12 @@ impl Visible {
             certain = certain.min(begin);
         }
         if self.calls.is_some() {
-            // White space between the text and a call belongs to neither.
+            // White space between text and call is dropped.
             certain = self.text[..certain].trim_end().len();
         }
         self.show(certain)
     }
 
-    /// Returns what is left at the end.
     pub(super) fn finish(&mut self) -> Rest {
         let more = self.stream.finish();
         self.add(&more);
@@ -154,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns every piece that is shown of a text, byte by byte, and what is left.
+    /// Returns the shown pieces of a text, fed byte by byte, and the rest.
     fn shown(text: &str, stops: &[&str], calls: Option<CallReader>) -> (Vec<String>, Rest) {
         let tokenizer = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();
         let mut visible = Visible::new(stops.iter().map(ToString::to_string).collect(), calls);
@@ -177,10 +171,10 @@ mod tests {
         assert_eq!(rest, text(""));
         let (pieces, rest) = shown("go\nObservation:", &["\nObservation:", "stop"], None);
         assert_eq!((pieces.concat().as_str(), rest), ("go", text("")));
-        // An end that only begins a stop string.
+        // The text ends with a prefix of the stop string.
         let (pieces, rest) = shown("go st", &["stop"], None);
         assert_eq!((pieces.concat().as_str(), rest), ("go ", text("st")));
-        // The first of two.
+        // The earlier stop string wins.
         let (pieces, _) = shown("é日b", &["b", "日"], None);
         assert_eq!(pieces.concat(), "é");
     }

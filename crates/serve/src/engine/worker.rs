@@ -1,4 +1,4 @@
-//! The thread of an engine: takes jobs between steps and hands on every token as it is sampled.
+//! The thread of an engine: accepts jobs between steps and passes on every token as it is sampled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,44 +14,37 @@ use turnwise_model::engine::{NativeEngine, Sampled};
 
 use crate::openai::ApiError;
 
-/// Takes the tokens of a sequence.
 pub(super) trait Sink: Send {
-    /// Takes a token.
     fn token(&mut self, sampled: Sampled);
 
-    /// Takes the end.
     fn done(self: Box<Self>, finish: FinishReason);
 
-    /// Takes an error instead of the end.
+    /// Receives an error instead of the end.
     fn fail(self: Box<Self>, error: ApiError);
 
-    /// Returns true if the client is gone.
     fn is_closed(&self) -> bool;
 }
 
-/// A sequence to sample.
 pub(super) struct Job {
     pub(super) prompt: Vec<u32>,
     pub(super) params: SamplingParams,
     pub(super) seed: Seed,
-    /// Alternatives of every token.
+    /// Number of alternatives per token.
     pub(super) alternatives: usize,
     pub(super) sink: Box<dyn Sink>,
 }
 
-/// A sequence in work.
 struct InWork {
     session: u64,
     sink: Box<dyn Sink>,
 }
 
-/// An engine with the sequences it works on.
 pub(super) struct Worker<M> {
     make: M,
     engine: NativeEngine,
     in_work: BTreeMap<RequestId, InWork>,
     next_session: u64,
-    /// Sequences that wait or are in work.
+    /// Number of waiting and running sequences.
     load: Arc<AtomicUsize>,
 }
 
@@ -117,8 +110,8 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         }
     }
 
-    /// Cancels the sequences whose clients are gone. Their keys and values stay in the cache for conversations with the
-    /// same prefix.
+    /// Cancels the sequences whose clients have disconnected. Their keys and values stay in the
+    /// cache for conversations with the same prefix.
     fn drop_closed(&mut self) {
         let closed = self.in_work.iter().filter(|(_, in_work)| in_work.sink.is_closed());
         let closed: Vec<RequestId> = closed.map(|(&request, _)| request).collect();
@@ -128,7 +121,6 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         }
     }
 
-    /// Takes a sequence out of work.
     fn take(&mut self, request: RequestId) -> Option<Box<dyn Sink>> {
         let InWork { session, sink } = self.in_work.remove(&request)?;
         self.load.fetch_sub(1, Ordering::Relaxed);
@@ -136,13 +128,13 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         Some(sink)
     }
 
-    /// Fails all sequences in work after an error of the engine, and replaces the engine.
+    /// Fails all running sequences after an engine error, and replaces the engine.
     fn fail_all(&mut self, error: &SampleError) {
         for (_, in_work) in std::mem::take(&mut self.in_work) {
             self.load.fetch_sub(1, Ordering::Relaxed);
             in_work.sink.fail(ApiError::internal(error.to_string()));
         }
-        // Only a lack of memory can make this fail; then the old engine stays.
+        // This fails only without memory; then the old engine is kept.
         if let Ok(engine) = (self.make)() {
             self.engine = engine;
         }

@@ -15,7 +15,7 @@ pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// No calls: tools are shown to the model, and its text is not read as calls.
+    /// No calls: the prompt contains the tools, but the response is not parsed for calls.
     None,
     /// At least one call.
     Required,
@@ -30,17 +30,17 @@ pub struct ChatRequest {
     pub model: String,
     /// The conversation so far.
     pub messages: Vec<ChatMessage>,
-    /// Tools that may be called, their JSON with the keys in the order of the request.
+    /// Available tools, whose JSON keeps the order of its keys.
     pub tools: Vec<Tool>,
-    /// Which of them.
+    /// Which tools to call.
     pub tool_choice: ToolChoice,
-    /// False: at most one call in a response.
+    /// False for at most one call per response.
     pub parallel_tool_calls: Option<bool>,
     /// `chat_template_kwargs.enable_thinking` (vLLM's extension).
     pub thinking: Option<bool>,
-    /// `metadata`: what the client notes about the request. It changes no response.
+    /// `metadata`: the client's notes on the request. They do not affect the response.
     pub metadata: Map<String, Value>,
-    /// How the response is sampled and sent.
+    /// Sampling and streaming fields.
     pub sampling: SamplingFields,
 }
 
@@ -63,10 +63,10 @@ struct TemplateKwargs {
 }
 
 impl ChatRequest {
-    /// Reads a request's body.
+    /// Parses a request's body.
     ///
     /// # Errors
-    /// Returns an error with status 400 that names the field: it is missing, is wrong, or is not supported.
+    /// Returns an error with status 400 that names the missing, invalid or unsupported field.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         let model = fields.need("model")?;
@@ -100,7 +100,7 @@ impl ChatRequest {
         let metadata = fields.take("metadata")?.unwrap_or_default();
         let mut sampling = SamplingFields::take(&mut fields)?;
         sampling.take_chat_logprobs(&mut fields)?;
-        // The newer name counts.
+        // The newer name wins.
         sampling.max_tokens = fields.counted("max_completion_tokens", 0, usize::MAX)?.or(sampling.max_tokens);
         fields.drop_if_neutral("response_format", &[json!({ "type": "text" })])?;
         fields.drop_if_neutral("modalities", &[json!(["text"])])?;

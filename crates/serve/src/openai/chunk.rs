@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{ChatResponse, ChoiceLogprobs, MessageCall, Usage};
 
-/// What a chunk adds to the message.
+/// Addition of a chunk to the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delta {
     /// `assistant`, in the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// More text.
+    /// Additional text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Calls of tools, or parts of them.
+    /// Tool calls, or parts of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<DeltaCall>,
 }
@@ -21,14 +21,14 @@ pub struct Delta {
 /// A call in a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeltaCall {
-    /// Place among the calls of the response.
+    /// Index among the calls of the response.
     pub index: usize,
-    /// Its id.
+    /// Id of the call.
     pub id: Option<String>,
     /// `function`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// What is called.
+    /// Name and arguments.
     pub function: DeltaFunction,
 }
 
@@ -50,18 +50,18 @@ impl DeltaCall {
     }
 }
 
-/// A part of one of the responses.
+/// Part of one response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChunkChoice {
-    /// Place among the responses.
+    /// Index among the responses.
     pub index: usize,
-    /// What it adds.
+    /// Addition to the message.
     pub delta: Delta,
-    /// Log-probs of the tokens it adds, if asked for.
+    /// Log-probs of its tokens, if requested.
     pub logprobs: Option<ChoiceLogprobs>,
-    /// In the last chunk of this response.
+    /// Why the response ended, in its last chunk.
     pub finish_reason: Option<String>,
-    /// Token ids that it adds, if asked for.
+    /// Ids of its tokens, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }
@@ -79,10 +79,10 @@ pub struct ChatChunk {
     pub model: String,
     /// Parts of responses; empty in the chunk with the usage.
     pub choices: Vec<ChunkChoice>,
-    /// Counts of tokens, in the last chunk, if asked for.
+    /// Token counts, in the last chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Token ids of the prompt, in the first chunk, if asked for.
+    /// Token ids of the prompt, in the first chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
 }
@@ -103,7 +103,7 @@ impl ChatChunk {
 }
 
 impl ChatResponse {
-    /// Returns a whole answer as the chunks of a stream: one for each response, and one with the usage if it was asked for.
+    /// Returns a whole answer as chunks: one per response, and one with the usage if requested.
     pub fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
         let Self { id, created, model, choices, usage, mut prompt_token_ids, .. } = self;
         let mut chunks = Vec::new();

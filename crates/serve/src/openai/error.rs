@@ -1,18 +1,18 @@
-//! Errors as OpenAI's clients read them.
+//! Errors in OpenAI's format.
 
 use serde_json::{Value, json};
 
-/// An error that is sent to a client.
+/// An error for a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     /// HTTP status.
     pub status: u16,
-    /// What is wrong and how to fix it.
+    /// The problem and how to fix it.
     pub message: String,
-    /// Field of the request that is wrong.
+    /// The invalid field of the request.
     pub param: Option<String>,
-    /// Code for programs, such as `context_length_exceeded`.
+    /// Machine-readable code, such as `context_length_exceeded`.
     pub code: Option<String>,
 }
 
@@ -27,12 +27,12 @@ impl ApiError {
         Self::new(400, message).with_param(param)
     }
 
-    /// Creates an error of a field that this server does not support (400).
+    /// Creates an error of an unsupported field (400).
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("unsupported_parameter")
     }
 
-    /// Creates the error of a prompt that does not fit (400, `context_length_exceeded`).
+    /// Creates the error of a prompt that exceeds the context (400, `context_length_exceeded`).
     pub fn context_length(param: &str, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("context_length_exceeded")
     }
@@ -42,14 +42,14 @@ impl ApiError {
         Self::new(401, message).with_code("invalid_api_key")
     }
 
-    /// Creates the error of a model that is not served (404).
+    /// Creates the error of an unknown model (404).
     pub fn no_model(model: &str, served: &[String]) -> Self {
         let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
         let message = format!("the model `{model}` is not served here; served are: {served}");
         Self::new(404, message).with_param("model").with_code("model_not_found")
     }
 
-    /// Creates the error of a path that is not served (404).
+    /// Creates the error of an unknown path (404).
     pub fn no_path(path: &str) -> Self {
         Self::new(404, format!("nothing is served at {path}: the base URL of this server ends with /v1"))
     }
@@ -59,19 +59,19 @@ impl ApiError {
         Self::new(500, message)
     }
 
-    /// Returns the same with the field that is wrong.
+    /// Sets the invalid field.
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
     }
 
-    /// Returns the same with a code.
+    /// Sets the code.
     pub fn with_code(mut self, code: &str) -> Self {
         self.code = Some(code.to_owned());
         self
     }
 
-    /// Returns OpenAI's name of this kind of errors.
+    /// Returns OpenAI's error type.
     pub fn kind(&self) -> &'static str {
         match self.status {
             401 => "authentication_error",

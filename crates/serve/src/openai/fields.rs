@@ -1,4 +1,5 @@
-//! The fields of a JSON object, taken one by one, so that an error names the field and no field is ignored.
+//! Reads the fields of a JSON object one by one, so that an error names the field and no field is
+//! ignored.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +9,21 @@ use serde_json::value::RawValue;
 
 use super::ApiError;
 
-/// The fields of an object that nobody has taken yet.
 #[derive(Debug)]
 pub(super) struct Fields {
-    /// Where the object is, such as `messages[2].`; empty for the whole request.
+    /// Path of the object, such as `messages[2].`; empty for the whole request.
     path: String,
     left: BTreeMap<String, Box<RawValue>>,
 }
 
 impl Fields {
-    /// Reads a request's body.
     pub(super) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
         let left = serde_json::from_slice(body)
             .map_err(|error| ApiError::new(400, format!("the body is not a JSON object: {error}")))?;
         Ok(Self { path: String::new(), left })
     }
 
-    /// Reads an object inside of a request; `path` is its place.
+    /// Parses an object inside a request; `path` is its path.
     pub(super) fn of_part(path: String, part: &RawValue) -> Result<Self, ApiError> {
         match serde_json::from_str(part.get()) {
             Ok(left) => Ok(Self { path: format!("{path}."), left }),
@@ -35,17 +34,16 @@ impl Fields {
         }
     }
 
-    /// Returns the place of a field in the request.
     pub(super) fn place(&self, key: &str) -> String {
         format!("{}{key}", self.path)
     }
 
-    /// Takes a field; a missing one and `null` are `None`.
+    /// Takes a field; `None` if it is missing or `null`.
     pub(super) fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>, ApiError> {
         let Some(raw) = self.left.remove(key) else { return Ok(None) };
         serde_json::from_str(raw.get()).map_err(|error| {
             let place = self.place(key);
-            // Positions inside of the field would be taken for positions in the body.
+            // Readers would take positions in the field for positions in the body.
             let reason = error.to_string();
             let reason = reason.split(" at line ").next().unwrap_or_default();
             let message = format!("`{place}`: {reason}");
@@ -53,7 +51,6 @@ impl Fields {
         })
     }
 
-    /// Takes a field that must be there.
     pub(super) fn need<T: DeserializeOwned>(&mut self, key: &str) -> Result<T, ApiError> {
         let place = self.place(key);
         self.take(key)?.ok_or_else(|| {
@@ -62,7 +59,6 @@ impl Fields {
         })
     }
 
-    /// Takes a field and checks its range.
     pub(super) fn ranged(&mut self, key: &str, low: f64, high: f64) -> Result<Option<f64>, ApiError> {
         let value: Option<f64> = self.take(key)?;
         if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {
@@ -73,7 +69,6 @@ impl Fields {
         Ok(value)
     }
 
-    /// Takes a field and checks its range.
     pub(super) fn counted(&mut self, key: &str, low: usize, high: usize) -> Result<Option<usize>, ApiError> {
         let value: Option<usize> = self.take(key)?;
         if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {
@@ -85,12 +80,12 @@ impl Fields {
         Ok(value)
     }
 
-    /// Drops a field that changes no response.
+    /// Drops a field that does not affect the response.
     pub(super) fn drop_without_effect(&mut self, key: &str) {
         self.left.remove(key);
     }
 
-    /// Drops a field whose value asks for nothing, such as a penalty of 0, and rejects any other value.
+    /// Drops a field with a neutral value, such as a penalty of 0, and rejects other values.
     pub(super) fn drop_if_neutral(&mut self, key: &str, neutral: &[Value]) -> Result<(), ApiError> {
         let Some(value) = self.take::<Value>(key)? else { return Ok(()) };
         let same = |other: &Value| match (value.as_f64(), other.as_f64()) {
@@ -105,7 +100,7 @@ impl Fields {
         Err(ApiError::unsupported(place, message))
     }
 
-    /// Rejects the fields that are left. Those with the value `null` ask for nothing.
+    /// Rejects remaining fields other than `null`.
     pub(super) fn finish(self) -> Result<(), ApiError> {
         match self.left.iter().find(|(_, raw)| raw.get() != "null") {
             None => Ok(()),

@@ -10,18 +10,17 @@ use super::ApiError;
 use super::fields::Fields;
 use super::picture::{self, PICTURE};
 
-/// Roles that a message may have.
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
-/// A call of a tool, in a message and in a response.
+/// A tool call in a message or response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCall {
-    /// The name by which its result refers to it.
+    /// Id that its result refers to.
     pub id: String,
     /// `function`.
     #[serde(rename = "type", default = "function")]
     pub kind: String,
-    /// What is called.
+    /// Name and arguments.
     pub function: CallFunction,
 }
 
@@ -30,7 +29,7 @@ pub struct MessageCall {
 pub struct CallFunction {
     /// Name of the tool.
     pub name: String,
-    /// Arguments as JSON text, as OpenAI has them.
+    /// Arguments as JSON text, as in OpenAI's API.
     pub arguments: String,
 }
 
@@ -51,17 +50,17 @@ impl MessageCall {
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// Its text. Parts of text are joined with line breaks, and pictures have placeholders.
+    /// Text of the message. Text parts are joined with line breaks, and pictures have placeholders.
     pub content: Option<String>,
     /// Pictures in the order of their placeholders.
     pub images: Vec<Image>,
     /// Name of the speaker or of the tool.
     pub name: Option<String>,
-    /// The thoughts before an assistant's text (`reasoning_content`, an extension of several servers).
+    /// Reasoning before an assistant's text (`reasoning_content`, an extension of several servers).
     pub reasoning: Option<String>,
-    /// Calls that the assistant made.
+    /// Tool calls of an assistant message.
     pub tool_calls: Vec<MessageCall>,
-    /// The call that a message of the role `tool` answers.
+    /// Id of the call that a `tool` message answers.
     pub tool_call_id: Option<String>,
 }
 
@@ -69,7 +68,7 @@ pub struct ChatMessage {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    /// Read one by one, so that an error names the part.
+    /// Parsed one by one, so that an error names the part.
     Parts(Vec<Value>),
 }
 
@@ -81,19 +80,20 @@ struct Part {
     image_url: Option<ImageUrl>,
 }
 
-/// `detail` and other settings are for models whose pictures have several sizes.
+/// `detail` and other settings are ignored; they are for models with several picture sizes.
 #[derive(Deserialize)]
 struct ImageUrl {
     url: String,
 }
 
 impl ChatMessage {
-    /// Creates a message of text.
+    /// Creates a text message.
     pub fn text(role: &str, content: impl Into<String>) -> Self {
         Self { role: role.to_owned(), content: Some(content.into()), ..Self::default() }
     }
 
-    /// Reads the message `index` of a request. `pixels` is the rest of the budget for the request's pictures.
+    /// Parses message `index` of a request. `pixels` is the remaining budget for the request's
+    /// pictures.
     pub(super) fn read(index: usize, raw: &RawValue, pixels: &mut u64) -> Result<Self, ApiError> {
         let mut fields = Fields::of_part(format!("messages[{index}]"), raw)?;
         let role: String = fields.need("role")?;
@@ -131,7 +131,7 @@ impl ChatMessage {
             let message = format!("`{place}` is missing");
             return Err(ApiError::field(place, message));
         }
-        // Clients send back what a response had, with these empty.
+        // Clients send back these fields of a response, empty.
         for key in ["annotations", "audio", "function_call", "refusal"] {
             fields.drop_if_neutral(key, &[json!([]), json!("")])?;
         }
@@ -140,7 +140,7 @@ impl ChatMessage {
     }
 }
 
-/// Returns the text of parts, and appends their pictures.
+/// Returns the joined text of parts, and appends their pictures.
 fn joined(
     place: &str,
     parts: Vec<Value>,
@@ -201,10 +201,10 @@ mod tests {
         let found = read(&format!("[{}]", parts.join(","))).unwrap();
         assert_eq!(found.content.unwrap(), format!("a\nb{PICTURE}c{PICTURE}"));
         assert_eq!(found.images.len(), 2);
-        // All pictures of a request together have a bound.
+        // All pictures of a request share one limit.
         let two = format!("[{0},{0},{0},{0}]", parts[2]);
         assert!(format!("{:?}", read(&two).unwrap_err()).contains("content[3]"));
-        // The content decides, not the type that a URL claims.
+        // The content decides, not the type in the URL.
         let claimed = parts[2].replace("image/png", "image/jpeg");
         assert_eq!(read(&format!("[{claimed}]")).unwrap().images, found.images[..1]);
         assert_eq!((found.images[0].width, found.images[0].height, found.images[0].rgb.len()), (1, 1, 3));
@@ -217,7 +217,7 @@ mod tests {
             let data = base64::engine::general_purpose::STANDARD.encode(bytes);
             format!("data:{kind};base64,{data}")
         };
-        // A header of 60000 x 60000 pixels; its checksum is wrong.
+        // A header of 60000 x 60000 pixels with a wrong checksum.
         let mut bomb = base64::engine::general_purpose::STANDARD.decode(PIXEL).unwrap();
         bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
         for (url, reason) in [
@@ -229,7 +229,7 @@ mod tests {
             ("data:image/png;base64,!!".to_owned(), "base64 of the picture is damaged"),
             ("data:image/png,plain".to_owned(), "in base64"),
             ("data:image/png;base64,".to_owned(), "the picture is empty"),
-            // What the content is, not what the URL says that it is.
+            // The error names the content's format, not that of the URL.
             (url("image/png", b"GIF89a"), "a GIF file; PNG and JPEG are read"),
             (url("image/png", b"\xff\xd8\xff\xe0"), "the JPEG file cannot be decoded"),
             (url("image/jpeg", &bomb), "the PNG file cannot be decoded"),

@@ -1,19 +1,20 @@
-//! OpenAI's interface as types: requests, responses and errors.
+//! Types of OpenAI's API: requests, responses and errors.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `chat.rs` | requests of `/v1/chat/completions` |
 //! | `chunk.rs` | chunks of a streamed response |
 //! | `error.rs` | errors with their HTTP status |
-//! | `fields.rs` | the fields of a JSON object, taken one by one |
+//! | `fields.rs` | reads the fields of a JSON object |
 //! | `message.rs` | messages of a conversation |
-//! | `picture.rs` | pictures of messages: PNG files in data URLs |
-//! | `prompt.rs` | the prompt of a conversation, by the model's chat template |
+//! | `picture.rs` | pictures of messages in data URLs |
+//! | `prompt.rs` | renders the prompt with the model's chat template |
 //! | `response.rs` | whole responses |
-//! | `sampling.rs` | the sampling fields of both kinds of requests |
+//! | `sampling.rs` | sampling fields of chat and text requests |
 //! | `text.rs` | requests of `/v1/completions` |
 //!
-//! A field that the server does not know or does not support is rejected with its name ([`ApiError::param`]). Fields that change nothing (`user`, `metadata`, a penalty of 0) are accepted.
+//! Unknown and unsupported fields are rejected by name ([`ApiError::param`]). Fields without an
+//! effect (`user`, `metadata`, a penalty of 0) are accepted.
 
 mod chat;
 mod chunk;

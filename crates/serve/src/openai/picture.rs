@@ -6,18 +6,20 @@ use turnwise_model::vision::Image;
 
 use super::ApiError;
 
-/// Placeholder for a picture in a message's text, as the chat templates of Qwen2-VL and Qwen2.5-VL render one.
+/// Placeholder for a picture in a message's text, as in the chat templates of Qwen2-VL and
+/// Qwen2.5-VL.
 pub(super) const PICTURE: &str = "<|vision_start|><|image_pad|><|vision_end|>";
 
-/// Most pixels of all pictures of a request: 50 MB of RGB. A few kilobytes of PNG can have as many.
+/// Maximum pixels of all pictures of a request: 50 MB of RGB. A PNG file of a few kilobytes can
+/// have as many.
 pub(super) const PIXELS: u64 = 1 << 24;
 
-/// Decodes the picture of a data URL, and subtracts its pixels from `pixels`, the rest of the request's budget. The
-/// content decides between PNG and JPEG, whatever type the URL claims.
+/// Decodes the picture of a data URL, and subtracts its pixels from `pixels`, the remaining budget
+/// of the request. The content decides between PNG and JPEG, whatever type the URL claims.
 ///
 /// # Errors
-/// Returns an error of the place (400): another URL, which is not fetched, another format than PNG or JPEG, or a
-/// picture that is damaged or too large.
+/// Returns an error of `place` (400) for another URL (which is not fetched), another format than
+/// PNG or JPEG, or a picture that is damaged or too large.
 pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, ApiError> {
     let error = |reason: &str| ApiError::field(place, format!("`{place}`: {reason}"));
     let Some(data) = url.strip_prefix("data:") else {

@@ -1,4 +1,4 @@
-//! The prompt of a conversation, by the model's chat template.
+//! Renders the prompt of a conversation with the model's chat template.
 
 use serde_json::{Map, Value};
 use turnwise_text::chat::{ChatTemplate, Message, RenderOptions, Tool};
@@ -8,16 +8,13 @@ use super::{ApiError, ChatMessage, ChatRequest};
 /// Renders a request with the chat template, up to the start of the reply.
 ///
 /// # Errors
-/// Returns an error of `messages` or `tools` (400) if the template cannot be rendered with them, or the arguments of a
-/// call are not JSON.
+/// Returns an error of `messages` or `tools` (400) if the template cannot render them, or if the
+/// arguments of a call are not JSON.
 pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<String, ApiError> {
     prompt_with(template, request, template_tools(request)?)
 }
 
-/// Renders a request as [`prompt_text`] does, with other tools.
-///
-/// # Errors
-/// Fails like [`prompt_text`].
+/// Like [`prompt_text`], but with other tools.
 pub(crate) fn prompt_with(
     template: &ChatTemplate,
     request: &ChatRequest,
@@ -68,7 +65,8 @@ fn template_message(index: usize, message: &ChatMessage) -> Result<Message, ApiE
         for (call, position) in message.tool_calls.iter().zip(0..) {
             let quoted = |text: &str| Value::from(text).to_string();
             let arguments = call.function.arguments.trim();
-            // A model may be called with nothing; the text is kept, because templates print keys in their order.
+            // Empty arguments are valid. The text is kept, because templates print keys in their
+            // order.
             let arguments = if arguments.is_empty() { "{}" } else { arguments };
             if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(arguments) {
                 let place = format!("messages[{index}].tool_calls[{position}].function.arguments");
@@ -81,7 +79,7 @@ fn template_message(index: usize, message: &ChatMessage) -> Result<Message, ApiE
                 quoted(&call.function.name),
             ));
         }
-        // Behind the other entries of the object.
+        // Appends to the other entries of the object.
         json.pop();
         json.push_str(&format!(r#","tool_calls":[{}]}}"#, calls.join(",")));
     }

@@ -7,58 +7,58 @@ use serde::{Deserialize, Serialize};
 
 use super::MessageCall;
 
-/// Returns the seconds since 1970, as responses carry them.
+/// Returns the seconds since 1970.
 pub fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }
 
-/// A model that is served.
+/// A served model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelCard {
-    /// Its name.
+    /// Name of the model.
     pub id: String,
     /// `model`.
     pub object: String,
     /// Seconds since 1970.
     pub created: u64,
-    /// Who serves it.
+    /// Name of the server's operator.
     pub owned_by: String,
-    /// Longest prompt and response together, in tokens (vLLM's extension).
+    /// Maximum tokens of prompt and response together (vLLM's extension).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_model_len: Option<usize>,
 }
 
 impl ModelCard {
-    /// Creates a card.
+    /// Creates a model card.
     pub fn new(id: impl Into<String>) -> Self {
         let (object, owned_by) = ("model".to_owned(), "turnwise".to_owned());
         Self { id: id.into(), object, created: unix_time(), owned_by, max_model_len: None }
     }
 }
 
-/// Counts of tokens.
+/// Token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of the prompts.
+    /// Number of prompt tokens.
     pub prompt_tokens: usize,
-    /// Tokens of the responses.
+    /// Number of response tokens.
     pub completion_tokens: usize,
-    /// Both.
+    /// Sum of both.
     pub total_tokens: usize,
-    /// Where the prompts' came from.
+    /// Details of the prompt tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens_details: Option<PromptDetails>,
 }
 
-/// Details of a prompt's tokens.
+/// Details of the prompt tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptDetails {
-    /// Tokens whose keys and values were cached.
+    /// Number of tokens whose keys and values were cached.
     pub cached_tokens: usize,
 }
 
 impl Usage {
-    /// Counts tokens.
+    /// Creates token counts.
     pub fn new(prompt: usize, completion: usize, cached: usize) -> Self {
         Self {
             prompt_tokens: prompt,
@@ -69,14 +69,14 @@ impl Usage {
     }
 }
 
-/// Log-prob of a token, with those of its alternatives.
+/// Log-prob of a token, with alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
-    /// Its text; parts of characters are U+FFFD.
+    /// Text of the token; partial characters are U+FFFD.
     pub token: String,
-    /// Its log-prob, in nats.
+    /// Log-prob of the token, in nats.
     pub logprob: f32,
-    /// Its bytes.
+    /// Bytes of the token.
     pub bytes: Option<Vec<u8>>,
     /// The most probable tokens, best first.
     pub top_logprobs: Vec<TopLogprob>,
@@ -85,18 +85,18 @@ pub struct TokenLogprob {
 /// An alternative of a token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopLogprob {
-    /// Its text.
+    /// Text of the alternative.
     pub token: String,
-    /// Its log-prob, in nats.
+    /// Log-prob of the alternative, in nats.
     pub logprob: f32,
-    /// Its bytes.
+    /// Bytes of the alternative.
     pub bytes: Option<Vec<u8>>,
 }
 
-/// Log-probs of a choice of a chat.
+/// Log-probs of a chat response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChoiceLogprobs {
-    /// One entry for each token of the response.
+    /// One entry per response token.
     pub content: Option<Vec<TokenLogprob>>,
     /// Always `None`.
     pub refusal: Option<Vec<TokenLogprob>>,
@@ -107,17 +107,17 @@ pub struct ChoiceLogprobs {
 pub struct ResponseMessage {
     /// `assistant`.
     pub role: String,
-    /// Its text; `None` if it only makes calls.
+    /// Text of the message; `None` for calls only.
     pub content: Option<String>,
     /// Always `None`.
     pub refusal: Option<String>,
-    /// Calls of tools.
+    /// Tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<MessageCall>,
 }
 
 impl ResponseMessage {
-    /// Creates a message of text.
+    /// Creates a text message.
     pub fn text(content: impl Into<String>) -> Self {
         let (role, content) = ("assistant".to_owned(), Some(content.into()));
         Self { role, content, refusal: None, tool_calls: Vec::new() }
@@ -127,15 +127,15 @@ impl ResponseMessage {
 /// A response of a chat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// Place among the responses.
+    /// Index among the responses.
     pub index: usize,
     /// The message.
     pub message: ResponseMessage,
-    /// Log-probs, if asked for.
+    /// Log-probs, if requested.
     pub logprobs: Option<ChoiceLogprobs>,
     /// `stop`, `length` or `tool_calls`.
     pub finish_reason: Option<String>,
-    /// Sampled token ids, stop token included, if asked for.
+    /// Sampled token ids including the stop token, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }
@@ -151,7 +151,7 @@ impl Choice {
 /// The answer to a chat request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatResponse {
-    /// Its id.
+    /// Id of the answer.
     pub id: String,
     /// `chat.completion`.
     pub object: String,
@@ -161,15 +161,15 @@ pub struct ChatResponse {
     pub model: String,
     /// The responses.
     pub choices: Vec<Choice>,
-    /// Counts of tokens.
+    /// Token counts.
     pub usage: Usage,
-    /// Token ids of the prompt, if asked for.
+    /// Token ids of the prompt, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
 }
 
 impl ChatResponse {
-    /// Creates an answer without counts.
+    /// Creates an answer without token counts.
     pub fn new(id: impl Into<String>, model: &str, choices: Vec<Choice>) -> Self {
         Self {
             id: id.into(),
@@ -183,34 +183,34 @@ impl ChatResponse {
     }
 }
 
-/// Log-probs of a text completion, one entry for each token.
+/// Log-probs of a text completion, one entry per token.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TextLogprobs {
-    /// Texts.
+    /// Texts of the tokens.
     pub tokens: Vec<String>,
-    /// Log-probs, in nats.
+    /// Log-probs of the tokens, in nats.
     pub token_logprobs: Vec<f32>,
     /// Alternatives with their log-probs.
     pub top_logprobs: Option<Vec<BTreeMap<String, f32>>>,
-    /// Place of each token in the response's text, in characters.
+    /// Position of each token in the response's text, in characters.
     pub text_offset: Vec<usize>,
 }
 
 /// A response of a text completion, or a part of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextChoice {
-    /// Place among the responses.
+    /// Index among the responses.
     pub index: usize,
-    /// The text.
+    /// Text of the response.
     pub text: String,
-    /// Log-probs, if asked for.
+    /// Log-probs, if requested.
     pub logprobs: Option<TextLogprobs>,
     /// `stop` or `length`.
     pub finish_reason: Option<String>,
-    /// Sampled token ids, if asked for.
+    /// Sampled token ids, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
-    /// Token ids of the prompt, if asked for.
+    /// Token ids of the prompt, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
 }
@@ -218,7 +218,7 @@ pub struct TextChoice {
 /// The answer to a text request, and each chunk of a streamed one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextResponse {
-    /// Its id.
+    /// Id of the answer.
     pub id: String,
     /// `text_completion`.
     pub object: String,
@@ -228,7 +228,7 @@ pub struct TextResponse {
     pub model: String,
     /// The responses.
     pub choices: Vec<TextChoice>,
-    /// Counts of tokens; in a stream only in the last chunk, if asked for.
+    /// Token counts; in a stream only in the last chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }

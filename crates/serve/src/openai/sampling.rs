@@ -1,4 +1,4 @@
-//! The sampling fields of both kinds of requests.
+//! Sampling fields of chat and text requests.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -6,41 +6,40 @@ use serde_json::json;
 use super::ApiError;
 use super::fields::Fields;
 
-/// Most alternatives of a token, as in OpenAI's interface.
+/// Maximum alternatives of a token, as in OpenAI's API.
 const MOST_TOP_LOGPROBS: usize = 20;
 
-/// Most responses to one prompt.
 const MOST_CHOICES: usize = 128;
 
-/// Most stop strings. OpenAI takes 4; harnesses send more.
+/// Maximum stop strings. OpenAI accepts 4; some evaluation harnesses send more.
 const MOST_STOPS: usize = 32;
 
-/// Sampling of a request.
+/// Sampling and streaming fields of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingFields {
-    /// Temperature; `None`: the server's default.
+    /// Temperature; `None` for the server's default.
     pub temperature: Option<f32>,
-    /// Nucleus sampling; `None`: the server's default.
+    /// Nucleus sampling; `None` for the server's default.
     pub top_p: Option<f32>,
-    /// Most probable tokens to sample from (an extension; 0 or missing: all).
+    /// Number of most probable tokens to sample from (an extension); 0 for all.
     pub top_k: usize,
-    /// Most tokens of a response.
+    /// Maximum tokens of a response.
     pub max_tokens: Option<usize>,
-    /// The same request with the same seed gets the same response.
+    /// Seed; the same request with the same seed gets the same response.
     pub seed: Option<i64>,
-    /// Strings that end a response and are left out of its text.
+    /// Strings that end a response and are not part of its text.
     pub stop: Vec<String>,
-    /// Responses to each prompt.
+    /// Number of responses per prompt.
     pub n: usize,
-    /// Whether log-probs are wanted.
+    /// True to return log-probs.
     pub logprobs: bool,
-    /// Alternatives of every token with their log-probs.
+    /// Number of alternatives per token.
     pub top_logprobs: usize,
-    /// Send the response as it comes.
+    /// True to stream the response.
     pub stream: bool,
-    /// A last chunk with the usage.
+    /// True to send a last chunk with the usage.
     pub include_usage: bool,
-    /// Token ids of the prompt and of the response (vLLM's extension).
+    /// True to return token ids of prompt and response (vLLM's extension).
     pub return_token_ids: bool,
 }
 
@@ -78,11 +77,12 @@ struct StreamOptions {
 }
 
 impl SamplingFields {
-    /// Takes the fields that chat and text requests share. Their fields for log-probs differ, so these are not taken here.
+    /// Takes the fields common to chat and text requests, without those for log-probs, which
+    /// differ.
     pub(super) fn take(fields: &mut Fields) -> Result<Self, ApiError> {
         let temperature = fields.ranged("temperature", 0.0, 2.0)?.map(|value| value as f32);
         let top_p = fields.ranged("top_p", 0.0, 1.0)?.map(|value| value as f32);
-        // vLLM's clients write -1 for all.
+        // vLLM's clients send -1 for all tokens.
         let top_k: i64 = fields.take("top_k")?.unwrap_or(0);
         let top_k = usize::try_from(if top_k == -1 { 0 } else { top_k })
             .map_err(|_| ApiError::field("top_k", "`top_k`: give 0 (all tokens) or a positive number"))?;
@@ -133,7 +133,7 @@ impl SamplingFields {
         })
     }
 
-    /// Takes `top_logprobs` of a chat, which needs `logprobs`.
+    /// Takes `top_logprobs` of a chat request, which needs `logprobs`.
     pub(super) fn take_chat_logprobs(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         self.logprobs = fields.take("logprobs")?.unwrap_or(false);
         let top = fields.counted("top_logprobs", 0, MOST_TOP_LOGPROBS)?;

@@ -6,12 +6,12 @@ use serde_json::json;
 use super::fields::Fields;
 use super::{ApiError, SamplingFields};
 
-/// A prompt of a text completion.
+/// Prompt of a text completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextPrompt {
     /// Text, which is tokenized.
     Text(String),
-    /// Token ids as they are.
+    /// Token ids.
     Tokens(Vec<u32>),
 }
 
@@ -20,9 +20,9 @@ pub enum TextPrompt {
 pub struct TextRequest {
     /// Name of the model.
     pub model: String,
-    /// One prompt or several; the choices of the first come first.
+    /// One or several prompts; choices are in their order.
     pub prompts: Vec<TextPrompt>,
-    /// How the responses are sampled and sent.
+    /// Sampling and streaming fields.
     pub sampling: SamplingFields,
 }
 
@@ -36,10 +36,10 @@ enum Prompts {
 }
 
 impl TextRequest {
-    /// Reads a request's body.
+    /// Parses a request's body.
     ///
     /// # Errors
-    /// Returns an error with status 400 that names the field: it is missing, is wrong, or is not supported.
+    /// Returns an error with status 400 that names the missing, invalid or unsupported field.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         let model = fields.need("model")?;

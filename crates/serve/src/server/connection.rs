@@ -19,21 +19,20 @@ use tokio::time::Sleep;
 
 use super::{Limits, Stop};
 
-/// Headers of a request, and the bytes of its head that are kept at once.
+/// Maximum headers of a request, and buffer size of its head.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 
 /// Pause after a failure to accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections and serves them until `stop` changes.
 pub(super) async fn accept(
     listener: std::net::TcpListener,
     router: Router,
     limits: Limits,
     mut stop: watch::Receiver<Stop>,
 ) {
-    // Only fails outside of a runtime.
+    // Fails only outside a runtime.
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let room = Arc::new(Semaphore::new(limits.connections.max(1)));
     let mut connections = JoinSet::new();
@@ -67,9 +66,8 @@ pub(super) async fn accept(
     connections.shutdown().await;
 }
 
-/// Serves the requests of a connection.
 async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watch::Receiver<Stop>) {
-    // Chunks are small and each is awaited.
+    // Chunks are small and the client waits for each.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Deadlined { stream, limit: limits.write, stalled: None });
     let mut builder = http1::Builder::new();
@@ -81,7 +79,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
     let mut connection = pin!(builder.serve_connection(io, TowerToHyperService::new(router)));
     loop {
         tokio::select! {
-            // If a connection ends early, the client ended it.
+            // If a connection ends early, the client closed it.
             _ = connection.as_mut() => return,
             changed = stop.changed() => match *stop.borrow() {
                 Stop::Not if changed.is_ok() => {}
@@ -96,7 +94,6 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
 struct Deadlined {
     stream: TcpStream,
     limit: Duration,
-    /// The deadline of a write that waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 

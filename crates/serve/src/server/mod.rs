@@ -1,13 +1,7 @@
-//! The server: connections, routes and deadlines, over whoever answers.
+//! The server: connections, routes and deadlines, generic over what answers requests.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `connection.rs` | connections with deadlines for reading and writing |
-//! | `reply.rs` | sends answers, and reports whether the client still waits |
-//! | `routes.rs` | `/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health` and the routes of whoever answers |
-//!
-//! A client that is slow to send or to read loses its connection at a deadline. If a client disconnects,
-//! [`Reply::is_closed`] returns true, so whoever answers can stop.
+//! Clients that send or read too slowly are disconnected. If a client disconnects,
+//! [`Reply::is_closed`] returns true, so that work for it can stop.
 
 mod connection;
 mod reply;
@@ -26,28 +20,28 @@ pub use reply::{ChatReply, Reply, TextReply};
 
 use crate::openai::{ApiError, ChatRequest, ModelCard, TextRequest};
 
-/// Bounds of a server.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; more wait to be accepted.
+    /// Maximum concurrent connections; more wait to be accepted.
     pub connections: usize,
-    /// Bytes of a request's body.
+    /// Maximum size of a request's body, in bytes.
     pub body_bytes: usize,
-    /// Time for the head of a request, and for which an idle connection is kept.
+    /// Time limit for the head of a request, and for an idle connection.
     pub head: Duration,
-    /// Time for a request's body.
+    /// Time limit for a request's body.
     pub body: Duration,
-    /// Time for a whole answer.
+    /// Time limit for a whole answer.
     pub answer: Duration,
-    /// Time in which a client must read something of what is sent.
+    /// Time limit for a write without progress.
     pub write: Duration,
-    /// Accept requests only if their `Host` is a loopback address or `localhost`. This rejects web pages that point their
-    /// own host name at this server (DNS rebinding).
+    /// Accept requests only if their `Host` is a loopback address or `localhost`. This rejects web
+    /// pages that resolve their host name to this server (DNS rebinding).
     pub loopback_hosts_only: bool,
 }
 
 impl Default for Limits {
-    /// 256 connections, 8 MiB, 30 s, 30 s, 10 min, 30 s, every host.
+    /// 256 connections, 8 MiB, 30 s, 30 s, 10 min, 30 s, any host.
     fn default() -> Self {
         Self {
             connections: 256,
@@ -66,13 +60,13 @@ impl Default for Limits {
 pub struct Call {
     /// The API key: `Authorization: Bearer KEY`.
     pub key: Option<String>,
-    /// Unique id of the request in this process, for ids of answers.
+    /// Number of the request, unique in this process, for ids of answers.
     pub number: u64,
-    /// Its other headers that are text, by name in lower case.
+    /// Other text headers, by lower-case name.
     pub headers: BTreeMap<String, String>,
 }
 
-/// Whoever answers requests. Methods run on threads that may block, one for each request.
+/// Answers requests. Each method call runs on its own thread, which may block.
 pub trait Completions: Send + Sync + 'static {
     /// Checks the API key of a request before its body is read. By default every key is accepted.
     ///
@@ -83,20 +77,22 @@ pub trait Completions: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the models that are served.
+    /// Returns the served models.
     fn models(&self) -> Vec<ModelCard>;
 
-    /// Answers a chat request: now, or later from another thread, to which `reply` may be sent. A request with `stream`
-    /// may be answered in chunks or as a whole, which the server then sends as chunks.
+    /// Answers a chat request, now or later from another thread, to which `reply` may be sent.
+    ///
+    /// A request with `stream` may be answered in chunks or as a whole, which the server splits
+    /// into chunks.
     fn chat(&self, call: &Call, request: ChatRequest, reply: ChatReply);
 
-    /// Answers a text request. By default the answer is a 404.
+    /// Answers a text request; by default with a 404.
     fn text(&self, call: &Call, request: TextRequest, reply: TextReply) {
         let _ = (call, request);
         reply.finish(Err(ApiError::new(404, "/v1/completions is not served here: use /v1/chat/completions")));
     }
 
-    /// Answers a `POST` to another path with JSON. By default every other path is a 404.
+    /// Answers a `POST` to another path with JSON; by default with a 404.
     ///
     /// # Errors
     /// Returns the error for the client.
@@ -106,15 +102,15 @@ pub trait Completions: Send + Sync + 'static {
     }
 }
 
-/// Error of starting a server.
+/// Why a server cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// Threads cannot be started.
@@ -122,16 +118,15 @@ pub enum ServeError {
     Threads(#[source] std::io::Error),
 }
 
-/// How a server is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Not,
-    /// After the requests in work.
+    /// After running requests.
     Gently,
     Now,
 }
 
-/// A running server. Dropping it stops it at once.
+/// A running server, stopped immediately when dropped.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -140,10 +135,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on an address (port 0: any free one) and answers until it is stopped.
+    /// Listens on an address (port 0 selects a free port) and answers until it is stopped.
     ///
     /// # Errors
-    /// Fails if the address cannot be listened on or a thread cannot be started.
+    /// Fails if the address cannot be bound or a thread cannot be started.
     pub fn start(
         address: SocketAddr,
         completions: Arc<impl Completions>,
@@ -153,7 +148,7 @@ impl Server {
         let listener = TcpListener::bind(address).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
-        // Answers may block, one thread each.
+        // Answering may block, so each request has a thread.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -164,14 +159,14 @@ impl Server {
         let router = routes::router(completions, limits);
         let serve = move || {
             runtime.block_on(connection::accept(listener, router, limits, stopped));
-            // Answers that still block must not keep the program.
+            // Blocked answers must not keep the program alive.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(serve);
         Ok(Self { address, stop, thread: Some(thread.map_err(ServeError::Threads)?) })
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -181,7 +176,8 @@ impl Server {
         format!("http://{}/v1", self.address)
     }
 
-    /// Stops accepting requests, waits for those in work for at most `grace`, and closes all connections.
+    /// Stops accepting requests, waits for running ones for at most `grace`, and closes all
+    /// connections.
     pub fn stop(mut self, grace: Duration) {
         self.stop.send_replace(Stop::Gently);
         if let Some(thread) = &self.thread {
@@ -196,7 +192,7 @@ impl Server {
     fn end(&mut self) {
         self.stop.send_replace(Stop::Now);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was printed when it happened.
+            // The panic message was already printed.
             let _ = thread.join();
         }
     }

@@ -4,25 +4,22 @@ use tokio::sync::mpsc;
 
 use crate::openai::{ApiError, ChatChunk, ChatResponse, TextResponse};
 
-/// A part of an answer.
 #[derive(Debug)]
 pub(super) enum Part<W, C> {
-    /// The whole answer, or its error.
     Whole(Result<W, ApiError>),
-    /// A chunk.
     Chunk(C),
-    /// No more chunks.
     End,
 }
 
-/// Most chunks that wait for their client. Without a limit, clients that do not read would fill the memory.
+/// Maximum unread chunks per client. Without a limit, clients that do not read would fill the
+/// memory.
 const UNREAD: usize = 16_384;
 
-/// Sends an answer to the client: as a whole, or in chunks if the request has `stream`. If it is dropped without an
-/// end, the client gets an error.
+/// Sends an answer to the client: as a whole, or in chunks if the request has `stream`. If it is
+/// dropped without an end, the client gets an error.
 ///
-/// Sending never blocks. Up to 16,384 chunks that a slow client has not read are kept in memory; a client that is
-/// further behind counts as gone.
+/// Sending never blocks. Up to 16,384 unread chunks are kept in memory; a client that is further
+/// behind counts as disconnected.
 #[derive(Debug)]
 pub struct Reply<W, C> {
     to: mpsc::Sender<Part<W, C>>,
@@ -31,33 +28,34 @@ pub struct Reply<W, C> {
 /// Sends the answer of a chat.
 pub type ChatReply = Reply<ChatResponse, ChatChunk>;
 
-/// Sends a text completion. Chunks have the form of the whole.
+/// Sends a text completion. Chunks have the format of whole answers.
 pub type TextReply = Reply<TextResponse, TextResponse>;
 
 impl<W, C> Reply<W, C> {
     pub(super) fn channel() -> (Self, mpsc::Receiver<Part<W, C>>) {
-        // One place is kept for the end.
+        // One place is reserved for the end.
         let (to, from) = mpsc::channel(UNREAD + 1);
         (Self { to }, from)
     }
 
     /// Sends the whole answer, or the error that ends it.
     pub fn finish(self, answer: Result<W, ApiError>) {
-        // Fails if the client is gone.
+        // Fails if the client has disconnected.
         let _ = self.to.try_send(Part::Whole(answer));
     }
 
-    /// Sends a chunk; returns false if the client is gone or too far behind, or the deadline is over.
+    /// Sends a chunk. Returns false if the client has disconnected or is too far behind, or if the
+    /// deadline has passed.
     pub fn chunk(&self, chunk: C) -> bool {
         self.to.capacity() > 1 && self.to.try_send(Part::Chunk(chunk)).is_ok()
     }
 
-    /// Ends an answer in chunks.
+    /// Ends a streamed answer.
     pub fn end(self) {
         let _ = self.to.try_send(Part::End);
     }
 
-    /// Returns true if the client is gone or the request's deadline is over.
+    /// Returns true if the client has disconnected or the request's deadline has passed.
     pub fn is_closed(&self) -> bool {
         self.to.is_closed()
     }
@@ -72,7 +70,7 @@ mod tests {
         let (reply, mut parts) = Reply::<(), usize>::channel();
         let sent = (0..2 * UNREAD).take_while(|&chunk| reply.chunk(chunk)).count();
         assert_eq!(sent, UNREAD);
-        // Chunks that were read make room again.
+        // Reading a chunk makes room again.
         assert!(matches!(parts.try_recv(), Ok(Part::Chunk(0))));
         assert!(reply.chunk(UNREAD) && !reply.chunk(UNREAD + 1));
         reply.end();

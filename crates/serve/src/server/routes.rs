@@ -1,4 +1,4 @@
-//! Routes of OpenAI's interface.
+//! Routes of OpenAI's API.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,14 +22,12 @@ use crate::openai::{
     ApiError, ChatChunk, ChatRequest, ChatResponse, SamplingFields, TextRequest, TextResponse,
 };
 
-/// What the routes share.
 struct Shared<C> {
     completions: Arc<C>,
     limits: Limits,
     next: AtomicU64,
 }
 
-/// An error as a response.
 struct Rejected(ApiError);
 
 impl From<ApiError> for Rejected {
@@ -60,7 +58,6 @@ fn json_of(value: &impl Serialize) -> Result<Response, Rejected> {
     }
 }
 
-/// Returns the routes on what answers them.
 pub(super) fn router<C: Completions>(completions: Arc<C>, limits: Limits) -> Router {
     let shared = Arc::new(Shared { completions, limits, next: AtomicU64::new(0) });
     Router::new()
@@ -80,7 +77,6 @@ async fn wrong_method(request: Request) -> Rejected {
 }
 
 impl<C: Completions> Shared<C> {
-    /// Checks the headers of a request.
     fn admit(&self, headers: &HeaderMap) -> Result<Call, Rejected> {
         if self.limits.loopback_hosts_only {
             let host = header_text(headers, &header::HOST).unwrap_or_default();
@@ -104,7 +100,8 @@ impl<C: Completions> Shared<C> {
         Ok(Call { key, number: self.next.fetch_add(1, Ordering::Relaxed), headers })
     }
 
-    /// Admits a request and parses it on another thread, because a long conversation would hold up other connections.
+    /// Admits a request and parses it on another thread, because a long conversation would delay
+    /// other connections.
     async fn read<T: Send + 'static>(
         &self,
         request: Request,
@@ -120,9 +117,9 @@ impl<C: Completions> Shared<C> {
         ApiError::new(413, format!("the body has more than {} bytes", self.limits.body_bytes))
     }
 
-    /// Rejects bodies of another type or of a known length that is too long.
+    /// Rejects bodies of another content type or with a declared length above the limit.
     fn check_body(&self, headers: &HeaderMap) -> Result<(), Rejected> {
-        // A web page may send other types without asking its browser first.
+        // Web pages may send other content types without a preflight request.
         let kind = header_text(headers, &header::CONTENT_TYPE).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
@@ -136,13 +133,12 @@ impl<C: Completions> Shared<C> {
         Ok(())
     }
 
-    /// Reads the body of a `POST`.
     async fn body(&self, request: Request) -> Result<Bytes, Rejected> {
         self.check_body(request.headers())?;
         let most = self.limits.body_bytes;
         match timeout(self.limits.body, to_bytes(request.into_body(), most)).await {
             Ok(Ok(bytes)) => Ok(bytes),
-            // If the connection broke instead, nobody reads this.
+            // If the connection broke instead, nobody reads this error.
             Ok(Err(_)) => Err(self.too_long().into()),
             Err(_) => {
                 let seconds = self.limits.body.as_secs_f64();
@@ -152,7 +148,6 @@ impl<C: Completions> Shared<C> {
     }
 }
 
-/// Returns the value of a header if it is text.
 fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
@@ -235,7 +230,7 @@ async fn text<C: Completions>(
     answer(wanted, deadline, move |reply| shared.completions.text(&call, request, reply)).await
 }
 
-/// How a request wants its answer sent.
+/// How the client wants the answer to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     stream: bool,
@@ -248,7 +243,6 @@ impl Wanted {
     }
 }
 
-/// An answer that can be sent as chunks.
 trait Whole: Serialize + Send + 'static {
     type Chunk: Serialize + Send + 'static;
     fn chunks(self, include_usage: bool) -> Vec<Self::Chunk>;
@@ -270,7 +264,7 @@ impl Whole for TextResponse {
     }
 }
 
-/// Starts `work` on a thread that may block, and returns a response of the parts that it sends.
+/// Runs `work` on a thread that may block, and returns a response from the parts that it sends.
 async fn answer<W: Whole>(
     wanted: Wanted,
     deadline: Instant,
@@ -292,10 +286,8 @@ async fn answer<W: Whole>(
     }
 }
 
-/// The end of a stream.
 const DONE: &str = "data: [DONE]\n\n";
 
-/// Returns a value as a server-sent event.
 fn event(value: &impl Serialize) -> String {
     match serde_json::to_string(value) {
         Ok(json) => format!("data: {json}\n\n"),
@@ -312,7 +304,8 @@ fn event_stream(body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// Returns the body of a stream: its first event, then the events of the other parts until the end or an error.
+/// Returns the body of a stream: its first event, then those of the other parts until the end or an
+/// error.
 fn streamed<W: Whole>(first: String, parts: Receiver<Part<W, W::Chunk>>, deadline: Instant) -> Body {
     let state = (Some(first), Some(parts));
     let stream = stream::unfold(state, move |(first, parts)| async move {

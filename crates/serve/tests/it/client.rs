@@ -1,4 +1,4 @@
-//! A server whose answers are scripted, and requests to it.
+//! A server with scripted answers, and requests to it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use turnwise_serve::openai::{
 };
 use turnwise_serve::{Call, ChatReply, Completions, Limits, Server};
 
-/// Answers by the last message: `stream` sends chunks until the client is gone, `never` keeps the reply, `lose` drops it,
-/// `panic` panics; other words are repeated.
+/// Answers depend on the last message: `stream` sends chunks until the client disconnects, `never`
+/// keeps the reply, `lose` drops it, `panic` panics; other words are repeated.
 pub(crate) struct Scripted {
-    /// Gets the number of chunks of a stream whose client went away.
+    /// Receives the number of chunks of a stream whose client disconnected.
     pub(crate) gone: Sender<usize>,
     pub(crate) key: Option<&'static str>,
 }
@@ -83,7 +83,8 @@ fn chunk(text: &str) -> ChatChunk {
     ChatChunk::new("chatcmpl-0", 0, "org/scripted", vec![choice])
 }
 
-/// Starts a scripted server; the receiver gets the chunks of streams whose clients went away.
+/// Starts a scripted server; the receiver gets the chunk counts of streams whose clients
+/// disconnected.
 pub(crate) fn start(limits: Limits, key: Option<&'static str>) -> (Server, std::sync::mpsc::Receiver<usize>) {
     let (gone, receiver) = channel();
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -107,7 +108,7 @@ pub(crate) fn ask(server: &Server, path: &str, body: Option<&str>, key: Option<&
     (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
 }
 
-/// Returns status and body of a chat that consists of one message, with more fields of the request.
+/// Returns status and body of a chat request with one message and additional fields.
 pub(crate) fn chat(server: &Server, word: &str, more: &str) -> (u16, String) {
     ask(server, "/v1/chat/completions", Some(&body(word, more)), None)
 }

@@ -1,4 +1,4 @@
-//! Answers of the native engine, over HTTP.
+//! Tests of the native engine's answers over HTTP.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ fn post(served: &Served, path: &str, body: &str) -> (u16, Value) {
     (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}")))
 }
 
-/// Returns the answer to the request that the model learned.
+/// Returns the answer to a request that the model has learned.
 fn chat(served: &Served, call: bool, more: &str) -> Value {
     let (status, answer) = post(served, "/v1/chat/completions", &request(call, more));
     assert_eq!(status, 200, "{answer}");
@@ -137,7 +137,7 @@ fn calls_of_tools_are_read() {
         (&json!(0), &json!("tool_calls"))
     );
 
-    // The conversation goes on with the result.
+    // The conversation continues with the result.
     let id = &call["id"];
     let more = format!(
         r#", "messages": [{{"role": "user", "content": "How is Oslo?"}}, {{"role": "assistant", "content": "I ask.", "tool_calls": [{call}]}}, {{"role": "tool", "tool_call_id": {id}, "content": "rain"}}], "max_tokens": 4"#
@@ -189,7 +189,7 @@ fn text_is_continued() {
     let logprobs = &choice["logprobs"];
     assert_eq!(logprobs["text_offset"][1], logprobs["tokens"][0].as_str().unwrap().chars().count());
     assert_eq!(logprobs["top_logprobs"][0].as_object().unwrap().len(), 2);
-    // Token ids are a prompt, too.
+    // Token ids are accepted as a prompt.
     let ids = &choice["prompt_token_ids"];
     let again = text(&served, &with(json!({ "prompt": ids })));
     assert_eq!(again["choices"][0]["text"], COUNT);
@@ -205,7 +205,7 @@ fn text_is_continued() {
         several["usage"]["prompt_tokens"].as_u64(),
         answer["usage"]["prompt_tokens"].as_u64().map(|n| 2 * n)
     );
-    // Without a number there are 16 tokens.
+    // The default is 16 tokens.
     let short = text(&served, &json!({ "model": "endless", "prompt": "a" }));
     assert_eq!(
         (&short["usage"]["completion_tokens"], &short["choices"][0]["finish_reason"]),
@@ -260,7 +260,7 @@ fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
     let said = count(&first, "total_tokens");
     let cached = second["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
     assert_eq!(first["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
-    // The end token of the response was sampled and never computed.
+    // The end token of the response was sampled but never computed.
     assert_eq!(cached, said - 1);
     assert!(count(&second, "prompt_tokens") > said);
 }
@@ -293,7 +293,7 @@ fn models_are_loaded_when_asked_for_and_make_room() {
 #[test]
 fn an_aborted_stream_frees_its_sequences() {
     let served = serve(small());
-    // Seconds of work.
+    // This takes seconds.
     for stream in [true, false] {
         let body =
             json!({ "model": "endless", "prompt": "a", "max_tokens": 4000, "n": 100, "stream": stream })
@@ -306,7 +306,8 @@ fn an_aborted_stream_frees_its_sequences() {
             body.len()
         )
         .unwrap();
-        // Sequences are queued one by one. A stream may begin before the last one, and needs a client that reads on.
+        // Sequences are queued one by one. A stream may begin before the last one, and needs a
+        // client that keeps reading.
         let begun = Instant::now();
         while served.engine.load() <= 50 {
             assert!(begun.elapsed() < Duration::from_secs(60), "most of it should be still to do");

@@ -1,4 +1,4 @@
-//! Clients that are slow, go away, send too much or send nonsense.
+//! Tests of clients that are slow, disconnect, send too much or send invalid data.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -26,10 +26,10 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// Returns everything that comes until the server closes the connection.
+/// Returns everything received until the server closes the connection.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A connection that is reset has ended, too.
+    // A reset connection has ended, too.
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -57,7 +57,7 @@ fn a_client_that_does_not_read_loses_its_connection() {
     let (server, gone) = start(Limits { write: SHORT, ..Limits::default() }, None);
     let mut stream = connect(&server);
     stream.write_all(&post(&body("stream", r#", "stream": true"#))).unwrap();
-    // Megabytes fit into the buffers of the system; then the writes wait.
+    // Megabytes fit into the system's buffers; then writes block.
     assert!(gone.recv_timeout(Duration::from_mins(1)).unwrap() > 0);
 }
 
@@ -76,7 +76,7 @@ fn slow_heads_and_bodies_end_at_a_deadline() {
     assert!(rest(&mut slow).starts_with("HTTP/1.1 408"));
     rest(&mut idle);
     assert!(begun.elapsed() < LONG, "connections end soon after their deadlines");
-    // One that has no answer in time.
+    // A request without an answer in time.
     let (status, text) = chat(&server, "never", "");
     assert_eq!(status, 504, "{text}");
 }
@@ -86,7 +86,7 @@ fn bodies_that_are_too_long_are_rejected_unread() {
     let (server, _gone) = start(Limits { body_bytes: 10_000, ..Limits::default() }, None);
     let (status, text) = chat(&server, &"a".repeat(20_000), "");
     assert!(status == 413 && text.contains("10000 bytes"), "{status} {text}");
-    // One that names no length.
+    // A body without a declared length.
     let mut stream = connect(&server);
     stream
         .write_all(
@@ -159,7 +159,7 @@ fn a_hundred_connections_are_answered_and_more_wait_for_room() {
     for stream in &mut open {
         stream.read_exact(&mut [0; 2000]).unwrap();
     }
-    // One more is answered when one of them has left.
+    // One more is answered after one of them has disconnected.
     let mut last = connect(&server);
     last.write_all(&post(&body("hello", ""))).unwrap();
     last.set_read_timeout(Some(SHORT)).unwrap();

@@ -1,4 +1,4 @@
-//! Routes, bodies and errors as OpenAI's clients see them.
+//! Tests of routes, bodies and errors as OpenAI clients see them.
 
 use serde_json::{Value, json};
 use turnwise_serve::Limits;
@@ -103,7 +103,7 @@ fn a_key_is_needed_where_there_is_one() {
     }
 }
 
-/// Requests that are rejected, with the field that the error names.
+/// Rejected requests, with the field that the error names.
 #[test]
 fn a_field_that_is_wrong_or_not_supported_is_named() {
     let rejected = |more: &str| {

@@ -1,4 +1,4 @@
-//! A small model that has learned two conversations by heart, so that its greedy responses are known.
+//! A small model that was trained on two conversations, so that its greedy responses are known.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -48,7 +48,8 @@ pub(crate) fn request(call: bool, more: &str) -> String {
     )
 }
 
-/// Writes the model `learned`, and `endless`, which has its weights and neither a chat template nor an end.
+/// Writes the model `learned`, and `endless`, which has its weights but neither a chat template nor
+/// an end token.
 pub(crate) fn write(folder: &Path) {
     let config = TokenizerConfig {
         special_tokens: ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec(),
@@ -100,14 +101,14 @@ pub(crate) fn write(folder: &Path) {
     }
 }
 
-/// A server on the model; the folder is kept as long as it is used.
+/// A server of the model; the folder exists as long as it is used.
 pub(crate) struct Served {
     pub(crate) server: Server,
     pub(crate) engine: Arc<EngineServer>,
     _folder: tempfile::TempDir,
 }
 
-/// Starts a server of both models and of a copy of the first.
+/// Starts a server of both models and a copy of the first.
 pub(crate) fn serve(settings: EngineSettings) -> Served {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path());

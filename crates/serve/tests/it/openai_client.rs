@@ -1,4 +1,4 @@
-//! The `openai` package of Python as the client.
+//! Tests with Python's `openai` package as the client.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -1,18 +1,20 @@
-//! ATIF, the Agent Trajectory Interchange Format of Harbor, versions 1.0 to 1.8. A trajectory is one JSON object, alone
-//! in its file (`agent/trajectory.json` of a trial), in a list, or on its line.
+//! ATIF, the Agent Trajectory Interchange Format of Harbor, versions 1.0 to 1.8. A trajectory is
+//! one JSON object: a whole file (`agent/trajectory.json` of a trial), an item of a list, or a
+//! line.
 //!
 //! | ATIF | here |
 //! |---|---|
 //! | step with `source` `system` or `user` | message of that role |
 //! | step with `source` `agent` | turn: `message`, `reasoning_content`, `tool_calls` |
-//! | `observation.results` of a step | results of its calls (`source_call_id`), or else messages of the user |
+//! | `observation.results` of a step | results of its calls (`source_call_id`), otherwise user messages |
 //! | `agent.tool_definitions` | tools |
 //! | `metrics.completion_token_ids`, `metrics.logprobs` | token ids and log-probs of the turn |
-//! | step with `is_copied_context`, or `llm_call_count` 0 | message of the assistant that is not a turn: it was sampled elsewhere, or by a program |
+//! | step with `is_copied_context`, or `llm_call_count` 0 | assistant message that is not a turn: it was sampled elsewhere, or written by a program |
 //!
-//! ATIF has no rewards. The keys of `extra` that exports of this program write have them: `reward` or `turn_rewards`,
-//! `group`, `task`, `sample`, `step`, `success`. Without them the reward and the group (the task's name) are those of the
-//! trial's `result.json`. Trajectories of sub-agents and continuations in other files are left out, with a note.
+//! ATIF has no rewards. Exports of this program store them in `extra`: `reward` or `turn_rewards`,
+//! `group`, `task`, `sample`, `step`, `success`. Without these keys, reward and group (the task's
+//! name) are read from the trial's `result.json`. Trajectories of sub-agents and continuations in
+//! other files are skipped, with a note.
 
 use std::path::{Path, PathBuf};
 
@@ -24,20 +26,19 @@ use super::messages::{header, set_rewards};
 use super::{ChatCall, ChatMessage, Conversation, documents};
 use crate::DumpError;
 
-/// What was left out of the trajectories of a file.
 #[derive(Default)]
 struct LeftOut {
     subagents: usize,
     continued: usize,
 }
 
-/// Task and reward of a trial of Harbor.
 struct Trial {
     task: Option<String>,
     reward: Option<f64>,
 }
 
-/// Returns the trajectories of a file, or of the trials in a folder, whose lines are then their numbers.
+/// Returns the trajectories of a file, or of the trials in a folder, with the trial's number as the
+/// line.
 pub(crate) fn conversations(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Conversation>, DumpError> {
     if !path.is_dir() {
         return of_file(path, notes);
@@ -79,7 +80,8 @@ fn note(notes: &mut Vec<String>, text: &str) {
     }
 }
 
-/// Returns the trajectories of the trials in a folder of Harbor (`TRIAL/agent/trajectory.json`), in order of their names.
+/// Returns the trajectory files of the trials in a Harbor folder (`TRIAL/agent/trajectory.json`),
+/// sorted by name.
 pub(crate) fn trials(folder: &Path) -> Result<Vec<PathBuf>, DumpError> {
     let entries = std::fs::read_dir(folder).map_err(|error| DumpError::io(folder, error))?;
     let trajectory = |path: PathBuf| path.join("agent").join("trajectory.json");
@@ -90,12 +92,12 @@ pub(crate) fn trials(folder: &Path) -> Result<Vec<PathBuf>, DumpError> {
     Ok(found)
 }
 
-/// Returns true if a folder is a trial of Harbor, or has trials in it.
+/// Returns true if a folder is a Harbor trial or contains trials.
 pub fn is_harbor_job(folder: &Path) -> bool {
     folder.is_dir() && trials(folder).is_ok_and(|trials| !trials.is_empty())
 }
 
-/// Returns the task and reward in `result.json`, if the file belongs to a trial.
+/// Returns task and reward of `result.json`, if the file belongs to a trial.
 fn trial_of(path: &Path, notes: &mut Vec<String>) -> Result<Option<Trial>, DumpError> {
     let folder = path.parent().filter(|folder| folder.ends_with("agent")).and_then(Path::parent);
     let Some(result) = folder.map(|folder| folder.join("result.json")).filter(|result| result.is_file())
@@ -156,7 +158,6 @@ fn conversation(line: usize, text: &str, left_out: &mut LeftOut) -> Result<Conve
     Ok(conversation)
 }
 
-/// Adds the messages of a step.
 fn add_step(conversation: &mut Conversation, step: &Fields<'_>) -> Result<(), String> {
     let source = step.text("source")?.ok_or_else(|| step.missing("source", "system, user or agent"))?;
     let role = match source.as_str() {

@@ -1,4 +1,5 @@
-//! JSON objects of a file: one per line, a list of them, a single one over several lines, or the rows of a Parquet file.
+//! Reads the JSON objects of a file: one per line, a list, a single object over several lines, or
+//! Parquet rows.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -9,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::{DumpError, lines, not_finite, parquet_rows};
 
-/// Returns the objects of a file, each parsed with the number of the line on which it begins ([`each`]).
+/// Returns the parsed objects of a file with the number of their first line ([`each`]).
 pub(crate) fn parsed<T>(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -23,10 +24,11 @@ pub(crate) fn parsed<T>(
     Ok(read)
 }
 
-/// Calls `take` with the number of the line on which each object begins (in a Parquet file of its row) and its text.
+/// Calls `take` with the text of each object and the number of its first line (of its row in a
+/// Parquet file).
 ///
-/// Numbers of Python that JSON does not have (NaN and the infinities) are null in the text, unless their key
-/// is `used`. Keys of Parquet columns without a value are left out.
+/// Numbers that Python writes but JSON lacks (NaN and infinities) become null, unless their key is
+/// `used`. Empty Parquet columns are left out.
 fn each(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -62,7 +64,7 @@ fn each(
     let items: Vec<&RawValue> = serde_json::from_str(&text).map_err(fail)?;
     let (mut line, mut at) = (first, 0);
     for item in items {
-        // An item is a part of the text.
+        // Each item is a slice of the text.
         let start = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
         line += text.get(at..start).unwrap_or_default().matches('\n').count();
         at = start;
@@ -79,7 +81,7 @@ fn is_open(text: &str) -> bool {
             && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }
 
-/// Returns the text of a document with null instead of numbers that are not finite.
+/// Returns the text of a document with null for numbers that are not finite.
 fn finite<'t>(
     path: &Path,
     line: usize,
@@ -97,8 +99,8 @@ fn finite<'t>(
     }
 }
 
-/// Returns a row without its empty keys. All structs of a Parquet column have the same keys, so that most messages have
-/// some without a value.
+/// Removes keys without a value from a row. All structs of a Parquet column have the same keys, so
+/// most messages lack some.
 fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     fn cleared(value: Value) -> Value {
         match value {
@@ -110,7 +112,7 @@ fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     row.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, cleared(value))).collect()
 }
 
-/// Returns the first object of a file; `None` if the file is empty.
+/// Returns the first object of a file; `None` for an empty file.
 pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
     let mut found: Option<(usize, String)> = None;
     let mut open = false;

@@ -1,4 +1,4 @@
-//! Keys of a JSON object, with errors that name the place.
+//! Keys of a JSON object, with errors that name their path.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,14 @@ use serde_json::value::RawValue;
 
 use crate::chat;
 
-/// An object of a file, and its place there.
 pub(crate) struct Fields<'a> {
-    /// Path of the object, such as `messages[2]`; empty for the whole.
+    /// Path of the object, such as `messages[2]`; empty for the root.
     at: String,
     keys: BTreeMap<String, &'a RawValue>,
 }
 
 impl<'a> Fields<'a> {
-    /// Parses an object. Keys whose value is null are left out.
+    /// Parses an object. Keys with null are dropped.
     pub(crate) fn parse(text: &'a str, at: &str) -> Result<Self, String> {
         let place = || if at.is_empty() { "this".to_owned() } else { format!("`{at}`") };
         let keys: BTreeMap<String, &'a RawValue> = serde_json::from_str(text)
@@ -25,17 +24,15 @@ impl<'a> Fields<'a> {
         Ok(Self { at: at.to_owned(), keys })
     }
 
-    /// Returns the path of a key.
     pub(crate) fn path(&self, key: &str) -> String {
         if self.at.is_empty() { key.to_owned() } else { format!("{}.{key}", self.at) }
     }
 
-    /// Returns the JSON text of a value.
     pub(crate) fn raw(&self, key: &str) -> Option<&'a str> {
         self.keys.get(key).map(|value| value.get())
     }
 
-    /// Returns the value of a key as `T`; `what` says what it must be.
+    /// Returns the value of a key as `T`; errors use the description `what`.
     pub(crate) fn get<T: Deserialize<'a>>(&self, key: &str, what: &str) -> Result<Option<T>, String> {
         let Some(text) = self.raw(key) else { return Ok(None) };
         let wrong = |_| format!("`{}` is {}; it must be {what}", self.path(key), shown(text));
@@ -54,7 +51,6 @@ impl<'a> Fields<'a> {
         self.get(key, "true or false")
     }
 
-    /// Returns the items of a list with their paths.
     pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<(String, &'a str)>>, String> {
         let Some(items) = self.get::<Vec<&'a RawValue>>(key, "a list")? else { return Ok(None) };
         let path = self.path(key);
@@ -63,23 +59,20 @@ impl<'a> Fields<'a> {
         ))
     }
 
-    /// Returns the objects of a list.
     pub(crate) fn objects(&self, key: &str) -> Result<Option<Vec<Self>>, String> {
         let Some(items) = self.list(key)? else { return Ok(None) };
         items.into_iter().map(|(path, text)| Self::parse(text, &path)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Returns an object below this one.
     pub(crate) fn object(&self, key: &str) -> Result<Option<Self>, String> {
         self.raw(key).map(|text| Self::parse(text, &self.path(key))).transpose()
     }
 
-    /// Returns any value.
     pub(crate) fn value(&self, key: &str) -> Option<Value> {
         self.raw(key).and_then(|text| serde_json::from_str(text).ok())
     }
 
-    /// Returns a text, or the texts of a list of parts; empty if the key is missing.
+    /// Returns a text or the joined texts of a list of parts; empty if the key is missing.
     pub(crate) fn content(&self, key: &str) -> Result<String, String> {
         let Some(value) = self.value(key) else { return Ok(String::new()) };
         chat::content(&value).ok_or_else(|| {
@@ -88,13 +81,12 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Returns the reason that a key is missing.
     pub(crate) fn missing(&self, key: &str, what: &str) -> String {
         format!("`{}` is missing; it must be {what}", self.path(key))
     }
 }
 
-/// Returns a value as text of at most 40 characters.
+/// Shortens a value to at most 40 characters.
 pub(crate) fn shown(text: &str) -> String {
     let text = text.trim();
     if text.chars().count() <= 40 {

@@ -1,4 +1,4 @@
-//! OpenAI messages, one conversation an object:
+//! OpenAI messages, one conversation per object:
 //!
 //! ```json
 //! {"messages": [
@@ -14,10 +14,10 @@
 //! | key | meaning |
 //! |---|---|
 //! | `messages` | the conversation; each assistant message is a turn |
-//! | `tools` | the tools that may be called: a list, or a text with its JSON |
-//! | `reward` | what the last turn earned, or a list with a reward for each assistant message |
-//! | `turn_rewards` | the list, beside a `reward` that is its sum |
-//! | `group` | which conversations are compared: a text or a number; without it, those with equal beginnings |
+//! | `tools` | the available tools: a list, or its JSON text |
+//! | `reward` | reward of the last turn, or a list with a reward for each assistant message |
+//! | `turn_rewards` | that list, if `reward` is its sum |
+//! | `group` | name (text or number) of the group of conversations that are compared; by default those with equal beginnings |
 //! | `task`, `step`, `sample`, `success` | as in a run's dump |
 //!
 //! | key of a message | meaning |
@@ -25,13 +25,13 @@
 //! | `role` | `system`, `developer`, `user`, `assistant` or `tool` (also `function`, `ipython`) |
 //! | `content` | a text, or a list of parts |
 //! | `reasoning_content` | reasoning of an assistant message; also as `reasoning` or `thinking` |
-//! | `tool_calls` | calls with `id` and `function`: `name`, `arguments` (JSON, or a text with it) |
-//! | `tool_call_id`, `name` | the call that a message of the role `tool` answers |
+//! | `tool_calls` | calls with `id` and `function`: `name`, `arguments` (JSON, or its text) |
+//! | `tool_call_id`, `name` | the call that a `tool` message answers |
 //! | `reward` | the turn's reward, if the conversation has no `reward` |
-//! | `weight` | 0: supervised training leaves the message out |
+//! | `weight` | 0 excludes the message from SFT |
 //!
-//! Other keys are ignored, because data sets have other columns. A key whose value is null counts as absent. A file has one
-//! object per line, a list of objects, a single object, or Parquet rows.
+//! Other keys are ignored, because datasets have other columns. A null value counts as absent. A
+//! file has one object per line, a list of objects, a single object, or Parquet rows.
 
 use std::path::Path;
 
@@ -42,14 +42,13 @@ use super::fields::{Fields, shown};
 use super::{ChatCall, ChatMessage, Conversation, arguments, documents};
 use crate::DumpError;
 
-/// Roles of a message.
 const ROLES: &str = "system, developer, user, assistant or tool";
 
 pub(crate) fn conversations(path: &Path) -> Result<Vec<Conversation>, DumpError> {
     documents::parsed(path, is_used, conversation)
 }
 
-/// Returns true if these keys lead to a number that the reader uses.
+/// Returns true if the reader uses the number at this path of keys.
 pub(super) fn is_used(keys: &[&str]) -> bool {
     matches!(
         keys,
@@ -57,7 +56,6 @@ pub(super) fn is_used(keys: &[&str]) -> bool {
     )
 }
 
-/// Returns a conversation of JSON text.
 pub(crate) fn conversation(line: usize, text: &str) -> Result<Conversation, String> {
     let fields = Fields::parse(text, "")?;
     let Some(items) = fields.objects("messages")? else {
@@ -88,7 +86,6 @@ pub(crate) fn conversation(line: usize, text: &str) -> Result<Conversation, Stri
     Ok(conversation)
 }
 
-/// Sets the rewards by the keys of a conversation, or by those of its messages.
 pub(super) fn set_rewards(
     conversation: &mut Conversation,
     fields: &Fields<'_>,
@@ -109,7 +106,7 @@ pub(super) fn set_rewards(
     conversation.set_rewards(outcome, list)
 }
 
-/// Returns a conversation without messages, from its other keys.
+/// Returns a conversation without messages from the other keys.
 pub(super) fn header(fields: &Fields<'_>) -> Result<Conversation, String> {
     let group = match fields.value("group") {
         Some(group @ (Value::String(_) | Value::Number(_))) => Some(group),
@@ -135,7 +132,7 @@ pub(super) fn header(fields: &Fields<'_>) -> Result<Conversation, String> {
     })
 }
 
-/// Returns the tools: a list, or a text with its JSON.
+/// Parses the tools: a list, or its JSON text.
 fn tools(fields: &Fields<'_>) -> Result<Vec<Tool>, String> {
     let Some(given) = fields.raw("tools") else { return Ok(Vec::new()) };
     let text = match serde_json::from_str::<String>(given) {
@@ -149,14 +146,13 @@ fn tools(fields: &Fields<'_>) -> Result<Vec<Tool>, String> {
     let list = Fields::parse(&wrapped, "").map_err(|_| wrong())?;
     let mut read = Vec::new();
     for (place, item) in list.list("tools").map_err(|_| wrong())?.into_iter().flatten() {
-        // A Parquet column of JSON texts has each tool as a text.
+        // In a Parquet column of JSON texts, each tool is a text.
         let unpacked = serde_json::from_str::<String>(item).unwrap_or_else(|_| item.to_owned());
         read.push(Tool::from_json(&unpacked).map_err(|error| format!("`{place}`: {error}"))?);
     }
     Ok(read)
 }
 
-/// Returns one message.
 pub(super) fn message(fields: &Fields<'_>) -> Result<ChatMessage, String> {
     let Some(role) = fields.text("role")? else {
         return Err(fields.missing("role", ROLES));
@@ -190,7 +186,7 @@ pub(super) fn message(fields: &Fields<'_>) -> Result<ChatMessage, String> {
     Ok(message)
 }
 
-/// Returns a call: `id` and `function`, or the function alone.
+/// Parses a call: `id` and `function`, or only the content of `function`.
 fn call(fields: &Fields<'_>) -> Result<ChatCall, String> {
     let function = fields.object("function")?;
     let of = function.as_ref().unwrap_or(fields);

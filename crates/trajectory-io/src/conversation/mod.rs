@@ -1,16 +1,16 @@
-//! Conversations: messages with roles, calls of tools and their results, as chat interfaces have them.
+//! Conversations: messages with roles, tool calls and their results.
 //!
-//! Three formats are read into [`Conversation`], and from there into turns: an assistant message is a turn, and what came
-//! between it and the one before is its observation.
+//! Three formats are parsed into [`Conversation`], and from there into turns: each assistant
+//! message is a turn, and the messages since the previous one are its observation.
 //!
 //! | file | format |
 //! |---|---|
 //! | [`messages`] | OpenAI messages: `{"messages": [..], "tools": [..], "reward": 1.0}` |
 //! | [`sharegpt`] | ShareGPT: `{"conversations": [{"from": "human", "value": ".."}]}` |
 //! | [`atif`] | ATIF, the trajectory format of Harbor |
-//! | `documents` | JSON lines, lists, single objects and Parquet rows alike |
-//! | `fields` | keys of an object, with errors that name the place |
-//! | `of_trajectory` | the way back: the messages of a trajectory |
+//! | `documents` | JSON lines, lists, single objects and Parquet rows |
+//! | `fields` | keys of an object, with errors that name their path |
+//! | `of_trajectory` | the messages of a trajectory |
 
 pub mod atif;
 pub mod messages;
@@ -28,18 +28,19 @@ use turnwise_core::{Task, Tool, ToolCall};
 use crate::dump::Record;
 use crate::{DumpError, Format, ReadOptions, chat, read};
 
-/// Tags of calls in a response, as Qwen's and Hermes' templates write them.
+/// Tags around tool calls in a response, as in the templates of Qwen and Hermes.
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatCall {
-    /// The name by which its result refers to it; empty if the file has none.
+    /// Id that its result refers to; empty if the file has none.
     pub id: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// Its arguments as JSON text, with the keys in their order. Usually an object; a text if the model did not write JSON.
+    /// Arguments as JSON text with keys in their original order: usually an object, or a string if
+    /// the model did not write JSON.
     pub arguments: String,
 }
 
@@ -48,19 +49,20 @@ pub struct ChatCall {
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// Its text.
+    /// Text of the message.
     pub content: String,
     /// The model's reasoning before the text.
     pub reasoning: Option<String>,
-    /// The calls that it makes.
+    /// Tool calls of the message.
     pub calls: Vec<ChatCall>,
-    /// The call that it is the result of.
+    /// Id of the call that a tool message answers.
     pub call_id: Option<String>,
-    /// The tool's name, of a result.
+    /// Name of the tool that a tool message is from.
     pub name: Option<String>,
-    /// True if the policy wrote it, so that it is a turn. An assistant message may be copied or written by a program.
+    /// True if the policy wrote it, so that it is a turn. Other assistant messages were copied or
+    /// written by a program.
     pub sampled: bool,
-    /// False if supervised training leaves it out (`"weight": 0`).
+    /// False if SFT excludes it (`"weight": 0`).
     pub trained: bool,
     /// Ids of its tokens, if known.
     pub ids: Vec<u32>,
@@ -69,13 +71,13 @@ pub struct ChatMessage {
 }
 
 impl ChatMessage {
-    /// Creates a message of a role; one of the assistant is a turn.
+    /// Creates a message; an assistant message is a turn.
     pub fn new(role: &str, content: impl Into<String>) -> Self {
         let sampled = role == "assistant";
         Self { role: role.to_owned(), content: content.into(), sampled, trained: true, ..Self::default() }
     }
 
-    /// Returns the message as JSON for a chat template: arguments are objects with their keys in order.
+    /// Returns the message as JSON for a chat template, with arguments as objects.
     pub fn to_json(&self) -> String {
         let quoted = |text: &str| Value::from(text).to_string();
         let mut json = format!(r#"{{"role":{},"content":{}"#, quoted(&self.role), quoted(&self.content));
@@ -101,7 +103,7 @@ impl ChatMessage {
         json + "}"
     }
 
-    /// Returns the message as the OpenAI interface has it: arguments are texts.
+    /// Returns the message in OpenAI's format, with arguments as text.
     pub fn to_openai(&self) -> Value {
         let mut message = Map::new();
         message.insert("role".into(), json!(self.role));
@@ -126,25 +128,25 @@ impl ChatMessage {
 }
 
 impl ChatCall {
-    /// Returns the arguments as the model wrote them: JSON, or a text that is not JSON.
+    /// Returns the arguments as the model wrote them: JSON, or other text.
     pub fn arguments_text(&self) -> String {
         serde_json::from_str::<String>(&self.arguments).unwrap_or_else(|_| self.arguments.clone())
     }
 
-    /// Returns the call in `<tool_call>` tags, as Qwen's and Hermes' templates write it.
+    /// Formats the call in `<tool_call>` tags, as in the templates of Qwen and Hermes.
     pub fn to_tagged(&self) -> String {
         let name = Value::from(self.name.as_str());
         format!("{OPEN}\n{{\"name\": {name}, \"arguments\": {}}}\n{CLOSE}", self.arguments)
     }
 
-    /// Returns the call as trajectories have it.
     fn to_tool_call(&self) -> ToolCall {
         let arguments = serde_json::from_str(&self.arguments).unwrap_or_default();
         ToolCall { id: self.id.clone(), name: self.name.clone(), arguments }
     }
 }
 
-/// Returns arguments as JSON text. `given` is JSON; a text that holds the JSON of an object is unpacked.
+/// Normalizes arguments to JSON text. `given` is JSON; a string that contains a JSON object is
+/// unpacked.
 pub(crate) fn arguments(given: Option<&str>) -> String {
     let Some(given) = given.map(str::trim) else { return "{}".into() };
     let Ok(text) = serde_json::from_str::<String>(given) else { return given.to_owned() };
@@ -155,26 +157,26 @@ pub(crate) fn arguments(given: Option<&str>) -> String {
     if is_object { text.trim().to_owned() } else { given.to_owned() }
 }
 
-/// A conversation with what it earned.
+/// A conversation with its rewards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    /// The line of the file on which it begins, from 1; in a Parquet file the row.
+    /// Number of its first line in the file, from 1; in a Parquet file, of its row.
     pub line: usize,
-    /// Its messages in order.
+    /// Messages in order.
     pub messages: Vec<ChatMessage>,
-    /// The tools that could be called.
+    /// The available tools.
     pub tools: Vec<Tool>,
-    /// One reward for each turn; absent if the file has none.
+    /// One reward per turn; `None` if the file has none.
     pub rewards: Option<Vec<f64>>,
-    /// The group as the file names it: a text or a number.
+    /// Name of the group in the file: a text or a number.
     pub group: Option<Value>,
-    /// Its place in the group.
+    /// Index in the group.
     pub sample: Option<usize>,
     /// The training step.
     pub step: u64,
     /// The task, if the file has it.
     pub task: Option<Task>,
-    /// True if the task was solved; absent if the file does not say.
+    /// True if the task was solved; `None` if the file does not say.
     pub success: Option<bool>,
 }
 
@@ -187,7 +189,8 @@ impl Conversation {
     /// Sets the rewards: one for the last turn, or one for each turn.
     ///
     /// # Errors
-    /// Fails on another number of rewards than turns, or on two that contradict each other.
+    /// Fails if the number of rewards is not the number of turns, or if two of them contradict each
+    /// other.
     pub(crate) fn set_rewards(
         &mut self,
         outcome: Option<f64>,
@@ -225,18 +228,17 @@ impl Conversation {
         Ok(())
     }
 
-    /// Returns the messages before the first turn, and the rest.
+    /// Splits the messages before the first turn from the rest.
     pub fn split_prompt(&self) -> (&[ChatMessage], &[ChatMessage]) {
         let first = self.messages.iter().position(|message| message.sampled);
         self.messages.split_at(first.unwrap_or(self.messages.len()))
     }
 
-    /// Returns the text of what was asked: the last message before the first turn.
+    /// Returns the text of the last message before the first turn.
     pub fn goal(&self) -> &str {
         self.split_prompt().0.last().map_or("", |message| &message.content)
     }
 
-    /// Returns the conversation as a record of a dump.
     pub(crate) fn record(self) -> Record {
         let (key, group) = if let Some(group) = &self.group {
             (group.to_string(), group.clone())
@@ -275,13 +277,13 @@ impl Conversation {
 /// Conversations of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversations {
-    /// In the file's order.
+    /// Conversations in the order of the file.
     pub conversations: Vec<Conversation>,
-    /// Notes on how the file was read, for people.
+    /// Notes for the user on how the file was read.
     pub notes: Vec<String>,
 }
 
-/// Reads the conversations of a file of any format, with the structure of their messages.
+/// Reads the conversations of a file of any format, keeping the structure of messages.
 ///
 /// ```
 /// use turnwise_trajectory_io::{ReadOptions, read_conversations};
@@ -295,7 +297,7 @@ pub struct Conversations {
 /// ```
 ///
 /// # Errors
-/// Names the file, the line, the key and what is wrong with it.
+/// The error names file, line, key and problem.
 pub fn read_conversations(path: &Path, options: &ReadOptions) -> Result<Conversations, DumpError> {
     let format = match options.format {
         Some(format) => format,
@@ -319,7 +321,6 @@ pub fn read_conversations(path: &Path, options: &ReadOptions) -> Result<Conversa
     Ok(Conversations { conversations, notes })
 }
 
-/// Returns the records of conversations, with names for the groups that have none.
 pub(crate) fn records(conversations: Vec<Conversation>) -> Vec<Record> {
     let mut records: Vec<Record> = conversations.into_iter().map(Conversation::record).collect();
     chat::name_groups(&mut records);

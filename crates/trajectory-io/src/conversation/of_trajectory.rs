@@ -1,4 +1,5 @@
-//! The messages of a trajectory: observations with their roles, responses as messages of the assistant.
+//! Converts trajectories to messages: observations with their roles, responses as assistant
+//! messages.
 
 use turnwise_core::{Part, Reasoning, Trajectory, Turn};
 
@@ -6,14 +7,15 @@ use super::{CLOSE, ChatCall, ChatMessage, Conversation, OPEN};
 use crate::chat;
 
 impl Conversation {
-    /// Returns the conversation of a trajectory with the rewards of the environment. The request of a summary
-    /// ([`turnwise_core::TurnKind::Compaction`]) is a message of the user, the summary one of the assistant.
+    /// Returns the conversation of a trajectory, with the environment's rewards. The request for a
+    /// summary ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, the summary an
+    /// assistant message.
     pub fn of(trajectory: &Trajectory) -> Self {
         let mut messages = Vec::new();
         let mut before: Option<&Turn> = None;
         for (index, turn) in trajectory.turns.iter().enumerate() {
             if turn.is_compaction() && before.is_some_and(|before| !before.calls.is_empty()) {
-                // Results must follow their calls. The turn after the summary has them.
+                // Results must follow their calls; they are in the turn after the summary.
                 let next = trajectory.turns.get(index + 1);
                 let (parts, text) = next.map_or((&[][..], ""), |next| (&next.parts[..], &next.observation));
                 observed(&mut messages, parts, text, before);
@@ -44,7 +46,7 @@ impl Conversation {
     }
 }
 
-/// Adds the observation of a turn, or the final one. `before` is the turn before it.
+/// Adds the observation of a turn, or the final one. `before` is the previous turn.
 fn observed(messages: &mut Vec<ChatMessage>, parts: &[Part], text: &str, before: Option<&Turn>) {
     let calls = before.map(|turn| turn.calls.as_slice()).unwrap_or_default();
     let result = |id: &str, text: &str| {
@@ -56,7 +58,7 @@ fn observed(messages: &mut Vec<ChatMessage>, parts: &[Part], text: &str, before:
             Part::Text { text } => Some(ChatMessage::new("user", text.as_str())),
             Part::ToolResult { call_id, text } => Some(result(call_id, text)),
             Part::Message { role, text } => Some(ChatMessage {
-                // Such as a copied message of the assistant.
+                // For example a copied assistant message.
                 sampled: false,
                 trained: false,
                 ..ChatMessage::new(role, text.as_str())
@@ -72,13 +74,12 @@ fn observed(messages: &mut Vec<ChatMessage>, parts: &[Part], text: &str, before:
     }
 }
 
-/// Returns a turn's response as a message.
 fn said(turn: &Turn) -> ChatMessage {
     let text = if turn.response.is_empty() && turn.calls.is_empty() { &turn.action } else { &turn.response };
     let (reasoning, answer) = match Reasoning::of_continued(text) {
         Reasoning::Closed(reasoning, answer) => (Some(reasoning.trim().to_owned()), answer.trim_start()),
         Reasoning::None(answer) => (None, answer),
-        // Cut off while it reasoned; a closing tag was not the model's.
+        // Cut off during reasoning; the closing tag was not the model's.
         Reasoning::Unclosed(_) => (None, text.as_str()),
     };
     let mut content = answer.to_owned();
@@ -105,7 +106,7 @@ fn without_calls(answer: &str, words: &str) -> String {
         return rest.strip_suffix('\n').unwrap_or(rest).to_owned();
     }
     if !answer.contains(OPEN) {
-        // Templates without tags write calls alone (Llama's JSON, a list of Python calls).
+        // Templates without tags write only the calls (Llama's JSON, a list of Python calls).
         return String::new();
     }
     let mut content = String::new();

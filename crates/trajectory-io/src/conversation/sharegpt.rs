@@ -1,5 +1,6 @@
-//! ShareGPT: `{"conversations": [{"from": "human", "value": ".."}, {"from": "gpt", "value": ".."}]}`, with `system` and
-//! `tools` beside it, as LLaMA-Factory and others have it.
+//! ShareGPT:
+//! `{"conversations": [{"from": "human", "value": ".."}, {"from": "gpt", "value": ".."}]}`, with
+//! optional `system` and `tools`, as in LLaMA-Factory.
 //!
 //! | `from` | role |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | `observation`, `tool`, `function_response` | tool: the result of the call before it |
 //! | `system` | system |
 //!
-//! Entries may also have `role` and `content` instead of `from` and `value`. `reward`, `turn_rewards`, `group` and the
-//! other keys beside the conversation are those of [`super::messages`].
+//! Entries may also have `role` and `content` instead of `from` and `value`. `reward`,
+//! `turn_rewards`, `group` and other keys are those of [`super::messages`].
 
 use std::path::Path;
 
@@ -34,7 +35,7 @@ fn conversation(line: usize, text: &str) -> Result<Conversation, String> {
     let mut number = 0;
     for item in &items {
         let mut message = message(item, &mut number)?;
-        // The result of the only call before it has no other name.
+        // A result after a single call belongs to that call.
         if message.role == "tool"
             && message.call_id.is_none()
             && let Some([call]) = conversation.messages.last().map(|last| last.calls.as_slice())
@@ -48,7 +49,7 @@ fn conversation(line: usize, text: &str) -> Result<Conversation, String> {
     Ok(conversation)
 }
 
-/// Returns a message; `number` counts the calls, which have no ids in this format.
+/// Parses a message; `number` counts the calls, which have no ids in this format.
 fn message(fields: &Fields<'_>, number: &mut usize) -> Result<ChatMessage, String> {
     let Some(from) = fields.text("from")? else {
         if fields.raw("role").is_some() {
@@ -80,7 +81,6 @@ fn message(fields: &Fields<'_>, number: &mut usize) -> Result<ChatMessage, Strin
     Ok(ChatMessage::new(role, value))
 }
 
-/// Returns the calls of a `function_call`.
 fn calls(value: &str, number: &mut usize) -> Result<Vec<ChatCall>, String> {
     let list = if value.trim_start().starts_with('[') { value.to_owned() } else { format!("[{value}]") };
     let wrapped = format!(r#"{{"calls":{list}}}"#);

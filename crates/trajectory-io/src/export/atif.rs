@@ -1,11 +1,10 @@
-//! ATIF: a step for each message, with the results of calls as the observation of the step that makes them.
+//! Exports ATIF: one step per message. Results of calls are the observation of the calling step.
 
 use serde_json::{Map, Value, json};
 
 use super::Exported;
 use crate::{ChatCall, ChatMessage};
 
-/// Returns the name of a trajectory.
 pub(super) fn id(one: &Exported) -> String {
     let of = &one.conversation;
     // A group's name may have characters that file names do not allow.
@@ -14,7 +13,6 @@ pub(super) fn id(one: &Exported) -> String {
     format!("step-{:06}-group-{group}-sample-{}", of.step, of.sample.unwrap_or(0))
 }
 
-/// Returns a trajectory as the JSON of an ATIF object, on one line.
 pub(super) fn trajectory(one: &Exported) -> String {
     let of = &one.conversation;
     let steps = steps(&of.messages);
@@ -25,7 +23,7 @@ pub(super) fn trajectory(one: &Exported) -> String {
         "extra": one.header(),
         "steps": steps,
     });
-    // As text, in which the keys of a schema keep their order.
+    // Inserted as text, so that the keys of a schema keep their order.
     let tools = one.tools().map_or_else(String::new, |tools| format!(r#","tool_definitions":{tools}"#));
     let agent = format!(r#"{{"name":"turnwise","version":"{}"{tools}}}"#, env!("CARGO_PKG_VERSION"));
     let rest = rest.to_string();
@@ -34,7 +32,6 @@ pub(super) fn trajectory(one: &Exported) -> String {
 
 fn steps(messages: &[ChatMessage]) -> Vec<Value> {
     let mut steps: Vec<Map<String, Value>> = Vec::new();
-    // Ids of the calls of the last step.
     let mut calls: Vec<String> = Vec::new();
     for message in messages {
         let in_agent = steps.last().is_some_and(|step| step["source"] == "agent");
@@ -71,7 +68,6 @@ fn steps(messages: &[ChatMessage]) -> Vec<Value> {
     steps.into_iter().map(Value::Object).collect()
 }
 
-/// Adds what only steps of the agent have.
 fn said(step: &mut Map<String, Value>, message: &ChatMessage, ids: &[String]) {
     if !message.sampled {
         step.insert("is_copied_context".into(), json!(true));
@@ -103,7 +99,6 @@ fn said(step: &mut Map<String, Value>, message: &ChatMessage, ids: &[String]) {
     }
 }
 
-/// Returns the id of a call, or a new one if it has none.
 fn call_id(call: &ChatCall, step: usize, index: usize) -> String {
     if call.id.is_empty() { format!("call_{step}_{index}") } else { call.id.clone() }
 }

@@ -1,14 +1,14 @@
-//! Trajectories for other programs: OpenAI messages, ATIF, verl's and TRL's files.
+//! Exports trajectories as OpenAI messages, ATIF, and files of verl and TRL.
 //!
 //! | format | file |
 //! |---|---|
-//! | [`ExportFormat::Messages`] | `.parquet` (a Hugging Face data set), `.jsonl`, `.jsonl.zst`: one conversation per row, as [`messages`](crate::conversation::messages) describes it |
+//! | [`ExportFormat::Messages`] | `.parquet` (a Hugging Face dataset), `.jsonl`, `.jsonl.zst`: one conversation per row, see [`messages`](crate::conversation::messages) |
 //! | [`ExportFormat::Atif`] | `.jsonl`, `.jsonl.zst`, or a folder with a `.json` file for each trajectory |
 //! | [`ExportFormat::Verl`] | `.jsonl`, `.jsonl.zst`: rollout dump with `input`, `output`, `score`, `step`, `uid` |
 //! | [`ExportFormat::Trl`] | `.parquet` with `prompt` and `completion` as messages, `reward`, `step` |
 //!
-//! Rewards are those of the environment. verl and TRL have one reward per trajectory: the sum over its turns.
-//! This program reads all of them again.
+//! Rewards are the environment's. verl and TRL have one reward per trajectory: the sum over its
+//! turns. This program can read all of these files.
 
 mod atif;
 mod parquet;
@@ -37,10 +37,10 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 4] = [Self::Messages, Self::Atif, Self::Verl, Self::Trl];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Messages => "messages",
@@ -61,7 +61,7 @@ impl FromStr for ExportFormat {
     }
 }
 
-/// A conversation with its advantages, if it has any.
+/// A conversation, optionally with advantages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exported {
     /// The conversation.
@@ -83,12 +83,10 @@ impl From<Conversation> for Exported {
 }
 
 impl Exported {
-    /// Returns the sum of its rewards.
     fn reward(&self) -> Option<f64> {
         self.conversation.rewards.as_ref().map(|rewards| rewards.iter().sum())
     }
 
-    /// Returns the group as text.
     fn group(&self) -> String {
         match &self.conversation.group {
             Some(Value::String(text)) => text.clone(),
@@ -97,14 +95,13 @@ impl Exported {
         }
     }
 
-    /// Returns the tools as JSON text, if there are any.
     fn tools(&self) -> Option<String> {
         let tools = &self.conversation.tools;
         let list: Vec<&str> = tools.iter().map(turnwise_core::Tool::json).collect();
         (!tools.is_empty()).then(|| format!("[{}]", list.join(",")))
     }
 
-    /// Returns what is known besides the messages, by the keys of [`messages`](crate::conversation::messages).
+    /// Returns the keys other than messages (see [`messages`](crate::conversation::messages)).
     fn header(&self) -> serde_json::Map<String, Value> {
         let Conversation { rewards, group, sample, step, task, success, .. } = &self.conversation;
         let mut header = serde_json::Map::new();
@@ -124,13 +121,12 @@ impl Exported {
         header
     }
 
-    /// Returns the line of a file of messages.
     fn line(&self) -> String {
         let mut line = self.header();
         let messages = self.conversation.messages.iter().map(crate::ChatMessage::to_openai);
         line.insert("messages".into(), messages.collect());
         let mut text = Value::Object(line).to_string();
-        // As text, in which the keys of a schema keep their order.
+        // Appended as text, so that the keys of a schema keep their order.
         if let Some(tools) = self.tools() {
             text.pop();
             text.push_str(&format!(r#","tools":{tools}}}"#));
@@ -139,10 +135,10 @@ impl Exported {
     }
 }
 
-/// Rejects a name that [`write()`] would reject.
+/// Rejects a file name that [`write()`] would reject.
 ///
 /// # Errors
-/// Fails on an ending that the format is not written with.
+/// Fails if the format cannot be written with this extension.
 pub fn check_name(path: &Path, format: ExportFormat) -> Result<(), DumpError> {
     if format == ExportFormat::Atif && path.extension().is_none() {
         return Ok(());
@@ -165,10 +161,11 @@ pub fn check_name(path: &Path, format: ExportFormat) -> Result<(), DumpError> {
     Err(DumpError::file(path, format!("the name must end in {endings} for the format {}", format.name())))
 }
 
-/// Writes trajectories to a file, or with ATIF to a folder. A file is written aside and renamed when whole.
+/// Writes trajectories to a file, or with ATIF to a folder. A file is replaced atomically.
 ///
 /// # Errors
-/// Fails on an ending that the format is not written with ([`check_name`]), or what the system or the Parquet writer said.
+/// Fails on an extension that does not fit the format ([`check_name`]), and on errors of the system
+/// or the Parquet writer.
 pub fn write(path: &Path, format: ExportFormat, trajectories: &[Exported]) -> Result<(), DumpError> {
     check_name(path, format)?;
     if format == ExportFormat::Atif && path.extension().is_none() {

@@ -1,4 +1,4 @@
-//! Parquet with messages as lists of structs, as Hugging Face's `datasets` has them.
+//! Exports Parquet with messages as lists of structs, as in Hugging Face's `datasets`.
 
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -7,7 +7,8 @@ use super::Exported;
 use crate::ChatMessage;
 use crate::write::{Columns, column, list, optional, table};
 
-/// A column of messages. Arguments and tools are texts: structs of a column must all have the same keys.
+/// Schema of a column of messages. Arguments and tools are texts, because structs of a column must
+/// all have the same keys.
 const MESSAGES: &str = "required group NAME (list) { repeated group list { required group element {
     required binary role (utf8);
     required binary content (utf8);
@@ -23,7 +24,6 @@ const MESSAGES: &str = "required group NAME (list) { repeated group list { requi
 
 const NUMBERS: &str = "optional group NAME (list) { repeated group list { required double element; } }";
 
-/// Returns the table of a data set of messages.
 pub(super) fn messages(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetError> {
     let schema = format!(
         "message messages {{ {} optional binary tools (utf8); optional double reward; {} {} required binary group (utf8);
@@ -50,7 +50,6 @@ pub(super) fn messages(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetErro
     })
 }
 
-/// Returns the table of TRL's prompts and completions.
 pub(super) fn completions(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetError> {
     let schema = format!(
         "message completions {{ required int64 step; {} {} optional binary tools (utf8); optional double reward; }}",
@@ -68,9 +67,7 @@ pub(super) fn completions(trajectories: &[Exported]) -> Result<Vec<u8>, ParquetE
     })
 }
 
-/// Writes the columns of a list of messages.
 fn message_columns(rows: &mut Columns<'_, '_>, all: &[&[ChatMessage]]) -> Result<(), ParquetError> {
-    /// A text of a message that has it or not.
     type Text<'a> = &'a dyn Fn(&ChatMessage) -> Option<String>;
     let of_messages = |text: Text<'_>| {
         let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
@@ -91,7 +88,7 @@ fn message_columns(rows: &mut Columns<'_, '_>, all: &[&[ChatMessage]]) -> Result
     let write = |rows: &mut Columns<'_, '_>, text: Text<'_>, required: bool| {
         let (values, mut defined, repeated) = of_messages(text);
         if required {
-            // A message without the level of an optional text.
+            // Required columns have no definition level for optional text.
             for level in &mut defined {
                 *level = (*level).min(1);
             }
@@ -109,7 +106,6 @@ fn message_columns(rows: &mut Columns<'_, '_>, all: &[&[ChatMessage]]) -> Result
     write(rows, &|message| message.name.clone(), false)
 }
 
-/// Writes a column of the calls of messages.
 fn call_column(
     rows: &mut Columns<'_, '_>,
     all: &[&[ChatMessage]],

@@ -1,11 +1,12 @@
-//! verl's rollout dump: text with the headings of a chat template.
+//! Exports verl's rollout dump: text with the headings of a chat template.
 
 use serde_json::{Value, json};
 
 use super::Exported;
 use crate::ChatMessage;
 
-/// Returns a trajectory as a sample of verl's `rollout_data_dir`; `index` names its group if it has none.
+/// Returns a trajectory as a sample of verl's `rollout_data_dir`; `index` names its group if it has
+/// none.
 pub(super) fn sample(one: &Exported, index: usize) -> Value {
     let (before, after) = one.conversation.split_prompt();
     let mut input = String::new();
@@ -29,7 +30,7 @@ pub(super) fn sample(one: &Exported, index: usize) -> Value {
     line
 }
 
-/// Returns a message as text: its reasoning and calls in tags, as Qwen's template writes them.
+/// Formats a message as text, with reasoning and calls in tags as in Qwen's template.
 fn words(message: &ChatMessage) -> String {
     let mut text = String::new();
     if let Some(reasoning) = &message.reasoning {

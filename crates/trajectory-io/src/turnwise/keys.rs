@@ -10,7 +10,6 @@ use super::TaskLine;
 use crate::DumpError;
 use crate::conversation::fields::shown;
 
-/// Keys that only a run writes.
 pub(super) const RUN_KEYS: [(&str, Kind); 2] =
     [("schema_version", Kind::Count), ("sequences", Kind::Sequences)];
 pub(super) const LINE_KEYS: [(&str, Kind); 10] = [
@@ -47,7 +46,6 @@ pub(super) const TURN_KEYS: [(&str, Kind); 19] = [
     ("agent", Kind::Agent),
 ];
 
-/// Kind of value that a key has.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Name,
@@ -56,11 +54,10 @@ pub(super) enum Kind {
     Count,
     Number,
     Numbers,
-    /// Numbers; one that was not finite is null.
+    /// Numbers; null if not finite.
     Logprobs,
-    /// A number or some.
+    /// A number or a list of numbers.
     Values,
-    /// Ids of tokens.
     Ids,
     List,
     Task,
@@ -69,14 +66,12 @@ pub(super) enum Kind {
     Tools,
     Parts,
     Calls,
-    /// What a run keeps of an agent's request.
+    /// Metadata of an agent's request.
     Agent,
-    /// What a turn's response is for.
     Turn,
 }
 
 impl Kind {
-    /// Returns true if a value is of this kind; an absent one may be written as null.
     fn fits(self, value: &Value) -> bool {
         match self {
             _ if value.is_null() => true,
@@ -95,7 +90,7 @@ impl Kind {
             Self::Task => TaskLine::deserialize(value).is_ok(),
             Self::Stop => StopReason::deserialize(value).is_ok(),
             Self::Sequences => Vec::<TokenSequence>::deserialize(value).is_ok(),
-            // A tool is JSON text, which a value does not have.
+            // A tool needs raw JSON text, which a `Value` does not have.
             Self::Tools => serde_json::from_str::<Vec<Tool>>(&value.to_string()).is_ok(),
             Self::Parts => Vec::<Part>::deserialize(value).is_ok(),
             Self::Calls => Vec::<ToolCall>::deserialize(value).is_ok(),
@@ -130,7 +125,6 @@ impl Kind {
     }
 }
 
-/// Returns true if the value that these keys lead to is looked at.
 pub(super) fn is_used(keys: &[&str]) -> bool {
     let known = |known: &[(&str, Kind)], key: &str| known.iter().any(|(name, _)| *name == key);
     match keys {
@@ -140,7 +134,7 @@ pub(super) fn is_used(keys: &[&str]) -> bool {
     }
 }
 
-/// Rejects values of a wrong kind and, in a line written by hand, keys that are not known.
+/// Rejects values of a wrong kind and, in hand-written lines, unknown keys.
 pub(super) fn check_keys(path: &Path, line: usize, read: &Value) -> Result<(), DumpError> {
     let by_hand = read.get("schema_version").is_none_or(Value::is_null);
     let check = |place: &str, value: &Value, keys: &[(&str, Kind)]| {
@@ -156,7 +150,7 @@ pub(super) fn check_keys(path: &Path, line: usize, read: &Value) -> Result<(), D
                     let reason = format!("{place}`{key}` is {value}; it must be {kind}");
                     return Err(DumpError::line(path, line, reason));
                 }
-                // By hand it can only be null here.
+                // In a hand-written line it can only be null.
                 None if by_hand && !(place.is_empty() && key == "schema_version") => {
                     let reason = format!("{place}unknown key `{key}`; known are {}", names(keys));
                     return Err(DumpError::line(path, line, reason));

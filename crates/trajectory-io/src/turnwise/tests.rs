@@ -9,7 +9,7 @@ fn turn() -> Value {
     json!({"observation": "s0", "action": "open", "reward": 1.0})
 }
 
-/// Reads a line from a file and from memory, which must come to the same.
+/// Reads a line from a file and from memory, which must give the same result.
 fn read_line(line: &Value) -> Result<Trajectory, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.jsonl");
@@ -31,7 +31,6 @@ fn null_is_as_good_as_absent() {
     for (key, _) in LINE_KEYS.iter().chain(&RUN_KEYS).filter(|(key, _)| !["group", "turns"].contains(key)) {
         let mut line = bare.clone();
         line[*key] = Value::Null;
-        // Of a run's line, too.
         if *key == "sequences" {
             line["schema_version"] = json!(1);
         }
@@ -103,7 +102,7 @@ fn numbers_that_json_does_not_have_are_named() {
     std::fs::write(&path, text.replace("1.0", "NaN")).unwrap();
     let error = records(&path, &mut Vec::new()).err().unwrap().to_string();
     assert!(error.contains("line 1: `turns.reward` is NaN, and JSON has no such number"), "{error}");
-    // A run of another version may write more.
+    // A run of another version may write more keys.
     std::fs::write(&path, text.replacen('{', r#"{"schema_version": 1, "more": [NaN],"#, 1)).unwrap();
     assert_eq!(records(&path, &mut Vec::new()).unwrap().len(), 1);
 }
@@ -131,7 +130,8 @@ fn what_a_run_did_not_train_on_is_left_out() {
         };
         dump.batches.iter().map(origins).collect()
     };
-    // Step 0 was trained on: what failed and the other of its group have no advantages. Of step 1 nothing is known but that one failed.
+    // Step 0 was trained on: the failed trajectory and the other of its group have no advantages.
+    // Step 1 was not, and one trajectory failed.
     let dump = read(&[
         line(0, "a", true, "max_turns"),
         line(0, "b", false, "environment_error"),

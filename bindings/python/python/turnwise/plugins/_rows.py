@@ -1,4 +1,4 @@
-"""Rows of a framework's batch as trajectories, and their advantages over the rows' tokens."""
+"""Converts rows of a framework's batch to trajectories, and their advantages to the rows' tokens."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from turnwise._credit import credit, presets
 
 #: Keys of a row's dict besides those of a trajectory.
 _ROW_KEYS = ("trajectory", "turn", "turns", "turn_spans")
-#: Keys of a trajectory that its last row gives.
+#: Keys of a trajectory that are read from its last row.
 _LAST_KEYS = ("task", "success", "final_observation", "final_state_key")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to compute.
+    """Settings of the advantages.
 
     Attributes:
         preset: a name of :func:`turnwise.presets`.
-        switches: of the method.
+        switches: settings of the method.
         entropies: ``exact`` (over the whole vocabulary, from the framework or the row's dict) or ``surprisal``: the negative
-            log-probability of each sampled token, whose mean is an estimate of the entropy and needs no further pass.
-        seed: of methods that draw.
+            log-prob of each sampled token, whose mean estimates the entropy without another forward pass.
+        seed: seed of methods with randomness.
     """
 
     preset: str
@@ -49,7 +49,7 @@ class Settings:
 
     @classmethod
     def of(cls, given: Any = None, default: str | None = None) -> Settings | None:
-        """Settings of a framework's configuration over those of the environment; None where no method is named."""
+        """Merges a framework's configuration over environment variables; None if neither names a method."""
         found: dict[str, Any] = {}
         if os.environ.get("TURNWISE_PRESET"):
             found["preset"] = os.environ["TURNWISE_PRESET"]
@@ -69,7 +69,7 @@ class Settings:
                 raise ValueError(
                     f"turnwise has no setting {sorted(unknown)[0]!r}; there are preset, switches, entropies, seed"
                 )
-            # None is as if it were not there.
+            # None counts as absent.
             found.update((name, value) for name, value in own.items() if value is not None)
         if "preset" not in found:
             if default is None:
@@ -82,12 +82,12 @@ class Settings:
 
     @functools.cached_property
     def needs_entropies(self) -> bool:
-        """True if the method reads entropies, by its preset or by a stage that switches add."""
+        """True if the method, with its settings, reads entropies."""
         return "entropy" in _native.fields(self.preset, _arrays.switches(self.switches))
 
 
 def _plain(given: Any) -> dict[str, Any]:
-    """A mapping of any kind (OmegaConf's, a dataclass) as a dict."""
+    """Converts a mapping, OmegaConf config or dataclass to a dict."""
     if hasattr(given, "_metadata") and hasattr(given, "_content"):
         from omegaconf import OmegaConf
 
@@ -106,15 +106,15 @@ class Row:
     """One row of a batch.
 
     Attributes:
-        group: which rows are compared (``uid``).
+        group: name of the group (``uid``), whose rows are compared.
         mask: 1 at the policy's tokens ``[tokens]``.
-        about: the row's dict, JSON text of it, or None: then its turns are the runs of the mask, without states.
+        about: the row's dict or its JSON text. If None, its turns are the runs of the mask, without states.
         rewards: the framework's rewards ``[tokens]``.
-        entropies: exact entropies ``[tokens]``, where the framework has them.
-        logprobs: log-probabilities of the sampled tokens ``[tokens]``.
-        session: the trajectory that a row belongs to, where the framework says it.
-        position: its place in it.
-        padding: True for a row that only fills the batch.
+        entropies: exact entropies ``[tokens]``, if the framework has them.
+        logprobs: log-probs of the sampled tokens ``[tokens]``.
+        session: name of the row's trajectory, if the framework has it.
+        position: index of the row in its trajectory.
+        padding: True for a row that only pads the batch.
     """
 
     group: Any
@@ -130,7 +130,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Advantages:
-    """Advantages ``[tokens]`` of every row, 0 outside of the mask; outliers alike, where the method locates them."""
+    """Advantages ``[tokens]`` of every row, 0 outside the mask; likewise outliers, if the method detects them."""
 
     rows: list[NDArray[np.float64]]
     outliers: list[NDArray[np.bool_]] | None
@@ -138,14 +138,13 @@ class Advantages:
 
 
 def advantages(rows: Sequence[Row], settings: Settings) -> Advantages:
-    """The advantages of a batch of rows.
+    """Computes the advantages of a batch of rows.
 
-    A trajectory of which no token counts (cut off and masked, rejected) teaches nothing and is left out of its group; its
-    advantages are 0. A turn of which none counts, in a trajectory that has others, has advantages of 0 as well; it was
-    played, so its state, its reward and its entropy are compared with those of the others.
+    A fully masked trajectory (truncated or rejected) is left out of its group, with advantages of 0. A fully masked turn of
+    another trajectory also has advantages of 0, but was played, so its state, reward and entropy take part.
 
     Raises:
-        ValueError: names the row and the key of what is missing or wrong.
+        ValueError: if a key of a row is missing or invalid; the message names row and key.
     """
     abouts = [_about(row, f"row {index}") for index, row in enumerate(rows)]
     sessions: dict[Any, list[int]] = {}
@@ -166,7 +165,7 @@ def advantages(rows: Sequence[Row], settings: Settings) -> Advantages:
     except ValueError as error:
         names = {f"batch[{number}]": _named(members) for number, members in enumerate(sessions.values())}
         text = str(error)
-        # The longest name first: batch[1] begins batch[12].
+        # The longest name first, because batch[1] is a prefix of batch[12].
         for name in sorted(names, key=len, reverse=True):
             text = text.replace(name, names[name])
         raise ValueError(text + _help(text, settings)) from None
@@ -232,17 +231,17 @@ def _place(about: Mapping[str, Any], row: Row, index: int) -> tuple[int, int]:
 
 
 def _trajectory(members: list[tuple[int, Row, dict[str, Any]]], settings: Settings) -> dict[str, Any]:
-    """The trajectory that some rows are, over their responses one after the other.
+    """Joins the rows of a trajectory, concatenating their responses.
 
-    Where a method reads entropies, a turn without a token that counts stays if its entropy is known: the row brings it, or the
-    framework has it at the turn's tokens. Else the turn is left out, and the one before it gets its reward.
+    If a method reads entropies, a fully masked turn is kept only if its entropy is known from the row or the framework.
+    Otherwise the turn is dropped, and the previous one gets its reward.
     """
     turns: list[dict[str, Any]] = []
     spans: list[list[int]] = []
     masks, entropies, offset = [], [], 0
     own_turns = [turn for _, _, about in members if about.get("turns") is not None for turn in about["turns"]]
     brought = any(map(_has_entropy, own_turns))
-    # Turns that are left out before the first one that is not.
+    # Turns that are dropped before the first kept one.
     early: list[dict[str, Any]] = []
     for number, (index, row, about) in enumerate(members):
         mask = np.asarray(row.mask) != 0
@@ -250,8 +249,8 @@ def _trajectory(members: list[tuple[int, Row, dict[str, Any]]], settings: Settin
         found = _arrays.runs(mask) if given is None else _arrays.spans(given, f"row {index}: turn_spans", len(mask))
         own = about.get("turns")
         if given is None and not found:
-            # A row that is masked among others of its trajectory: its turns were played, and nothing of them is learnt. One
-            # is the whole row; where several are in it is not known.
+            # A fully masked row of a trajectory: its turns were played, but are not trained. A single turn spans the whole row;
+            # the spans of several are unknown.
             own = [{}] if own is None else own
             found = [(0, len(mask))] if len(own) == 1 else [(0, 0)] * len(own)
         if own is None:
@@ -279,7 +278,7 @@ def _trajectory(members: list[tuple[int, Row, dict[str, Any]]], settings: Settin
             turns.append(turn)
             spans.append([offset + start, offset + end])
         masks.append(mask.astype(np.int8))
-        # Nothing is read of a masked row whose turns were left out.
+        # A masked row whose turns were dropped needs no entropies.
         entropies.append(np.zeros(len(mask)) if known is None and not mask.any() else known)
         offset += len(mask)
     final = members[-1][2]
@@ -301,18 +300,18 @@ def _has_entropy(turn: Mapping[str, Any]) -> bool:
 
 
 def _add_reward(turn: dict[str, Any], left_out: Mapping[str, Any]) -> None:
-    """Adds the reward of a turn that is left out to another's."""
+    """Adds the reward of a dropped turn to another turn."""
     pair = (turn, left_out)
     if any(each.get("shaped_reward") is not None for each in pair):
-        # Credit is assigned from the shaped reward if the row has one.
+        # Credit is computed from the shaped reward if the row has one.
         shaped = [each["reward"] if each.get("shaped_reward") is None else each["shaped_reward"] for each in pair]
         turn["shaped_reward"] = sum(map(float, shaped))
     turn["reward"] = sum(float(each["reward"]) for each in pair)
 
 
 def _reward(row: Row, index: int, start: int, end: int, last: bool) -> float:
-    """The framework's rewards from a turn's first token to the next turn's. A row before the last has no reward of its own: the
-    frameworks copy the outcome to all rows of a trajectory."""
+    """Returns the framework's rewards from a turn's first token to the next turn's. Only the last row of a trajectory has
+    them, because frameworks copy the outcome to all rows."""
     if row.rewards is None:
         raise ValueError(f"row {index}: its turns have no `reward`, and the framework gives none for its tokens")
     return float(np.sum(np.asarray(row.rewards, dtype=np.float64)[start:end])) if last else 0.0

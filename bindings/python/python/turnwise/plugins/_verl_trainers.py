@@ -1,4 +1,4 @@
-"""Trainers for verl 0.9, whose estimators see neither observations nor turns."""
+"""Trainers for verl 0.9, whose estimators receive neither observations nor turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY = "turnwise"
 
 
 def register() -> None:
-    """Adds `turnwise_MODE` for every trainer that verl has."""
+    """Registers `turnwise_MODE` for every trainer of verl."""
     for mode, trainer in list(trainer_base.TRAINER_REGISTRY.items()):
         name = f"{KEY}_{mode}"
         if not mode.startswith(f"{KEY}_") and name not in trainer_base.TRAINER_REGISTRY:
@@ -24,21 +24,21 @@ def register() -> None:
 
 
 def _with_credit(trainer: type, mode: str) -> type:
-    """The trainer with Turnwise's advantages instead of its own."""
+    """Returns a subclass of the trainer with Turnwise's advantages."""
 
     class TurnwiseTrainer(trainer):  # type: ignore[misc, valid-type]
-        """verl's trainer; advantages are those of the preset under `algorithm.turnwise`."""
+        """verl's trainer with the advantages of the preset under `algorithm.turnwise`."""
 
-        # verl chooses its replay buffer by this name, which it reads from `trainer_mode`.
+        # verl chooses its replay buffer by `trainer_mode`.
         trainer_mode = property(lambda self: mode, lambda self, value: None)
 
         def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
             settings = Settings.of(self.config.algorithm.get(KEY))
             if settings is None:
                 raise ValueError("no preset is named; add +algorithm.turnwise.preset=gigpo")
-            # The turns are where the rollout's mask says, before verl's corrections take tokens out of it.
+            # Read the turns from the rollout's mask before verl's corrections remove tokens from it.
             masks = _rows(_get(batch, ["response_mask"])["response_mask"])
-            # Penalties in the rewards, corrections of the rollout and their metrics are verl's.
+            # verl computes reward penalties, rollout corrections and their metrics.
             batch = super()._compute_advantage(batch, metrics)
             return _replace(self, batch, metrics, settings, masks)
 
@@ -53,7 +53,7 @@ def _get(batch: Any, fields: list[str]) -> Any:
 def _replace(
     trainer: Any, batch: Any, metrics: dict[str, Any], settings: Settings, masks: list[np.ndarray[Any, Any]]
 ) -> Any:
-    """Writes Turnwise's advantages over those of a batch."""
+    """Replaces the advantages of a batch by Turnwise's."""
     penalised = trainer.config.algorithm.get("use_kl_in_reward", False)
     rewards = "token_level_rewards" if penalised else "rm_scores"
     fields = ["uid", "extra_fields", rewards]
@@ -65,7 +65,7 @@ def _replace(
     tags = batch.tags if batch.tags is not None else [{}] * len(batch.keys)
     rows = []
     for index, key in enumerate(batch.keys):
-        # {uid}_{session}_{output}: an agent loop may give several rows for one trajectory.
+        # {uid}_{session}_{output}: an agent loop may return several rows per trajectory.
         _, session, output = str(key).rsplit("_", 2)
         extra = extras[index] if isinstance(extras[index], dict) else {}
         rows.append(
@@ -93,7 +93,7 @@ def _replace(
 
 
 def _rows(column: torch.Tensor) -> list[np.ndarray[Any, Any]]:
-    """The rows of a nested tensor."""
+    """Returns the rows of a nested tensor."""
     return [row.detach().float().cpu().numpy() for row in column.unbind()]
 
 

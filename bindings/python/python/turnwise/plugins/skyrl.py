@@ -1,14 +1,14 @@
 """Turnwise in SkyRL.
 
-An entry of SkyRL's registry of advantage estimators, for trajectories that are one row each (not ``step_wise_trajectories``)::
+An advantage estimator for SkyRL's registry, for trajectories of one row each (not ``step_wise_trajectories``)::
 
     import turnwise.plugins.skyrl as turnwise_skyrl
 
     turnwise_skyrl.register("turnwise", {"preset": "gigpo"})     # in the entrypoint, before the trainer
     # trainer.algorithm.advantage_estimator=turnwise
 
-An estimator sees of a row its rewards, its mask and its ``uid``. So the generator puts what is known about a row into the name of
-its trajectory, which the trainer then takes as the ``uid``::
+An estimator receives only rewards, mask and ``uid`` of a row. So the generator attaches the row's dict to the name of its
+trajectory, which the trainer then uses as the ``uid``::
 
     output = await super().generate(input_batch)
     turnwise_skyrl.attach(output, turns, input_batch)            # turns[row] = [{"observation": ..., "reward": ...}, ...]
@@ -32,9 +32,9 @@ __all__ = ["Uid", "attach", "estimator", "register"]
 
 
 class Uid(str):
-    """The identifier of a prompt, with what is known about one row that was sampled from it.
+    """The identifier of a prompt, with the dict of one row that was sampled from it.
 
-    It is equal to the plain text and hashes alike, so that SkyRL groups and filters by it as before; it may be pickled.
+    Equality and hash are those of the plain string, so SkyRL's grouping and filters still work. It can be pickled.
     """
 
     about: Mapping[str, Any]
@@ -53,15 +53,15 @@ class Uid(str):
 def attach(
     output: MutableMapping[str, Any], turns: Sequence[Any], input_batch: Mapping[str, Any] | None = None
 ) -> None:
-    """Puts the turns of every row of a generator's output into the names of its trajectories, ``trajectory_ids``.
+    """Attaches the turns of every row of a generator's output to the names of its trajectories, ``trajectory_ids``.
 
-    A row whose loss mask is 0 everywhere (overlong filtering) has no turns then, and is left out of its group.
+    A fully masked row (overlong filtering) has no turns, and is left out of its group.
 
     Args:
-        output: SkyRL's ``GeneratorOutput``; where the turns are is read from ``loss_masks``.
+        output: SkyRL's ``GeneratorOutput``; the spans of turns are read from ``loss_masks``.
         turns: for each row a list of turns, or the whole dict of :mod:`turnwise.plugins`.
-        input_batch: what the rows were generated from, whose names they get if the output has no names: SkyRL's own generator
-            names them only with ``step_wise_trajectories``.
+        input_batch: the generator's input, whose names are used if the output has none (SkyRL's generator writes names only
+            with ``step_wise_trajectories``).
     """
     ids = output.get("trajectory_ids") or (input_batch or {}).get("trajectory_ids")
     if not ids:
@@ -84,17 +84,17 @@ def attach(
                 f"row {index} has {len(about['turns'])} turns and {len(about['turn_spans'])} runs of ones in its loss mask"
             )
         uid = Uid(str(trajectory.instance_id), about, None if logprobs is None else logprobs[index])
-        # Copies: the names of the input are the trainer's.
+        # Copied, because the trainer uses the names of the input.
         named.append(dataclasses.replace(trajectory, instance_id=uid))
     output["trajectory_ids"] = named
     _take_names()
 
 
 def _take_names() -> None:
-    """Makes SkyRL's trainer take the names that :func:`attach` wrote as ``uids``; its own are made before anything is generated.
+    """Patches SkyRL's trainer to use the names written by :func:`attach` as ``uids``, which it creates before generation.
 
-    Generators run in the process of the trainer, :func:`register` perhaps in the one that starts it: so both call this, and it
-    does nothing without a trainer.
+    Generators run in the trainer's process, :func:`register` perhaps in the process that starts it. So both call this
+    function, which does nothing without a trainer.
     """
     trainer = getattr(sys.modules.get("skyrl.train.trainer"), "RayPPOTrainer", None)
     if trainer is None or hasattr(trainer.convert_to_training_input, "turnwise"):
@@ -104,7 +104,7 @@ def _take_names() -> None:
     @functools.wraps(inner)
     def convert_to_training_input(self: Any, generator_output: Any, uids: Any) -> Any:
         names = [trajectory.instance_id for trajectory in generator_output.get("trajectory_ids") or []]
-        # Dynamic sampling has taken rows out of both alike by now.
+        # Dynamic sampling has already removed the same rows from both.
         own = names if names and all(isinstance(name, Uid) for name in names) else uids
         return inner(self, generator_output, own)
 
@@ -119,7 +119,7 @@ def estimator(
     settings: Settings | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages and returns ``[rows, tokens]``, 0 outside of the policy's own tokens."""
+    """Returns advantages and returns ``[rows, tokens]``, 0 outside the policy's tokens."""
     settings = settings or Settings.of()
     if settings is None:
         raise ValueError("no preset is named; give register(..., {'preset': 'gigpo'}), or set TURNWISE_PRESET=gigpo")
@@ -132,7 +132,7 @@ def estimator(
                 f"row {row} has no turns: the generator must call turnwise.plugins.skyrl.attach, and rows must be whole "
                 "trajectories (generator.step_wise_trajectories=false)"
             )
-        # Responses are aligned at the right; the columns of this one, in its order.
+        # Responses are right-aligned; these are the columns of this one.
         columns = np.flatnonzero(masks[row])
         mask = np.zeros(len(columns))
         for start, end in _arrays.spans(uid.about["turn_spans"], f"row {row}: turn_spans", len(columns)):
@@ -149,12 +149,12 @@ def estimator(
 
 
 def register(name: str = "turnwise", settings: Any = None) -> None:
-    """Makes the estimator known to SkyRL under a name; a second call with the name changes nothing.
+    """Registers the estimator in SkyRL; a second call with the same name changes nothing.
 
     Args:
-        name: what ``trainer.algorithm.advantage_estimator`` takes.
-        settings: the preset's name, or a dict with ``preset``, ``switches``, ``entropies`` and ``seed``; by default what the
-            environment says where the estimator runs (``TURNWISE_PRESET``).
+        name: value for ``trainer.algorithm.advantage_estimator``.
+        settings: the preset's name, or a dict with ``preset``, ``switches``, ``entropies`` and ``seed``; by default the
+            environment variables of the estimator's process (``TURNWISE_PRESET``).
     """
     from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
 

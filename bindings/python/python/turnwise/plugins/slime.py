@@ -1,16 +1,17 @@
 """Turnwise in slime.
 
-Two hooks: credit is computed where the whole batch is (the rollout process), and handed to the trainers, of which each sees only
-its part, as ``teacher_log_probs``, a column over response tokens that slime cuts and moves as it does log-probabilities::
+Two hooks are needed, because each trainer receives only a part of the batch. The rollout process has the whole batch and
+computes the advantages. The trainers receive them as ``teacher_log_probs``, a column over response tokens that slime splits
+like log-probs::
 
     --custom-reward-post-process-path turnwise.plugins.slime.credit_rewards
     --custom-advantage-function-path turnwise.plugins.slime.advantages
     TURNWISE_PRESET=gigpo          # in the environment of the rollout process
 
-Leave ``--use-opd`` off (it needs that column) and ``--normalize-advantages`` too (it would whiten the advantages once more).
+Leave off ``--use-opd`` (it needs that column) and ``--normalize-advantages`` (it would whiten the advantages).
 
-A rollout puts the dict of :mod:`turnwise.plugins` into ``sample.metadata["turnwise"]``; samples of one prompt have one
-``group_index``. Entropies go into its turns; ``rollout_log_probs`` are there for ``TURNWISE_ENTROPIES=surprisal``.
+Rollouts set ``sample.metadata["turnwise"]`` to the dict of :mod:`turnwise.plugins`; samples of one prompt share their
+``group_index``. Turns may have entropies; ``TURNWISE_ENTROPIES=surprisal`` uses ``rollout_log_probs``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KEY = "turnwise"
 
 
 def credit_rewards(args: Any, samples: list[Any], **kwargs: Any) -> tuple[list[float], list[float]]:
-    """Computes the advantages of all samples, puts them where the trainers find them, and leaves the rewards as they are."""
+    """Computes the advantages of all samples for the trainers, and returns the rewards unchanged."""
     if getattr(args, "use_opd", False):
         raise ValueError("--use-opd needs teacher_log_probs, in which Turnwise's advantages travel; leave it off")
     flat = [sample for entry in samples for sample in (entry if isinstance(entry, list) else [entry])]
@@ -51,7 +52,7 @@ def _row(sample: Any, index: int, reward: float) -> Row:
     if len(mask) != length:
         raise ValueError(f"row {index}: loss_mask has {len(mask)} entries, response_length is {length}")
     if getattr(sample, "remove_sample", False):
-        # slime masks these after its reward hook.
+        # slime masks removed samples only after its reward hook.
         mask = np.zeros(length)
     rewards = np.zeros(length)
     if length:
@@ -65,7 +66,7 @@ def _row(sample: Any, index: int, reward: float) -> Row:
 
 
 def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
-    """Sets ``advantages`` and ``returns`` of a part of the batch to what :func:`credit_rewards` computed."""
+    """Sets ``advantages`` and ``returns`` of a part of the batch to the values from :func:`credit_rewards`."""
     if getattr(args, "normalize_advantages", False):
         raise ValueError("--normalize-advantages would whiten Turnwise's advantages once more; leave it off")
     if rollout_data.get("teacher_log_probs") is None:

@@ -1,18 +1,18 @@
 """Turnwise in TRL.
 
-A trainer that replaces ``GRPOTrainer``; its loss takes one advantage per token or one per completion::
+A trainer that replaces ``GRPOTrainer``, whose loss accepts one advantage per token::
 
     from turnwise.plugins.trl import TurnwiseGRPOTrainer
 
     trainer = TurnwiseGRPOTrainer(model, reward_funcs, turnwise={"preset": "gigpo"}, args=..., train_dataset=...)
 
-Turns are the stretches of a completion that the model wrote. With ``tools`` or environments they are read from the messages; a
-``rollout_func`` returns them itself, one dict of :mod:`turnwise.plugins` a completion under ``turnwise``, with ``env_mask`` beside
-it. The sum of the reward functions belongs to the last turn unless turns have rewards of their own.
+Turns are the parts of a completion that the model wrote. With ``tools`` or environments they are read from the messages. A
+``rollout_func`` returns them under ``turnwise``, one dict of :mod:`turnwise.plugins` per completion, and ``env_mask``. The
+sum of the reward functions belongs to the last turn, unless turns have rewards.
 
-Entropies over the whole vocabulary take one forward pass more, where the method reads them and rollouts do not bring them;
-``turnwise={"entropies": "surprisal"}`` takes the sampled tokens' log-probabilities in its place. Liger's loss takes one
-advantage a completion and is refused. GSPO's ratio of whole sequences (``importance_sampling_level``) is TRL's own setting.
+If the method reads entropies that rollouts do not supply, they cost one more forward pass.
+``turnwise={"entropies": "surprisal"}`` uses the log-probs of the sampled tokens instead. Liger's loss is rejected, because it
+takes one advantage per completion. For GSPO's sequence ratio, set TRL's ``importance_sampling_level``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEY = "turnwise"
 
 
 def turns_of_messages(prompt: Any, completion: Any) -> list[dict[str, Any]]:
-    """The turns of a conversation: every message of the assistant, and what was said before it as its observation."""
+    """Returns the turns of a conversation: each assistant message, with the messages before it as its observation."""
 
     def text(message: Any) -> str:
         content = message.get("content") if isinstance(message, dict) else message
@@ -57,11 +57,11 @@ def turns_of_messages(prompt: Any, completion: Any) -> list[dict[str, Any]]:
 
 
 class TurnwiseGRPOTrainer(GRPOTrainer):
-    """``GRPOTrainer`` with one advantage a token, by a preset of Turnwise.
+    """``GRPOTrainer`` with one advantage per token, from a Turnwise preset.
 
     Args:
-        turnwise: the preset's name, or a dict with ``preset``, ``switches``, ``entropies`` and ``seed``; by default what
-            the environment says (``TURNWISE_PRESET``).
+        turnwise: the preset's name, or a dict with ``preset``, ``switches``, ``entropies`` and ``seed``; by default the
+            environment variables (``TURNWISE_PRESET``).
     """
 
     def __init__(self, *args: Any, turnwise: Any = None, **kwargs: Any) -> None:
@@ -91,7 +91,7 @@ class TurnwiseGRPOTrainer(GRPOTrainer):
         return output
 
     def _turn_advantages(self, output: dict[str, Any]) -> torch.Tensor:
-        """One advantage a token of this process' completions ``[completions, tokens]``."""
+        """Returns the advantages of this process' completions ``[completions, tokens]``."""
         masks = output["completion_mask"]
         if "tool_mask" in output:
             masks = masks * output["tool_mask"]
@@ -104,7 +104,7 @@ class TurnwiseGRPOTrainer(GRPOTrainer):
             mask = masks[index, :length].cpu().numpy()
             if about is None:
                 runs = _arrays.runs(mask)
-                # The last reply may be cut off so early that nothing of it is left.
+                # The last reply may have been truncated to nothing.
                 about = {"turns": turns[: len(runs)]} if len(turns) >= len(runs) else {}
             own.append(
                 (
@@ -136,7 +136,7 @@ class TurnwiseGRPOTrainer(GRPOTrainer):
         return values
 
     def _needs_pass(self, given: list[Any]) -> bool:
-        """True if entropies have to be computed: the method reads them, and rollouts did not bring them."""
+        """Returns True if the method reads entropies that rollouts did not supply."""
         if not self._turnwise.needs_entropies or self._turnwise.entropies == "surprisal":
             return False
         brought = [
@@ -147,7 +147,7 @@ class TurnwiseGRPOTrainer(GRPOTrainer):
         return not all(brought)
 
     def _entropies(self, output: dict[str, Any]) -> torch.Tensor:
-        """Entropies over the whole vocabulary ``[completions, tokens]``, in nats."""
+        """Computes entropies over the whole vocabulary ``[completions, tokens]``, in nats."""
         ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
         mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
         with torch.no_grad():

@@ -1,21 +1,21 @@
 """Turnwise in verl.
 
-**0.7 and 0.8** (and ``main_ppo_v0`` of 0.9): one estimator, instead of ``gdpo``, the only name that verl hands the batch's
-objects to::
+**0.7 and 0.8** (and ``main_ppo_v0`` of 0.9): an estimator that replaces ``gdpo``, the only one that receives the batch's
+objects from verl::
 
     VERL_USE_EXTERNAL_MODULES=turnwise.plugins.verl python -m verl.trainer.main_ppo \\
         algorithm.adv_estimator=gdpo +algorithm.turnwise.preset=gigpo ...
 
-**0.9**: trainers that verl loads by itself, since the package has the entry point ``verl.plugins``::
+**0.9**: trainers that verl loads automatically through the entry point ``verl.plugins``::
 
     python -m verl.trainer.main_ppo trainer.v1.trainer_mode=turnwise_sync +algorithm.turnwise.preset=gigpo ...
 
-Rollouts put the dict of :mod:`turnwise.plugins` into ``AgentLoopOutput.extra_fields["turnwise"]``. The variable must reach
-Ray's actors: ``+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES=turnwise.plugins.verl``.
+Rollouts set ``AgentLoopOutput.extra_fields["turnwise"]`` to the dict of :mod:`turnwise.plugins`. Pass the variable to Ray's
+actors: ``+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES=turnwise.plugins.verl``.
 
-Where no preset is named and no row has the dict, the estimator is verl's own ``gdpo``. Outlier turns (``stapo``) are in the batch
-as ``turnwise_outliers`` ``[rows, tokens]``, for a policy loss of one's own. Entropies over the whole vocabulary are those of verl's
-own pass for old log-probabilities.
+Without a preset and dicts, the estimator is verl's ``gdpo``. Outlier turns (``stapo``) are in the batch as
+``turnwise_outliers`` ``[rows, tokens]``, for a custom policy loss. Exact entropies are those of verl's forward pass for old
+log-probs.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = ["gdpo_or_turnwise"]
 
 logger = logging.getLogger(__name__)
 
-#: Key of the dict among a row's extra fields.
+#: Key of the dict in a row's extra fields.
 KEY = "turnwise"
-#: Name of the entropies that are kept from verl's pass.
+#: Key of the entropies kept from verl's forward pass.
 ENTROPIES = "turnwise_entropies"
 OUTLIERS = "turnwise_outliers"
-#: The estimator whose name hands the batch over.
+#: The estimator that receives the whole batch.
 SLOT = "gdpo"
 
 _own_gdpo = core_algos.ADV_ESTIMATOR_REGISTRY.get(SLOT)
 
 
 def _settings(config: Any) -> Settings | None:
-    """The settings under `algorithm.turnwise`, or of the environment."""
+    """Returns the settings under `algorithm.turnwise` or from environment variables."""
     given = config.get(KEY) if hasattr(config, "get") else getattr(config, KEY, None)
     return Settings.of(given)
 
@@ -66,7 +66,7 @@ def gdpo_or_turnwise(
     batch: Any = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages and returns ``[rows, tokens]``: by the preset that is named, else verl's own ``gdpo``."""
+    """Computes advantages and returns ``[rows, tokens]`` with the configured preset, or with verl's ``gdpo`` if there is none."""
     objects = {} if non_tensor_batch is None else non_tensor_batch
     settings = _settings(config)
     if settings is None:
@@ -114,9 +114,10 @@ def gdpo_or_turnwise(
 
 
 def _lengths(mask: np.ndarray[Any, Any], attention: np.ndarray[Any, Any] | None) -> list[int]:
-    """The tokens of each response without what fills it up to the width of the batch.
+    """Returns the length of each response without padding.
 
-    Of a response that is masked as a whole the mask does not say it, and the entropies of what fills it are nobody's.
+    It is read from the attention mask, because the mask of a fully masked response does not show it, and padding has no
+    entropies.
     """
     width = mask.shape[1]
     if attention is None or attention.shape[1] < width:
@@ -126,7 +127,7 @@ def _lengths(mask: np.ndarray[Any, Any], attention: np.ndarray[Any, Any] | None)
 
 
 def _padded(rows: list[np.ndarray[Any, Any]], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Rows of different lengths as one array ``[rows, tokens]``."""
+    """Pads rows of different lengths to one array ``[rows, tokens]``."""
     found = np.zeros(shape)
     for index, row in enumerate(rows):
         found[index, : len(row)] = row
@@ -137,7 +138,7 @@ core_algos.ADV_ESTIMATOR_REGISTRY[SLOT] = gdpo_or_turnwise
 
 
 def _keep_entropies() -> None:
-    """Keeps the entropies of the pass for old log-probabilities, which verl drops before advantages are computed."""
+    """Keeps the entropies of the forward pass for old log-probs, which verl drops before it computes advantages."""
     from verl.trainer.ppo import ray_trainer
 
     trainer = inspect.unwrap(ray_trainer.RayPPOTrainer)
@@ -160,7 +161,7 @@ def _keep_entropies() -> None:
 
 
 def _register_trainers() -> None:
-    """A trainer of Turnwise for each of 0.9's: `turnwise_sync`, `turnwise_colocate_async`, `turnwise_separate_async`."""
+    """Registers a trainer for each of verl 0.9's: `turnwise_sync`, `turnwise_colocate_async`, `turnwise_separate_async`."""
     from turnwise.plugins import _verl_trainers
 
     _verl_trainers.register()
@@ -170,5 +171,5 @@ for _step in (_keep_entropies, _register_trainers):
     try:
         _step()
     except ImportError as _error:
-        # A version without that trainer, or one whose optional packages are not installed.
+        # This version lacks the trainer, or its optional packages are not installed.
         logger.warning("turnwise: %s is left out (%s)", _step.__name__.strip("_"), _error)

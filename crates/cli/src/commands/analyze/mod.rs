@@ -1,4 +1,4 @@
-//! `turnwise analyze`: the measurements of turns that the papers report besides success.
+//! `turnwise analyze`: measurements of turns that the papers report besides success.
 
 mod attribution;
 mod played;
@@ -30,7 +30,7 @@ enum AnalyzeCommand {
     /// Plays groups, draws turns, and samples other responses to their prompts. Reports whether the
     /// coefficient is above 1 for responses that are less surprising than the samples.
     Surprisal(surprisal::SurprisalArgs),
-    /// Compare STAPO's outlier turns with the others: advantage, and dependence on goal and history
+    /// Compare STAPO's outlier turns with the others: advantage, dependence on goal and history
     /// (figure 2 of its paper).
     ///
     /// Plays groups and scores each response again without the goal, the history or both in the

@@ -46,7 +46,6 @@ pub(super) struct PlayedArgs {
     output: Option<PathBuf>,
 }
 
-/// The policy, the world and the groups that an analysis works on.
 pub(super) struct Played {
     pub(super) config: Config,
     pub(super) policy: Policy,
@@ -102,7 +101,6 @@ impl Played {
         Ok(played)
     }
 
-    /// Returns the policy, for an analysis.
     pub(super) fn settings<'a>(
         config: &'a Config,
         policy: &Policy,
@@ -118,7 +116,6 @@ impl Played {
         }
     }
 
-    /// Returns the summary of the groups, in one line.
     pub(super) fn summary(&self) -> String {
         let trajectories = self.batch.trajectories().count();
         let solved = self.batch.trajectories().filter(|trajectory| trajectory.success).count();
@@ -130,7 +127,6 @@ impl Played {
         )
     }
 
-    /// Writes the numbers if requested.
     pub(super) fn write(&self, study: &impl Serialize) -> anyhow::Result<()> {
         if let Some(path) = &self.output {
             write_text("--output", path, &serde_json::to_string_pretty(study)?)?;

@@ -25,7 +25,7 @@ pub(crate) struct TurnrdArgs {
     seed: u64,
 }
 
-/// A network on the trajectories of the round that it shaped.
+/// Measures of a network on the trajectories of the round that it shaped.
 #[derive(Serialize)]
 struct Round {
     round: u32,
@@ -35,19 +35,20 @@ struct Round {
     mse: f64,
     /// Largest `|sum of credits - return|`.
     sum_drift: f64,
-    /// Turns after which the progress signal is higher than before it, and the others.
+    /// Number of turns after which the progress signal is higher than before, and of all others.
     achieving_turns: usize,
     other_turns: usize,
-    /// Area under the ROC curve of credits: over all turns, and the mean of those inside trajectories.
+    /// Area under the ROC curve of the credits: over all turns, and the mean within trajectories.
     auc: Option<f64>,
     auc_within: Option<f64>,
-    /// The same with FiLM set to zero; absent without FiLM.
+    /// These areas with FiLM set to zero; `None` without FiLM.
     auc_film_zeroed: Option<f64>,
     auc_within_film_zeroed: Option<f64>,
     film_norms: Option<FilmNorms>,
-    /// Relative change of the values where FiLM is set to zero.
+    /// Relative change of the values if FiLM is set to zero.
     film_zeroed_change: Option<f64>,
-    /// Relative growth of the error with the goals of other trajectories, and the share that got worse.
+    /// Relative growth of the error with the goals of other trajectories, and the share of records
+    /// that got worse.
     goals_shuffled_growth: Option<f64>,
     goals_shuffled_worse: Option<f64>,
 }
@@ -112,32 +113,30 @@ fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow:
     })
 }
 
-/// Measures of a network on records of a replay.
 pub(in crate::commands) struct Measures {
     pub(in crate::commands) fit: Fit,
     pub(in crate::commands) separation: Separation,
-    /// None without FiLM, or without records.
+    /// `None` without FiLM or without records.
     pub(in crate::commands) film: Option<FilmMeasures>,
 }
 
-/// The effect of FiLM in a network.
 pub(in crate::commands) struct FilmMeasures {
     pub(in crate::commands) norms: FilmNorms,
     pub(in crate::commands) zeroed: FilmZeroed,
     pub(in crate::commands) shuffled: GoalsShuffled,
 }
 
-/// Separation by credits of the turns that raise the progress signal from the others.
+/// How well credits separate the turns that raise the progress signal from the others.
 pub(in crate::commands) struct Separation {
-    /// Area under the ROC curve over all turns; absent if one kind is missing.
+    /// Area under the ROC curve over all turns; `None` if one kind is missing.
     pub(in crate::commands) auc: Option<f64>,
-    /// The mean over trajectories that have both kinds.
+    /// Mean area within trajectories that have both kinds.
     pub(in crate::commands) auc_within: Option<f64>,
     pub(in crate::commands) achieving_turns: usize,
     pub(in crate::commands) other_turns: usize,
 }
 
-/// Measures a network on these records, as they weigh in `round`. `seed` is that of the dealing of goals.
+/// Measures a network on these records with their weights in `round`. `seed` shuffles the goals.
 pub(in crate::commands) fn measure(
     network: &TurnRd,
     replay: &mut Replay,

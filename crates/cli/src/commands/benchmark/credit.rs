@@ -33,37 +33,38 @@ pub(crate) struct CreditArgs {
     /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// File for the trajectories with the truth of their turns, as JSON lines (compressed where the name ends in .zst).
+    /// File for the trajectories with the true advantages of their turns, as JSON lines (compressed
+    /// if the name ends in .zst).
     #[arg(short, long, value_name = "FILE", visible_alias = "out")]
     output: PathBuf,
-    /// Way of measuring: continuations from saved states, or counting in many samples of each task.
+    /// How to measure: continuations from saved states, or counting in many samples of each task.
     #[arg(long, value_enum, default_value_t)]
     method: Method,
     /// Split to play.
     #[arg(long, default_value = "train")]
     split: String,
-    /// Tasks to play, the first in content-hash order; 0 takes all.
+    /// Number of tasks, the first in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
-    /// Trajectories of each task that are compared with each other.
+    /// Trajectories per task that are compared with each other.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
-    /// Continuations from each state; with --method tree the samples of each task that are counted, of which the first
-    /// eight groups are written. 64, and 512 with tree, unless given.
+    /// Continuations from each state [default: 64]. With --method tree: samples of each task that
+    /// are counted [default: 512]; the first eight groups are written.
     #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
     continuations: Option<u32>,
-    /// Continuations of all tasks together; what is left after the first K from each state goes to states whose returns vary most.
+    /// Total continuations over all tasks. Those left after the first K from each state go to the
+    /// states whose returns vary most.
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
     /// Discount of the return. 1 is the outcome, which group-relative methods train on.
     #[arg(long, default_value_t = 1.0)]
     gamma: f64,
-    /// Seed of the draws; the config's by default.
+    /// Seed for sampling [default: the config's].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
 }
 
-/// Ways of measuring by the names they have on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Method {
     #[default]
@@ -74,7 +75,6 @@ enum Method {
 /// Groups of each task that `--method tree` writes.
 const TREE_GROUPS: usize = 8;
 
-/// Steps of the bar for one task.
 const TASK: u64 = 1000;
 
 pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
@@ -133,12 +133,12 @@ pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// SHA-256 of a config without its seed, which has a key of its own.
+/// Returns the SHA-256 of a config without its seed, which is stored separately.
 fn config_digest(config: &Config) -> anyhow::Result<String> {
     Ok(digest([toml::to_string(&Config { seed: 0, ..config.clone() })?]))
 }
 
-/// The name of a policy's run and checkpoint, or of its folder.
+/// Returns the name of a policy's run and checkpoint, or of its folder.
 fn policy_name(folder: &Path) -> String {
     let name = |path: &Path| {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -150,7 +150,7 @@ fn policy_name(folder: &Path) -> String {
     }
 }
 
-/// Measures by continuations, task by task; `None` where it was interrupted.
+/// Measures by continuations, task by task; `None` if interrupted.
 fn branch(
     analysis: &AnalysisSettings<'_>,
     source: &TruthSource,
@@ -218,7 +218,6 @@ fn branch(
     Ok(Some(parts.join(tasks.len(), output)?))
 }
 
-/// Measures by counting in samples of each task.
 fn count(
     analysis: &AnalysisSettings<'_>,
     source: &TruthSource,
@@ -245,7 +244,7 @@ fn count(
     Ok(lines)
 }
 
-/// A trajectory of a group in a training step, with its truth.
+/// Returns a trajectory of a group as a training step sees it, with its true advantages.
 fn line(
     trajectory: Trajectory,
     group: usize,

@@ -23,9 +23,10 @@ use crate::ui::{self, Ui};
 
 #[derive(Args)]
 pub(crate) struct GradientArgs {
-    /// A file of `turnwise benchmark credit`.
+    /// A file written by `turnwise benchmark credit`.
     truth: PathBuf,
-    /// The policy that played its trajectories: a run directory (its newest checkpoint), a checkpoint, or a model folder.
+    /// The policy that played the file's trajectories: a run directory (its newest checkpoint), a
+    /// checkpoint, or a model folder.
     policy: PathBuf,
     /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
@@ -99,7 +100,6 @@ pub(super) fn run(args: GradientArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Meaning of the columns, printed below the table.
 const LEGEND: &str = "\
 cosine: of the gradients on the same turns; corrected: without the noise of the truth; signal: share of a task's gradient that the
 tasks have in common; ascent: expected cosine of one step's mean gradient with the true gradient of the distribution of tasks,
@@ -120,7 +120,6 @@ fn table(title: String, scores: &[GradientScore]) -> Table {
     Table { title, header, rows: scores.iter().map(row).collect() }
 }
 
-/// Returns the table of differences to the baseline.
 fn differences(differences: &[GradientDifference]) -> Option<Table> {
     let baseline = &differences.first()?.baseline;
     let header = [format!("less {baseline}"), "cosine".into(), "corrected".into(), "ascent".into()];

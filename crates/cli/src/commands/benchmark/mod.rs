@@ -19,14 +19,17 @@ pub(crate) struct BenchmarkArgs {
 
 #[derive(Subcommand)]
 enum BenchmarkCommand {
-    /// Measure the true advantage of every turn that a policy takes, and write it beside the trajectories.
+    /// Measure the true advantage of every turn that a policy takes, and write it beside the
+    /// trajectories.
     ///
-    /// Plays tasks, then samples continuations from the state before every turn: V of a state is their mean return, Q of a turn is
-    /// its reward and V of the next state, and the true advantage is Q - V. Every finished task is kept: the same command goes on after any end.
+    /// Plays tasks, then samples continuations from the state before every turn. V of a state is
+    /// the mean return of its continuations. Q of a turn is its reward plus V of the next state. The
+    /// true advantage is Q - V. Finished tasks are kept: rerun the command to resume.
     Credit(credit::CreditArgs),
-    /// Score credit methods against the truth that `benchmark credit` wrote. Needs no model.
+    /// Score credit methods against the true advantages that `benchmark credit` wrote. Needs no
+    /// model.
     Score(score::ScoreArgs),
-    /// Compare the policy gradient of credit methods with the one of the true advantages.
+    /// Compare the policy gradient of credit methods with that of the true advantages.
     Gradient(gradient::GradientArgs),
 }
 

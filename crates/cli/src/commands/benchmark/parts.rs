@@ -1,4 +1,5 @@
-//! Finished tasks of a benchmark under way: one file each in `OUTPUT.parts/`, so that nothing is measured twice after a kill.
+//! Finished tasks of an interrupted benchmark: one file each in `OUTPUT.parts/`, so a rerun
+//! measures only the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,14 +8,14 @@ use anyhow::{Context as _, bail};
 use turnwise_eval::benchmark::{TruthLine, TruthSource, read_truth, write_truth};
 use turnwise_train::record::directory::write_atomically;
 
-/// The folder of finished tasks.
 pub(super) struct Parts(PathBuf);
 
 impl Parts {
-    /// Opens the folder beside an output, or makes it.
+    /// Opens or creates the folder beside an output.
     ///
     /// # Errors
-    /// The output is there already, the folder has tasks of other settings, or it cannot be made.
+    /// Fails if the output already exists, or if the folder has tasks with other settings or cannot
+    /// be created.
     pub(super) fn open(output: &Path, source: &TruthSource) -> anyhow::Result<Self> {
         if output.exists() {
             bail!("--output {}: is there already; name another file or delete it", output.display());
@@ -50,17 +51,14 @@ impl Parts {
         self.0.join(format!("task-{task:06}.jsonl.zst"))
     }
 
-    /// True if a task is finished.
     pub(super) fn has(&self, task: usize) -> bool {
         self.file(task).is_file()
     }
 
-    /// Keeps a finished task.
     pub(super) fn write(&self, task: usize, lines: &[TruthLine]) -> anyhow::Result<()> {
         Ok(write_truth(&self.file(task), lines)?)
     }
 
-    /// Writes all tasks to the output and removes the parts.
     pub(super) fn join(self, tasks: usize, output: &Path) -> anyhow::Result<Vec<TruthLine>> {
         let mut lines = Vec::new();
         for task in 0..tasks {

@@ -1,4 +1,5 @@
-//! The scores of one data set as a plot: a mark per method, with its interval, from no credit to perfect credit.
+//! A plot of the scores of one data set: one mark with interval per method, from no credit to
+//! perfect credit.
 
 use turnwise_eval::benchmark::MethodScore;
 use turnwise_eval::compare::Estimate;
@@ -6,8 +7,10 @@ use turnwise_eval::compare::Estimate;
 use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::{COLOURS, document};
 
-/// Returns the plot of the corrected correlation with `A*` within trajectories. The best method is first; the estimates of `A*` from
-/// a few continuations are last. A method with one advantage per trajectory has a hollow mark at 0.
+/// Returns a forest plot of the corrected correlation with `A*` within trajectories.
+///
+/// The best method is first; estimates of `A*` from a few continuations are last. A method with one
+/// advantage per trajectory has a hollow mark at 0.
 pub(super) fn forest(title: &str, scores: &[MethodScore]) -> String {
     let about =
         "correlation with A* within trajectories, corrected for the noise of A*; 95 % over tasks".to_owned();
@@ -31,12 +34,10 @@ fn of_scores(scores: &[MethodScore]) -> Forest {
     }
 }
 
-/// Returns true for an estimate of `A*` from a few continuations.
 fn is_ladder(score: &MethodScore) -> bool {
     score.name.starts_with("a-star")
 }
 
-/// Returns the row of one method: its interval, its mark and its number.
 fn row(score: &MethodScore) -> Row {
     let colour = if is_ladder(score) { COLOURS[1] } else { COLOURS[0] };
     let mark = match score.within_corrected {

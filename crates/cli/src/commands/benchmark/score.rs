@@ -25,56 +25,56 @@ use crate::worlds::load_resolved;
 
 #[derive(Args)]
 pub(crate) struct ScoreArgs {
-    /// A file of `turnwise benchmark credit`.
+    /// A file written by `turnwise benchmark credit`.
     truth: PathBuf,
     #[command(flatten)]
     chosen: Chosen,
-    /// Form of the output.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Show errors by place of the turn and by outcome, too.
+    /// Also show errors by position of the turn and by outcome.
     #[arg(long)]
     parts: bool,
-    /// Draw the credit of every method within trajectories as SVG, from no credit to perfect credit.
+    /// Plot each method's credit within trajectories as SVG, from no credit to perfect credit.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
-/// The methods that are scored, and the intervals.
 #[derive(Args)]
 pub(super) struct Chosen {
-    /// A method, by preset name; may be given again.
+    /// Preset of a method; repeatable.
     #[arg(long, value_name = "NAME", required_unless_present = "all")]
     preset: Vec<String>,
-    /// Score every preset that needs no model, one of those whose credit is the same.
+    /// Score every preset that needs no model; presets with equal credit are scored once.
     #[arg(long, conflicts_with = "preset")]
     pub(super) all: bool,
-    /// A switch of the named methods, such as estimator.omega=0.5; may be given again.
+    /// Setting of the named methods, such as estimator.omega=0.5; repeatable.
     #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
     set: Vec<String>,
-    /// Method that the others are compared with, on the same drawn tasks [default: grpo if it is among them, or the first].
+    /// Baseline of the other methods, on the same resampled tasks [default: grpo if it is scored,
+    /// else the first method].
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
-    /// Model folder of a sentence encoder for methods that match states by embedding, in place of hashed character n-grams.
+    /// Model folder of a sentence encoder for methods that match states by embedding [default:
+    /// hashed character n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Run or checkpoint whose models give what methods need: the values of its critic, the credits of its TurnRD, numbers of its policy. It
-    /// should be the policy that played the trajectories.
+    /// Run or checkpoint whose models supply inputs of methods: critic values, TurnRD credits,
+    /// scores by its policy. It should be the policy that played the trajectories.
     #[arg(long, value_name = "RUN")]
     models: Option<PathBuf>,
-    /// Seed of the methods that draw.
+    /// Seed of methods with randomness.
     #[arg(long, default_value_t = 0)]
     method_seed: u64,
-    /// Resamples of the intervals.
+    /// Number of resamples for intervals.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub(super) resamples: u32,
-    /// Seed of the resamples.
+    /// Seed for resampling.
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
 }
 
 impl Chosen {
-    /// Returns the methods by name.
     pub(super) fn methods(&self) -> anyhow::Result<Vec<(String, CreditConfig)>> {
         let mut methods = if self.all { all_methods()? } else { named_methods(self)? };
         if let Some(baseline) = self.baseline.as_deref().filter(|baseline| !is_among(&methods, baseline)) {
@@ -84,7 +84,7 @@ impl Chosen {
         Ok(methods)
     }
 
-    /// Loads the models of `--models`, from which methods get values, credits and scores.
+    /// Loads the models of `--models`, which supply values, credits and scores to methods.
     pub(super) fn models(&self) -> anyhow::Result<Option<RunModels>> {
         let Some(path) = &self.models else { return Ok(None) };
         let load = || {
@@ -97,7 +97,7 @@ impl Chosen {
         load().map(Some).context("--models")
     }
 
-    /// Returns the baseline of scored methods, if there is another method to compare with it.
+    /// Returns the baseline; `None` if there is no other method to compare with it.
     pub(super) fn baseline_of<'a, T>(&self, scored: &'a [(String, T)]) -> Option<&'a (String, T)> {
         if scored.len() < 2 {
             return None;
@@ -107,7 +107,6 @@ impl Chosen {
     }
 }
 
-/// Forms of the output.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Tables for the terminal.
@@ -115,16 +114,15 @@ enum Format {
     Text,
     /// Tables for Markdown.
     Markdown,
-    /// One number with its interval a line, errors by part included.
+    /// One number with its interval per line, with errors by part.
     Csv,
     /// Everything.
     Json,
 }
 
-/// Continuations from each state of the ladder of estimates.
+/// Continuations per state in the rows that estimate `A*` from a few continuations.
 const LADDER: [usize; 3] = [1, 4, 16];
 
-/// Everything that was found.
 #[derive(Serialize)]
 struct Scores {
     source: TruthSource,
@@ -180,7 +178,6 @@ pub(super) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the difference of each method to the baseline.
 fn differences(
     args: &ScoreArgs,
     compared: &[(String, Compared)],
@@ -195,7 +192,6 @@ fn is_among<T>(methods: &[(String, T)], name: &str) -> bool {
     methods.iter().any(|(method, _)| method == name)
 }
 
-/// Named presets with their switches.
 fn named_methods(args: &Chosen) -> anyhow::Result<Vec<(String, CreditConfig)>> {
     let of = |name: &String| {
         let label = std::iter::once(name.as_str()).chain(args.set.iter().map(String::as_str));
@@ -205,7 +201,8 @@ fn named_methods(args: &Chosen) -> anyhow::Result<Vec<(String, CreditConfig)>> {
     args.preset.iter().map(of).collect()
 }
 
-/// Every preset, those of the same credit once: the name of the first, and the others behind it.
+/// Returns every preset. Presets with equal credit share a row named after the first, with the
+/// other names appended.
 fn all_methods() -> anyhow::Result<Vec<(String, CreditConfig)>> {
     let methods = methods();
     let mut found: Vec<(String, CreditConfig)> = Vec::new();
@@ -218,7 +215,6 @@ fn all_methods() -> anyhow::Result<Vec<(String, CreditConfig)>> {
     Ok(found)
 }
 
-/// The advantages of a method on the turns.
 pub(super) fn of_method(
     args: &Chosen,
     turns: &ScoredTurns,

@@ -5,7 +5,7 @@ use turnwise_eval::compare::Estimate;
 
 use crate::commands::table::{Table, quoted};
 
-/// A number with its interval, `-` where there is none.
+/// Formats a number with its interval; `-` if absent.
 pub(super) fn number(estimate: Option<&Estimate>, digits: usize) -> String {
     let Some(Estimate { value, interval }) = estimate else { return "-".into() };
     match interval {
@@ -24,7 +24,6 @@ fn value_of(estimate: Option<&Estimate>, digits: usize) -> String {
     plain(estimate.map(|estimate| estimate.value), digits)
 }
 
-/// Meaning of the columns, printed below the tables.
 pub(super) const LEGEND: &str = "\
 r: Pearson's correlation of the advantage with A* over all turns; within: of both less their means over a trajectory, which is what
 is left of credit once the outcome is known (-: the same for all turns of a trajectory); corrected: without the noise of the truth;
@@ -32,7 +31,6 @@ rho: Spearman's. sign: share of right signs where A* is above twice its error, 0
 noise: share of the advantage's variance that does not go with A*. Intervals: 95 %, bootstrap over tasks. a-star K=N: the truth as
 N continuations from each state estimate it, against that of others.";
 
-/// The methods' scores.
 pub(super) fn scores(title: String, scores: &[MethodScore]) -> Table {
     let header = ["method", "r", "corrected", "rho", "within", "corrected", "rho", "sign", "slope", "noise"];
     let row = |score: &MethodScore| {
@@ -52,7 +50,6 @@ pub(super) fn scores(title: String, scores: &[MethodScore]) -> Table {
     Table { title, header: header.map(str::to_owned).to_vec(), rows: scores.iter().map(row).collect() }
 }
 
-/// Returns the table of differences to the baseline; `None` without another method.
 pub(super) fn differences(differences: &[Difference]) -> Option<Table> {
     let baseline = &differences.first()?.baseline;
     let first = format!("less {baseline}");
@@ -77,7 +74,7 @@ pub(super) fn differences(differences: &[Difference]) -> Option<Table> {
     })
 }
 
-/// Returns a difference with its interval; `-` if absent.
+/// Formats a difference with its interval; `-` if absent.
 pub(super) fn signed(estimate: Option<&Estimate>, digits: usize) -> String {
     let Some(Estimate { value, interval }) = estimate else { return "-".into() };
     match interval {
@@ -88,7 +85,7 @@ pub(super) fn signed(estimate: Option<&Estimate>, digits: usize) -> String {
     }
 }
 
-/// Errors by place of the turn and by outcome: a column a part, a row a method.
+/// Returns errors by position of the turn and by outcome: one column per part, one row per method.
 pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     let first = scores.first()?;
     let head = |part: &turnwise_eval::benchmark::PartError| format!("{} ({})", part.part, part.turns);
@@ -107,8 +104,10 @@ pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     Some(Table { title, header, rows })
 }
 
-/// Returns one line per number: method, measure, part of the turns, number, and its interval if it has one. The part of a
-/// difference is the method that was subtracted.
+/// Returns one line per number: method, measure, part of the turns, value, and its interval if it
+/// has one.
+///
+/// For a difference, the part is the name of the subtracted method.
 pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore], differences: &[Difference]) -> String {
     let mut text = String::from("method,measure,part,value,low,high\n");
     let mut line = |method: &str, measure: &str, part: &str, estimate: Option<Estimate>| {

@@ -62,7 +62,6 @@ pub(crate) struct CompareArgs {
     seed: u64,
 }
 
-/// Output formats.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Tables for the terminal.
@@ -127,7 +126,7 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     };
     ui::print(text.trim_end());
     if args.format == Format::Csv {
-        // Lines of numbers have no place for them.
+        // CSV has no place for notes.
         let ui = Ui::new();
         for note in &comparison.notes {
             ui.say(&format!("note: {note}"));
@@ -139,7 +138,6 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the title of a plot: the compared sweeps and folders by their names.
 fn title_of(arguments: &[PathBuf]) -> String {
     let name = |path: &PathBuf| {
         let sweep = path.extension().is_some_and(|extension| extension == "toml");
@@ -154,15 +152,15 @@ fn title_of(arguments: &[PathBuf]) -> String {
     }
 }
 
-/// Baselines and pools of the sweep files that are compared.
 #[derive(Default)]
 struct OfSweeps {
     baselines: BTreeMap<String, String>,
     pools: Vec<(String, Vec<String>)>,
 }
 
-/// Returns the run directories of an argument: itself, those in a folder by name, or those of a
-/// sweep in its order, with the sweep's baselines and pools.
+/// Returns the run directories of an argument, and adds the baselines and pools of a sweep file.
+///
+/// The argument is a run, a folder of runs (sorted by name), or a sweep file (in its order).
 fn run_folders(argument: &Path, root: &Path, of_sweeps: &mut OfSweeps) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);

@@ -11,8 +11,10 @@ use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::lines::lines;
 use crate::plot::{Piece, document};
 
-/// Returns the document: learning curves in one panel per split and one of the training rollouts, and below them
-/// the differences to the baselines. `name` is the sweep, or the folders that were compared.
+/// Returns an SVG document: learning curves per split and of the training rollouts, then
+/// differences to the baselines.
+///
+/// `name` is the title.
 pub(super) fn plots(comparison: &Comparison, name: &str) -> String {
     let mut panels: Vec<(String, &[Curve])> = comparison
         .splits
@@ -33,7 +35,6 @@ pub(super) fn plots(comparison: &Comparison, name: &str) -> String {
     document(name, &[seeds(comparison)], &pieces)
 }
 
-/// Describes the compared runs and the intervals.
 fn seeds(comparison: &Comparison) -> String {
     let of_method = |method: &MethodResult| -> BTreeSet<u64> {
         method.seeds.iter().filter_map(|seed| seed.seed).collect()
@@ -53,8 +54,8 @@ fn seeds(comparison: &Comparison) -> String {
     format!("{words}; bands and bars are 95 % intervals")
 }
 
-/// Draws the forest plot of the differences to the baselines, with a panel per split and one of the training rollouts.
-/// Returns `None` without a baseline.
+/// Draws a forest plot of the differences to the baselines, with a panel per split and one for the
+/// training rollouts. Returns `None` without a baseline.
 fn differences(comparison: &Comparison) -> Option<Piece> {
     let mut names: Vec<(&str, &str)> = Vec::new();
     for pair in comparison.splits.iter().flat_map(|split| &split.pairs) {

@@ -7,7 +7,6 @@ use turnwise_eval::compare::{Comparison, Estimate, SplitComparison};
 
 use crate::commands::table::{Table, quoted};
 
-/// Returns a share in percent with its interval.
 fn percent(estimate: &Estimate) -> String {
     let value = format!("{:.1}", 100.0 * estimate.value);
     match estimate.interval {
@@ -99,7 +98,6 @@ fn of_split(split: &SplitComparison, smooth: usize) -> Vec<Table> {
     found
 }
 
-/// Returns a difference in points with its interval.
 fn signed(estimate: &Estimate) -> String {
     let sign = if estimate.value > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(estimate))
@@ -117,8 +115,8 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Success by kind of task. The longer list becomes the rows, because sweeps may have dozens of
-/// methods.
+/// Returns success by kind of task. The longer list becomes the rows, because sweeps may have
+/// dozens of methods.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };
@@ -160,7 +158,6 @@ fn pair_row(pair: &Pair) -> Vec<String> {
     ]
 }
 
-/// Meaning of the columns, printed below the tables.
 const LEGEND: &str = "\
 success: mean over seeds; interquartile mean: of the rates by seed and kind (every kind counts the same).
 points: difference of success by task, interval over tasks; over seeds: difference of runs with the same seed, Student's
@@ -194,7 +191,6 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
     text
 }
 
-/// Text as LaTeX shows it.
 fn latex_escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -239,7 +235,6 @@ pub(super) fn latex(comparison: &Comparison) -> String {
     text
 }
 
-/// One number a line: what it is of, the number, and its interval where it has one.
 pub(super) fn csv(comparison: &Comparison) -> String {
     let mut text = String::from("split,method,baseline,measure,kind,run,step,value,low,high\n");
     let mut line = |cells: [&str; 6], step: Option<u64>, estimate: &Estimate| {
@@ -331,7 +326,7 @@ mod tests {
                 over: Over::Seeds,
                 success: estimate,
                 iqm: estimate,
-                // The last kind is one that no run has.
+                // No run has the last kind.
                 kinds: kinds[..kinds.len() - 1].iter().map(|kind| ((*kind).to_owned(), estimate)).collect(),
                 mean_turns: 1.0,
             };

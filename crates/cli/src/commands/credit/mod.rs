@@ -28,7 +28,7 @@ use crate::ui;
 #[derive(Args)]
 pub(crate) struct CreditArgs {
     /// Trajectories: JSON lines (of a run, hand-written, of verl or verifiers, OpenAI messages,
-    /// ShareGPT; also .zst), ATIF (also a job folder of Harbor), or Parquet (messages, TRL).
+    /// ShareGPT; also .zst), ATIF (also a Harbor job folder), or Parquet (messages, TRL).
     file: PathBuf,
     /// Preset of the method.
     #[arg(long, value_name = "NAME")]
@@ -37,7 +37,7 @@ pub(crate) struct CreditArgs {
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// A trained TurnRD (a folder turnrd/round-NNNN of a run) that gives the credits of has-turnrd,
+    /// Trained TurnRD (turnrd/round-NNNN of a run) that supplies the credits of has-turnrd,
     /// has-attention and their -film presets, for trajectories of a Turnwise run.
     #[arg(long, value_name = "CHECKPOINT", requires = "policy")]
     turnrd: Option<PathBuf>,
@@ -63,7 +63,6 @@ pub(crate) struct CreditArgs {
     groups: usize,
 }
 
-/// Switches of a method that is named by `--preset`.
 #[derive(Args)]
 pub(super) struct Switches {
     /// Setting of the method, such as estimator.omega=0.5 or aem.lambda=2; repeatable.
@@ -78,16 +77,12 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// Returns the credit part of a preset with these switches.
-    ///
-    /// # Errors
-    /// Fails on a preset or a switch that is not there.
+    /// Returns the credit config of a preset with these settings.
     pub(super) fn config(&self, preset: &str) -> anyhow::Result<CreditConfig> {
         settings::config(preset, self.verl_agent, &self.set)
     }
 }
 
-/// The way in which a file is read.
 #[derive(Args)]
 pub(super) struct Reading {
     /// Format of the file: auto, turnwise, verl, trl, verifiers, messages, sharegpt or atif.
@@ -100,12 +95,10 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Returns the options for the reader.
     pub(super) fn options(&self) -> ReadOptions {
         ReadOptions { format: self.format.0, rewards: self.reward.clone() }
     }
 
-    /// Returns true if no option is set.
     pub(super) fn is_automatic(&self) -> bool {
         self.format.0.is_none() && self.reward.is_empty()
     }
@@ -132,7 +125,6 @@ fn reward(text: &str) -> Result<(String, f64), String> {
     }
 }
 
-/// TurnRD with the policy it reads.
 struct Learned {
     network: TurnRd,
     policy: NativeLearner,
@@ -164,10 +156,11 @@ impl Learned {
     }
 }
 
-/// Returns the `decomposer` table of a network's run (`turnrd/round-NNNN`); `None` if it is in no
-/// run.
+/// Returns the `decomposer` table of the run that a network (`turnrd/round-NNNN`) belongs to;
+/// `None` if it belongs to no run.
 ///
-/// Only this table of the run's settings is read: its world and methods may be those of another program.
+/// The rest of the run's config is not parsed, because its environment and methods may be unknown
+/// here.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
     #[derive(Deserialize)]
     struct Decomposed {
@@ -187,7 +180,6 @@ pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRd
     })
 }
 
-/// Rejects models that the preset has no use for.
 fn check_models(args: &CreditArgs, pipeline: &Pipeline) -> anyhow::Result<()> {
     let preset = &args.preset;
     let of_models = pipeline.required_inputs();
@@ -271,15 +263,14 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rejects a dump without a field that a stage of a preset needs.
+/// Rejects a dump that lacks a field that a stage of the preset needs.
 ///
 /// # Errors
-/// Returns the first line and turn without it, and what to do.
+/// The error names the first line and turn without the field, and the fix.
 pub(super) fn require(dump: &Dump, preset: &str, method: &str, field: TurnField) -> anyhow::Result<()> {
     dump.require(method, field).map_err(|error| anyhow::anyhow!("{error}. {}", hint(preset, field)))
 }
 
-/// Advice on a field that is missing.
 fn hint(preset: &str, field: TurnField) -> String {
     match field {
         TurnField::Credit => format!(
@@ -293,7 +284,6 @@ fn hint(preset: &str, field: TurnField) -> String {
     }
 }
 
-/// Returns the rows of a step, group by group.
 fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
     let mut explanations = Vec::from(report.explanations).into_iter();
     let mut groups = Vec::with_capacity(step.batch.groups.len());
@@ -320,7 +310,6 @@ fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
     groups
 }
 
-/// Returns the last line: what was computed.
 fn summary(dump: &Dump, preset: &str, rows: &[Row], shown: usize) -> String {
     let groups: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
     let turns: usize = rows.iter().map(|row| row.advantages.len()).sum();

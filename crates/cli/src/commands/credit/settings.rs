@@ -1,4 +1,5 @@
-//! From a preset's name and `--set key=value` to a credit config, and what that config needs of a turn.
+//! Credit configs from a preset's name and `--set key=value`, and the fields of turns that a config
+//! needs.
 
 use std::path::Path;
 
@@ -9,7 +10,6 @@ use turnwise_settings::assignment;
 
 use crate::registries::methods;
 
-/// The credit part of a preset, changed by the overrides.
 pub(in crate::commands) fn config(
     preset: &str,
     verl_agent: bool,
@@ -24,7 +24,8 @@ pub(in crate::commands) fn config(
         };
         config = switched;
     }
-    // A method of another crate has all of its settings then.
+    // Spells out the settings of methods that other crates registered, so that overrides can name
+    // them.
     methods().credit.spell_out(&mut config)?;
     for text in overrides {
         config = overridden(&config, text).with_context(|| format!("--set {text}"))?;
@@ -32,7 +33,6 @@ pub(in crate::commands) fn config(
     Ok(config)
 }
 
-/// Returns the config with one value replaced.
 fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig> {
     let (path, value) = assignment(text)?;
     if value.as_float().is_some_and(|number| !number.is_finite()) {
@@ -41,8 +41,8 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
-/// Returns notes on a config for the user. `encoder` is the model folder for vectors of
-/// observations; empty if there is none.
+/// Returns notes on a config for the user. `encoder` is the folder of the sentence encoder; empty
+/// without one.
 pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {

@@ -1,4 +1,4 @@
-//! The table of a group in the terminal: at most 100 columns.
+//! The terminal table of a group, at most 100 columns wide.
 
 use turnwise_core::{StageRecord, Trajectory};
 use turnwise_credit::{fact_meaning, stage_rule};
@@ -6,12 +6,9 @@ use turnwise_trajectory_io::{DumpBatch, Row};
 
 use crate::console::visible;
 
-/// Columns of a line.
 const WIDTH: usize = 100;
-/// Columns for the action.
 const ACTION: usize = 50;
 
-/// Returns one group: a line about it, then its trajectories turn by turn.
 pub(super) fn group(step: &DumpBatch, number: usize, rows: &[Row], several_steps: bool) -> String {
     let trajectories = &step.batch.groups[number].trajectories;
     let mut lines = Vec::new();
@@ -126,7 +123,6 @@ fn wrapped(start: &str, indent: &str, text: &str) -> Vec<String> {
     lines
 }
 
-/// Returns a stage and its facts, wrapped.
 fn stage(stage: &StageRecord) -> Vec<String> {
     let start = format!("          {:<9} {:>10}  ", stage.stage, signed(stage.advantage));
     let indent = " ".repeat(start.chars().count());
@@ -147,13 +143,12 @@ fn stage(stage: &StageRecord) -> Vec<String> {
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Returns a number with its sign and four decimals; no sign if all of them are 0.
+/// Formats a number with its sign and four decimals; zero has no sign.
 pub(in crate::commands) fn signed(value: f64) -> String {
     let text = format!("{value:+.4}");
     if text.trim_start_matches(['+', '-']) == "0.0000" { "0.0000".to_owned() } else { text }
 }
 
-/// Returns a number as short as it can be with four decimals.
 pub(in crate::commands) fn number_text(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
@@ -164,7 +159,7 @@ pub(in crate::commands) fn counted(count: usize, one: &str, many: &str) -> Strin
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Returns one line of at most `width` columns.
+/// Joins text into one line of at most `width` columns.
 pub(in crate::commands) fn shortened(text: &str, width: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= width {

@@ -1,4 +1,4 @@
-//! `turnwise index build`: from a file of passages to a folder that is searched.
+//! `turnwise index build`: builds a searchable index from a file of passages.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ pub(crate) struct BuildArgs {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Passages: JSON lines with `id` and `contents` (title, newline, text), plain, gzip or zstd;
-    /// one or more files. Without it, the folder's existing passages are used.
+    /// one or more files [default: the folder's existing passages].
     #[arg(long, value_name = "FILE", num_args = 1..)]
     passages: Vec<PathBuf>,
     /// Model folder of an encoder (E5 or sentence-transformers), to build vectors as well.
@@ -56,11 +56,10 @@ pub(crate) struct BuildArgs {
     memory: u64,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_interrupt()?;
     let graph = args.graph()?;
-    // The encoder first: a wrong folder should not cost the time to read the passages.
+    // Load the encoder first: a wrong folder must not cost the time to read the passages.
     let encoder = args.encoder.as_ref().map(|path| args.encoding.load(path)).transpose()?;
     let folder = BuildFolder::open(&args.folder)?;
     let start = Instant::now();
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     };
     let options = BuildOptions { memory: (args.memory << 20) as usize };
     let parts = if args.without_terms { Parts::Passages } else { Parts::Bm25 };
-    // Vectors alone are added to a folder that has everything else.
+    // Vectors are added to an otherwise complete index.
     let complete = args.passages.is_empty()
         && args.folder.join(PASSAGES).is_dir()
         && (args.without_terms || args.folder.join(BM25).is_dir());
@@ -95,7 +94,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         built = watched("graph", &|watch| {
             let (vectors, found) = build_graph(&folder, options, watch)?;
             recall.set(found);
-            // What was read for the vectors, where they were made now, is what the last line is about.
+            // If only vectors were built, report their progress.
             Ok(if progress.passages == 0 { vectors } else { progress })
         });
         if built.is_ok() {
@@ -130,7 +129,6 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl BuildArgs {
-    /// Returns the settings of the graph, if one is requested and possible.
     fn graph(&self) -> anyhow::Result<Option<GraphOptions>> {
         if !self.approximate {
             return Ok(None);

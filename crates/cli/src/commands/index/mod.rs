@@ -1,4 +1,4 @@
-//! `turnwise index`: collections of passages, made searchable, asked and served.
+//! `turnwise index`: builds, queries and serves passage indexes.
 
 mod build;
 mod query;
@@ -30,7 +30,6 @@ enum Command {
     Serve(serve::ServeArgs),
 }
 
-/// Settings of an encoder besides the text.
 #[derive(Args)]
 struct Encoding {
     /// Text before each encoded query [default: that of the existing vectors, else `query: `].
@@ -64,7 +63,7 @@ impl Encoding {
     }
 }
 
-/// Retriever of a folder's passages.
+/// Retriever of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KindName {
     /// Term matching.
@@ -75,7 +74,6 @@ enum KindName {
     Hybrid,
 }
 
-/// Options of a search in a folder.
 #[derive(Args)]
 struct SearchArgs {
     /// Retriever [default: bm25, or hybrid with --encoder].
@@ -116,7 +114,6 @@ impl SearchArgs {
     }
 }
 
-/// Runs the command.
 pub(crate) fn run(args: IndexArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Build(args) => build::run(&args),

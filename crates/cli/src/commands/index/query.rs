@@ -1,4 +1,4 @@
-//! `turnwise index query`: what an index finds.
+//! `turnwise index query`: searches an index.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write as _};
@@ -18,16 +18,16 @@ use crate::commands::env::open;
 use crate::commands::output::{check_output_of, write_output};
 use crate::ui::print;
 
-/// Queries of a file that are asked together.
+/// Queries of a file per batch.
 const TOGETHER: usize = 256;
 
-/// Key of the list of queries.
+/// Key of the queries in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KeyName {
-    /// As Search-R1's server expects it.
+    /// The key of Search-R1's server.
     #[default]
     Queries,
-    /// As clients of verl-agent and SkyRL send it.
+    /// The key of the clients of verl-agent and SkyRL.
     Query,
 }
 
@@ -62,7 +62,6 @@ pub(crate) struct QueryArgs {
     json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let mut words = args.words.iter();
@@ -71,7 +70,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     }
     let retriever = if args.server.is_empty() {
         let folder = words.next().context("name the folder of an index, or a server with --server")?;
-        // Without a cache: what is measured is the search.
+        // No cache, so that the measured time is that of the search.
         args.search.open(Path::new(folder), 0)?
     } else {
         let config = RetrievalConfig {
@@ -132,7 +131,6 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the queries of a file.
 fn read_queries(path: &Path) -> anyhow::Result<Vec<String>> {
     #[derive(Deserialize)]
     struct Line {

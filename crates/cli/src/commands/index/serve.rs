@@ -1,4 +1,4 @@
-//! `turnwise index serve`: an index for other programs, over Search-R1's protocol.
+//! `turnwise index serve`: serves an index over HTTP with Search-R1's protocol.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +37,6 @@ pub(crate) struct ServeArgs {
     cache: usize,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let stop = interruptions()?;
     let retriever = args.search.open(&args.folder, args.cache)?;

@@ -1,9 +1,9 @@
-//! HTML: a document, and text made harmless in it.
+//! HTML documents and escaping.
 
 use crate::console::visible;
 
-/// Returns text for HTML, also inside attributes in double quotes. Control characters and bidirectional marks, which could reorder the text
-/// of the page around them, become `\u202e`.
+/// Escapes text for HTML, also inside double-quoted attributes. Control characters and
+/// bidirectional marks, which could reorder the text around them, become `\u202e`.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in visible(text).chars() {
@@ -19,12 +19,12 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// Returns a whole document. `title` is text, `style` and `body` are written as they are.
+/// Returns a whole document. Only `title` is escaped.
 pub(in crate::commands) fn document(title: &str, style: &str, body: &str) -> String {
     document_with(title, style, "", body)
 }
 
-/// Like [`document`], with more elements for its head.
+/// Like [`document`], with additional head elements.
 pub(in crate::commands) fn document_with(title: &str, style: &str, head: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
@@ -33,7 +33,6 @@ pub(in crate::commands) fn document_with(title: &str, style: &str, head: &str, b
     )
 }
 
-/// Returns a page that only says something.
 pub(in crate::commands) fn message(text: &str) -> String {
     let style = "body{font:16px/1.5 sans-serif;max-width:52rem;margin:1.5rem auto;padding:0 1rem}";
     document("turnwise", style, &format!("<p>{}</p><p><a href=\"/\">To the first page</a></p>", escape(text)))

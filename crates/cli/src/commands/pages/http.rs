@@ -1,46 +1,43 @@
-//! As much of HTTP/1.1 as pages need: one request a connection, without a body.
+//! A minimal HTTP/1.1 server side: one request per connection, without a body.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Longest head of a request, in bytes.
+/// Maximum size of a request's head, in bytes.
 const LIMIT: u64 = 64 << 10;
 
-/// Time for a whole request to arrive, and for a whole answer to be taken.
+/// Time limits for reading a whole request and for sending a whole reply.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// A request.
 #[derive(Debug)]
 pub(in crate::commands) struct Request {
-    /// The method, such as `GET`.
     pub(in crate::commands) method: String,
-    /// The path without its query.
     pub(in crate::commands) path: String,
-    /// The query after the question mark, still encoded; empty without one.
+    /// The part after the question mark, still encoded; empty if absent.
     pub(in crate::commands) query: String,
-    /// The host that the client asked for; empty if it named none.
+    /// The `Host` header; empty if absent.
     pub(in crate::commands) host: String,
 }
 
-/// An answer.
 #[derive(Debug)]
 pub(in crate::commands) struct Reply {
     status: u16,
     kind: &'static str,
-    /// Address of a redirect, without control characters.
+    /// Target of a redirect, without control characters.
     location: Option<String>,
     body: String,
 }
 
-/// Content security policy: a browser may run the viewer's script, fetch from this server, and show embedded pictures.
-/// Inline scripts are forbidden and no other reply has the type of a script, so text of a trajectory never runs.
+/// Content security policy: browsers may run the viewer's script, fetch from this server, and show
+/// embedded pictures. Inline scripts are forbidden and no other reply has a script's content type,
+/// so text of a trajectory never runs.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 impl Request {
-    /// Reads a request; what is wrong with it comes back as the answer.
+    /// Reads a request. For an invalid request, returns the reply to send.
     pub(in crate::commands) fn read(stream: &TcpStream) -> Result<Self, Reply> {
         Self::parse(BufReader::new(Timed { stream, end: Instant::now() + REQUEST_TIME }))
     }
@@ -76,14 +73,14 @@ impl Request {
     }
 }
 
-/// A connection that fails when its time is over: one that is slow, too, ends.
+/// A connection with a deadline for all reads and writes together, so that a slow client cannot
+/// hold it.
 struct Timed<'a> {
     stream: &'a TcpStream,
     end: Instant,
 }
 
 impl Timed<'_> {
-    /// The time that is left.
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
@@ -109,28 +106,24 @@ impl Write for Timed<'_> {
 }
 
 impl Reply {
-    /// Returns a page.
     pub(in crate::commands) fn page(status: u16, body: String) -> Self {
         Self { status, kind: "text/html", location: None, body }
     }
 
-    /// Returns JSON.
     pub(in crate::commands) fn json(body: String) -> Self {
         Self { kind: "application/json", ..Self::page(200, body) }
     }
 
-    /// Returns a script.
     pub(in crate::commands) fn script(body: &str) -> Self {
         Self { kind: "text/javascript", ..Self::page(200, body.to_owned()) }
     }
 
-    /// Redirects the client to a path of this server. The path must begin with one slash.
+    /// Redirects the client to a path of this server. The path must begin with exactly one slash.
     pub(in crate::commands) fn redirect(path: &str) -> Self {
         let path: String = path.chars().filter(char::is_ascii_graphic).collect();
         Self { location: Some(path), ..Self::page(303, String::new()) }
     }
 
-    /// Writes the answer.
     pub(in crate::commands) fn send(&self, stream: &TcpStream) -> io::Result<()> {
         let mut stream = Timed { stream, end: Instant::now() + ANSWER_TIME };
         let reason = match self.status {

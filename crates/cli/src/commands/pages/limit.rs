@@ -1,15 +1,13 @@
-//! A limit of things that are done at once.
+//! A semaphore.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// So many permits, which are waited for.
 #[derive(Debug)]
 pub(super) struct Limit {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// One permit, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<Limit>);
 
@@ -18,7 +16,6 @@ impl Limit {
         Arc::new(Self { free: Mutex::new(count), freed: Condvar::new() })
     }
 
-    /// Waits until there is a permit.
     pub(super) fn take(self: &Arc<Self>) -> Permit {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {

@@ -1,10 +1,4 @@
-//! Pages for a browser, served from this machine.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `http` | as much of HTTP/1.1 as pages need |
-//! | `html` | a document, and text made harmless in it |
-//! | `limit` | a limit of things that are done at once |
+//! Web pages served from this machine.
 
 pub(crate) mod html;
 pub(super) mod http;
@@ -20,19 +14,20 @@ use anyhow::Context as _;
 use self::http::{Reply, Request};
 use self::limit::Limit;
 
-/// Connections at a time, each of which has a thread. Others wait in the system's queue.
+/// Maximum number of open connections, each with a thread. More wait in the system's queue.
 const CONNECTIONS: usize = 64;
 
-/// Pages at a time that are made and not yet sent: one of a large step has many megabytes.
+/// Maximum number of pages in memory: the page of a large step has many megabytes.
 const PAGES: usize = 8;
 
-/// The wait after a connection that could not be accepted or had no thread: most likely the next one fails, too.
+/// Wait after a connection that could not be accepted or given a thread: the next one would
+/// probably fail, too.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Returns a listener at the address that an option names; port 0 takes a free one.
+/// Binds a listener to the address of an option; port 0 selects a free port.
 ///
 /// # Errors
-/// Returns the option, its value and what is wrong with it.
+/// The error names the option and its value.
 pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let wrong = || format!("{option} {address}");
     let listener = TcpListener::bind(address).map_err(|error| {
@@ -45,17 +40,18 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
     Ok((listener, address))
 }
 
-/// Answers requests until the program is ended, each on its own thread, within limits of number and time: neither many
-/// connections nor slow ones take more than a bounded share of the machine.
+/// Answers requests until the program ends, each on its own thread. Limits on connections and time
+/// bound the resources that clients can use.
 ///
-/// A listener that only this machine reaches refuses requests for other hosts: a page of the web whose name leads here could read the answers.
+/// A loopback listener rejects requests for other hosts, because a web page whose host name
+/// resolves to this machine could read the replies (DNS rebinding).
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);
     let (connections, pages) = (Limit::new(CONNECTIONS), Limit::new(PAGES));
     loop {
         let connection = connections.take();
-        // Clients that have left and too many open files must not end the server.
+        // Disconnected clients and too many open files must not end the server.
         let Ok((stream, _)) = listener.accept() else {
             thread::sleep(PAUSE);
             continue;
@@ -80,22 +76,20 @@ fn answer(stream: &TcpStream, local: bool, pages: &Arc<Limit>, reply: &impl Fn(&
         Some(reason) => Err(Reply::page(403, html::message(reason))),
         None => Ok(request),
     });
-    // Until it is sent, a page takes memory.
+    // The permit is held until the page is sent.
     let (_page, reply) = match request {
         Ok(request) => (Some(pages.take()), reply(&request)),
         Err(reply) => (None, reply),
     };
-    // There is no client to report to.
     let _ = reply.send(stream);
 }
 
-/// Why a request is not answered.
 fn refusal(request: &Request, local: bool) -> Option<&'static str> {
     (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
 }
 
-/// Returns true if the host of a request, with or without a port, is a loopback name. Clients other than browsers may
-/// send no host.
+/// Returns true if the host of a request, with or without a port, is a loopback name or empty
+/// (clients other than browsers may send none).
 fn names_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

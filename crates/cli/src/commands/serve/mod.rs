@@ -10,19 +10,17 @@ use clap::{Args, ValueEnum};
 
 use super::chat::DeviceName;
 
-/// Variable with the API key.
 #[cfg(feature = "serve")]
 const KEY_VARIABLE: &str = "TURNWISE_API_KEY";
 
 /// Serve a policy to OpenAI clients: chat and text completions, streams, tools, log-probs.
 ///
-/// Programs that speak OpenAI's interface use http://ADDRESS/v1 as their base URL. The checkpoints
-/// of a run are models of their own (NAME@step-000012), loaded when they are first asked for.
-/// Needs a program that was built with --features serve.
+/// The base URL for clients is http://ADDRESS/v1. Each checkpoint of a run is a model
+/// (NAME@step-000012) that is loaded at its first request. Needs a build with --features serve.
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// A model folder, an adapter, a run directory (its newest checkpoint), a checkpoint, or a
-    /// model of the hub.
+    /// A model folder, an adapter, a run directory (its newest checkpoint), a checkpoint, or a hub
+    /// model.
     model: PathBuf,
     /// Name of the model for clients [default: the name of its folder].
     #[arg(long, value_name = "NAME")]
@@ -36,27 +34,26 @@ pub(crate) struct ServeArgs {
     /// Allow an address that other machines can reach. Set an API key, too.
     #[arg(long)]
     allow_remote: bool,
-    /// API key that requests must have. The variable TURNWISE_API_KEY does the same and is not
-    /// seen in lists of processes.
+    /// API key that requests must have. Prefer the variable TURNWISE_API_KEY, which lists of
+    /// processes do not show.
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
-    /// Maximum tokens of a prompt and its response together [default: the model's limit, at most
-    /// 8192].
+    /// Maximum tokens of prompt and response together [default: the model's limit, at most 8192].
     #[arg(long, value_name = "TOKENS")]
     max_context: Option<usize>,
     /// Maximum sequences of a model in one batch; more wait.
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_num_seqs: usize,
-    /// Maximum sequences of a model that wait or are in work; more get status 429.
+    /// Maximum waiting and running sequences of a model; more get status 429.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_queued: usize,
-    /// Maximum models in memory; idle ones make room.
+    /// Maximum models in memory; idle ones are unloaded.
     #[arg(long, value_name = "N", default_value_t = 4)]
     max_loaded: usize,
     /// Maximum connections; more wait.
     #[arg(long, value_name = "N", default_value_t = 256)]
     connections: usize,
-    /// Threads that sample [default: the number of cores].
+    /// Number of sampling threads [default: the number of cores].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Format in which the model calls tools [default: by its chat template].
@@ -77,13 +74,11 @@ enum ToolCalls {
     Python,
 }
 
-/// Runs the command.
 #[cfg(feature = "serve")]
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     start::run(args)
 }
 
-/// Rejects the command.
 #[cfg(not(feature = "serve"))]
 pub(crate) fn run(_args: &ServeArgs) -> anyhow::Result<ExitCode> {
     anyhow::bail!(

@@ -1,4 +1,4 @@
-//! The server of `turnwise serve`: models by name, its address, its end.
+//! Starts the server of `turnwise serve`.
 
 use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,9 @@ use crate::commands::chat::DeviceName;
 use crate::console;
 use crate::ui;
 
-/// Time for requests in work after Ctrl-C.
+/// Time that running requests get after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Runs the command.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let stop = ui::interruptions()?;
     let mut addresses = args
@@ -68,7 +67,6 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the API key of the option or of the variable.
 fn key(args: &ServeArgs) -> anyhow::Result<Option<String>> {
     let (key, from) = match (&args.api_key, std::env::var(KEY_VARIABLE)) {
         (Some(key), _) => (key.clone(), "--api-key"),
@@ -95,7 +93,7 @@ fn settings(args: &ServeArgs, key: Option<String>) -> anyhow::Result<EngineSetti
     }
     let defaults = EngineSettings::default();
     let device = if args.device == DeviceName::Cuda { Device::Cuda } else { Device::Cpu };
-    // A device has one engine, whose batch is large.
+    // A GPU uses one engine with large batches.
     let lanes = if device == Device::Cuda { 1 } else { defaults.lanes };
     Ok(EngineSettings {
         max_num_seqs: args.max_num_seqs,
@@ -114,7 +112,7 @@ fn settings(args: &ServeArgs, key: Option<String>) -> anyhow::Result<EngineSetti
     })
 }
 
-/// Returns the models: the one that was named, its run's checkpoints, and those of `--adapter`.
+/// Returns the served models: the named one, the checkpoints of its run, and those of `--adapter`.
 fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
     let mut models = vec![ServedModel { name: name.clone(), path: args.model.clone() }];
@@ -134,7 +132,7 @@ fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     Ok(models)
 }
 
-/// Returns the name of a model: a run's with the label of its checkpoint, a folder's, or a hub's as it is.
+/// Returns the name of a model: run and checkpoint label, folder name, or hub name.
 fn name_of(path: &Path) -> String {
     let folder_name = |path: &Path| {
         let path = path.canonicalize().ok();

@@ -14,18 +14,16 @@ use turnwise_train::config::{ConfigSource, check_run_name, suggest};
 
 use super::plan::name_argument;
 
-/// Keys of the file and of a `[[run]]`.
 const KEYS: [&str; 8] = ["name", "base", "preset", "set", "seeds", "run", "grid", "pool"];
 const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
 
-/// Settings that the sweep itself gives to every run.
+/// Settings that the sweep sets for every run, and the sweep keys that determine them.
 const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
 
-/// A sweep as its file says.
 #[derive(Debug)]
 pub(crate) struct SweepFile {
     path: PathBuf,
-    /// Name of the sweep; its runs are in `runs/<name>`.
+    /// Name of the sweep. Its runs are in `runs/<name>`.
     pub(crate) name: String,
     base: Vec<PathBuf>,
     preset: Option<String>,
@@ -33,13 +31,12 @@ pub(crate) struct SweepFile {
     seeds: Vec<u64>,
     run: Vec<RunTable>,
     grid: Vec<(String, Vec<Value>)>,
-    /// `[[run]]`s whose differences to their baselines `turnwise compare` averages, by the name of the average.
+    /// Pools by name: `[[run]]`s whose differences to their baselines `turnwise compare` averages.
     pool: Vec<(String, Vec<String>)>,
-    /// Settings of the command line, which win over the file's.
+    /// Command-line settings, which override the file's.
     overrides: Vec<String>,
 }
 
-/// The file's text.
 #[derive(Deserialize)]
 struct Text {
     name: Option<String>,
@@ -58,7 +55,6 @@ struct Text {
     pool: BTreeMap<String, Vec<String>>,
 }
 
-/// A `[[run]]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct RunTable {
     name: Option<String>,
@@ -74,30 +70,26 @@ fn one_seed() -> Vec<u64> {
     vec![0]
 }
 
-/// One run of a sweep.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Name of its `[[run]]`, where the file has any.
+    /// Name of its `[[run]]`, if the file has any.
     pub(crate) run: Option<String>,
-    /// The method: the `[[run]]` with its point of the grid.
+    /// Method name: the `[[run]]` with its grid point.
     pub(crate) name: String,
-    /// The method that `turnwise compare` compares it with, at the same point of the grid; of this sweep
-    /// or of another one that is compared along with it.
+    /// Baseline of `turnwise compare`, at the same grid point. It may belong to another sweep that
+    /// is compared along with this one.
     pub(crate) baseline: Option<String>,
-    /// Its seed.
     pub(crate) seed: u64,
-    /// Its config.
     pub(crate) source: ConfigSource,
 }
 
 impl Entry {
-    /// Returns the name of the run and of its directory.
     pub(crate) fn run_name(&self) -> String {
         format!("{}-seed-{}", self.name, self.seed)
     }
 
-    /// Returns true if the entry matches a name of the command line: a `[[run]]`, a grid point, or
-    /// one run.
+    /// Returns true if a command-line name selects the entry: a `[[run]]`, a grid point, or one
+    /// run.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }
@@ -107,7 +99,7 @@ impl SweepFile {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// Fails on a mistake in the file; the error names file, key and fix.
+    /// The error names file, key and fix.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
@@ -152,11 +144,11 @@ impl SweepFile {
         Ok(sweep)
     }
 
-    /// Settings `key.sub=value` for every run, which win over the file's.
+    /// Adds settings `key.sub=value` for every run, which override the file's.
     ///
     /// # Errors
-    /// Fails on an invalid setting, one that the sweep sets, or one that the grid or a `[[run]]`
-    /// varies.
+    /// Fails on an invalid setting, one that the sweep sets itself, or one that the grid or a
+    /// `[[run]]` varies.
     pub(crate) fn with_overrides(mut self, overrides: &[String]) -> anyhow::Result<Self> {
         for text in overrides {
             let Some(setting) = key_of(text) else {
@@ -238,7 +230,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Rejects a pool without members, and members that have no difference to average.
+    /// Rejects a pool without members, and members without a baseline.
     fn check_pools(&self) -> anyhow::Result<()> {
         let shown = self.path.display();
         for (pool, members) in &self.pool {
@@ -270,7 +262,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Rejects settings that the sweep gives itself.
+    /// Rejects settings that the sweep sets itself.
     fn check_setting(&self, key: &str, setting: &str) -> anyhow::Result<()> {
         match OWN.iter().find(|(own, _)| *own == setting) {
             Some((own, instead)) => bail!(
@@ -281,10 +273,7 @@ impl SweepFile {
         }
     }
 
-    /// Returns all runs in the order of the file: by `[[run]]`, point of the grid, seed.
-    ///
-    /// # Errors
-    /// Fails on two runs with the same name.
+    /// Returns all runs in the order of the file: by `[[run]]`, grid point, seed.
     pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         let runs = if self.run.is_empty() { vec![RunTable::default()] } else { self.run.clone() };
         let mut entries = Vec::new();
@@ -325,7 +314,6 @@ impl SweepFile {
         Ok(entries)
     }
 
-    /// Returns the pools at every point of the grid: name, and the entries that belong to it.
     pub(crate) fn pools(&self) -> Vec<(String, Vec<String>)> {
         let mut pools = Vec::new();
         for point in self.points() {
@@ -337,13 +325,11 @@ impl SweepFile {
         pools
     }
 
-    /// Returns a name at a point of the grid.
     fn name_at(&self, name: Option<&str>, point: &[(&str, &Value)]) -> String {
         let point = point.iter().map(|(key, value)| self.point_name(key, value));
         name.map(str::to_owned).into_iter().chain(point).collect::<Vec<_>>().join("-")
     }
 
-    /// Returns all combinations of the grid's values; one empty combination without a grid.
     fn points(&self) -> Vec<Vec<(&str, &Value)>> {
         let mut points: Vec<Vec<(&str, &Value)>> = vec![Vec::new()];
         for (key, values) in &self.grid {
@@ -360,8 +346,8 @@ impl SweepFile {
         points
     }
 
-    /// Returns a grid setting as part of a folder name: the last part of its key, or the whole key
-    /// if that is ambiguous.
+    /// Returns a grid setting as part of a folder name. It uses the last part of the key, or the
+    /// whole key if the last part is ambiguous.
     fn point_name(&self, key: &str, value: &Value) -> String {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let alone = self.grid.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
@@ -372,7 +358,7 @@ impl SweepFile {
     }
 }
 
-/// A setting's values by its whole key, whether that is quoted or written as tables.
+/// Collects grid values by their full dotted key, from quoted keys and nested tables alike.
 fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) -> Result<(), String> {
     for (key, value) in table {
         let key = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };
@@ -388,12 +374,11 @@ fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) ->
     Ok(())
 }
 
-/// Returns the key of a setting `key.sub=value`.
 fn key_of(text: &str) -> Option<&str> {
     assignment(text).ok().map(|(key, _)| key)
 }
 
-/// Returns true if a key is `table`, or is in the table of that name.
+/// Returns true if a key is `table` or inside that table.
 fn is_within(key: &str, table: &str) -> bool {
     key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -1,4 +1,4 @@
-//! `turnwise sweep`: configs times seeds.
+//! `turnwise sweep`: trains configs times seeds.
 
 pub(crate) mod file;
 pub(crate) mod layout;
@@ -37,29 +37,29 @@ pub(crate) struct SweepArgs {
     /// Overrides for all runs, such as train.steps=20; they win over the file.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Number of runs at a time, each in its own process.
+    /// Number of parallel runs, each in its own process.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
     /// Number of retries of a failed run.
     #[arg(long, default_value_t = 1)]
     retries: u32,
-    /// Do only the run with this number (from 0), for job arrays.
+    /// Run only the run with this number (from 0), for job arrays.
     #[arg(long)]
     index: Option<usize>,
-    /// Do only these runs, comma-separated: a [[run]] with all its seeds and grid points, one grid
+    /// Run only these, comma-separated: a [[run]] with all its seeds and grid points, one grid
     /// point, or one run.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with = "index")]
     only: Vec<String>,
     /// Print the runs with their numbers and progress.
     #[arg(long, conflicts_with_all = ["index", "dry_run"])]
     list: bool,
-    /// Check each method as at its start and print the memory plan; train nothing.
+    /// Check the first run of each method and print its memory plan; train nothing.
     #[arg(long)]
     dry_run: bool,
     /// Start runs even if their memory plans do not fit this machine or device.
     #[arg(long, conflicts_with = "list")]
     ignore_memory: bool,
-    /// Folder that the sweep's folder is made in.
+    /// Folder that contains the sweep's folder.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
 }
@@ -83,8 +83,8 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     Ok(report(&runs, &ends, args, &layout))
 }
 
-/// Returns the numbers of the runs that the command line chooses, ascending: all, that of `--index`, or
-/// those of `--only`.
+/// Returns the numbers of the selected runs in ascending order: all, that of `--index`, or those of
+/// `--only`.
 fn choose(runs: &[PlannedRun], args: &SweepArgs) -> anyhow::Result<Vec<usize>> {
     let file = args.file.display();
     if let Some(index) = args.index {
@@ -129,7 +129,8 @@ fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
     }
 }
 
-/// Checks each method's first chosen run as it would at its start; the configs of all are checked by then.
+/// Checks each method's first selected run as at its start. The configs of all runs are already
+/// checked.
 fn dry_run(
     runs: &[PlannedRun],
     chosen: &[usize],
@@ -159,7 +160,6 @@ fn dry_run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reports how every run ended.
 fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: &Layout) -> ExitCode {
     let count = |wanted: fn(&End) -> bool| ends.iter().filter(|(_, end)| wanted(end)).count();
     let failed = count(|end| matches!(end, End::Failed(_)));
@@ -187,7 +187,7 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Returns the words that give and choose the same runs again.
+/// Returns the arguments that select the same runs again.
 fn same_runs(args: &SweepArgs) -> Vec<String> {
     let mut words = args.overrides.clone();
     if let Some(index) = args.index {
@@ -200,7 +200,8 @@ fn same_runs(args: &SweepArgs) -> Vec<String> {
     words
 }
 
-/// Arguments of a command about the same runs, for a shell: the sweep file, `more` words, and the folder if it is not the default.
+/// Returns shell arguments for a command on the same runs: the sweep file, `more`, and the folder
+/// if it is not the default.
 fn again(args: &SweepArgs, more: &[String]) -> String {
     let mut words = vec![args.file.display().to_string()];
     words.extend_from_slice(more);
@@ -210,8 +211,6 @@ fn again(args: &SweepArgs, more: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the word as a shell reads it: in single quotes if it has any character that a shell may read
-/// as something else.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./=,:+-".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

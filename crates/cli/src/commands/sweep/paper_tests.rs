@@ -1,5 +1,5 @@
-//! The tables of the papers as sweeps (`configs/paper/sweeps`), resolved and compared with what the
-//! papers state.
+//! Tests of the papers' tables as sweeps (`configs/paper/sweeps`): resolved configs are compared
+//! with what the papers state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,8 +18,7 @@ use super::file::SweepFile;
 /// The name of every run, and its facts.
 type Rows = &'static [(&'static str, &'static str)];
 
-/// The rows of every table: the file, how many seeds, and the runs with their estimator, their refinement and whether the
-/// selective term, dynamic sampling and the higher clip bound are on.
+/// The rows of every table: file, number of seeds, and the facts of each run (see [`facts`]).
 const TABLES: &[(&str, usize, Rows)] = &[
     (
         "stapo-table-1-{W}-{S}",
@@ -253,8 +252,8 @@ const TABLES: &[(&str, usize, Rows)] = &[
     ),
 ];
 
-/// Returns the facts of a config that distinguish the rows, in the words of [`TABLES`]; what is as usual
-/// is left out.
+/// Returns the facts of a config that distinguish the rows: estimator, refinements, and non-default
+/// training options.
 fn facts(config: &Config) -> String {
     let mut words = vec![config.credit.estimator.kind().to_owned()];
     for refinement in &config.credit.refinements {
@@ -346,7 +345,7 @@ fn facts(config: &Config) -> String {
     words.join(" ")
 }
 
-/// Returns the settings of HAS that table 3 and the grids of its appendices B and C change.
+/// Returns the settings of HAS that table 3 and the grids of its appendices B and C vary.
 fn swept(config: &Config) -> Vec<String> {
     let (rate, kl, clip) = (config.train.learning_rate, config.objective.kl.coef, config.objective.clip.high);
     assert_eq!(config.objective.clip.low, clip);
@@ -362,7 +361,7 @@ fn swept(config: &Config) -> Vec<String> {
     all.into_iter().flatten().collect()
 }
 
-/// Facts that all rows of a paper's tables share.
+/// Checks the settings that all rows of a paper's tables share.
 fn check_shared(name: &str, config: &Config) {
     let paper = name.split('-').next().unwrap();
     let world = config.env.kind.as_str();
@@ -434,7 +433,7 @@ fn check_search(name: &str, paper: &str, config: &Config) {
         penalty(0.01);
     } else {
         assert_eq!((aggregation, batch), (Aggregation::SeqMeanTokenMean, 512));
-        // Mini-batches of 256, and of 128 in figure 7.
+        // Mini-batches have 256 trajectories, and 128 in figure 7.
         assert_eq!(config.train.num_minibatches, if name.contains("figure-7") { 4 } else { 2 });
         assert_eq!(config.train.update_epochs, 1);
         penalty(0.0);

@@ -1,4 +1,4 @@
-//! The runs of a sweep with their configs, and the warm starts that they share.
+//! The runs of a sweep with their configs and shared warm starts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,30 +17,28 @@ use crate::worlds::{load, load_resolved};
 use super::file::{Entry, SweepFile};
 use super::layout::Layout;
 
-/// A run with its config, checked.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedRun {
     pub(super) entry: Entry,
     pub(super) config: Config,
-    /// Name of the warm start that it shares with others of the sweep.
+    /// Name of the warm start that it shares with other runs.
     pub(super) warm_start: Option<String>,
 }
 
-/// Progress of a run, read from its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
-    /// No run is there, or one that was killed before it was a run.
+    /// No run, or the remains of one that was killed during its start.
     Absent,
-    /// It can be resumed.
+    /// The run can be resumed.
     Begun,
-    /// All its steps are done.
+    /// All steps are done.
     Finished,
 }
 
-/// Resolves every entry's config and finds the warm starts that are the same.
+/// Resolves every entry's config and finds equal warm starts.
 ///
 /// # Errors
-/// Returns the first config that cannot be used, with its entry.
+/// Returns the first invalid config, with its entry.
 pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
@@ -54,13 +52,12 @@ pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<Planned
         runs.push(PlannedRun { entry, config, warm_start });
     }
     for run in &mut runs {
-        // One that nobody shares is done by the run itself.
+        // A warm start that only one run needs is done by that run.
         run.warm_start = run.warm_start.take().filter(|name| uses[name] > 1);
     }
     Ok(runs)
 }
 
-/// Returns the first 48 bits of the SHA-256 of a text.
 fn short_hash(text: &str) -> String {
     hexadecimal(&Sha256::digest(text.as_bytes())[..6])
 }
@@ -68,7 +65,7 @@ fn short_hash(text: &str) -> String {
 /// Returns the progress of the run in a folder.
 ///
 /// # Errors
-/// Fails if it was begun with other settings than `config`, if one is given.
+/// Fails if the run was started with settings other than `config`, if that is given.
 pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<OnDisk> {
     let file = root.join("config.toml");
     if !file.is_file() {
@@ -95,7 +92,6 @@ pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<On
     Ok(if done { OnDisk::Finished } else { OnDisk::Begun })
 }
 
-/// Returns the command line of a run that begins, without the program's name.
 pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["train".to_owned()];
     arguments.extend(source_arguments(&run.entry));
@@ -106,8 +102,10 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
     arguments
 }
 
-/// Returns the command line of a shared warm start that begins: that of a run that shares it, without
-/// reinforcement learning. One task is enough for the evaluation that every run begins with.
+/// Returns the arguments that start a shared warm start: those of a run that shares it, without
+/// reinforcement learning.
+///
+/// The warm start evaluates one task only, because every run evaluates again at its start.
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));
@@ -116,12 +114,11 @@ pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> V
     arguments
 }
 
-/// Returns a run's name as an argument; in quotes, since one of digits alone would be a number.
+/// Returns a run's name as an argument, quoted because digits alone would be parsed as a number.
 pub(super) fn name_argument(name: &str) -> String {
     format!("name={name:?}")
 }
 
-/// Returns the folder of a shared warm start.
 pub(super) fn warm_folder(layout: &Layout, name: &str) -> PathBuf {
     layout.warm_starts().join(name)
 }

@@ -1,4 +1,4 @@
-//! The process of a run: started, stopped politely, and asked why it failed.
+//! The process of a run: starts it, stops it and reports why it failed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -14,22 +14,23 @@ use turnwise_train::record::lock::{LOCK, RunLock};
 
 use crate::{memory, registries};
 
-/// A run's process.
 pub(super) struct RunProcess {
-    /// With the other end of its input, which ends when this program does.
+    /// Holds the write end of the child's standard input, which closes when this program ends.
     child: Child,
     log: PathBuf,
-    /// Length of the log when the process started.
+    /// Length of the log at the start of the process.
     log_start: u64,
     started: f64,
 }
 
 impl RunProcess {
-    /// Starts this program with these arguments and appends its output to `log`. One argument makes it stop when its input ends.
-    /// With `beside_others` it returns freed memory to the system, because other runs share the machine.
+    /// Starts this program with these arguments and appends its output to `log`.
+    ///
+    /// The process stops when its standard input closes. With `beside_others` it returns freed
+    /// memory to the system, because other runs share the machine.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
-            // Flushed to disk: the runs are in the folder above it.
+            // Syncs the folder, because the runs are in its parent.
             create_folders(folder).with_context(|| folder.display().to_string())?;
         }
         let open = || OpenOptions::new().create(true).append(true).open(log);
@@ -42,7 +43,8 @@ impl RunProcess {
         if beside_others && std::env::var_os(memory::PURGE_DELAY_VARIABLE).is_none() {
             command.env(memory::PURGE_DELAY_VARIABLE, memory::DEFAULT_PURGE_DELAY.to_string());
         }
-        // Ctrl-C reaches this program alone, which passes it on once: a second one would end a run at once.
+        // Ctrl-C must reach only this program, which forwards it once: a second one would kill a
+        // run.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().context("the process of the run cannot be started")?;
@@ -50,17 +52,16 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start, started })
     }
 
-    /// Returns the time of its start, in seconds since 1970, as the lines of `metrics.jsonl` have their times.
+    /// Returns its start time in seconds since 1970, the unit of `metrics.jsonl`.
     pub(super) fn started(&self) -> f64 {
         self.started
     }
 
-    /// Exit status, once the process has ended.
     pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         self.child.try_wait().context("the process of the run cannot be waited for")
     }
 
-    /// Asks it to write a checkpoint and stop.
+    /// Sends SIGINT: the run writes a checkpoint and stops.
     pub(super) fn interrupt(&mut self) {
         #[cfg(unix)]
         if let Some(id) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
@@ -70,8 +71,8 @@ impl RunProcess {
         let _ = self.child.kill();
     }
 
-    /// Returns the reason of its failure in one line: the one that the run wrote down, or the last line
-    /// of the process.
+    /// Returns why it failed, in one line: its error, the reason in `status.json`, or the last line
+    /// of its output.
     pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
         let said = said_since(&self.log, self.log_start);
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
@@ -84,7 +85,7 @@ impl RunProcess {
         }
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
         let last = last.map(|line| format!("; it said last: {}", line.trim())).unwrap_or_default();
-        // A panic or a kill says nothing of itself, and on a full disk no reason can be written down.
+        // A killed process leaves no message, and a full disk prevents one from being written.
         let unwritable =
             match OpenOptions::new().append(true).open(&self.log).and_then(|mut log| log.write_all(b"\n")) {
                 Err(error) => format!("; {}: {error}", self.log.display()),
@@ -105,18 +106,17 @@ fn said_since(log: &Path, start: u64) -> String {
     read().unwrap_or_default()
 }
 
-/// Returns true if another process works on a run.
 pub(super) fn is_held(root: &Path) -> anyhow::Result<bool> {
     Ok(root.join(LOCK).is_file() && RunLock::try_take(root)?.is_none())
 }
 
-/// Removes the remains of a run that was killed during its start, so that it can start.
+/// Removes the remains of a run that was killed during its start.
 pub(super) fn clear_remains(root: &Path) -> anyhow::Result<()> {
     if !root.is_dir() {
         return Ok(());
     }
     let Some(_lock) = RunLock::try_take(root)? else { return Ok(()) };
-    // Another process may have made it a run in the meantime.
+    // Another process may have started the run in the meantime.
     if root.join("config.toml").exists() {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! One line of progress a run: in a terminal in place, elsewhere now and then.
+//! Progress of a sweep: one line per run, updated in place in a terminal, printed at intervals
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,16 +14,15 @@ use turnwise_train::record::metrics::MetricsLine;
 
 use crate::console;
 
-/// Between two lines of a run where there is no terminal.
+/// Time between two lines of a run without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Bytes of the end of `metrics.jsonl` that are read.
+/// Number of bytes that are read from the end of `metrics.jsonl`.
 const TAIL: u64 = 64 * 1024;
 
-/// Steps that success and speed are taken over.
+/// Number of recent steps for success and speed.
 const RECENT: usize = 10;
 
-/// The lines on screen.
 pub(super) struct Progress {
     lines: MultiProgress,
     bars: BTreeMap<String, ProgressBar>,
@@ -32,13 +32,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Creates lines for run names of at most `width` characters.
     pub(super) fn new(width: usize) -> Self {
         let terminal = console::stderr_is_terminal();
         Self { lines: MultiProgress::new(), bars: BTreeMap::new(), terminal, last: BTreeMap::new(), width }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub(super) fn say(&self, name: &str, text: &str) {
         let line = format!("{name:<width$}  {text}", width = self.width);
         if self.terminal {
@@ -48,7 +47,6 @@ impl Progress {
         }
     }
 
-    /// The present state of a run.
     pub(super) fn show(&mut self, name: &str, text: &str) {
         if self.terminal {
             let bar = self.bars.entry(name.to_owned()).or_insert_with(|| {
@@ -68,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// A run that is over; `text` stays.
+    /// Ends the progress of a run; `text` stays.
     pub(super) fn end(&mut self, name: &str, text: &str) {
         if let Some(bar) = self.bars.remove(name) {
             bar.finish_and_clear();
@@ -78,9 +76,11 @@ impl Progress {
     }
 }
 
-/// Returns the progress of a run from the end of its metrics: step, success of the last steps, time left
-/// of its phase by the steps since `started` (seconds since 1970), as a resumed run stood still before
-/// it.
+/// Returns the progress of a run from the end of its metrics: step, recent success, and remaining
+/// time of the phase.
+///
+/// The speed is measured since `started` (seconds since 1970), because a resumed run has a gap
+/// before it.
 pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();
     let Some(last) = lines.last() else { return "starting".into() };
@@ -103,7 +103,6 @@ pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -
     text
 }
 
-/// Returns the success of a finished run's last evaluation.
 pub(super) fn outcome(root: &Path) -> String {
     let found = RunResults::read(root).ok();
     let last = found.as_ref().and_then(|run| run.evaluations.last_key_value());
@@ -123,14 +122,13 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// Returns the last whole lines of `metrics.jsonl`.
 fn tail(path: &Path) -> std::io::Result<Vec<MetricsLine>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    // Half lines, at the beginning and at the end, are none.
+    // The first and the last line may be incomplete and are then skipped.
     Ok(String::from_utf8_lossy(&bytes).lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
@@ -156,7 +154,7 @@ mod tests {
         let half = "{\"phase\":\"rl\",\"st";
         std::fs::write(&path, format!("{text}{half}")).unwrap();
         assert_eq!(of_run(folder.path(), 2, 30, 0.0), "step 20/30  success 50.0 %  ETA 1 min 10 s");
-        // Resumed a day later: the day is no step's time, and one step gives none.
+        // The run was resumed a day later: the gap does not count, and one step has no speed.
         for (step, time, eta) in [(21, 90_000, ""), (22, 90_005, "  ETA 40 s")] {
             text.push_str(&format!(
                 "{{\"phase\":\"rl\",\"step\":{step},\"time\":{time}.0,\"train/success_rate\":0.5}}\n"

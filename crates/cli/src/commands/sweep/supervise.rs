@@ -1,7 +1,7 @@
-//! Runs a sweep: some runs at a time, each in its own process, with retries.
+//! Runs a sweep: several runs at a time, each in its own process, with retries.
 //!
-//! The only state of a sweep is its run directories, so it can be resumed after any end. Several
-//! programs may work on one sweep: a run's lock shows whether another one has it.
+//! The only state of a sweep is its run directories, so it can always be resumed. Several programs
+//! may share a sweep: each run's lock shows whether another one runs it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,59 +13,49 @@ use super::plan::{OnDisk, PlannedRun, on_disk, start_arguments, warm_arguments, 
 use super::process::{RunProcess, clear_remains, is_held};
 use super::progress::{self, Progress};
 
-/// Between two looks at the processes, and between two looks at what they have done.
+/// Poll intervals of processes and of progress.
 const LOOK: Duration = Duration::from_millis(50);
 const SHOW: Duration = Duration::from_secs(1);
 
-/// Limits of the work.
 pub(super) struct Limits {
-    /// Runs at a time.
     pub(super) jobs: usize,
-    /// Number of retries of a failed run.
     pub(super) retries: u32,
-    /// Start runs even if their memory plans do not fit.
     pub(super) ignore_memory: bool,
 }
 
-/// End of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was finished before.
+    /// It was already finished.
     Before,
-    /// It was finished now.
+    /// It finished now.
     Finished,
-    /// It failed, for this reason.
+    /// It failed for this reason.
     Failed(String),
-    /// It was not begun or not finished, because the sweep was interrupted.
+    /// It was interrupted, or never started because of the interrupt.
     Interrupted,
 }
 
-/// State of a job.
 enum State {
-    /// It waits for the job of its warm start, or for a free place.
+    /// Waiting for its warm start or for a free slot.
     Waiting,
-    /// It has a process.
     Running(RunProcess),
-    /// Another program has it; looked at again then.
+    /// Another program runs it; checked again at this time.
     Held(Instant),
     Ended(End),
 }
 
-/// A run or a shared warm start.
 struct Job {
     name: String,
     root: PathBuf,
-    /// The run whose config it has.
+    /// Index of the run whose config it uses.
     run: usize,
-    /// Name of the warm start that it is, if it is one.
     warm: Option<String>,
-    /// The job that must end first.
+    /// Index of the job that must end first.
     after: Option<usize>,
     attempts: u32,
     state: State,
 }
 
-/// The work on a sweep.
 pub(super) struct Supervisor<'a> {
     runs: &'a [PlannedRun],
     layout: &'a Layout,
@@ -75,10 +65,10 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Returns the work on these runs of a sweep, by index.
+    /// Creates the jobs for these runs of a sweep, by index.
     ///
     /// # Errors
-    /// Fails on a run that was begun with other settings.
+    /// Fails on a run that was started with other settings.
     pub(super) fn new(
         runs: &'a [PlannedRun],
         chosen: &[usize],
@@ -115,7 +105,8 @@ impl<'a> Supervisor<'a> {
         Ok(Self { runs, layout, limits, jobs, progress: Progress::new(width) })
     }
 
-    /// Works until all has ended, or `stop` is set and every process has stopped. The ends of the runs, in their order.
+    /// Works until all jobs have ended, or until `stop` is set and every process has stopped.
+    /// Returns the outcomes in the order of the runs.
     pub(super) fn work(mut self, stop: &AtomicBool) -> Vec<(usize, End)> {
         let mut shown = Instant::now();
         let mut interrupted = false;
@@ -178,7 +169,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A process has ended: what is on disk states how far the run is.
+    /// Handles the end of a process. The files on disk determine whether the run is finished.
     fn ended(&mut self, index: usize, success: bool, reason: String, stopping: bool) {
         let job = &mut self.jobs[index];
         let finished = on_disk(&job.root, None).is_ok_and(|found| found == OnDisk::Finished);
@@ -189,7 +180,7 @@ impl<'a> Supervisor<'a> {
             let name = job.name.clone();
             self.progress.end(&name, "stopped; the sweep goes on from its checkpoint");
         } else if is_held(&job.root).unwrap_or(false) {
-            // Another program was first.
+            // Another program has started it first.
             job.state = State::Held(Instant::now() + SHOW);
         } else {
             job.attempts += 1;
@@ -220,7 +211,7 @@ impl<'a> Supervisor<'a> {
         job.state = State::Ended(End::Failed(reason));
     }
 
-    /// Starts a job's process, if it may begin and there is a place.
+    /// Starts a job's process if its warm start is done and a slot is free.
     fn begin(&mut self, index: usize, stopping: bool) {
         if stopping {
             return;

@@ -1,4 +1,4 @@
-//! Another method's advantages and the true ones, beside those of a step.
+//! Advantages of another method and true advantages, shown beside those of a step.
 
 use std::path::Path;
 
@@ -8,18 +8,13 @@ use turnwise_eval::benchmark::{TruthLine, TurnTruth, read_truth};
 use super::source::by_key;
 use super::step::{Beside, Shown, Step, TRUTH};
 
-/// The true advantages of a step, `[group][trajectory][turn]`.
 pub(super) type Truth = Vec<OfGroup>;
 
-/// The true advantages of a group, `[trajectory][turn]`.
 type OfGroup = Vec<Vec<Option<TurnTruth>>>;
 
-/// Returns the lines of a file of `turnwise benchmark credit`; `None` for other files.
-///
-/// # Errors
-/// Fails if the first line has a truth and a later one cannot be read.
+/// Reads a file of `turnwise benchmark credit`; `None` for other files.
 pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
-    // The next reader reports why the file cannot be read.
+    // The next reader reports the error.
     let Ok(file) = turnwise_files::open(path) else { return Ok(None) };
     let Some(Ok(first)) = turnwise_files::lines(file).next() else { return Ok(None) };
     if serde_json::from_str::<TruthLine>(&first).is_err() {
@@ -28,7 +23,6 @@ pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
     Ok(Some(read_truth(path)?))
 }
 
-/// Returns the trajectories of a step by group, in order of the groups' indices, and their truth.
 pub(super) fn grouped(lines: Vec<TruthLine>) -> (Batch, Truth) {
     let groups = by_key(lines, |line| line.trajectory.group).into_values().map(|lines| {
         let (trajectories, truth): (Vec<_>, OfGroup) =
@@ -39,7 +33,6 @@ pub(super) fn grouped(lines: Vec<TruthLine>) -> (Batch, Truth) {
     (Batch { groups }, truth)
 }
 
-/// Adds the advantages of another step with the same trajectories.
 pub(super) fn add_method(step: &mut Step, other: Step, name: &str) {
     let others = other.groups.into_iter().flatten();
     for (shown, other) in step.groups.iter_mut().flatten().zip(others) {
@@ -49,7 +42,6 @@ pub(super) fn add_method(step: &mut Step, other: Step, name: &str) {
     }
 }
 
-/// Adds the true advantages.
 pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
     for (shown, turns) in step.groups.iter_mut().flatten().zip(truth.iter().flatten()) {
         let of = |number: fn(&TurnTruth) -> f64| turns.iter().map(move |turn| turn.as_ref().map(number));
@@ -61,7 +53,8 @@ pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
     }
 }
 
-/// Returns the largest absolute number of each column of a group: the advantages, then those beside them.
+/// Returns the largest absolute value of each column of a group: first the advantages, then those
+/// beside them.
 pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     let columns = shown.first().map_or(0, |shown| shown.beside.len());
     let most = |of: &dyn Fn(&Shown) -> Vec<f64>| {
@@ -73,8 +66,8 @@ pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     std::iter::once(first).chain(others).collect()
 }
 
-/// Returns how much more credit the method beside the first one gives a turn, each over its largest number of the group; `None` without
-/// another method.
+/// Returns how much more credit the other method gives a turn than the first, each scaled by its
+/// largest value in the group. `None` without another method.
 pub(super) fn difference(shown: &Shown, turn: usize, most: &[f64]) -> Option<f64> {
     let (column, other) = shown.beside.iter().enumerate().find(|(_, beside)| beside.name != TRUTH)?;
     let share = |value: f64, most: f64| if most > 0.0 { value / most } else { 0.0 };

@@ -1,4 +1,5 @@
-//! Explanations of advantages: as the run recorded them, or computed again and compared with what it recorded.
+//! Explanations of advantages: recorded by the run, or recomputed and compared with the recorded
+//! advantages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,25 +14,25 @@ use super::source::{Method, origin_in_words};
 use super::step::{Shown, Step};
 use crate::registries::methods;
 
-/// Origin of a step's explanations.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Explained {
-    /// The run recorded them.
+    /// The run recorded the explanations.
     Recorded,
-    /// Computed again by the run's settings, and every advantage is the recorded one to the last bit.
+    /// Recomputed with the run's settings; every advantage equals the recorded one bit for bit.
     Recomputed,
-    /// Computed again by the run's settings, and this is the largest difference to a recorded advantage.
+    /// Recomputed with the run's settings; the value is the largest difference to a recorded
+    /// advantage.
     Differs(f64),
-    /// Computed with the run's settings, because this many trajectories have no recorded
-    /// advantages.
+    /// Computed with the run's settings; this many trajectories have no recorded advantages.
     Unrecorded(usize),
-    /// Computed by the preset of this name.
+    /// The explanations are those of this preset.
     Preset(String),
-    /// No explanations, for this reason.
+    /// There are no explanations, for this reason.
     Nothing(String),
 }
 
-/// Settings of a run that its explanations need. Only these keys are read: its world and its other methods may be another program's.
+/// The settings of a run that explanations need. Other keys are not parsed, because their values
+/// may be unknown to this program.
 #[derive(Deserialize)]
 struct Settings {
     #[serde(default)]
@@ -40,15 +41,11 @@ struct Settings {
     credit: CreditConfig,
 }
 
-/// Returns the method of a run's config in words.
-///
-/// # Errors
-/// Those of reading the keys that are needed.
+/// Describes the method of a run's config.
 pub(crate) fn of_config(text: &str) -> Result<String, toml::de::Error> {
     toml::from_str(text).map(|settings: Settings| in_words(&settings.credit))
 }
 
-/// Returns a method in words.
 fn in_words(config: &CreditConfig) -> String {
     let mut text = config.estimator.kind().to_owned();
     for refinement in &config.refinements {
@@ -60,10 +57,7 @@ fn in_words(config: &CreditConfig) -> String {
     text
 }
 
-/// Returns a step of a run, explained by its own record or else by its own settings.
-///
-/// # Errors
-/// Those of reading the run's config.
+/// Returns a step of a run, explained by its recorded explanations or else by its settings.
 pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Result<Step> {
     let error = |reason: String| anyhow::anyhow!("{}: {reason}", config.display());
     let text = std::fs::read_to_string(config).map_err(|source| error(source.to_string()))?;
@@ -90,8 +84,10 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
 }
 
 /// Removes and returns the groups at the end of a step that no method used: failed trajectories,
-/// and remaining ones of too small groups. Training writes them last, without advantages; methods
-/// that compare across a batch must not see them.
+/// and what is left of groups that became too small.
+///
+/// Training writes them last, without advantages. Methods that compare across a batch must not see
+/// them.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);
@@ -99,8 +95,8 @@ fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     batch.groups.split_off(last.map_or(batch.groups.len(), |last| last + 1))
 }
 
-/// Returns the report of the run's own pipeline on the trajectories that it wrote, or the reason why it
-/// cannot be had.
+/// Runs the run's own credit pipeline on its recorded trajectories. The error is the reason why
+/// that is not possible.
 fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     let pipeline =
         Pipeline::with_registry(&settings.credit, &methods().credit).map_err(|error| error.to_string())?;
@@ -114,12 +110,12 @@ fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     pipeline.report(&inputs, true).map_err(|error| error.to_string())
 }
 
-/// Returns the step that methods draw by: a run counts them from 0, its files from 1.
+/// Returns the step for random draws: a run counts steps from 0, its files from 1.
 fn drawn_at(batch: &Batch) -> u64 {
     batch.trajectories().next().map_or(0, |trajectory| trajectory.step)
 }
 
-/// Returns the input that only a model gives, if there is one.
+/// Returns the name of an input that only a model supplies, if one is needed.
 fn from_models(needs: RequiredInputs) -> Option<&'static str> {
     if needs.values {
         Some("values")
@@ -132,7 +128,6 @@ fn from_models(needs: RequiredInputs) -> Option<&'static str> {
     }
 }
 
-/// Returns the advantages of a report compared with those that the trajectories have.
 fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
     let (mut most, mut missing) = (0.0_f64, 0);
     for (trajectory, computed) in batch.trajectories().zip(advantages.rows()) {
@@ -154,10 +149,7 @@ fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
     }
 }
 
-/// Returns a step with the advantages that a named method gives.
-///
-/// # Errors
-/// Fails on a field that the method needs and a turn does not have.
+/// Returns a step with the advantages of a named method.
 pub(super) fn by_method(
     number: u64,
     mut batch: Batch,
@@ -165,7 +157,7 @@ pub(super) fn by_method(
     method: &Method,
 ) -> anyhow::Result<Step> {
     let Method { name, config, pipeline, seed } = method;
-    // What a dump supplies has a row for each of its trajectories.
+    // The inputs of a dump have a row for each of its trajectories, so none may be removed.
     let left_out = if dump.is_none() { take_left_out(&mut batch) } else { Vec::new() };
     let model_inputs = match dump {
         Some(dump) => ModelInputs {
@@ -189,7 +181,6 @@ pub(super) fn by_method(
     Ok(Step { number, groups, method: Some(in_words(config)), explained, first: name.clone(), diagnostics })
 }
 
-/// Returns a step of a file, with the file's metadata.
 pub(super) fn of_file(number: u64, batch: Batch, dump: Option<&DumpBatch>) -> Step {
     let explained = if batch.trajectories().any(|trajectory| trajectory.explanation.is_some()) {
         Explained::Recorded
@@ -199,7 +190,6 @@ pub(super) fn of_file(number: u64, batch: Batch, dump: Option<&DumpBatch>) -> St
     recorded(number, batch, dump, explained)
 }
 
-/// Returns a step as it was recorded.
 fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Explained) -> Step {
     let groups = shown(batch, dump, |_, _, trajectory| {
         (trajectory.advantages.take(), trajectory.explanation.take().unwrap_or_default())
@@ -207,8 +197,7 @@ fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Expl
     Step { number, groups, method: None, explained, first: String::new(), diagnostics: BTreeMap::new() }
 }
 
-/// Returns the trajectories with a report's explanations, and with its advantages unless their own
-/// are kept.
+/// Adds a report's explanations to the trajectories. With `keep`, recorded advantages are kept.
 fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
     let mut explanations = Vec::from(report.explanations);
     shown(batch, dump, |group, index, trajectory| {
@@ -219,7 +208,6 @@ fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, kee
     })
 }
 
-/// Returns the trajectories of a batch with their metadata and the credit from `credit`.
 fn shown(
     batch: Batch,
     dump: Option<&DumpBatch>,
@@ -281,7 +269,7 @@ mod tests {
         let step = run_step(batch.clone(), config);
         assert_eq!((step.explained, step.method.as_deref()), (Explained::Recomputed, Some("rloo")));
         assert_eq!(step.groups[0][0].stages(0)[0].facts.get("score"), Some(1.0));
-        // What was recorded is what is shown, and the difference is said.
+        // The recorded advantage is shown, and the difference is reported.
         batch.groups[0].trajectories[1].advantages = Some(vec![-0.75]);
         let step = run_step(batch, config);
         assert_eq!((step.explained, step.groups[0][1].advantage(0)), (Explained::Differs(0.25), Some(-0.75)));
@@ -299,7 +287,7 @@ mod tests {
             let own = trained.groups[0][index].advantage(0).unwrap();
             batch.groups[0].trajectories[index].advantages = Some(vec![own]);
         }
-        // One of the same step that failed: it has no entropies, since no pass was made over it.
+        // A failed trajectory of the step has no entropies, because no forward pass used it.
         let mut failed = batch.groups[0].trajectories[0].clone();
         failed.stop = StopReason::EnvironmentError("the server is gone".into());
         failed.advantages = None;

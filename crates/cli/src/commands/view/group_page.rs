@@ -1,5 +1,4 @@
-//! The page of a group: each turn of its trajectories with observation, response, and how its
-//! advantage was computed.
+//! The page of a group: observation and response of each turn, and how its advantage was computed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,40 +16,35 @@ use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
 use crate::plot::figure::figure;
 
-/// Letters of an action in the line of its turn.
 const ACTION: usize = 110;
 
-/// Maximum number of turns that share something with one and are named there.
+/// Maximum number of linked turns that share a state or an edge.
 const COMPANIONS: usize = 30;
 
-/// Facts that number what turns of a group share, with the fact that counts those turns.
+/// Facts that identify a shared state or edge: id, number of turns that share it, label.
 const SHARED: [(&str, &str, &str); 2] =
     [("anchor", "anchor_size", "the same state"), ("edge", "edge_size", "the same edge")];
 
-/// The turns of a group that share something: by stage, fact and number.
+/// Turns `(trajectory, turn)` of a group by stage, fact and id.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
-/// Settings of group pages: what a turn shows besides its credit.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Look<'a> {
     pub(super) tokens: Option<&'a TokenTexts>,
     pub(super) pictures: Option<&'a Pictures>,
     pub(super) color: Color,
-    /// True if every turn is open.
     pub(super) open: bool,
 }
 
-/// A group with all that the pages of its turns need.
 struct Page<'a> {
     group: usize,
     shown: &'a [Shown],
     sharing: Sharing,
     look: Look<'a>,
-    /// Largest absolute number of each column.
+    /// Largest absolute value of each column.
     most: Vec<f64>,
 }
 
-/// Returns the body of a group: its rows of cells, then its trajectories.
 pub(super) fn group(step: &Step, group: usize, look: Look<'_>) -> String {
     let shown = &step.groups[group];
     let mut body = step_page::group(step, group, "");
@@ -83,7 +77,6 @@ pub(super) fn group(step: &Step, group: usize, look: Look<'_>) -> String {
     body
 }
 
-/// Who shares what.
 fn sharing(shown: &[Shown]) -> Sharing {
     let mut sharing = Sharing::new();
     for (trajectory, one) in shown.iter().enumerate() {
@@ -100,7 +93,6 @@ fn sharing(shown: &[Shown]) -> Sharing {
     sharing
 }
 
-/// Returns a turn: a line that opens to all that is known of it.
 fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let Page { group, shown, .. } = *page;
     let one = &shown[trajectory];
@@ -140,7 +132,7 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     body
 }
 
-/// Returns the names above the bars of the turns of a trajectory; nothing if there is one.
+/// Returns the headers above the bars of a trajectory; empty for a single column.
 fn heads(step: &Step, shown: &Shown) -> String {
     if shown.beside.is_empty() {
         return String::new();
@@ -156,7 +148,8 @@ fn heads(step: &Step, shown: &Shown) -> String {
     body + "</div>"
 }
 
-/// Returns the numbers of a turn as bars: the advantage, those beside it, and the difference of two methods.
+/// Returns the values of a turn as bars: the advantage, the other columns, and the difference of
+/// two methods.
 fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
     let bar = |value: Option<f64>, most: f64, error: Option<f64>| {
         let (class, strength) = colour(value, most);
@@ -189,7 +182,7 @@ fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
     body
 }
 
-/// Returns observation, response and the actions that were offered; `before` is the previous turn.
+/// Returns observation, response and admissible actions; `before` is the previous turn.
 fn seen_and_said(turn: &Turn, before: Option<&Turn>, look: Look<'_>) -> String {
     let mut body = String::new();
     if let Some(agent) = &turn.agent {
@@ -228,7 +221,6 @@ fn seen_and_said(turn: &Turn, before: Option<&Turn>, look: Look<'_>) -> String {
     body
 }
 
-/// Describes an agent's request, and the rules that gave rewards for its reply.
 fn request(agent: &AgentTurn) -> String {
     let start = match agent.continues {
         Some(turn) => format!("continues turn {turn}"),
@@ -241,7 +233,6 @@ fn request(agent: &AgentTurn) -> String {
     text
 }
 
-/// Returns the response token by token, coloured by the chosen number; as text without tokens.
 fn response(turn: &Turn, look: Look<'_>) -> String {
     let texts = match look.tokens {
         Some(tokens) if turn.old_logprobs.len() == turn.response_ids.len() => {
@@ -267,7 +258,7 @@ fn response(turn: &Turn, look: Look<'_>) -> String {
     body + "</pre>"
 }
 
-/// Returns the numbers of a turn that are not explanation.
+/// Returns the rewards and other values of a turn that are not part of the explanation.
 fn numbers(turn: &Turn) -> String {
     let mut found = vec![("reward", turn.reward)];
     found.extend(turn.shaped_reward.map(|reward| ("shaped reward", reward)));
@@ -279,7 +270,7 @@ fn numbers(turn: &Turn) -> String {
     facts(found)
 }
 
-/// Returns the stages of a turn's credit: what each made of the advantage, and from which numbers.
+/// Returns the stages of a turn's credit: the advantage after each, and the facts behind it.
 fn stages(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let stages = page.shown[trajectory].stages(turn);
     if stages.is_empty() {
@@ -312,12 +303,11 @@ fn stages(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     body + "</table>"
 }
 
-/// Links to the turns that share a state or an edge with this one.
 fn companions(page: &Page<'_>, stage: &StageRecord, trajectory: usize, turn: usize) -> String {
     let (group, sharing) = (page.group, &page.sharing);
     let mut body = String::new();
     for (fact, size, what) in SHARED {
-        // A turn that stands alone may have the number 0 without being in it.
+        // A turn without a shared state may have the default id 0.
         let shared = stage.facts.get(size).is_some_and(|size| size > 1.0);
         let Some(number) = stage.facts.get(fact).filter(|_| shared) else { continue };
         let Some(turns) = sharing.get(&(stage.stage.to_string(), fact, number as u64)) else { continue };
@@ -341,7 +331,6 @@ fn companions(page: &Page<'_>, stage: &StageRecord, trajectory: usize, turn: usi
     body
 }
 
-/// Returns the glossary of the stages and facts that the trajectories have.
 pub(super) fn meanings<'a>(shown: impl Iterator<Item = &'a Shown>) -> String {
     let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();
     for record in shown.flat_map(|shown| shown.explanation.iter().flatten()) {

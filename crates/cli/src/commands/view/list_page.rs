@@ -1,4 +1,4 @@
-//! The list of the runs in a folder and in its sweeps, newest first: state, method, success, curves.
+//! The list of runs in a folder and its sweeps, newest first: state, method, success, curves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,32 +20,29 @@ use crate::commands::pages::html::escape;
 use crate::commands::{is_run, name_of};
 use crate::plot::chart::spark;
 
-/// Runs on a page.
 const ROWS: usize = 100;
 
-/// Maximum number of points of a sparkline. Longer curves are averaged.
+/// Maximum number of points of a sparkline; longer curves are averaged.
 const POINTS: usize = 60;
 
-/// The runs of a folder, with a cache of their summaries.
 pub(super) struct Runs {
     root: PathBuf,
     known: Mutex<BTreeMap<String, (String, Arc<Summary>)>>,
 }
 
-/// A run in the list.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     state: Option<RunStatus>,
     reason: Option<String>,
     warnings: usize,
-    /// The last step.
     step: u64,
     phase: Option<Phase>,
-    /// The value of `train.steps`.
+    /// `train.steps` of the config.
     steps: Option<i64>,
     method: String,
     env: String,
-    /// Success of the last evaluation, or of the last training rollouts before the first evaluation.
+    /// Success of the last evaluation, or of the last training rollouts before the first
+    /// evaluation.
     success: Option<Success>,
     training: Vec<f64>,
     entropy: Vec<f64>,
@@ -53,7 +50,7 @@ pub(super) struct Summary {
     changed: f64,
 }
 
-/// A success rate, its interval and its split.
+/// Success rate, interval and split.
 type Success = (f64, Option<(f64, f64)>, String);
 
 impl Runs {
@@ -61,7 +58,6 @@ impl Runs {
         Self { root: root.to_owned(), known: Mutex::default() }
     }
 
-    /// Returns the name of the folder.
     pub(super) fn title(&self) -> String {
         name_of(&self.root)
     }
@@ -81,19 +77,18 @@ impl Runs {
         names
     }
 
-    /// Returns the folder of a run; `None` if the name is not in the list, so that a name such as `..` cannot
-    /// leave the folder.
+    /// Returns the folder of a run; `None` for names outside the list, so that `..` cannot leave
+    /// the folder.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
         self.names().iter().any(|known| known == name).then(|| self.root.join(name))
     }
 
-    /// Returns a text that changes when the run does.
+    /// Returns a text that changes whenever the run does.
     fn stamp(&self, name: &str) -> String {
         let of = |file: &str| stamp_of(&self.root.join(name).join(file));
         [of("metrics.jsonl"), of("status.json"), of("eval")].join(" ")
     }
 
-    /// Returns the runs by name, each with its stamp.
     fn stamps(&self) -> Vec<(String, String)> {
         let stamps = self.names().into_iter().map(|name| {
             let stamp = self.stamp(&name);
@@ -102,7 +97,7 @@ impl Runs {
         stamps.collect()
     }
 
-    /// Returns what the list shows of a run. Its files are read only if the stamp has changed.
+    /// Returns the summary of a run. Its files are read only if the stamp has changed.
     fn summary(&self, name: &str, stamp: &str) -> Arc<Summary> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, summary)) = lock().get(name)
@@ -115,15 +110,12 @@ impl Runs {
         summary
     }
 
-    /// Returns a text that changes when a run does.
+    /// Returns a text that changes whenever any run does.
     pub(super) fn version(&self) -> String {
         version_of(&self.stamps())
     }
 
     /// Returns the body of the list and its version.
-    ///
-    /// # Errors
-    /// Fails if the folder cannot be read.
     pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<(String, String)> {
         std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         let words = place.query.get("q").to_lowercase();
@@ -240,13 +232,11 @@ impl Summary {
     }
 }
 
-/// Averages a curve down to at most [`POINTS`] values.
 fn thinned(values: &[f64]) -> Vec<f64> {
     let size = values.len().div_ceil(POINTS).max(1);
     values.chunks(size).map(|part| part.iter().sum::<f64>() / part.len() as f64).collect()
 }
 
-/// Returns the sorted names of the subfolders.
 fn folders(root: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -257,19 +247,18 @@ fn folders(root: &Path) -> Vec<String> {
     names
 }
 
-/// Returns the seconds from 1970 to the last change of a file.
+/// Returns the modification time of a file, in seconds since 1970.
 fn modified(file: &Metadata) -> Option<f64> {
     Some(file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
 }
 
-/// Returns the length of a file or folder and the time of its last change, as text.
+/// Returns the length and modification time of a file or folder, as text.
 pub(super) fn stamp_of(path: &Path) -> String {
     let found = path.metadata().ok();
     let length = found.as_ref().map_or(0, Metadata::len);
     format!("{length}@{}", found.as_ref().and_then(modified).unwrap_or(0.0))
 }
 
-/// Returns a short text that differs for different stamps.
 fn version_of(stamps: &[(String, String)]) -> String {
     let lines: Vec<String> = stamps.iter().map(|(name, stamp)| format!("{name} {stamp}")).collect();
     short_hash(&lines.join("\n"))

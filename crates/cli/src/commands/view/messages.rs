@@ -1,4 +1,4 @@
-//! Observations and responses as messages: roles, calls of tools with their arguments, results by the id of their call.
+//! Observations and responses as messages: roles, tool calls with arguments, results by call id.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use turnwise_core::{Part, Tool, ToolCall, Turn};
 use super::pictures::with_parts;
 use crate::commands::pages::html::escape;
 
-/// Returns the observation of a turn: its messages with their roles, or its text. `before` is the previous turn, whose
-/// calls the results answer.
+/// Returns the observation of a turn: its messages with roles, or its text. Tool results are
+/// matched with the calls of the previous turn `before`.
 pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     let has_roles =
         turn.parts.iter().any(|part| matches!(part, Part::ToolResult { .. } | Part::Message { .. }));
@@ -33,7 +33,7 @@ pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     body
 }
 
-/// Returns the label of a result: the tool's name and the call's id, or a badge if the call is not known.
+/// Returns the label of a tool result: tool name and call id, or a badge if the call is unknown.
 fn result_label(id: &str, call: Option<&ToolCall>) -> String {
     match call {
         Some(call) => format!("result of {} <code>{}</code>", escape(&call.name), escape(id)),
@@ -41,7 +41,6 @@ fn result_label(id: &str, call: Option<&ToolCall>) -> String {
     }
 }
 
-/// Returns the calls of a response, one argument per line.
 pub(super) fn calls(turn: &Turn) -> String {
     let mut body = String::new();
     for call in &turn.calls {
@@ -54,7 +53,6 @@ pub(super) fn calls(turn: &Turn) -> String {
     body
 }
 
-/// Returns arguments, one per line if they are an object; texts unchanged.
 fn arguments(value: &Value) -> String {
     match value {
         Value::Object(map) if map.is_empty() => "no arguments".into(),
@@ -68,7 +66,6 @@ fn arguments(value: &Value) -> String {
     }
 }
 
-/// Returns the tools that could be called, folded.
 pub(super) fn tools(tools: &[Tool]) -> String {
     if tools.is_empty() {
         return String::new();

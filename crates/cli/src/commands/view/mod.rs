@@ -1,18 +1,18 @@
-//! `turnwise view`: trajectories in a browser, every turn with its advantage and how it was computed.
+//! `turnwise view`: trajectories in a browser, with each turn's advantage and how it was computed.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `source` | the run, file or folder behind the pages, and its steps |
 //! | `step` | the trajectories of a step with their credit |
-//! | `beside` | another method's advantages and the true ones beside those of a step |
-//! | `explain` | explanations: recorded, or recomputed and compared with what the run recorded |
-//! | `tokens`, `pictures` | the text of single tokens and their colours; pictures of turns |
-//! | `site` | pages by their addresses |
+//! | `beside` | advantages of another method, and true advantages |
+//! | `explain` | explanations: recorded or recomputed |
+//! | `tokens`, `pictures` | token texts and colours; pictures of turns |
+//! | `site` | routes |
 //! | `query` | the query of an address, which links keep |
 //! | `list_page` | a folder of runs |
 //! | `run_page`, `settings` | a run: state, evaluations, curves, steps; settings that differ from the defaults |
-//! | `step_page`, `order` | a step: groups in an order, their trajectories as rows of coloured turns |
-//! | `group_page` | a group: each turn with observation, response and computed numbers |
+//! | `step_page`, `order` | a step: its groups, filtered and sorted, as rows of coloured turns |
+//! | `group_page` | a group: each turn with observation, response and advantage |
 //! | `messages` | observations and responses as messages: roles, tool calls, results by id |
 //! | `search` | search over the trajectories of a run |
 
@@ -53,14 +53,14 @@ use crate::ui;
 /// View trajectories in a browser: each turn, its advantage, and how it was computed.
 ///
 /// Serves pages on this machine until Ctrl-C, or writes a page of one step to a file (--output). A
-/// folder of runs has a list of them, which follows those that are training.
-/// Explanations are those that the run recorded (train.explain). Without them, advantages are
-/// recomputed with the run's settings and compared with the recorded ones.
+/// folder of runs is shown as a list that updates during training. Explanations are those that the
+/// run recorded (train.explain). Without them, advantages are recomputed with the run's settings
+/// and compared with the recorded ones.
 #[derive(Args)]
 pub(crate) struct ViewArgs {
-    /// A run directory, a folder of runs, a file of trajectories (JSON lines of a run, hand-written, of verl or
-    /// verifiers, OpenAI messages, ShareGPT, also .zst; ATIF; or Parquet of messages or TRL), or a
-    /// folder of such files or of Harbor's trials.
+    /// A run directory, a folder of runs, a file of trajectories (JSON lines of a run,
+    /// hand-written, of verl or verifiers, OpenAI messages, ShareGPT, also .zst; ATIF; or Parquet
+    /// of messages or TRL), or a folder of such files or of Harbor's trials.
     path: PathBuf,
     /// Step to open [default: the run's page], or to write with --output [default: the last].
     #[arg(long, value_name = "N")]
@@ -68,8 +68,8 @@ pub(crate) struct ViewArgs {
     /// Show the advantages of this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Show the advantages of this preset, too, on the same trajectories. A file of `turnwise
-    /// benchmark credit` shows grpo beside gigpo unless given, and the true advantages.
+    /// Also show the advantages of this preset on the same trajectories. A file of
+    /// `turnwise benchmark credit` shows the true advantages, and by default grpo beside gigpo.
     #[arg(long, value_name = "NAME")]
     beside: Option<String>,
     #[command(flatten)]
@@ -133,7 +133,6 @@ pub(crate) fn run(args: ViewArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl ViewArgs {
-    /// Returns the methods of `--preset` and `--beside`.
     fn methods(&self) -> anyhow::Result<[Option<Method>; 2]> {
         let method = match &self.preset {
             Some(preset) => Some(Method::new(preset, self.switches.config(preset)?, self.switches.seed)?),
@@ -148,7 +147,6 @@ impl ViewArgs {
         Method::new(preset, config, self.switches.seed)
     }
 
-    /// Opens a run, file or folder of files with these methods.
     fn open(&self, path: &Path) -> anyhow::Result<Source> {
         let [method, beside] = self.methods()?;
         let mut source = Source::open(path, &self.reading, method, beside)?;
@@ -159,7 +157,6 @@ impl ViewArgs {
     }
 }
 
-/// Describes the available steps for an error.
 fn steps_in_words(steps: &[u64]) -> String {
     match steps {
         [] => "it has no steps yet".into(),
@@ -168,7 +165,6 @@ fn steps_in_words(steps: &[u64]) -> String {
     }
 }
 
-/// Writes one page of a step.
 fn write(source: &Source, args: &ViewArgs, path: &Path) -> anyhow::Result<ExitCode> {
     let last = source.steps().last().copied();
     let number =

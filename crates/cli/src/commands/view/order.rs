@@ -1,4 +1,4 @@
-//! Filters and orders of the groups of a step.
+//! Filters and sort orders for the groups of a step.
 
 use super::beside::{difference, largest};
 use super::query::Query;
@@ -6,7 +6,7 @@ use super::search;
 use super::step::{Shown, Step};
 use crate::plot::extent;
 
-/// Filters: name in an address and label.
+/// Filters: name in an address, and label.
 pub(super) const SHOWS: [(&str, &str); 7] = [
     ("", "all"),
     ("mixed", "mixed"),
@@ -17,7 +17,6 @@ pub(super) const SHOWS: [(&str, &str); 7] = [
     ("error", "ended by an error"),
 ];
 
-/// Orders: name in an address and label.
 pub(super) const SORTS: [(&str, &str); 6] = [
     ("", "most instructive"),
     ("change", "largest change between methods"),
@@ -27,7 +26,7 @@ pub(super) const SORTS: [(&str, &str); 6] = [
     ("invalid", "most invalid turns"),
 ];
 
-/// Numbers by which groups are filtered and ordered.
+/// Values by which groups are filtered and sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
     known: usize,
@@ -37,16 +36,15 @@ pub(super) struct Facts {
     outliers: usize,
     errors: usize,
     mean_return: f64,
-    /// Range of its returns.
+    /// Range of the returns.
     returns: f64,
-    /// Range of its advantages.
+    /// Range of the advantages.
     advantages: f64,
     /// Largest difference between two methods.
     change: f64,
 }
 
 impl Facts {
-    /// Computes the numbers of a group.
     pub(super) fn of(group: &[Shown]) -> Self {
         let most = largest(group);
         let mut facts = Self::default();
@@ -95,19 +93,19 @@ impl Facts {
             "invalid" => [-(self.invalid as f64), 0.0, 0.0],
             _ => {
                 let share = self.solved as f64 / self.known.max(1) as f64;
-                // A group of which half is solved is before one of eight; ties go to the wider range of advantages.
+                // A group that is half solved precedes one with a single success in eight. Ties go
+                // to the wider range of advantages.
                 [f64::from(u8::from(!self.is_mixed())), (share - 0.5).abs(), -self.advantages]
             }
         }
     }
 }
 
-/// Returns the difference of the largest and the smallest value; 0 without values.
+/// Returns the range of the values; 0 without values.
 fn width(values: impl Iterator<Item = f64>) -> f64 {
     extent(values).map_or(0.0, |(low, high)| (high - low).max(0.0))
 }
 
-/// Returns the groups that pass the filters of a query, in its order.
 pub(super) fn order(step: &Step, facts: &[Facts], query: &Query) -> Vec<usize> {
     let words = query.get("q").to_lowercase();
     let has_words = |group: usize| {
@@ -135,7 +133,7 @@ mod tests {
     use super::super::explain::Explained;
     use super::*;
 
-    /// A step whose groups have these successes; the first turn of a failure is invalid.
+    /// Returns a step whose groups have these successes; the first turn of a failure is invalid.
     fn step(groups: &[&[bool]]) -> Step {
         let shown = |&success: &bool| {
             let turn = Turn { action: "look".into(), valid: success, ..Turn::default() };

@@ -1,5 +1,5 @@
-//! Pictures of turns: stored by the run, drawn from the text of the observation (Sokoban, EZPoints), or part of a
-//! message (`image_url`).
+//! Pictures of turns: stored by the run, drawn from the observation's text (Sokoban, EZPoints), or
+//! part of a message (`image_url`).
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -20,27 +20,23 @@ use turnwise_model::vision::Image;
 
 use crate::commands::pages::html::escape;
 
-/// Largest picture file that is embedded in a page, in bytes; also the bound of all pictures of a message.
+/// Maximum size of an embedded picture file in bytes, and of all pictures of a message together.
 const LARGEST: u64 = 4 << 20;
 
-/// First bytes of a PNG file.
 const MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Longest text that is drawn, in bytes. The largest Sokoban room is shorter.
+/// Maximum length of a text that is drawn, in bytes. The largest Sokoban room is shorter.
 const LONGEST: usize = 8 << 10;
 
 static TILES: LazyLock<Tiles> = LazyLock::new(Tiles::own);
 static CARDS: LazyLock<Cards> = LazyLock::new(Cards::own);
 
-/// Source of the pictures of turns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pictures {
-    /// The folder that the run wrote pictures to.
     folder: Option<PathBuf>,
     world: World,
 }
 
-/// Environments whose observations are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum World {
     Sokoban,
@@ -50,8 +46,8 @@ enum World {
 }
 
 impl Pictures {
-    /// Returns the pictures of a run with this config. A relative `env.pictures` is relative to the working
-    /// directory, as for the run.
+    /// Returns the source of pictures of a run with this config. A relative `env.pictures` is
+    /// resolved against the working directory, as in the run.
     pub(super) fn of_config(text: &str) -> Self {
         #[derive(Default, Deserialize)]
         struct Settings {
@@ -97,7 +93,6 @@ impl Pictures {
         read_png(&path)
     }
 
-    /// Draws the picture of an observation.
     fn drawn(&self, text: &str) -> Option<Vec<u8>> {
         if text.len() > LONGEST {
             return None;
@@ -139,7 +134,6 @@ pub(super) fn with_parts(text: &str) -> String {
     body
 }
 
-/// Returns the URL of a part `image_url`.
 fn image_url(line: &str) -> Option<String> {
     if !line.starts_with('{') {
         return None;
@@ -149,8 +143,8 @@ fn image_url(line: &str) -> Option<String> {
     image["url"].as_str().or(image.as_str()).map(str::to_owned)
 }
 
-/// Checks the picture of a URL and returns a data URL of its decoded bytes, or the reason that it is not shown.
-/// Subtracts the bytes from `left`.
+/// Validates the picture of a data URL and returns a data URL of its decoded bytes, or the reason
+/// why it is not shown. Subtracts the size from `left`.
 fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
     let Some(data) = url.strip_prefix("data:") else {
         let url: String = url.chars().take(200).collect();
@@ -175,7 +169,6 @@ fn read_png(path: &Path) -> Option<Vec<u8>> {
     (bytes.starts_with(MAGIC) && bytes.len() as u64 <= LARGEST).then_some(bytes)
 }
 
-/// Draws a room in either of Sokoban's text formats.
 fn sokoban(text: &str) -> Option<Vec<u8>> {
     let text: String = text.chars().filter(|letter| !matches!(letter, ' ' | '\t')).collect();
     let room = level::parse(text.trim()).ok()?;
@@ -196,7 +189,6 @@ fn ezpoints(text: &str) -> Option<Vec<u8>> {
     CARDS.png(&game).ok()
 }
 
-/// Parses a card such as `10 of clubs`.
 fn card(words: &str) -> Option<Card> {
     let (rank, suit) = words.split_once(" of ")?;
     let suit = Suit::ALL.into_iter().find(|known| known.word() == suit)?;

@@ -1,21 +1,19 @@
-//! The query of a page's address: search, filter, order, page, smoothing, colours. Links keep it.
+//! The query of a page's address: search, filter, sorting, page, smoothing, colours. Links keep it.
 
 use std::fmt::Write as _;
 
 use crate::commands::pages::html::escape;
 
-/// The keys that links keep, in the order in which they are written.
+/// Query keys, in the order in which links write them.
 const KEYS: [&str; 7] = ["q", "show", "sort", "page", "smooth", "color", "before"];
 
-/// Longest text that is searched for, in letters.
 const LONGEST: usize = 200;
 
-/// The values of an address by [`KEYS`]; other keys are dropped.
+/// Values by [`KEYS`]; other keys are dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Query([String; KEYS.len()]);
 
 impl Query {
-    /// Parses the text after the question mark.
     pub(super) fn parse(text: &str) -> Self {
         let mut query = Self::default();
         for pair in text.split('&') {
@@ -27,17 +25,15 @@ impl Query {
         query
     }
 
-    /// Returns the value of a key; empty if it is not set.
     pub(super) fn get(&self, key: &str) -> &str {
         KEYS.iter().position(|known| *known == key).map_or("", |at| self.0[at].trim())
     }
 
-    /// Returns the value of a key as a number, or `default` if it is not one.
     pub(super) fn number(&self, key: &str, default: usize) -> usize {
         self.get(key).parse().unwrap_or(default)
     }
 
-    /// Returns a query with some keys changed. An empty value removes the key.
+    /// Returns a copy with some keys changed. An empty value removes the key.
     pub(super) fn with(&self, changes: &[(&str, &str)]) -> Self {
         let mut query = self.clone();
         for (key, value) in changes {
@@ -48,7 +44,7 @@ impl Query {
         query
     }
 
-    /// Returns the query with its question mark; empty if no key is set.
+    /// Returns the query string with its question mark; empty if no key is set.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for (key, value) in KEYS.iter().zip(&self.0).filter(|(_, value)| !value.is_empty()) {
@@ -58,7 +54,7 @@ impl Query {
         text
     }
 
-    /// Returns hidden form fields with all values except those in `without`.
+    /// Returns hidden form fields for all values except the keys `without`.
     pub(super) fn hidden(&self, without: &[&str]) -> String {
         let mut fields = String::new();
         for (key, value) in KEYS.iter().zip(&self.0) {
@@ -70,7 +66,7 @@ impl Query {
     }
 }
 
-/// The base path of pages, and the query that their links keep.
+/// The base path of pages, and the query that links keep.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     /// Empty, or `/run/NAME` for a run of a folder.
@@ -79,19 +75,17 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns the address of a path, escaped for an attribute, with some keys of the query changed.
+    /// Like [`Self::address`], but escaped for an attribute.
     pub(super) fn link(&self, path: &str, changes: &[(&str, &str)]) -> String {
         escape(&self.address(path, changes))
     }
 
-    /// Returns the address of a path, with some keys of the query changed.
     pub(super) fn address(&self, path: &str, changes: &[(&str, &str)]) -> String {
         let path = if path == "/" && !self.base.is_empty() { "" } else { path };
         format!("{}{path}{}", self.base, self.query.with(changes).text())
     }
 }
 
-/// Percent-encodes text.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,5 @@
-//! The page of a run: state, warnings, evaluations, charts, settings, steps. For files it lists their steps.
+//! The page of a run: state, warnings, evaluations, charts, settings, steps. For files, it lists
+//! their steps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ use crate::commands::pages::html::escape;
 use crate::plot::chart::{Point, chart, rate};
 use crate::plot::figure::figure;
 
-/// Metrics with a curve: learning, credit, health of updates, and time of a step.
+/// Metrics with a chart: learning, credit, health of updates, and step time.
 const CURVES: [&str; 12] = [
     "train/success_rate",
     "train/reward/mean",
@@ -31,7 +32,6 @@ const CURVES: [&str; 12] = [
     "perf/step_s",
 ];
 
-/// Columns of the table of steps: header and metric.
 const COLUMNS: [(&str, &str); 5] = [
     ("success", "train/success_rate"),
     ("turns", "rollout/turns/mean"),
@@ -40,19 +40,15 @@ const COLUMNS: [(&str, &str); 5] = [
     ("groups without advantage", "credit/zero_frac"),
 ];
 
-/// Window sizes offered for smoothing, in steps; 1 means unsmoothed.
+/// Smoothing windows in steps; 1 is unsmoothed.
 const SMOOTH: [usize; 4] = [1, 5, 20, 100];
 
 /// Number of steps from which charts are smoothed by default.
 const SMOOTHED_FROM: usize = 40;
 
-/// Maximum number of steps in a table.
 const ROWS: usize = 100;
 
 /// Returns the body of the page.
-///
-/// # Errors
-/// Fails on a file of the run that cannot be read.
 pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> {
     match source {
         Source::Run { directory, .. } => run(source, directory, place),
@@ -139,7 +135,6 @@ fn run(source: &Source, directory: &RunDirectory, place: Place<'_>) -> anyhow::R
     Ok(body)
 }
 
-/// Returns the links that choose the smoothing.
 fn smoothing(place: Place<'_>, window: usize) -> String {
     let mut body = String::from("<p class=\"choice\">each point of a curve is the mean of ");
     for steps in SMOOTH {
@@ -170,7 +165,6 @@ pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     text
 }
 
-/// Formats a duration, for example `5 min ago`.
 pub(super) fn ago(seconds: f64) -> String {
     let (count, unit) = match seconds.max(0.0) {
         time if time < 120.0 => (time, "s"),
@@ -181,10 +175,9 @@ pub(super) fn ago(seconds: f64) -> String {
     format!("{count:.0} {unit} ago")
 }
 
-/// Evaluations of a split, by step.
 pub(super) type OfSplit = Vec<(u64, Evaluation)>;
 
-/// Returns the evaluations of a run by split, those of a split by step. Files that cannot be read are left out.
+/// Returns the evaluations of a run by split and step. Unreadable files are skipped.
 pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit> {
     let mut splits: BTreeMap<String, OfSplit> = BTreeMap::new();
     let entries = std::fs::read_dir(directory.path("eval")).into_iter().flatten().flatten();
@@ -202,7 +195,8 @@ pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit>
     splits
 }
 
-/// Returns the last evaluation of each split by kind of task, with intervals and the change since the first one.
+/// Returns the last evaluation of each split by kind of task, with intervals and the change since
+/// the first one.
 fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     let mut body = String::new();
     for (split, results) in evaluations {
@@ -244,8 +238,8 @@ fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     body
 }
 
-/// Returns a table with a row per step, newest first. Steps without trajectories (`train.save_trajectories = false`)
-/// are not links.
+/// Returns a table with a row per step, newest first. Steps without saved trajectories
+/// (`train.save_trajectories = false`) are not links.
 fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) -> String {
     if lines.is_empty() && with_trajectories.is_empty() {
         return "<p class=\"note\">No steps of reinforcement learning yet.</p>".into();

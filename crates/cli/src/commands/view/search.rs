@@ -1,7 +1,7 @@
 //! Full-text search over a run, newest step first.
 //!
-//! Lines of a file that cannot contain the words are not parsed. A page ends after [`RESULTS`] results or
-//! [`TIME`] and links to the next page, which starts at the first step that was not searched.
+//! Lines that cannot contain the words are not parsed. A page ends after [`RESULTS`] results or
+//! [`TIME`]; its link to the next page starts at the first unsearched step.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,39 +13,33 @@ use super::query::Place;
 use super::source::Source;
 use crate::commands::pages::html::escape;
 
-/// Results of a page.
 const RESULTS: usize = 100;
 
 /// Time after which no further file is searched for a page.
 const TIME: Duration = Duration::from_millis(1500);
 
-/// Letters before and behind the words in an excerpt.
 const AROUND: usize = 70;
 
-/// The part of a trajectory that is the same for its group.
+/// Name of the task's text, which a whole group shares.
 const TASK: &str = "task";
 
-/// A match in a trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
     /// The turn; `None` for the task and the last observation.
     pub(super) turn: Option<usize>,
-    /// Name of the matching field.
     part: &'static str,
-    /// The text before the words, the words, and the text after them.
+    /// The text before the match, the match, and the text after it.
     excerpt: [String; 3],
 }
 
-/// A search result.
 struct Hit {
     step: u64,
     group: usize,
-    /// Index of the trajectory in its group.
     index: usize,
     found: Found,
 }
 
-/// Returns the first match in a trajectory. `words` must be in lower case.
+/// Returns the first match in a trajectory. `words` must be lower case.
 pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     let of = |turn: Option<usize>, part: &'static str, text: &str| {
         Some(Found { turn, part, excerpt: excerpt(text, words)? })
@@ -64,16 +58,16 @@ pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     })
 }
 
-/// Returns the text around the first match; `None` without one. Letters are compared in lower case.
+/// Returns the text around the first match, ignoring case; `None` without a match.
 fn excerpt(text: &str, words: &str) -> Option<[String; 3]> {
-    // Most texts are ASCII, in which lower case keeps every position.
+    // Most texts are ASCII, whose lower case has the same length.
     let (start, end) = if text.is_ascii() {
         let start = find_ascii(text.as_bytes(), words.as_bytes())?;
         (start, start + words.len())
     } else {
         let lower: String = text.chars().flat_map(char::to_lowercase).collect();
         let start = lower.find(words)?;
-        // Lower case can have another length in bytes, so positions are counted in letters.
+        // Lower case may change the length in bytes, so positions are counted in letters.
         let letters = lower[..start].chars().count();
         let count = words.chars().count();
         let place = |letter: usize| text.char_indices().nth(letter).map_or(text.len(), |(at, _)| at);
@@ -100,7 +94,7 @@ fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true if a line of JSON may contain the words. `quoted` is the words as JSON writes them.
+/// Returns true if a line of JSON may contain the words. `quoted` has them escaped as in JSON.
 fn may_have(line: &str, quoted: &str) -> bool {
     if line.is_ascii() && quoted.is_ascii() {
         return find_ascii(line.as_bytes(), quoted.as_bytes()).is_some();
@@ -108,22 +102,20 @@ fn may_have(line: &str, quoted: &str) -> bool {
     line.to_lowercase().contains(quoted)
 }
 
-/// Returns the words as JSON writes them inside a string.
 fn quoted(words: &str) -> String {
     let text = serde_json::to_string(words).unwrap_or_default();
     text.trim_matches('"').to_owned()
 }
 
-/// The results of a page.
 #[derive(Default)]
 struct Results {
     found: Vec<Hit>,
-    /// The newest step that was not searched.
+    /// The newest unsearched step.
     next: Option<u64>,
     steps: usize,
 }
 
-/// Searches the steps of a source, newest first, from step `before` if it is given.
+/// Searches the steps of a source, newest first, from step `before` if given.
 fn search(source: &Source, words: &str, before: Option<u64>) -> anyhow::Result<Results> {
     let start = Instant::now();
     let mut results = Results::default();
@@ -143,10 +135,9 @@ fn search(source: &Source, words: &str, before: Option<u64>) -> anyhow::Result<R
     Ok(results)
 }
 
-/// Searches the file of a run's step.
 fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> anyhow::Result<()> {
     let quoted = quoted(words);
-    // Groups are shown in order of their indices, and their members in order of the file.
+    // Pages show groups sorted by index, and their members in file order.
     let mut groups: std::collections::BTreeMap<usize, usize> = std::collections::BTreeMap::new();
     let mut found: Vec<(usize, usize, Found)> = Vec::new();
     for line in turnwise_files::lines(turnwise_files::open(path)?) {
@@ -161,7 +152,7 @@ fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> a
         }
         *index += 1;
     }
-    // The members of a group have one task.
+    // The members of a group share one task, so it is listed once.
     found.dedup_by(|(next, _, words), (group, _, known)| {
         next == group && words.part == TASK && known.part == TASK
     });
@@ -175,7 +166,8 @@ fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> a
     Ok(())
 }
 
-/// Returns the group index of a line; `None` if it is not a trajectory. Only this key is parsed.
+/// Returns the group index of a line; `None` if the line is not a trajectory. Only this key is
+/// parsed.
 fn group_of(line: &str) -> Option<usize> {
     #[derive(serde::Deserialize)]
     struct Of {
@@ -203,10 +195,6 @@ fn search_step(source: &Source, step: u64, words: &str, results: &mut Vec<Hit>) 
     Ok(())
 }
 
-/// Returns the page of results.
-///
-/// # Errors
-/// Fails on a file that cannot be read.
 pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> {
     let words = place.query.get("q").to_lowercase();
     let mut body = format!("<h1>search</h1>{}", form(place, "/search", "search all steps"));
@@ -244,7 +232,6 @@ pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> 
     Ok(body)
 }
 
-/// Returns a search form whose results are at `path`.
 pub(super) fn form(place: Place<'_>, path: &str, label: &str) -> String {
     format!(
         "<form class=\"search\" action=\"{}{path}\" method=\"get\" role=\"search\">{}<input type=\"search\" name=\"q\" value=\"{}\" \
@@ -293,7 +280,7 @@ mod tests {
         }
         assert!(!may_have(&line, &quoted("nothing")));
         assert_eq!(group_of(&line), Some(0));
-        // A text that looks like the key does not lead astray, since the task is an object that ends before it.
+        // The key's text inside a string is not mistaken for the key.
         let mut other = trajectory();
         other.group = 7;
         other.turns[0].observation = "},\"group\":3".into();

@@ -1,4 +1,4 @@
-//! The settings of a run that differ from the defaults of its environment, or from the preset that it names.
+//! The settings of a run that differ from its preset or from the defaults of its environment.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use crate::worlds::load;
 /// Keys that identify the run and are not compared.
 const NAMES: [&str; 2] = ["name", "preset"];
 
-/// Longest value in a table, in letters.
 const LONGEST: usize = 120;
 
-/// Returns a table of the settings that differ, and the whole config folded; only the latter if it cannot be compared.
+/// Returns a table of the settings that differ, and the whole config, folded. A config that cannot
+/// be compared is only shown.
 pub(super) fn page(text: &str) -> String {
     let mut body = String::new();
     if let Some((against, rows)) = compared(text) {
@@ -41,7 +41,8 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Compares a config with its preset or defaults. Returns their name, and `[key, own value, other value]` for each difference.
+/// Compares a config with its preset, or with the defaults. Returns what it was compared with, and
+/// `[key, own value, other value]` for each difference.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);
@@ -58,8 +59,8 @@ fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
         (None, Some(environment)),
         (None, with_template),
     ];
-    // A preset can be a whole config or only a method, which needs the environment. Presets of another
-    // program cannot be loaded here.
+    // A preset is a full config or only a method, which needs the environment. Presets of other
+    // programs cannot be loaded.
     let of_kind = |config: &Config| config.env.kind == kind;
     let base = tries.into_iter().find_map(|(preset, overrides)| {
         load(&ConfigSource { preset, overrides: overrides?, ..ConfigSource::default() }).ok().filter(of_kind)
@@ -105,7 +106,6 @@ mod tests {
         assert_eq!(of("seed").map(|row| row[1].as_str()), Some("7"));
         assert_eq!(of("train.steps").map(|row| row[1].as_str()), Some("3"));
         assert_eq!(of("optimizer.learning_rate"), None);
-        // A config that cannot be compared is shown unchanged.
         let page = page("[env]\nkind = \"<mine>\"\n");
         assert!(page.contains("&lt;mine&gt;") && !page.contains("<table"), "{page}");
     }

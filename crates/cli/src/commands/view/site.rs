@@ -1,4 +1,4 @@
-//! The pages of a source by their addresses, with the step that was asked for last.
+//! Routes of the viewer, with a cache of the last step.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -25,25 +25,20 @@ const KEPT: usize = 4;
 /// Seconds between reloads of a live page in a browser without scripts.
 const RELOAD: u32 = 15;
 
-/// Text of the page for an unknown address.
 const MISSING: &str = "This page does not exist.";
 
-/// The pages behind an address: of one source, or of a folder of runs.
 pub(super) enum Site {
     One(Box<Pages>),
     Folder { runs: Runs, open: OpenRun, kept: Mutex<Vec<(String, Arc<Pages>)>> },
 }
 
-/// Opens a run of a folder.
 pub(super) type OpenRun = Box<dyn Fn(&Path) -> anyhow::Result<Source> + Send + Sync>;
 
 impl Site {
-    /// Returns the pages of a folder of runs.
     pub(super) fn folder(runs: Runs, open: OpenRun) -> Self {
         Self::Folder { runs, open, kept: Mutex::default() }
     }
 
-    /// Returns the name for people.
     pub(super) fn title(&self) -> String {
         match self {
             Self::One(pages) => pages.source.title(),
@@ -51,7 +46,6 @@ impl Site {
         }
     }
 
-    /// Answers a request.
     pub(super) fn reply(&self, request: &Request) -> Reply {
         if request.method != "GET" {
             return Reply::page(405, message("Only GET is supported."));
@@ -80,7 +74,7 @@ impl Site {
         }
     }
 
-    /// Returns the pages of a run of the folder; `None` for a name that is not in its list.
+    /// Returns the pages of a run of the folder; `None` for a name outside its list.
     fn of_run(&self, name: &str) -> anyhow::Result<Option<Arc<Pages>>> {
         let Self::Folder { runs, open, kept } = self else { return Ok(None) };
         let Some(folder) = runs.folder(name) else { return Ok(None) };
@@ -101,12 +95,12 @@ fn list(runs: &Runs, query: &Query) -> anyhow::Result<Option<Reply>> {
     Ok(Some(page(&runs.title(), &body, Some(("/data.json", &version)))))
 }
 
-/// Returns the data that a live page polls: the version of its contents.
+/// Returns the version that a live page polls.
 fn data(version: &str) -> Reply {
     Reply::json(serde_json::json!({ "version": version }).to_string())
 }
 
-/// Returns a page. With `live`, the address of its data and their version, the page updates itself.
+/// Returns a page. `live` is the address and version of its data; a page with it updates itself.
 fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     let mut head = String::from("<script src=\"/viewer.js\" defer></script>");
     let mut attributes = String::new();
@@ -121,7 +115,7 @@ fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     Reply::page(200, document_with(title, STYLE, &head, &body))
 }
 
-/// The pages of a source, with the step that was asked for last.
+/// The pages of a source, with the last requested step.
 pub(super) struct Pages {
     source: Source,
     last: Mutex<Option<Arc<LastStep>>>,
@@ -129,11 +123,9 @@ pub(super) struct Pages {
     pictures: Pictures,
 }
 
-/// A parsed step and the stamp of its file.
 struct LastStep {
     stamp: Option<Stamp>,
     step: Step,
-    /// What groups are filtered and ordered by.
     facts: Vec<Facts>,
 }
 
@@ -171,14 +163,14 @@ impl Pages {
         }
     }
 
-    /// Returns a text that changes when the run does.
+    /// Returns a text that changes whenever the run does.
     fn version(&self) -> String {
         let Source::Run { directory, .. } = &self.source else { return String::new() };
         let of = |file: &str| stamp_of(&directory.path(file));
         short_hash(&["metrics.jsonl", "status.json", "eval", "trajectories"].map(of).join(" "))
     }
 
-    /// Returns the page of the run. For a file with one step it is the page of that step.
+    /// Returns the page of the run, or of the only step of a file.
     fn first(&self, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
             return self.step_page(*only, place);
@@ -203,7 +195,7 @@ impl Pages {
         Ok(Some(page(&format!("{}, step {number}", self.source.title()), &body, None)))
     }
 
-    /// Redirects to the first group in the order of the address, by default the most instructive one.
+    /// Redirects to the first group in the order of the query, by default the most instructive one.
     fn first_group(&self, number: u64, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         let Some(last) = self.step(number)? else { return Ok(None) };
         let first = order(&last.step, &last.facts, place.query).first().copied();
@@ -211,7 +203,7 @@ impl Pages {
         Ok(Some(Reply::redirect(&place.address(&path, &[]))))
     }
 
-    /// Returns the page of a group. With `open`, every turn is shown in full.
+    /// Returns the page of a group. With `open`, every turn is unfolded.
     fn group_page(
         &self,
         number: u64,
@@ -253,7 +245,7 @@ impl Pages {
         Ok(Some(page(&title, &body, None)))
     }
 
-    /// Returns the texts of tokens. A run without a checkpoint is retried on the next request.
+    /// Returns the token texts. A run without a checkpoint is retried at the next request.
     fn tokens(&self) -> Option<&TokenTexts> {
         if self.tokens.get().is_none() {
             self.tokens.set(self.source.tokens()?).ok();
@@ -261,8 +253,10 @@ impl Pages {
         self.tokens.get()
     }
 
-    /// Returns the trajectories of a step; `None` if the source does not have it. A cached step is used
-    /// only while its file is unchanged, because a resumed run can write a step again.
+    /// Returns the trajectories of a step; `None` if the source does not have it.
+    ///
+    /// A cached step is used only while its file is unchanged, because a resumed run can write a
+    /// step again.
     fn step(&self, number: u64) -> anyhow::Result<Option<Arc<LastStep>>> {
         if !self.source.steps().contains(&number) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The run, file or folder behind the pages: its steps, and the trajectories of one.
+//! The run, file or folder behind the pages, and its steps.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,7 +23,6 @@ use crate::commands::credit::{self, Reading};
 use crate::commands::{is_run, name_of};
 use crate::registries::methods;
 
-/// A method by preset name, with its settings and the seed of what it draws.
 pub(super) struct Method {
     pub(super) name: String,
     pub(super) config: CreditConfig,
@@ -32,25 +31,19 @@ pub(super) struct Method {
 }
 
 impl Method {
-    /// Returns the method with its pipeline made.
-    ///
-    /// # Errors
-    /// Fails on an invalid setting.
     pub(super) fn new(name: &str, config: CreditConfig, seed: u64) -> anyhow::Result<Self> {
         let pipeline = Pipeline::with_registry(&config, &methods().credit)?;
         Ok(Self { name: name.to_owned(), config, pipeline, seed })
     }
 }
 
-/// Origin of the trajectories.
 pub(super) enum Source {
     /// A run directory, whose steps are read on demand.
     Run { directory: RunDirectory, method: Option<Method>, beside: Option<Method> },
-    /// Files that were read whole.
+    /// Files, read at the start.
     Files(Files),
 }
 
-/// Trajectories of a file, or of the files of a folder.
 pub(super) struct Files {
     path: PathBuf,
     steps: Vec<DumpStep>,
@@ -59,7 +52,6 @@ pub(super) struct Files {
     notes: Vec<String>,
 }
 
-/// A step of a file: its trajectories, and other data of the dump.
 struct DumpStep {
     number: u64,
     batch: Batch,
@@ -69,19 +61,19 @@ struct DumpStep {
     truth: Option<Truth>,
 }
 
-/// Length of a file and the time of its last change.
+/// Length and modification time of a file.
 pub(super) type Stamp = (u64, SystemTime);
 
-/// Returns the file of a run's step.
 fn trajectories_of(run: &RunDirectory, number: u64) -> PathBuf {
     run.trajectories(Position { phase: Phase::Rl, step: number })
 }
 
 impl Source {
-    /// Opens a run directory, or reads a file or a folder of files.
+    /// Opens a run directory, a file or a folder of files.
     ///
     /// # Errors
-    /// Fails with the path and the problem, or if the files lack a field that the method needs.
+    /// The error names the path and the problem. Fails if the files lack a field that the method
+    /// needs.
     pub(super) fn open(
         path: &Path,
         reading: &Reading,
@@ -105,7 +97,8 @@ impl Source {
                 &method.config.encoder,
             ));
         }
-        // Each of Harbor's trials is a file with one trajectory; they are compared with each other.
+        // Each Harbor trial is a file with one trajectory; the trials of a job are compared with
+        // each other.
         if turnwise_trajectory_io::is_harbor_job(path) {
             files.add(path, reading)?;
         } else if path.is_dir() {
@@ -131,7 +124,6 @@ impl Source {
         Ok(Self::Files(files))
     }
 
-    /// Returns the name of the run, file or folder.
     pub(super) fn title(&self) -> String {
         name_of(match self {
             Self::Run { directory, .. } => directory.root(),
@@ -147,15 +139,12 @@ impl Source {
         }
     }
 
-    /// Returns true for a file of `turnwise benchmark credit`.
     pub(super) fn has_truth(&self) -> bool {
         matches!(self, Self::Files(files) if files.steps.iter().any(|step| step.truth.is_some()))
     }
 
-    /// Sets the default methods, GRPO and GiGPO, for a file of `turnwise benchmark credit`, which has no advantages.
-    ///
-    /// # Errors
-    /// Fails like `named`.
+    /// Sets the default methods, GRPO and GiGPO, for a file of `turnwise benchmark credit`, which
+    /// has no advantages.
     pub(super) fn fill_methods(
         &mut self,
         named: impl Fn(&str) -> anyhow::Result<Method>,
@@ -170,7 +159,7 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the steps with trajectories, in order. A run that is training adds to them.
+    /// Returns the steps with trajectories in ascending order. During training, steps are added.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => directory.trajectory_steps().unwrap_or_default(),
@@ -178,7 +167,6 @@ impl Source {
         }
     }
 
-    /// Returns notes on how files were read.
     pub(super) fn notes(&self) -> &[String] {
         match self {
             Self::Run { .. } => &[],
@@ -186,14 +174,12 @@ impl Source {
         }
     }
 
-    /// Returns the metrics of a run's step, if it has any.
     pub(super) fn metrics(&self, number: u64) -> Option<MetricsLine> {
         let Self::Run { directory, .. } = self else { return None };
         let lines = read_metrics(&directory.path("metrics.jsonl")).ok()?;
         lines.into_iter().find(|line| line.phase == Phase::Rl && line.step == number)
     }
 
-    /// Returns the texts of token ids, if the source has a tokenizer.
     pub(super) fn tokens(&self) -> Option<TokenTexts> {
         match self {
             Self::Run { directory, .. } => TokenTexts::of_run(directory.root()),
@@ -201,16 +187,12 @@ impl Source {
         }
     }
 
-    /// Returns the file of a run's step; `None` for files that were read whole.
+    /// Returns the file of a run's step; `None` for files that were read at the start.
     pub(super) fn file(&self, number: u64) -> Option<PathBuf> {
         let Self::Run { directory, .. } = self else { return None };
         Some(trajectories_of(directory, number))
     }
 
-    /// Returns the trajectories of a step without their credit.
-    ///
-    /// # Errors
-    /// Fails if a file cannot be read.
     pub(super) fn batch(&self, number: u64) -> anyhow::Result<Cow<'_, Batch>> {
         match self {
             Self::Run { directory, .. } => {
@@ -220,14 +202,13 @@ impl Source {
         }
     }
 
-    /// Returns the source of the pictures of turns.
     pub(super) fn pictures(&self) -> Pictures {
         let Self::Run { directory, .. } = self else { return Pictures::default() };
         let config = std::fs::read_to_string(directory.path("config.toml")).unwrap_or_default();
         Pictures::of_config(&config)
     }
 
-    /// Returns the length and time of the file of a run's step; `None` for files, which are read only once.
+    /// Returns the stamp of the file of a run's step; `None` for files that were read at the start.
     pub(super) fn stamp(&self, number: u64) -> Option<Stamp> {
         let Self::Run { directory, .. } = self else { return None };
         let found = trajectories_of(directory, number).metadata().ok()?;
@@ -235,10 +216,6 @@ impl Source {
     }
 
     /// Returns the trajectories of a step with their credit.
-    ///
-    /// # Errors
-    /// Fails if a file cannot be read, or if the chosen method needs data that the trajectories
-    /// lack.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
         let batch = self.batch(number)?.into_owned();
         let (path, beside, in_file) = match self {
@@ -253,7 +230,7 @@ impl Source {
         let by_method = |batch: Batch, method: &Method| {
             explain::by_method(number, batch, dump, method).with_context(|| path.display().to_string())
         };
-        // Only a second method needs the trajectories twice.
+        // Only a second method needs a copy of the trajectories.
         let second = beside.as_ref().map(|method| (method, batch.clone()));
         let mut step = match (self.method(), self) {
             (Some(method), _) => by_method(batch, method)?,
@@ -279,7 +256,6 @@ impl Files {
         step.with_context(|| format!("{}: has no step {number}", self.path.display()))
     }
 
-    /// Adds the steps of a file.
     fn add(&mut self, path: &Path, reading: &Reading) -> anyhow::Result<()> {
         if reading.is_automatic()
             && let Some(lines) = beside::truth_of(path)?
@@ -290,7 +266,7 @@ impl Files {
             }
             return Ok(());
         }
-        // A run's file has more about a turn than other formats do.
+        // A run's file has more fields per turn than other formats.
         if reading.is_automatic()
             && let Ok(trajectories) = read_trajectories(path)
             && !trajectories.is_empty()
@@ -310,7 +286,6 @@ impl Files {
         Ok(())
     }
 
-    /// Adds a step that a run recorded.
     fn add_recorded(
         &mut self,
         step: u64,
@@ -319,12 +294,12 @@ impl Files {
         path: &Path,
     ) -> anyhow::Result<()> {
         check_explanations(&batch, path)?;
-        // A run's files are named by the number of finished steps.
+        // The files of a run are named by the number of finished steps.
         self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth });
         Ok(())
     }
 
-    /// Reads a dump, which must have what the method needs.
+    /// Reads a dump and checks that it has the fields that the method needs.
     fn read(&self, path: &Path, options: &ReadOptions) -> anyhow::Result<Dump> {
         let dump = read(path, options)?;
         if let Some(method) = &self.method {
@@ -337,7 +312,6 @@ impl Files {
     }
 }
 
-/// Returns true if the name of a file is that of a format of trajectories.
 fn is_dump(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let plain = name.strip_suffix(".zst").unwrap_or(name);
@@ -345,17 +319,16 @@ fn is_dump(path: &Path) -> bool {
     path.is_file() && matches!(ending, "jsonl" | "parquet")
 }
 
-/// Returns true for a folder with files of trajectories, or of trials.
 pub(super) fn has_dumps(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     turnwise_trajectory_io::is_harbor_job(folder)
         || entries.map(|entry| entry.path()).any(|path| is_dump(&path))
 }
 
-/// Returns the files of trajectories in a folder that is not a run, such as verl's `rollout_data_dir`.
+/// Returns the trajectory files in a folder that is not a run, such as verl's `rollout_data_dir`.
 ///
 /// # Errors
-/// Fails on a folder of runs (named in the error), or without trajectories.
+/// Fails if the folder contains runs, or no trajectories.
 fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -376,7 +349,7 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-/// Rejects explanations that are not of the turns beside them.
+/// Rejects explanations whose lengths do not match the turns.
 fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     for trajectory in batch.trajectories() {
         let turns = trajectory.turns.len();
@@ -397,13 +370,11 @@ fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Groups trajectories, in order of the groups' indices.
 fn grouped(trajectories: Vec<Trajectory>) -> Batch {
     let groups = by_key(trajectories, |trajectory| trajectory.group).into_values();
     Batch { groups: groups.map(|trajectories| Group { trajectories }).collect() }
 }
 
-/// Groups items by a key; those of a key keep their order.
 pub(super) fn by_key<T, K: Ord>(items: Vec<T>, key: impl Fn(&T) -> K) -> BTreeMap<K, Vec<T>> {
     let mut groups: BTreeMap<K, Vec<T>> = BTreeMap::new();
     for item in items {
@@ -412,7 +383,6 @@ pub(super) fn by_key<T, K: Ord>(items: Vec<T>, key: impl Fn(&T) -> K) -> BTreeMa
     groups
 }
 
-/// Returns the name of a trajectory's group in its file, and its place there.
 pub(super) fn origin_in_words(trajectory: &Trajectory, origin: Option<&Origin>) -> (String, String) {
     match origin {
         Some(origin) => {

@@ -7,87 +7,76 @@ use turnwise_core::{StageRecord, Trajectory};
 use super::explain::Explained;
 use crate::commands::credit::table::counted;
 
-/// The trajectories of a step with their credit.
 pub(super) struct Step {
     pub(super) number: u64,
     pub(super) groups: Vec<Vec<Shown>>,
-    /// The method that the advantages are of, as `gigpo, then aem`.
+    /// Method of the advantages, such as `gigpo, then aem`.
     pub(super) method: Option<String>,
     pub(super) explained: Explained,
-    /// Short name of the method of the advantages, for the columns if others are beside it.
+    /// Short name of that method, as a column header beside other methods.
     pub(super) first: String,
-    /// Numbers of the batch by name.
     pub(super) diagnostics: BTreeMap<String, f64>,
 }
 
-/// A trajectory with its credit.
 pub(super) struct Shown {
     pub(super) trajectory: Trajectory,
-    /// The name of its group in the file.
+    /// Name of the group in the file.
     pub(super) group: String,
-    /// Its place in the file.
+    /// Position of the trajectory in the file.
     pub(super) place: String,
-    /// True if the task was solved; absent if the file does not say.
+    /// True if the task was solved; `None` if the file does not say.
     pub(super) success: Option<bool>,
-    /// One a turn; absent if none were recorded or computed.
+    /// One advantage per turn; `None` if neither recorded nor computed.
     pub(super) advantages: Option<Vec<f64>>,
-    /// The stages of every turn; empty if there is no explanation.
+    /// Stages of every turn; empty without explanations.
     pub(super) explanation: Vec<Vec<StageRecord>>,
-    /// What is shown beside the advantages; the same columns for all trajectories of a step.
+    /// Columns beside the advantages; the same for all trajectories of a step.
     pub(super) beside: Vec<Beside>,
 }
 
-/// Advantages of another origin for the turns of a trajectory.
+/// Advantages by another method, or the true ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beside {
-    /// A method, or [`TRUTH`].
+    /// Name of the method, or [`TRUTH`].
     pub(super) name: String,
-    /// One per turn.
     pub(super) values: Vec<Option<f64>>,
-    /// Their standard errors, if they are estimates.
+    /// Standard errors, if the values are estimates.
     pub(super) errors: Option<Vec<f64>>,
 }
 
-/// Name of the column of the true advantages.
 pub(super) const TRUTH: &str = "A*";
 
-/// Standard errors that the true advantage of a turn must be away from 0 for the turn to be called decisive.
+/// A turn is decisive if its true advantage differs from 0 by more than this many standard errors.
 const DECISIVE: f64 = 2.0;
 
 impl Beside {
-    /// Returns the number of a turn.
     pub(super) fn value(&self, turn: usize) -> Option<f64> {
         self.values.get(turn).copied().flatten()
     }
 
-    /// Returns its standard error.
     pub(super) fn error(&self, turn: usize) -> Option<f64> {
         self.errors.as_ref()?.get(turn).copied()
     }
 }
 
 impl Shown {
-    /// Returns the advantage of a turn.
     pub(super) fn advantage(&self, turn: usize) -> Option<f64> {
         self.advantages.as_ref().and_then(|advantages| advantages.get(turn)).copied()
     }
 
-    /// Returns the stages behind it.
     pub(super) fn stages(&self, turn: usize) -> &[StageRecord] {
         self.explanation.get(turn).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns true if another method is shown beside the first one.
     pub(super) fn compares_methods(&self) -> bool {
         self.beside.iter().any(|beside| beside.name != TRUTH)
     }
 
-    /// Returns the true advantages, if they are known.
     pub(super) fn truth(&self) -> Option<&Beside> {
         self.beside.iter().find(|beside| beside.name == TRUTH)
     }
 
-    /// Returns the turn with the largest true advantage either way, if that is clearly not 0.
+    /// Returns the turn with the largest absolute true advantage, if that is clearly not 0.
     pub(super) fn decisive(&self) -> Option<usize> {
         let truth = self.truth()?;
         let known =
@@ -96,7 +85,7 @@ impl Shown {
         (most > DECISIVE * truth.error(turn).unwrap_or(0.0)).then_some(turn)
     }
 
-    /// Returns true for a turn that a loss term acts on because its entropy is unusual.
+    /// Returns true for a turn that a loss term treats specially because of its unusual entropy.
     pub(super) fn is_outlier(&self, turn: usize) -> bool {
         let stages = self.stages(turn).iter();
         stages.filter_map(|stage| stage.facts.get("outlier")).any(|outlier| outlier != 0.0)
@@ -104,7 +93,6 @@ impl Shown {
 }
 
 impl Step {
-    /// How much there is, in words.
     pub(super) fn summary(&self) -> String {
         let trajectories: Vec<&Shown> = self.groups.iter().flatten().collect();
         let turns: usize = trajectories.iter().map(|shown| shown.trajectory.turns.len()).sum();

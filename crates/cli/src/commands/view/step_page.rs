@@ -1,4 +1,4 @@
-//! The page of a step: its groups, and their trajectories as rows of turns coloured by advantage.
+//! The page of a step: its groups, with trajectories as rows of turns coloured by advantage.
 
 use std::fmt::Write as _;
 
@@ -15,14 +15,12 @@ use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
 use crate::plot::figure::figure;
 
-/// Letters of an action in a title, and of a group's name.
 const ACTION: usize = 120;
 const NAME: usize = 60;
 
-/// Groups on a page.
 const GROUPS: usize = 40;
 
-/// A group and the groups before and after it in the order of the address.
+/// A group and its neighbours in the sort order of the query.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Neighbours {
     pub(super) group: usize,
@@ -48,10 +46,9 @@ impl Neighbours {
     }
 }
 
-/// Returns the links above a page: the run, the step, and its neighbours.
 pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<Neighbours>) -> String {
     let up = if group.is_none() { " rel=\"up\"" } else { "" };
-    // The words that filter a step do not apply to the page of the run.
+    // The filters of a step do not apply to the page of the run.
     let run = place.link("/", &[("q", ""), ("show", ""), ("page", "")]);
     let mut links = format!("<nav>{}<a{up} href=\"{run}\">{}</a>", all_runs(place), escape(&source.title()));
     let mut link = |rel: &str, path: String, text: String| {
@@ -85,12 +82,12 @@ pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<
     links + "</nav>"
 }
 
-/// Returns the link to the list of runs, if the run is one of a folder.
+/// Returns the link to the list of runs, if the run belongs to a folder of runs.
 pub(super) fn all_runs(place: Place<'_>) -> &'static str {
     if place.base.is_empty() { "" } else { "<a href=\"/\">all runs</a>" }
 }
 
-/// Returns the form that chooses groups and their order. It works without scripts.
+/// Returns the form that filters and sorts groups. It works without scripts.
 fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
     let select = |name: &str, label: &str, options: &[(&str, &str)]| {
         let mut body = format!("<label>{label} <select name=\"{name}\">");
@@ -114,7 +111,6 @@ fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
     )
 }
 
-/// Returns a page of the groups that the address selects, in its order.
 pub(super) fn groups(step: &Step, facts: &[Facts], place: Place<'_>) -> String {
     let number = step.number;
     let order = order(step, facts, place.query);
@@ -129,11 +125,10 @@ pub(super) fn groups(step: &Step, facts: &[Facts], place: Place<'_>) -> String {
         body.push_str(&self::group(step, group, &link));
     }
     let path = format!("/step/{number}");
-    // On this page the keys `n` and `p` change the step, so links to pages have no `rel`.
+    // On this page the keys `n` and `p` change the step, so links between pages have no `rel`.
     body + &pager(place, &path, page, pages).replace("rel=\"next\"", "").replace("rel=\"prev\"", "")
 }
 
-/// Returns the top of a step's page.
 pub(super) fn head(source: &Source, step: &Step) -> String {
     let mut body = format!("<h1>{}</h1><p>{}.</p>", escape(&source.title()), escape(&step.summary()));
     body.push_str(&about(source, step));
@@ -143,7 +138,6 @@ pub(super) fn head(source: &Source, step: &Step) -> String {
     body
 }
 
-/// Returns a paragraph of names and numbers.
 pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, f64)>) -> String {
     let mut body = String::from("<p class=\"facts\">");
     for (name, value) in facts {
@@ -152,7 +146,6 @@ pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, f64)>) -> Stri
     body + "</p>"
 }
 
-/// Returns the method of the advantages, the origin of their explanations, notes, and the legend of the cells.
 pub(super) fn about(source: &Source, step: &Step) -> String {
     let mut body = String::from("<p>");
     if let Some(method) = &step.method {
@@ -172,7 +165,6 @@ pub(super) fn about(source: &Source, step: &Step) -> String {
     body
 }
 
-/// Returns the meaning of the rows of cells below each other; nothing if there is one.
 fn legend(step: &Step) -> String {
     let Some(shown) = step.groups.iter().flatten().next().filter(|shown| !shown.beside.is_empty()) else {
         return String::new();
@@ -200,16 +192,15 @@ fn legend(step: &Step) -> String {
     body + "</p>"
 }
 
-/// Name of the row of differences.
 pub(super) const DIFFERENCE: &str = "difference";
 
-/// Returns the names of the columns of numbers: the first method, and what is beside it.
+/// Returns the column names: the first method, then those beside it.
 pub(super) fn columns<'a>(step: &'a Step, shown: &'a Shown) -> Vec<&'a str> {
     let first = if step.first.is_empty() { "recorded" } else { &step.first };
     std::iter::once(first).chain(shown.beside.iter().map(|beside| beside.name.as_str())).collect()
 }
 
-/// Returns the metrics of a run's step, folded. Trajectories that were sampled and left out are
+/// Returns the metrics of a run's step, folded. Trajectories that were sampled and dropped are
 /// mentioned visibly, because the page shows only kept ones.
 pub(super) fn metrics(source: &Source, step: u64) -> String {
     let Some(line) = source.metrics(step) else { return String::new() };
@@ -236,7 +227,6 @@ pub(super) fn metrics(source: &Source, step: u64) -> String {
     body + "</table></div></details>"
 }
 
-/// Returns the origin of explanations, as HTML.
 fn explained(explained: &Explained) -> String {
     match explained {
         Explained::Recorded => "The explanations are those that were recorded.".into(),
@@ -256,8 +246,8 @@ fn explained(explained: &Explained) -> String {
     }
 }
 
-/// Returns a group: its task, and a row of cells a trajectory. `page` is the address of its turns; empty
-/// if they are on the same page.
+/// Returns a group: its task, and a row of cells per trajectory. `page` is the address of its
+/// turns; empty if they are on the same page.
 pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     let shown = &step.groups[group];
     let goal = shown.first().map(|shown| &shown.trajectory.task);
@@ -303,7 +293,8 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     body + "</table></section>"
 }
 
-/// Returns the rows of cells of a trajectory: the first method's, those beside it, and the difference of two methods.
+/// Returns the rows of cells of a trajectory: the first method, the columns beside it, and the
+/// difference of two methods.
 fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) -> String {
     let mut body = String::new();
     let mut row = |name: &str, value: &dyn Fn(usize) -> (Option<f64>, f64)| {
@@ -314,7 +305,7 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
         body.push_str("</div>");
     };
     for (column, name) in columns(step, shown).into_iter().enumerate() {
-        // The difference stands between the methods and the truth.
+        // The difference is shown between the methods and the truth.
         if name == TRUTH {
             difference_row(shown, most, &mut row);
         }
@@ -329,17 +320,18 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
     body
 }
 
-/// Writes a row of cells: its name, and the number of every turn with the largest of its kind.
+/// Writes a row of cells: its name, and a function from a turn to its value and the largest
+/// absolute value.
 type Row<'a> = dyn FnMut(&str, &dyn Fn(usize) -> (Option<f64>, f64)) + 'a;
 
 fn difference_row(shown: &Shown, most: &[f64], row: &mut Row<'_>) {
     if shown.compares_methods() {
-        // Shares of two methods differ by 2 at most; half of that is as dark as it gets.
+        // Scaled credits of two methods differ by at most 2; a difference of 1 has the darkest
+        // colour.
         row(DIFFERENCE, &|turn| (difference(shown, turn, most), 1.0));
     }
 }
 
-/// Returns the classes and the strength of the colour of an advantage, as attributes.
 pub(super) fn colour(advantage: Option<f64>, most: f64) -> (&'static str, f64) {
     match advantage {
         Some(value) if value != 0.0 && most > 0.0 => {
@@ -349,7 +341,6 @@ pub(super) fn colour(advantage: Option<f64>, most: f64) -> (&'static str, f64) {
     }
 }
 
-/// Returns how a trajectory ended, in a word or two.
 pub(super) fn outcome(shown: &Shown) -> String {
     let mut text = match shown.success {
         Some(true) => "<b class=\"solved\">solved</b>".to_owned(),
@@ -361,7 +352,7 @@ pub(super) fn outcome(shown: &Shown) -> String {
     text
 }
 
-/// Returns the reason why an episode ended, in words; nothing if the world ended it.
+/// Describes why an episode ended; empty if the environment ended it.
 pub(super) fn stop(reason: &StopReason) -> String {
     match reason {
         StopReason::Terminated => String::new(),
@@ -372,7 +363,8 @@ pub(super) fn stop(reason: &StopReason) -> String {
     }
 }
 
-/// Returns a turn as a cell that leads to it, coloured by a number of which `most` is the largest.
+/// Returns a turn as a linked cell, coloured by `value` relative to the largest absolute value
+/// `most`.
 fn cell(shown: &Shown, turn: usize, (value, most): (Option<f64>, f64), to: &str) -> String {
     let (class, strength) = colour(value, most);
     let one = &shown.trajectory.turns[turn];

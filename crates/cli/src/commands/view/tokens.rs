@@ -1,4 +1,4 @@
-//! The text of single tokens, and their colours.
+//! Texts and colours of single tokens.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,33 +9,31 @@ use turnwise_text::{DecodeStream, Tokenizer};
 
 use crate::plot::figure::figure;
 
-/// What the colour of a token shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Color {
     /// Darker for less likely tokens.
     #[default]
     LogProb,
-    /// Darker for tokens that were sampled with higher entropy.
+    /// Darker for tokens sampled with higher entropy.
     Entropy,
     /// Tokens whose ratio the loss clipped: blue at the upper bound, orange at the lower.
     Clipping,
 }
 
 impl Color {
-    /// The colours by their names in an address, with their words.
+    /// The colours with their names in an address and labels.
     pub(super) const ALL: [(Self, &'static str, &'static str); 3] = [
         (Self::LogProb, "", "log-prob"),
         (Self::Entropy, "entropy", "entropy"),
         (Self::Clipping, "clipping", "clipping"),
     ];
 
-    /// Returns the colour of this name, or the default for an unknown name.
     pub(super) fn named(name: &str) -> Self {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map_or(Self::default(), |(color, ..)| *color)
     }
 
-    /// Returns the class and the strength of a token's colour, from 0 to 1. 3 nats, a probability of 5 % or a choice of
-    /// 20 tokens, are the darkest.
+    /// Returns the class and strength (0 to 1) of a token's colour. The darkest is 3 nats: a
+    /// probability of 5 %, or a choice of 20 tokens.
     pub(super) fn of(self, token: &Token) -> (&'static str, f64) {
         let darker = |nats: f32| ("neg", (f64::from(nats) / 3.0).clamp(0.0, 1.0));
         match self {
@@ -47,19 +45,18 @@ impl Color {
     }
 }
 
-/// The numbers of one response token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) id: u32,
     pub(super) logprob: f32,
     pub(super) entropy: Option<f32>,
     pub(super) reward: Option<f64>,
-    /// How many updates clipped it ([`Turn::clipped`]).
+    /// Number of updates that clipped it ([`Turn::clipped`]).
     pub(super) clipped: i32,
 }
 
 impl Token {
-    /// Returns the numbers of a turn's token, which has a log-prob.
+    /// Returns the values of a turn's token, which must have a log-prob.
     pub(super) fn of(turn: &Turn, index: usize) -> Self {
         Self {
             id: turn.response_ids[index],
@@ -70,7 +67,6 @@ impl Token {
         }
     }
 
-    /// Returns the numbers as words.
     pub(super) fn describe(&self) -> String {
         let mut words = format!("token {}, log-prob {:.4}", self.id, self.logprob);
         if let Some(entropy) = self.entropy {
@@ -89,11 +85,10 @@ impl Token {
     }
 }
 
-/// Tokens as texts.
 pub(super) struct TokenTexts(Tokenizer);
 
 impl TokenTexts {
-    /// Returns the tokenizer of a run's newest checkpoint, or of the model under its adapter. Without
+    /// Returns the tokenizer of a run's newest checkpoint, or of its adapter's base. Without
     /// either, pages show no token texts.
     pub(super) fn of_run(run: &Path) -> Option<Self> {
         let policy = run_folder::whole_checkpoints(run).ok()?.pop()?.join("policy");
@@ -133,7 +128,6 @@ mod tests {
         assert_eq!(of(Color::LogProb), [("neg", 0.5); 3]);
         assert_eq!(of(Color::Entropy), [("neg", 1.0), ("neg", 0.0), ("neg", 0.0)]);
         assert_eq!(of(Color::Clipping), [("neg", 0.0), ("pos", 1.0), ("neg", 1.0)]);
-        // A file without the counts.
         let unrecorded = Turn { clipped: Vec::new(), ..turn.clone() };
         assert_eq!(Color::Clipping.of(&Token::of(&unrecorded, 1)), ("neg", 0.0));
         let words = [0, 1, 2].map(|index| Token::of(&turn, index).describe());

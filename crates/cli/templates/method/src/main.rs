@@ -1,7 +1,7 @@
-//! `turnwise` with the credit method `NAME`.
+//! Adds the credit method `NAME` to `turnwise`.
 //!
 //! ```sh
-//! cargo test                                         # the method by itself
+//! cargo test                                         # tests the method
 //! cargo run --release -- train method.toml           # trains with it
 //! cargo run --release -- credit dump.jsonl --preset NAME
 //! cargo run --release -- sweep | view | benchmark ...

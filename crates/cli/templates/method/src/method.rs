@@ -1,6 +1,7 @@
-//! The credit method `NAME`. Replace what it does by your own.
+//! The credit method `NAME`: replace it with your own.
 //!
-//! It gives later turns more of the advantage: `A'_t = (1 + kappa (t / (T - 1) - 1/2)) A_t` for turn `t` of `T`.
+//! It gives later turns more of the advantage: `A'_t = (1 + kappa (t / (T - 1) - 1/2)) A_t` for
+//! turn `t` of `T`.
 
 use serde::{Deserialize, Serialize};
 use turnwise_cli::core::{PerTurn, Preset};

@@ -1,5 +1,5 @@
-//! Contents of a disk after a power cut: the bytes of a file at its last flush, and the names in a folder at the last flush
-//! of that folder. POSIX guarantees no more; most file systems keep more.
+//! Contents of a disk after a power cut: the bytes of each file at its last flush, and the names in
+//! each folder at its last flush. POSIX guarantees no more; most file systems keep more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

@@ -1,10 +1,10 @@
-//! Faults of the disk at every write, flush and rename of a run: one fails, the disk is full, the program is killed in the
-//! middle, the power fails. Afterwards the error names the file, nothing is lost, and the resumed run has the bits of an
-//! uninterrupted one.
+//! Injects disk faults at every write, flush and rename of a run: an operation fails, the disk is
+//! full, the program is killed, or the power fails. Afterwards the error names the file, nothing is
+//! lost, and the resumed run equals an uninterrupted one bit for bit.
 //!
-//! By default one operation of each kind on each kind of file is tried, with each fault or one of them.
-//! `TURNWISE_FAULTS=all cargo test --release -p turnwise-cli --test it faults -- --nocapture` tries every operation;
-//! `scenarios.rs` has the commands.
+//! By default one operation of each kind on each kind of file is tried, with each fault or one of
+//! them. `TURNWISE_FAULTS=all cargo test --release -p turnwise-cli --test it faults -- --nocapture`
+//! tries every operation; `scenarios.rs` has the commands.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,4 +1,5 @@
-//! The commands that faults are injected into, and what each must have written in the end.
+//! The commands that faults are injected into, and the files that each must have written in the
+//! end.
 
 use std::collections::BTreeMap;
 use std::path::Path;

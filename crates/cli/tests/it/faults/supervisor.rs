@@ -1,7 +1,7 @@
 //! Runs a program and injects a fault into one of its writes, flushes or renames below a folder.
 //!
-//! The kernel stops a thread at such a system call and notifies this process (seccomp_unotify(2)). The program and its
-//! libraries are tested unchanged, and normal builds need no hook.
+//! The kernel stops a thread at such a system call and notifies this process (seccomp_unotify(2)).
+//! The program and its libraries are tested unchanged, and normal builds need no hook.
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
 use std::fs::{self, File};

@@ -19,7 +19,8 @@ use turnwise_train::{Methods, NoopObserver, Run};
 
 use super::*;
 
-/// Four tosses; each head earns 0.1, and all four 1 more. The state is the number of tosses and of heads.
+/// Four coin tosses: each head earns 0.1, and four heads earn 1 more. The state is the number of
+/// tosses and of heads.
 #[derive(Default)]
 struct Coin {
     tosses: u8,
@@ -28,7 +29,6 @@ struct Coin {
 }
 
 const TOSSES: u8 = 4;
-/// Probability of a head.
 const HEAD: f64 = 0.7;
 
 impl Environment for Coin {
@@ -38,7 +38,7 @@ impl Environment for Coin {
     }
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        // What is neither a head nor a tail, as an untrained model writes it, is one of them by its bytes.
+        // Other text, as an untrained model writes it, is a head or a tail depending on its bytes.
         let even = || action.text().bytes().map(usize::from).sum::<usize>().is_multiple_of(2);
         let head = action.text().contains("head") || (!action.text().contains("tail") && even());
         self.tosses += 1;
@@ -92,7 +92,7 @@ impl TaskSet for Coins {
     }
 }
 
-/// Tosses a coin by the request's seed.
+/// Tosses a coin with the request's seed.
 struct Toss<'a> {
     tokenizer: &'a Tokenizer,
     next: RequestId,
@@ -172,7 +172,7 @@ fn measure_at(
     branch_task(&of_task, &context, &mut [sampler(), sampler()], &mut |_| ())
 }
 
-/// `V` after so many tosses with so many heads, rewards times ten.
+/// `V` after `tosses` with `heads`, with rewards times ten.
 fn value(tosses: u8, heads: u8, gamma: f64) -> f64 {
     if tosses == TOSSES {
         return 0.0;
@@ -207,7 +207,7 @@ fn values_are_those_of_the_policy() {
                 if truth.a_star_error > 0.0 {
                     deviations.push((truth.a_star - (q - v)) / truth.a_star_error);
                 }
-                // Another discount has other values, far outside of the error.
+                // Another discount has different values, far outside the error.
                 wrong += usize::from((truth.v - value(tosses, heads, 0.5)).abs() > 4.0 * truth.v_error);
             }
         }
@@ -223,12 +223,12 @@ fn states_with_one_future_are_sampled_once_and_everything_comes_from_the_seed() 
     let found = played(Layout::Concatenated);
     let turns: usize = found.trajectories.iter().map(|trajectory| trajectory.turns.len()).sum();
     assert_eq!((turns, found.continuations), (24, 8 * found.states));
-    // All begin in one state.
+    // All trajectories begin in one state.
     assert!(found.states <= turns - 5, "{}", found.states);
     assert!(found.truth.iter().all(|truth| truth[0].returns == found.truth[0][0].returns));
     let again = played(Layout::Concatenated);
     assert_eq!((&again.truth, &again.trajectories), (&found.truth, &found.trajectories));
-    // The continuations are none of the played trajectories.
+    // The continuations differ from the played trajectories.
     let own: Vec<f64> =
         found.trajectories.iter().map(|trajectory| trajectory.step_returns(few.gamma)[0]).collect();
     assert_ne!(found.truth[0][0].returns[..6], own[..]);
@@ -253,7 +253,7 @@ fn a_budget_goes_where_the_error_is() {
     let [first, second] = of([1.0, 0.0])[..] else { panic!() };
     assert!(first > second && second > 0, "{first} {second}");
     assert_eq!(of([0.0, 0.0]), [0, 0]);
-    // A budget that the fixed numbers use up is as none.
+    // A budget that the fixed numbers use up changes nothing.
     let small = BranchingSettings { budget: 10, ..settings };
     let fixed = measure(Coins { instant: true, saves: true }, small, Layout::Concatenated).unwrap();
     let none = BranchingSettings { budget: 0, ..settings };
@@ -261,7 +261,8 @@ fn a_budget_goes_where_the_error_is() {
     assert_eq!(fixed.truth, none.truth);
 }
 
-/// States whose value is 0.1, seven of eight of which show no success in their pilot: what decides where the rest goes must not be in the estimate.
+/// The value of each state is 0.1, and the pilots of seven of eight show no success. The pilot must
+/// not be in the estimate.
 #[test]
 fn a_budget_does_not_bias_the_values() {
     let (states, pilot, each, rounds) = (12, 4, 4, 3000);
@@ -286,7 +287,7 @@ fn a_budget_does_not_bias_the_values() {
     assert!(reused < 0.1 - 0.006, "the pilot in the estimate would bias it: {reused}");
 }
 
-/// The value of the first state over many measurements with a budget is the policy's.
+/// Over many measurements with a budget, the mean value of the first state is the policy's.
 #[test]
 fn values_with_a_budget_are_those_of_the_policy() {
     let settings = BranchingSettings { continuations: 4, budget: 150, ..SETTINGS };
@@ -335,7 +336,8 @@ impl WorldKind for CoinKind {
     }
 }
 
-/// The config of a run that trains on measured values, with an untrained model of a few thousand weights.
+/// The config of a run that trains on measured values, with an untrained model of a few thousand
+/// weights.
 fn run_config(layout: &str) -> Config {
     let settings = "env.kind=coins env.max_turns=4 env.reward_scale=10 prompt.template=plain prompt.valid=format \
                     prompt.history=2 policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
@@ -358,7 +360,7 @@ fn values_in_training_are_those_of_the_benchmark() {
         let weights = run.weights().unwrap();
         run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap();
         let trained = read_trajectories(&root.join("trajectories/step-000001.jsonl.zst")).unwrap();
-        // The benchmark of the policy that played them, on episodes of its own.
+        // Benchmarks the policy that played the trajectories, on other episodes.
         let tokenizer = Tokenizer::load_folder(&root.join("checkpoints/step-000000/policy")).unwrap();
         let (world, stop) =
             (World::new(&config.env, &["train"], &mut |_| ()).unwrap(), AtomicBool::new(false));
@@ -384,7 +386,7 @@ fn values_in_training_are_those_of_the_benchmark() {
                     other.turns.len() > turn && responses(other, turn) == responses(trajectory, turn)
                 });
                 let Some((_, truth)) = same else { continue };
-                // Both means have as many returns of one distribution.
+                // Both means have the same number of returns from one distribution.
                 let error = truth[turn].v_error * 2.0_f64.sqrt();
                 deviations.push((value - truth[turn].v) / error.max(1e-9));
                 wrong += usize::from((value / 10.0 - truth[turn].v).abs() > 4.5 * error);

@@ -9,48 +9,44 @@ use ureq::{Agent, Body, SendBody};
 
 use super::PushError;
 
-/// Largest response that is read. A batch of LFS objects with their addresses is far smaller.
+/// Maximum size of a response; that of an LFS batch is far smaller.
 const LARGEST: u64 = 16 << 20;
-/// Tries of a request that can be repeated.
 const TRIES: u32 = 4;
 
-/// A hub, and the token for it.
 pub(super) struct Client {
     agent: Agent,
-    /// Without a slash at the end.
+    /// Without a trailing slash.
     pub(super) endpoint: String,
     token: String,
-    /// Wait before the second try; doubled for each further one.
+    /// Wait before the second try, doubled for each further one.
     pause: Duration,
 }
 
-/// A request's form: how often it may be sent, and whether the token goes with it.
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     pub(super) content_type: &'static str,
-    /// The token is for the hub only, never for the storage behind it.
+    /// The token is sent to the hub only, never to the storage behind it.
     pub(super) authorized: bool,
-    /// A request without effect, or with the same effect when it is repeated.
+    /// True if repeating the request has no further effect.
     pub(super) repeatable: bool,
 }
 
-/// JSON to the hub.
 pub(super) const JSON: Form = Form { content_type: "application/json", authorized: true, repeatable: true };
 
 impl Client {
     pub(super) fn new(endpoint: &str, token: String, pause: Duration) -> Self {
         let agent = Agent::config_builder()
             .timeout_connect(Some(Duration::from_secs(30)))
-            // A commit of large files takes the hub a while. Sending has no limit: a file's size decides.
+            // The hub takes a while to commit large files. Sending has no limit, because it depends
+            // on the file size.
             .timeout_recv_response(Some(Duration::from_mins(10)))
             .http_status_as_error(false)
-            // A token goes to the address that was named and nowhere else.
+            // The token must not be sent to another address.
             .max_redirects(0)
             .build();
         Self { agent: agent.into(), endpoint: endpoint.trim_end_matches('/').to_owned(), token, pause }
     }
 
-    /// Posts JSON and returns the response's JSON.
     pub(super) fn post<T: DeserializeOwned>(
         &self,
         url: &str,
@@ -66,7 +62,6 @@ impl Client {
         self.parse(url, response)
     }
 
-    /// Posts a body without reading what comes back.
     pub(super) fn post_only(&self, url: &str, body: &Value, form: Form) -> Result<(), PushError> {
         let body = body.to_string();
         self.send(url, form, || {
@@ -76,7 +71,6 @@ impl Client {
         .map(drop)
     }
 
-    /// Posts lines of JSON and returns the response's JSON.
     pub(super) fn post_lines<T: DeserializeOwned>(&self, url: &str, lines: &str) -> Result<T, PushError> {
         let form = Form { content_type: "application/x-ndjson", repeatable: false, ..JSON };
         let response = self.send(url, form, || {
@@ -86,7 +80,6 @@ impl Client {
         self.parse(url, response)
     }
 
-    /// Returns the JSON at an address.
     pub(super) fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, PushError> {
         let response = self.send(url, JSON, || {
             self.agent.get(url).header("authorization", format!("Bearer {}", self.token)).call()
@@ -94,9 +87,8 @@ impl Client {
         self.parse(url, response)
     }
 
-    /// Puts bytes at a signed address of the storage, without the token, and returns the response's `ETag`.
-    ///
-    /// Each try calls `open` for a new reader.
+    /// Puts bytes at a signed address of the storage, without the token, and returns the response's
+    /// `ETag`. Each try calls `open` for a new reader.
     pub(super) fn put<R: std::io::Read>(
         &self,
         url: &str,
@@ -106,7 +98,7 @@ impl Client {
         let form = Form { content_type: "application/octet-stream", authorized: false, repeatable: true };
         let response = self.send(url, form, || {
             let mut reader = open()?;
-            // The storage takes no chunked bodies.
+            // The storage rejects chunked bodies.
             let request = self.agent.put(url).header("content-length", length);
             request.send(SendBody::from_reader(&mut reader))
         })?;
@@ -122,7 +114,8 @@ impl Client {
         }
     }
 
-    /// Sends a request until it succeeds, fails for good, or was tried often enough.
+    /// Sends a request until it succeeds, fails permanently, or reaches the maximum number of
+    /// tries.
     fn send(
         &self,
         url: &str,
@@ -160,7 +153,6 @@ impl Client {
             .map_err(|error| self.network(url, &format!("unexpected response: {error}")))
     }
 
-    /// Returns the error of a response: the hub's message, and what to do about it.
     fn status(&self, url: &str, mut response: Response<Body>) -> PushError {
         let status = response.status().as_u16();
         let header = |name: &str| {
@@ -192,7 +184,7 @@ impl Client {
         PushError::Network { address: plain(url), reason: self.hide(reason) }
     }
 
-    /// Shortens a server's text and removes the token, which it may repeat.
+    /// Shortens a server's text and removes the token, which it may contain.
     fn hide(&self, text: &str) -> String {
         text.replace(&self.token, "***").chars().take(300).collect()
     }
@@ -205,7 +197,7 @@ fn in_body(body: &str) -> String {
     message.unwrap_or(body.trim()).to_owned()
 }
 
-/// Returns an address without its query, which can hold a signature.
+/// Removes the query of an address, which may contain a signature.
 fn plain(url: &str) -> String {
     url.split('?').next().unwrap_or_default().to_owned()
 }

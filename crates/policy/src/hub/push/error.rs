@@ -4,49 +4,50 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// An upload that could not be started or finished. Every message names the file or repository and the fix.
+/// Why an upload could not be started or finished. Messages name the file or repository and the
+/// fix.
 #[derive(Debug, Error)]
 pub enum PushError {
     /// A file or folder could not be read.
     #[error("{path}: {source}")]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: String,
-        /// The operating system's reason.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The folder is neither a model nor an adapter, or changed during the upload.
     #[error("{path}: {reason}")]
     Folder {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: String,
-        /// The fault and how to fix it.
+        /// The problem and how to fix it.
         reason: String,
     },
-    /// The repository's name is malformed, or its visibility is not what was asked for.
+    /// The repository's name is malformed, or its visibility is not the requested one.
     #[error("{repository}: {reason}")]
     Repository {
-        /// The repository as it was given.
+        /// The repository as given.
         repository: String,
-        /// The fault and how to fix it.
+        /// The problem and how to fix it.
         reason: String,
     },
     /// No token was found, or a variable forbids the network.
     #[error("{0}")]
     Environment(String),
-    /// The server answered with an error.
+    /// The server returned an error.
     #[error("{address}: status {status}: {message}{hint}")]
     Status {
-        /// The address without its query, which can hold signatures.
+        /// The address without its query, which may contain signatures.
         address: String,
         /// The HTTP status.
         status: u16,
         /// The server's message.
         message: String,
-        /// The fix after a separator, or empty.
+        /// The fix after a separator; empty without one.
         hint: String,
     },
-    /// The server could not be reached, or its response is not what the hub sends.
+    /// The server could not be reached, or sent an invalid response.
     #[error("{address}: {reason}; rerun the command to resume")]
     Network {
         /// The address without its query.

@@ -1,4 +1,4 @@
-//! Files of a folder, and the hashes by which the hub knows them.
+//! Files of a folder, with the hashes that the hub uses.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,10 +11,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::PushError;
 
-/// Bytes of a file's start by which the hub chooses between text and LFS.
+/// Bytes from a file's start that the hub uses to choose between text and LFS.
 const SAMPLE: u64 = 512;
 
-/// A file to upload.
 pub(super) struct LocalFile {
     /// Path in the repository, with `/`.
     pub(super) name: String,
@@ -29,7 +28,7 @@ impl LocalFile {
         File::open(&self.path).map_err(PushError::io(&self.path))
     }
 
-    /// Returns the bytes; fails if the size is no longer the listed one.
+    /// Returns the bytes; fails if the size has changed.
     pub(super) fn read(&self) -> Result<Vec<u8>, PushError> {
         let bytes = std::fs::read(&self.path).map_err(PushError::io(&self.path))?;
         if bytes.len() as u64 != self.size {
@@ -38,7 +37,7 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// Returns the SHA-256 in hexadecimal digits, LFS's name of the file.
+    /// Returns the hexadecimal SHA-256, which is LFS's object id.
     pub(super) fn sha256(&self) -> Result<String, PushError> {
         let (mut file, mut hash) = (self.open()?, Sha256::new());
         let mut buffer = vec![0; 1 << 20];
@@ -52,9 +51,9 @@ impl LocalFile {
     }
 }
 
-/// Returns git's name of a file: the SHA-1 of a blob.
+/// Returns git's object id of a file: the SHA-1 of a blob.
 pub(super) fn blob(bytes: &[u8]) -> String {
-    // `sha1` and `sha2` are of different releases of `digest`.
+    // `sha1` and `sha2` depend on different releases of `digest`.
     use sha1::Digest as _;
     let mut hash = Sha1::new();
     hash.update(format!("blob {}\0", bytes.len()));
@@ -70,7 +69,8 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// Lists the files of a folder and its subfolders, by name. Hidden ones are left out, as git's and the hub's own are.
+/// Lists the files of a folder and its subfolders by name, without hidden ones (such as git's and
+/// the hub's).
 pub(super) fn list(folder: &Path) -> Result<Vec<LocalFile>, PushError> {
     let mut found = Vec::new();
     walk(folder, "", &mut found)?;
@@ -88,7 +88,7 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<LocalFile>) -> Result<(), P
             continue;
         }
         let name = format!("{prefix}{name}");
-        // Follows links: the hub's cache consists of them.
+        // Follows links, which the hub's cache consists of.
         let metadata = std::fs::metadata(&path).map_err(PushError::io(&path))?;
         if metadata.is_dir() {
             walk(&path, &format!("{name}/"), found)?;

@@ -1,4 +1,4 @@
-//! Uploads of large files by git LFS's batch protocol, in one piece or in parts.
+//! Uploads large files with git LFS's batch protocol, in one piece or in parts.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,6 @@ use crate::Notes;
 
 const LFS: Form = Form { content_type: "application/vnd.git-lfs+json", ..JSON };
 
-/// A large file and its SHA-256.
 pub(super) struct Large<'a> {
     pub(super) file: &'a LocalFile,
     pub(super) oid: String,
@@ -28,7 +27,7 @@ struct Batch {
 #[derive(Deserialize)]
 struct Object {
     oid: String,
-    /// Absent if the storage has the file already.
+    /// `None` if the storage already has the file.
     actions: Option<Actions>,
     error: Option<ObjectError>,
 }
@@ -48,12 +47,12 @@ struct Actions {
 #[derive(Deserialize)]
 struct Action {
     href: String,
-    /// `chunk_size` and one address per part number, if the file goes up in parts.
+    /// For an upload in parts: `chunk_size`, and one address per part number.
     #[serde(default)]
     header: BTreeMap<String, Value>,
 }
 
-/// Uploads the files that the storage lacks and returns how many there were, and their bytes.
+/// Uploads the files that the storage lacks. Returns their number and bytes.
 pub(super) fn upload(
     client: &Client,
     repository: &str,
@@ -94,7 +93,7 @@ pub(super) fn upload(
                 Some(size) => parts(client, large, action, size)?,
             }
             if let Some(verify) = actions.and_then(|actions| actions.verify.as_ref()) {
-                // The address is the server's choice; the token is for the hub only.
+                // The server chooses the address; the token is for the hub only.
                 let authorized = verify.href.starts_with(&format!("{}/", client.endpoint));
                 let body = json!({ "oid": large.oid, "size": large.file.size });
                 client.post_only(&verify.href, &body, Form { authorized, ..JSON })?;
@@ -111,7 +110,7 @@ fn whole(client: &Client, large: &Large<'_>, action: &Action) -> Result<(), Push
     client.put(&action.href, *size, || Ok(File::open(path)?.take(*size))).map(drop)
 }
 
-/// Uploads a file in parts, then tells the hub the tag of each.
+/// Uploads a file in parts, then reports the tag of each to the hub.
 fn parts(client: &Client, large: &Large<'_>, action: &Action, size: &Value) -> Result<(), PushError> {
     let malformed = |reason: &str| client.network(&action.href, &format!("{}: {reason}", large.file.name));
     // A number, or digits in quotes.
@@ -138,7 +137,7 @@ fn parts(client: &Client, large: &Large<'_>, action: &Action, size: &Value) -> R
         };
         done.push(json!({ "partNumber": index + 1, "etag": tag }));
     }
-    // The hub's own address, signed; it needs no token.
+    // A signed address of the hub needs no token.
     let form = Form { authorized: false, ..LFS };
     client.post_only(&action.href, &json!({ "oid": large.oid, "parts": done }), form)
 }

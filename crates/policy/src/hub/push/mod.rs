@@ -1,9 +1,9 @@
-//! Uploads of a model or adapter folder to the Hugging Face hub.
+//! Uploads a model or adapter folder to the Hugging Face hub.
 //!
-//! The protocol is that of `huggingface_hub.create_commit`: the hub says which files are large
-//! (`preupload`), those go to its storage by git LFS (`lfs.rs`), and one commit adds all files.
-//! Rerunning an upload sends only what the hub lacks. `hf-hub` uploads from release 1.0 on, but needs
-//! an async runtime and its own HTTP client.
+//! The protocol is that of `huggingface_hub.create_commit`. The hub tells which files are large
+//! (`preupload`); those are sent to its storage by git LFS (`lfs.rs`), and one commit adds all
+//! files. Rerunning an upload sends only what the hub lacks. `hf-hub` can upload from release 1.0
+//! on, but needs an async runtime and its own HTTP client.
 
 mod client;
 mod error;
@@ -29,10 +29,9 @@ use self::lfs::Large;
 use super::{Cache, HubModel, expanded, missing};
 use crate::Notes;
 
-/// Files of one request.
 const BATCH: usize = 256;
 
-/// An upload: the folder, its repository and the options.
+/// Options of an upload.
 #[derive(Clone, Debug)]
 pub struct Push {
     /// Folder of a model or an adapter.
@@ -41,22 +40,22 @@ pub struct Push {
     pub repository: String,
     /// Create the repository if it does not exist.
     pub create: bool,
-    /// The repository must be private; a new one becomes so.
+    /// Require a private repository; a new one is created as private.
     pub private: bool,
-    /// First line of the commit's message.
+    /// First line of the commit message.
     pub message: String,
 }
 
-/// A finished upload.
+/// Result of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
     /// Page of the repository.
     pub url: String,
-    /// Id of the commit; none if the repository had all files already.
+    /// Id of the commit; `None` if the repository already had all files.
     pub commit: Option<String>,
-    /// Files in the commit.
+    /// Number of files in the commit.
     pub files: usize,
-    /// Large files that were sent, and their bytes.
+    /// Number and bytes of the large files that were sent.
     pub uploaded: (usize, u64),
 }
 
@@ -72,7 +71,7 @@ struct Mode {
     upload_mode: String,
     #[serde(default)]
     should_ignore: bool,
-    /// Git's or LFS's name of the file that the branch has under this path.
+    /// Object id (of git or LFS) of the file that the branch has at this path.
     oid: Option<String>,
 }
 
@@ -89,15 +88,15 @@ struct Info {
 
 /// Uploads a folder in one commit.
 ///
-/// The token is `HF_TOKEN`, or that of `hf auth login`. `HF_ENDPOINT` names another hub.
+/// The token is `HF_TOKEN`, or that of `hf auth login`. `HF_ENDPOINT` sets another hub.
 ///
 /// # Errors
-/// Fails if the folder is not a complete model or adapter, without a token, or if the hub rejects a request.
+/// Fails if the folder is not a complete model or adapter, without a token, or if the hub rejects a
+/// request.
 pub fn push(options: &Push, notes: &mut Notes<'_>) -> Result<Pushed, PushError> {
     push_to(options, &Hub::find(|name| std::env::var_os(name))?, notes)
 }
 
-/// A hub and the token for it, as the environment names them.
 struct Hub {
     endpoint: String,
     token: String,
@@ -105,7 +104,7 @@ struct Hub {
 }
 
 impl Hub {
-    /// Finds them as `huggingface_hub` does.
+    /// Reads endpoint and token from the environment like `huggingface_hub`.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, PushError> {
         if let Some(variable) = Cache::find(&variable).and_then(|cache| cache.offline) {
             return Err(PushError::Environment(format!("{variable} forbids the network; unset it")));
@@ -125,7 +124,7 @@ impl Hub {
     }
 }
 
-/// Returns the file in which `hf auth login` keeps the token.
+/// Returns the token file of `hf auth login`.
 fn token_file(variable: &impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let home = || set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
@@ -167,7 +166,7 @@ fn push_to(options: &Push, hub: &Hub, notes: &mut Notes<'_>) -> Result<Pushed, P
             return Err(wrong("is public; make it private on the hub first, or leave out --private"));
         }
     }
-    // A branch such as refs/pr/1 is one part of an address.
+    // A branch such as refs/pr/1 is one segment of an address.
     let branch = revision.replace('/', "%2F");
     let modes = modes(&client, &format!("{endpoint}/api/models/{id}/preupload/{branch}"), &files)?;
 
@@ -180,7 +179,7 @@ fn push_to(options: &Push, hub: &Hub, notes: &mut Notes<'_>) -> Result<Pushed, P
             notes(format!("{}: ignored by the repository's .gitignore", file.name));
             continue;
         }
-        // The hub does not take empty files by LFS.
+        // The hub rejects empty files by LFS.
         let value = if mode.upload_mode == "lfs" && file.size > 0 {
             let oid = file.sha256()?;
             if mode.oid.as_ref() == Some(&oid) {
@@ -211,7 +210,7 @@ fn push_to(options: &Push, hub: &Hub, notes: &mut Notes<'_>) -> Result<Pushed, P
     Ok(Pushed { url, commit: Some(committed.commit_oid), files: count, uploaded })
 }
 
-/// Creates a repository; one that exists is left as it is.
+/// Creates a repository; an existing one is kept.
 fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Result<(), PushError> {
     let (organization, name) = id.split_once('/').unwrap_or_default();
     let mut body = json!({ "name": name, "organization": organization });
@@ -227,7 +226,7 @@ fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Re
     Ok(())
 }
 
-/// Asks the hub how to send each file. The modes are in the files' order.
+/// Asks the hub how to send each file. Returns the modes in the files' order.
 fn modes(client: &Client, url: &str, files: &[LocalFile]) -> Result<Vec<Mode>, PushError> {
     let mut found = Vec::new();
     for files in files.chunks(BATCH) {

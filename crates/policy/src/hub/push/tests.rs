@@ -1,4 +1,4 @@
-//! Uploads to a double of the hub on this machine, which checks what it is sent.
+//! Tests of uploads to a local double of the hub, which checks the requests.
 
 mod double;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use self::double::{Double, TOKEN};
 use super::*;
 
-/// Writes a small model: two text files, two files for LFS, and what must stay here.
+/// Writes a small model: two text files, two LFS files, and files that must not be uploaded.
 fn model() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
@@ -74,7 +74,7 @@ fn a_folder_is_uploaded_whole_and_only_once() {
     assert_eq!((again.commit, again.files), (None, 0));
     assert!(!double.state().requests.iter().any(|line| line.starts_with("PUT") || line.contains("commit")));
 
-    // Of a changed folder only the change is sent.
+    // Only the change is sent.
     fs::write(folder.path().join("config.json"), "{\"a\": 1}").unwrap();
     let changed = push_quietly(&options(folder.path()), &double).unwrap();
     assert_eq!((changed.commit.as_deref(), changed.files), (Some("commit-2"), 1));

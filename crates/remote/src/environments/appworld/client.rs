@@ -1,4 +1,4 @@
-//! The routes of an AppWorld server.
+//! Client of AppWorld's servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,27 +15,20 @@ use crate::thread::RequestThread;
 
 use super::settings::AppWorldConfig;
 
-/// A task as a server describes it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Described {
-    /// The task, in the words of the supervisor.
     pub(super) instruction: String,
-    /// Whom the agent works for.
+    /// The person for whom the agent works.
     pub(super) supervisor: Map<String, Value>,
-    /// Date and time of the world.
     #[serde(default)]
     pub(super) datetime: Value,
 }
 
-/// Judgement of the state at the end.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Judged {
-    /// All tests pass.
     pub(super) success: bool,
-    /// Number of tests.
     #[serde(default)]
     pub(super) num_tests: usize,
-    /// The tests that pass.
     #[serde(default)]
     pub(super) passes: Vec<Value>,
 }
@@ -45,7 +38,6 @@ struct Output<T> {
     output: T,
 }
 
-/// Servers.
 #[derive(Debug)]
 pub(super) struct Client {
     thread: RequestThread,
@@ -56,10 +48,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Creates a client of the servers that settings name.
-    ///
-    /// # Errors
-    /// Fails if an address is invalid.
+    /// Creates a client of the servers in the settings.
     pub(super) fn new(config: &AppWorldConfig) -> Result<Arc<Self>, ServerError> {
         Ok(Arc::new(Self {
             urls: addresses(&config.urls)?,
@@ -70,25 +59,17 @@ impl Client {
         }))
     }
 
-    /// Returns the number of servers.
     pub(super) fn servers(&self) -> usize {
         self.urls.len()
     }
 
-    /// Returns a task, whatever world the server has.
-    ///
-    /// # Errors
-    /// Fails if the server fails, or has no such task.
+    /// Returns a task, even if the server is running another.
     pub(super) fn task(&self, server: usize, id: &str) -> Result<Described, ServerError> {
         let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
         let url = below(&self.urls[server], &format!("tasks/{id}"));
         self.answer(server, "tasks", async move { http.get(&url, limits.0, limits.1).await })
     }
 
-    /// Starts a world.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
     pub(super) fn initialize(
         &self,
         server: usize,
@@ -101,31 +82,20 @@ impl Client {
         self.post(server, "initialize", &Value::Object(arguments))
     }
 
-    /// Runs code and returns its output, or its error.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
     pub(super) fn execute(&self, server: usize, id: &str, code: &str) -> Result<String, ServerError> {
         self.post(server, "execute", &json!({"task_id": id, "code": code}))
     }
 
-    /// Returns true if the code has said that the task is done.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
+    /// Returns true if the code has declared the task complete.
     pub(super) fn is_completed(&self, server: usize, id: &str) -> Result<bool, ServerError> {
         self.post(server, "task_completed", &json!({"task_id": id}))
     }
 
-    /// Judges the state.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
     pub(super) fn evaluate(&self, server: usize, id: &str) -> Result<Judged, ServerError> {
         self.post(server, "evaluate", &json!({"task_id": id, "suppress_errors": true, "report": false}))
     }
 
-    /// Ends a world; a failure is of no consequence, because the next one takes its place.
+    /// Ends a task. Failures are ignored, because the next task replaces it.
     pub(super) fn close(&self, server: usize, id: &str) {
         let _: Result<Value, ServerError> = self.post(server, "close", &json!({"task_id": id}));
     }
@@ -141,7 +111,6 @@ impl Client {
         self.answer(server, path, async move { http.post(&url, None, body, limits).await })
     }
 
-    /// Waits for a reply and reads it.
     fn answer<T: DeserializeOwned>(
         &self,
         server: usize,
@@ -156,7 +125,7 @@ impl Client {
 fn read<T: DeserializeOwned>(reply: &Reply, path: &str) -> Result<T, ServerError> {
     match reply.status {
         200 => {}
-        // What AppWorld says of a world that another client has started, too.
+        // AppWorld also replies so about a task that another client has started.
         500.. => return Err(ServerError::Lost(format!("it answers HTTP {} to /{path}", reply.status))),
         status => {
             return Err(ServerError::Answer(format!(

@@ -6,28 +6,28 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The settings of AppWorld.
+/// Settings of AppWorld.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppWorldConfig {
-    /// Addresses of environment servers, for example `["http://127.0.0.1:8000", "http://127.0.0.1:8001"]`; each plays one episode at
-    /// a time.
+    /// Addresses of environment servers, for example
+    /// `["http://127.0.0.1:8000", "http://127.0.0.1:8001"]`; each plays one episode at a time.
     pub urls: Vec<String>,
     /// Folder of the splits: AppWorld's `data/datasets` with `train.txt`, `dev.txt`, `test_normal.txt` and `test_challenge.txt`.
     pub datasets: PathBuf,
-    /// Name under which the servers keep the outputs of episodes.
+    /// Experiment name under which the servers store outputs of episodes.
     pub experiment: String,
-    /// Further arguments of `/initialize`, such as `max_api_calls_per_interaction`.
+    /// Additional arguments of `/initialize`, such as `max_api_calls_per_interaction`.
     pub initialize: BTreeMap<String, Value>,
-    /// Reward of a task that is solved, at the end of its episode (verl-agent's is 10).
+    /// Reward for a solved task, at the end of its episode (verl-agent uses 10).
     pub success_reward: f64,
-    /// Longest observation in characters; the rest of a longer one is cut off.
+    /// Maximum characters of an observation; longer ones are truncated.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Limit of an answer, in seconds; more than the server's own limit for code (100).
+    /// Time limit of a reply, in seconds; set it above the server's limit for code (100).
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// The longest answer of a server, in bytes.
+    /// Maximum size of a server's reply, in bytes.
     #[schemars(range(min = 1024, max = 1073741824))]
     pub max_message_bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! The task set over servers.
+//! AppWorld's tasks and episodes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,13 +15,12 @@ use crate::environments::slots::{Slot, Slots};
 use crate::environments::text::{cut, plain};
 use turnwise_env::task_files::{Splits, lines};
 
-/// The splits of AppWorld, training first.
 const SPLITS: [&str; 4] = ["train", "dev", "test_normal", "test_challenge"];
 
-/// Time for which a reset waits for a server that another episode still has.
+/// Time that a reset waits for a server that another episode still uses.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Start of the output of code that failed.
+/// Prefix of the output of failed code.
 const FAILED: &str = "Execution failed.";
 
 /// Tasks of AppWorld.
@@ -42,7 +41,8 @@ impl AppWorldSet {
     /// after `max_turns` actions (0: no limit).
     ///
     /// # Errors
-    /// Fails if a setting cannot work, a file cannot be read, or a server is not there or does not know a task.
+    /// Fails if a setting is invalid, a file cannot be read, or a server cannot be reached or does
+    /// not know a task.
     pub fn open(config: &AppWorldConfig, splits: &[&str], max_turns: usize) -> Result<Self, EnvError> {
         let client = Client::new(config)?;
         let mut found = Vec::new();
@@ -66,7 +66,7 @@ impl AppWorldSet {
     }
 }
 
-/// Returns the tasks whose names a file has, one per line.
+/// Returns the tasks of a file with one name per line.
 fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
     let mut tasks = Vec::new();
     for (number, line) in lines(path)? {
@@ -77,7 +77,8 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
         }
         let described = client.task(0, id)?;
         let mut task = Task::new(id, "appworld", described.instruction);
-        // The server chooses the world by this name: tasks of one instruction in two worlds are two tasks.
+        // The server selects the task by this name: equal instructions with different names are
+        // different tasks.
         task.metadata.insert("task_id".into(), id.into());
         tasks.push(task);
     }
@@ -97,7 +98,8 @@ fn introduction(described: &Described) -> String {
     )
 }
 
-/// Returns the code of an action: the argument `code` of a call, or text with or without a fence.
+/// Returns the code of an action: the argument `code` of a call, or text with or without a code
+/// fence.
 fn code(action: &Action) -> Result<String, &'static str> {
     if let Some(call) = action.call() {
         let code = call.arguments.get("code").and_then(Value::as_str);
@@ -110,7 +112,7 @@ fn code(action: &Action) -> Result<String, &'static str> {
     if code.is_empty() { Err("there is no code in it") } else { Ok(code.to_owned()) }
 }
 
-/// Returns the code of a fence, after the language that its first line may name (`python`, `py`, `python3`).
+/// Returns the code of a fence, without the language in its first line (`python`, `py`, `python3`).
 fn after_info(fenced: &str) -> &str {
     let is_info = |line: &str| line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(&byte));
     match fenced.split_once('\n') {
@@ -151,7 +153,6 @@ impl World for AppWorldSet {
     }
 }
 
-/// An episode on a server.
 #[derive(Debug)]
 struct AppWorldEnvironment {
     served: Arc<Served>,
@@ -224,7 +225,7 @@ impl Drop for AppWorldEnvironment {
     }
 }
 
-/// The kind `appworld`.
+/// The environment kind `appworld`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AppWorldKind;
 

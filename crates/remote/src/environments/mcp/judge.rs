@@ -1,4 +1,4 @@
-//! Rewards: answers that are compared, or a tool that judges.
+//! Rewards of MCP tasks: compared answers, or a judging tool.
 
 use serde_json::Value;
 
@@ -7,7 +7,6 @@ use super::tasks::{Match, Rules, pattern};
 use crate::environments::error::ServerError;
 
 impl Rules {
-    /// Returns true if an answer is one of those that solve the task.
     pub(super) fn is_answer(&self, given: &str) -> bool {
         let given = given.trim();
         self.answers.iter().any(|answer| match self.comparison {
@@ -17,11 +16,11 @@ impl Rules {
     }
 }
 
-/// Returns the reward in the result of a judging tool: a number, true or false, as its value (alone or
-/// under `result` or `reward`) or as its text.
+/// Returns the reward in the result of a judging tool: a number or bool as the value (alone or
+/// under `result` or `reward`) or as text.
 ///
 /// # Errors
-/// Fails if the tool failed, or its result has no such number.
+/// Fails if the tool failed, or if its result has no such value.
 pub(super) fn reward(called: &Called) -> Result<f64, ServerError> {
     let wrong =
         |what: &str| ServerError::Answer(format!("the tool that judges {what}: {}", short(&called.text)));

@@ -1,4 +1,4 @@
-//! A client of a server: a child process or streamable HTTP.
+//! A client session: a child process or streamable HTTP.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,48 +18,37 @@ use super::settings::McpConfig;
 use crate::environments::error::ServerError;
 use crate::http::{Proxies, build, client_builder, seconds};
 
-/// Variables that every program gets.
+/// Environment variables passed to every server process.
 const USUAL: [&str; 11] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "TEMP"];
 
-/// Bytes of stderr that are kept.
 const STDERR: usize = 2048;
 
-/// Pages of a list of tools.
 const PAGES: usize = 100;
 
-/// Time for a server to end.
+/// Time limit for a server's shutdown.
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// Transport of a session, by one of the two that MCP has.
 #[derive(Clone, Debug)]
 pub(super) enum Transport {
-    /// The stdin and stdout of a process that this one starts.
+    /// stdin and stdout of a child process.
     Stdio,
-    /// Streamable HTTP at an address.
     Http(String),
 }
 
-/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Called {
-    /// The text that a policy reads.
     pub(super) text: String,
-    /// The value, where the tool gives one.
     pub(super) value: Option<Value>,
-    /// The tool says that it failed.
     pub(super) failed: bool,
 }
 
-/// A session with a server.
 #[derive(Debug)]
 pub(super) struct Session {
     client: RunningService<RoleClient, ()>,
-    /// Requests of the session.
     pub(super) caller: Caller,
 }
 
-/// Requests of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     peer: Peer<RoleClient>,
@@ -68,10 +57,10 @@ pub(super) struct Caller {
 }
 
 impl Session {
-    /// Starts or connects to a server and greets it.
+    /// Starts or connects to a server and initializes the session.
     ///
     /// # Errors
-    /// Fails if there is no server, or it speaks no version of MCP that is known here.
+    /// Fails if the server cannot be reached, or has no supported version of MCP.
     pub(super) async fn open(
         transport: Transport,
         key: Option<String>,
@@ -94,7 +83,7 @@ impl Session {
                     let mut settings = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                         .max_sse_event_size(config.max_message_bytes)
                         .max_json_response_size(config.max_message_bytes)
-                        // A new session would not have the state of the old one.
+                        // A new session would not have the old one's state.
                         .reinit_on_expired_session(false);
                     if let Some(key) = key {
                         settings = settings.auth_header(key);
@@ -121,14 +110,14 @@ impl Session {
         Ok(Self { client, caller })
     }
 
-    /// Ends the session, and the process if there is one.
+    /// Ends the session, and its process if there is one.
     pub(super) async fn close(self) {
         let _ = timeout(GOODBYE, self.client.cancel()).await;
     }
 }
 
 impl Caller {
-    /// The tools there are, as the protocol describes them.
+    /// Returns the server's tools in the protocol's format.
     ///
     /// # Errors
     /// Fails if the server fails, or the list has no end.
@@ -153,10 +142,7 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool. A call with a rejected name or arguments fails like one whose tool failed.
-    ///
-    /// # Errors
-    /// Fails if the server fails.
+    /// Calls a tool. A call with an invalid name or arguments counts as failed by the tool.
     pub(super) async fn call(
         &self,
         name: String,
@@ -181,7 +167,6 @@ impl Caller {
         ))
     }
 
-    /// Returns the reason of a failure, in words without addresses.
     fn failed(&self, error: &ServiceError) -> ServerError {
         match error {
             ServiceError::McpError(error) => {
@@ -195,7 +180,7 @@ impl Caller {
     }
 }
 
-/// Returns the server's command, with few variables.
+/// Returns the server's command, with few environment variables.
 fn command(config: &McpConfig) -> Command {
     let mut command = Command::new(config.command.first().map(String::as_str).unwrap_or_default());
     command.args(config.command.iter().skip(1)).env_clear().kill_on_drop(true);
@@ -207,13 +192,12 @@ fn command(config: &McpConfig) -> Command {
     if let Some(directory) = &config.directory {
         command.current_dir(directory);
     }
-    // Ctrl-C reaches this process first, which ends its episodes.
+    // Ctrl-C must reach only this process, which ends its episodes.
     #[cfg(unix)]
     command.process_group(0);
     command
 }
 
-/// Keeps the end of what a process writes to stderr.
 async fn keep(mut errors: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = [0; 1024];
     while let Ok(count @ 1..) = errors.read(&mut buffer).await {
@@ -235,7 +219,6 @@ fn with_stderr(error: ServerError, stderr: &Mutex<Vec<u8>>) -> ServerError {
     }
 }
 
-/// Returns a result as text and value.
 fn called(result: CallToolResult) -> Called {
     let part = |block: &ContentBlock| match block {
         ContentBlock::Text(text) => text.text.clone(),

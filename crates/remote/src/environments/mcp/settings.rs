@@ -5,43 +5,44 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The settings of a world of MCP tools.
+/// Settings of an environment of MCP tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
-    /// A server that is started for every episode and spoken to over its stdin and stdout, for example
-    /// `["python3", "server.py"]`. Either this or `urls`.
+    /// Command of a server that is started for every episode and uses stdin and stdout, for example
+    /// `["python3", "server.py"]`. Set either this or `urls`.
     pub command: Vec<String>,
-    /// The folder it runs in; this program's own if absent.
+    /// Working directory of the command; by default that of this program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Environment variables that it gets besides those of every program (`PATH`, `HOME` and their like).
+    /// Environment variables passed to the command, besides the usual ones (`PATH`, `HOME` etc.).
     pub environment: Vec<String>,
-    /// Addresses of servers over streamable HTTP, for example `["http://127.0.0.1:8000/mcp"]`; an episode is a session.
+    /// Addresses of servers over streamable HTTP, for example `["http://127.0.0.1:8000/mcp"]`; an
+    /// episode is a session.
     pub urls: Vec<String>,
-    /// Environment variable with the key that is sent to `urls`; none if empty.
+    /// Environment variable with the API key for `urls`; none if empty.
     pub api_key_env: String,
-    /// Episodes at once: processes of `command`, or sessions of each of `urls`.
+    /// Maximum concurrent episodes: processes of `command`, or sessions of each of `urls`.
     #[schemars(range(min = 1, max = 65536))]
     pub sessions: usize,
-    /// Files of tasks by split, JSON lines.
+    /// Task files by split, JSON lines.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Tools that the policy sees; if empty, all but those that judge tasks (`verify`).
+    /// Tools that the policy sees; if empty, all except those that judge tasks (`verify`).
     pub tools: Vec<String>,
     /// Name of the call that ends an episode with an answer.
     pub answer_tool: String,
-    /// Longest observation in characters; the rest of a longer one is cut off.
+    /// Maximum characters of an observation; longer ones are truncated.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Reward of a judging tool from which on an episode is a success.
+    /// Minimum reward of a judging tool for a successful episode.
     pub success_reward: f64,
-    /// Limit of a server's start, in seconds.
+    /// Time limit of a server's start, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// Limit of a call, in seconds.
+    /// Time limit of a call, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// The longest answer of `urls`, in bytes (of `command`: 16 MiB).
+    /// Maximum size of a reply of `urls`, in bytes (of `command`: 16 MiB).
     #[schemars(range(min = 1024, max = 1073741824))]
     pub max_message_bytes: usize,
 }

@@ -6,53 +6,43 @@ use turnwise_core::{Task, TaskLimits};
 
 use crate::environments::demonstrations::keep;
 
-/// Key of a task's metadata under which its rules stand.
+/// Metadata key of a task's rules.
 const RULES: &str = "rules";
 
-/// A call that a task makes itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Call {
-    /// The tool.
     pub(super) tool: String,
-    /// Its arguments.
     #[serde(default)]
     pub(super) arguments: Map<String, Value>,
-    /// Argument in which the policy's answer is put.
+    /// Argument that is set to the policy's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer_argument: Option<String>,
 }
 
-/// Comparison of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Match {
-    /// Equal without white space at the ends.
     #[default]
     Exact,
-    /// A regular expression fits the whole answer.
+    /// A regular expression matches the whole answer.
     Regex,
 }
 
-/// The rules of a task: what is done before it, and when it is solved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rules {
-    /// Answers that solve it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) answers: Vec<String>,
-    /// Comparison with them.
     #[serde(default, rename = "match")]
     pub(super) comparison: Match,
-    /// The tool that judges, instead of answers.
+    /// Judging tool, instead of answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) verify: Option<Call>,
-    /// Calls before the first observation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) setup: Vec<Call>,
 }
 
-/// A line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {
@@ -74,10 +64,10 @@ pub(super) struct Line {
     limits: TaskLimits,
 }
 
-/// Returns the task of a line.
+/// Creates the task of a line.
 ///
 /// # Errors
-/// Fails if nothing says when it is solved, or its pattern is invalid.
+/// Fails if the line has neither answers nor a judging tool, or if a pattern is invalid.
 pub(super) fn task(line: Line) -> Result<Task, String> {
     let text = |value: Value| match value {
         Value::String(text) => Ok(text),
@@ -109,15 +99,12 @@ pub(super) fn task(line: Line) -> Result<Task, String> {
     Ok(task)
 }
 
-/// Returns a pattern of the whole answer.
+/// Compiles a pattern that must match the whole answer.
 pub(super) fn pattern(answer: &str) -> Result<regex::Regex, regex::Error> {
     regex::Regex::new(&format!("^(?:{answer})$"))
 }
 
 /// Returns the rules of a task.
-///
-/// # Errors
-/// Fails if it is none of these files.
 pub(super) fn rules(task: &Task) -> Result<Rules, String> {
     let rules = task.metadata.get(RULES).ok_or("it has no rules")?;
     Rules::deserialize(rules).map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! The tools of a server as a policy sees and calls them.
+//! The tools of a server as the policy sees and calls them.
 
 use std::collections::BTreeSet;
 
@@ -10,35 +10,30 @@ use crate::environments::error::ServerError;
 use crate::environments::schema::Fields;
 use crate::environments::text::plain;
 
-/// The tools that a policy may call.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
     shown: Vec<Tool>,
-    /// Names, and the fields of the arguments where the tool says them.
+    /// Names, and the fields of the arguments if the tool declares them.
     known: Vec<(String, Option<Fields>)>,
     answer: String,
 }
 
-/// A policy's request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asked {
-    /// A tool of the server.
     Tool(String, Map<String, Value>),
-    /// The end of the episode, with this answer.
     Answer(String),
 }
 
-/// Returns the name of a tool as the protocol describes it.
 pub(super) fn name_of(tool: &Value) -> &str {
     tool.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
 impl Tools {
-    /// Returns the tools of a server that the policy sees, and the call that ends an episode. `judges`:
-    /// tools that judge tasks.
+    /// Returns the server's tools that the policy sees, and the call that ends an episode. `judges`
+    /// are the tools that judge tasks.
     ///
     /// # Errors
-    /// Fails if a tool of `env.tools` does not exist, or if one has the name of the answer.
+    /// Fails if a tool of `env.tools` does not exist, or if one has the name of the answer tool.
     pub(super) fn new(
         listed: &[Value],
         config: &McpConfig,
@@ -77,15 +72,14 @@ impl Tools {
         Ok(Self { shown, known, answer: config.answer_tool.clone() })
     }
 
-    /// The tools as a policy is shown them.
     pub(super) fn shown(&self) -> &[Tool] {
         &self.shown
     }
 
-    /// Returns the request of an action: a call, or its words `name({..})`, or the JSON object of one.
+    /// Parses an action: a call, its text `name({..})`, or its JSON object.
     ///
     /// # Errors
-    /// Fails if the call is invalid; the text explains it to the policy.
+    /// Fails if the call is invalid; the message is for the policy.
     pub(super) fn read(&self, action: &Action) -> Result<Asked, String> {
         let ToolCall { name, arguments, .. } = match action {
             Action::Call(call) => call.clone(),
@@ -154,7 +148,7 @@ mod tests {
             ("add([1])", "not a JSON object"),
             ("add({})", "`a` is missing"),
             ("add({\"a\":\"x\"})", "`a` must be of type integer"),
-            // Judges are not for the policy.
+            // The policy must not call judging tools.
             ("check({})", "no tool `check`; there are add, answer"),
             ("answer({})", "`answer` is missing"),
         ] {

@@ -1,4 +1,4 @@
-//! The task set over servers.
+//! MCP tasks and episodes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::http::api_key;
 use crate::thread::RequestThread;
 use turnwise_env::task_files::{Splits, read_splits};
 
-/// Time for which a reset waits for a session that another episode still has.
+/// Time that a reset waits for a session that another episode still uses.
 const WAIT: Duration = Duration::from_secs(20);
 
 /// Tasks that are solved with the tools of MCP servers.
@@ -48,8 +48,8 @@ impl McpSet {
     /// no limit).
     ///
     /// # Errors
-    /// Fails if a setting cannot work, a task is invalid, a server is not there, or it has not the tools
-    /// that tasks name.
+    /// Fails if a setting or a task is invalid, a server cannot be reached, or it lacks tools that
+    /// tasks name.
     pub fn open(config: &McpConfig, max_turns: usize) -> Result<Self, EnvError> {
         if config.tasks.is_empty() {
             let reason =
@@ -94,7 +94,6 @@ impl McpSet {
     }
 }
 
-/// Returns the transports that settings name, one for each server.
 fn transports(config: &McpConfig) -> Result<Vec<Transport>, ServerError> {
     match (config.command.is_empty(), config.urls.is_empty()) {
         (false, true) => Ok(vec![Transport::Stdio]),
@@ -108,7 +107,6 @@ fn transports(config: &McpConfig) -> Result<Vec<Transport>, ServerError> {
     }
 }
 
-/// Returns a failure with the name of what failed.
 fn named(error: ServerError, transport: &Transport, server: usize) -> ServerError {
     match (transport, error) {
         (Transport::Http(_), error) => error.of_server(server),
@@ -118,7 +116,7 @@ fn named(error: ServerError, transport: &Transport, server: usize) -> ServerErro
     }
 }
 
-/// Returns the tools that judge tasks, and all that tasks call themselves.
+/// Returns the tools that judge tasks, and all tools that tasks call.
 fn tools_of(splits: &Splits) -> Result<(BTreeSet<String>, BTreeSet<String>), EnvError> {
     let (mut judges, mut all) = (BTreeSet::new(), BTreeSet::new());
     for split in splits.names() {
@@ -164,7 +162,6 @@ impl World for McpSet {
     }
 }
 
-/// An episode in a session.
 #[derive(Debug)]
 struct McpEnvironment {
     served: Arc<Served>,
@@ -181,7 +178,6 @@ struct Episode {
 }
 
 impl Served {
-    /// Calls a tool in a session, which comes back.
     fn call(
         &self,
         server: usize,
@@ -222,7 +218,6 @@ impl Served {
         Ok(episode)
     }
 
-    /// Reward and success at the end of an episode.
     fn judge(&self, episode: &Episode, answer: Option<&str>) -> Result<(f64, bool), ServerError> {
         let server = episode.slot.server;
         let Some(Call { tool, mut arguments, answer_argument }) = episode.rules.verify.clone() else {
@@ -237,7 +232,7 @@ impl Served {
         Ok((reward, reward >= self.config.success_reward))
     }
 
-    /// Ends a session without waiting; its place is free after it has ended.
+    /// Ends a session without waiting; its slot is free afterwards.
     fn end(&self, episode: Episode) {
         let Episode { session, slot, .. } = episode;
         self.thread.handle().spawn(async move {
@@ -267,7 +262,7 @@ impl Environment for McpEnvironment {
         let cut_off = episode.turns >= episode.max_turns;
         let mut answer = None;
         let (text, understood) = match served.tools.read(action) {
-            // The policy's template says best what is wrong with a call of another form.
+            // The policy's template explains calls of another format best.
             Err(reason) => match action {
                 Action::Malformed { error, .. } => (error.clone(), false),
                 _ => (format!("That is no call of a tool: {reason}."), false),
@@ -311,7 +306,7 @@ impl Drop for McpEnvironment {
     }
 }
 
-/// The kind `mcp`.
+/// The environment kind `mcp`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct McpKind;
 

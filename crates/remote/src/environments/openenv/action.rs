@@ -1,4 +1,4 @@
-//! Actions of the server's schema, from the policy's text.
+//! Converts the policy's text to actions of the server's schema.
 
 use serde_json::{Map, Value, json};
 use turnwise_core::{Action, ToolCall};
@@ -6,16 +6,16 @@ use turnwise_core::{Action, ToolCall};
 use crate::environments::error::ServerError;
 use crate::environments::schema::{Field, Fields};
 
-/// Field of every action that is not the policy's.
+/// Field of every action that the policy does not set.
 const METADATA: &str = "metadata";
 
-/// The actions that an environment takes, as its `/schema` describes them.
+/// The action schema of an environment, from its `/schema`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ActionSchema {
     fields: Fields,
-    /// The field of plain text.
+    /// Index of the field for plain text.
     text: Option<usize>,
-    /// Actions are calls of tools.
+    /// True if actions are tool calls.
     pub(super) calls_tools: bool,
 }
 
@@ -24,13 +24,13 @@ impl ActionSchema {
     /// required field, or the only one.
     ///
     /// # Errors
-    /// Fails if no actions can be made for it.
+    /// Fails if the schema is not supported.
     pub(super) fn read(schema: &Value, text: &str) -> Result<Self, ServerError> {
         let Some(fields) = Fields::read(schema, METADATA).map(Fields::closed) else {
             return Err(ServerError::Answer("its schema of actions has no `properties`".into()));
         };
         let has = |name: &str| fields.position(name).is_some();
-        // OpenEnv takes calls of tools where the class of actions is the general one, too.
+        // OpenEnv also accepts tool calls if the action class is the generic one.
         let calls_tools = (has("tool_name") && has("arguments")) || fields.known.is_empty();
         let only = |chosen: &dyn Fn(&Field) -> bool| {
             let mut found =
@@ -51,12 +51,12 @@ impl ActionSchema {
         Ok(Self { fields, text, calls_tools })
     }
 
-    /// Converts an action to the server's form. Text that is a JSON object of the schema is used as
-    /// it is; other text becomes the value of the plain-text field. A call becomes a tool call if
-    /// the server has tools; otherwise its arguments are the action.
+    /// Converts an action to the server's format. Text that is a JSON object of the schema is used
+    /// unchanged; other text becomes the value of the plain-text field. A call becomes a tool call
+    /// if the server has tools; otherwise its arguments are the action.
     ///
     /// # Errors
-    /// It fits in no way; the text gives the reason, for the policy to read.
+    /// Fails if the action does not match the schema; the message is for the policy.
     pub(super) fn action(&self, action: &Action) -> Result<Map<String, Value>, String> {
         match action {
             Action::Call(call) if self.calls_tools => tool_call(call),
@@ -134,7 +134,7 @@ mod tests {
             "",
         );
         assert_eq!(act(&echo, " hi ").unwrap(), json!({"message": "hi"}));
-        // An object of the schema is the action; any other is text.
+        // An object of the schema is the action; other objects are text.
         assert_eq!(
             act(&echo, r#"{"message":"hi","loud":true}"#).unwrap(),
             json!({"message": "hi", "loud": true})

@@ -1,7 +1,7 @@
 //! A WebSocket with one request at a time.
 //!
-//! A task of the requests' thread reads it all the time: servers send pings while a policy is thinking and close connections
-//! that do not answer them.
+//! A task on the request thread always reads from it, because servers send pings during sampling
+//! and close connections that do not answer them.
 
 use std::time::Duration;
 
@@ -22,27 +22,21 @@ use crate::http::bearer;
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// Time for the goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Limits of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Time in which the connection must stand.
     pub(super) connect: Duration,
-    /// Time of an answer.
     pub(super) answer: Duration,
-    /// The longest answer in bytes.
     pub(super) bytes: usize,
 }
 
-/// A request and the channel for its answer.
 struct Order {
     text: String,
     reply: oneshot::Sender<Result<String, ServerError>>,
 }
 
-/// A session. Dropping it says goodbye and closes the connection.
+/// A session. Dropping it closes the connection properly.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     orders: mpsc::Sender<Order>,
@@ -50,10 +44,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects to an address (`ws://` or `wss://`), with a key if there is one.
+    /// Connects to an address (`ws://` or `wss://`), with an API key if given.
     ///
     /// # Errors
-    /// Fails if there is no server, or it takes no WebSocket here.
+    /// Fails if the server cannot be reached, or does not accept a WebSocket at this address.
     pub(super) async fn open(url: &str, key: Option<&str>, limits: Limits) -> Result<Self, ServerError> {
         let mut request = url.into_client_request().map_err(|error| lost(&error, limits))?;
         if let Some(key) = key {
@@ -71,11 +65,11 @@ impl Session {
         Ok(Self { orders, limits })
     }
 
-    /// Sends a message and waits for the answer.
+    /// Sends a message and waits for the reply.
     ///
     /// # Errors
-    /// Fails if the connection broke, or the answer took too long or was too long. The session is of no
-    /// use afterwards.
+    /// Fails if the connection was lost, or if the reply took too long or was too large. The
+    /// session is unusable afterwards.
     pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ServerError::Lost("the connection is closed".into());
@@ -92,15 +86,15 @@ impl Session {
     }
 }
 
-/// Carries orders out until there no longer exist or the connection ends.
+/// Executes requests until the sender is dropped or the connection ends.
 async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Limits) {
     let mut waiting: Option<oneshot::Sender<Result<String, ServerError>>> = None;
-    // What a server says before it was asked anything: the reason why it closes.
+    // A message before the first request: the reason why the server closes.
     let mut greeting = None;
     let mut asked = false;
     let end = loop {
         tokio::select! {
-            // What has come before an order is no answer to it.
+            // A message received before a request is not its reply.
             biased;
             message = socket.next() => match message {
                 Some(Ok(Message::Text(text))) => match waiting.take() {
@@ -135,14 +129,15 @@ async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Li
                         let _ = order.reply.send(Ok(text));
                     } else {
                         waiting = Some(order.reply);
-                        // Where it cannot be sent, reading says why: the server may have said so before it closed.
+                        // If sending fails, reading returns the reason that the server may have
+                        // sent before closing.
                         let _ = socket.send(Message::text(order.text)).await;
                     }
                 }
             },
         }
     };
-    // Closed before whoever waits hears of it.
+    // Close before the waiting caller is notified.
     drop(socket);
     if let Some(reply) = waiting {
         let _ = reply.send(Err(end.clone()));
@@ -152,7 +147,7 @@ async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Li
     }
 }
 
-/// The reason why a connection is not there, without its address.
+/// Describes a lost connection without its address.
 fn lost(error: &Error, limits: Limits) -> ServerError {
     ServerError::Lost(match error {
         Error::Io(error) => format!("no connection ({error}); is the server up?"),

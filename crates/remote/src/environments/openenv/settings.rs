@@ -6,31 +6,32 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Treatment of an exception in a server's `step`.
+/// How to treat an exception in a server's `step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutionErrors {
-    /// The environment failed: the trajectory counts for nothing.
+    /// The exception is a failure of the environment: the trajectory is dropped.
     #[default]
     Fault,
-    /// The action was wrong: its text is the observation, and the episode continues.
+    /// The exception means an invalid action: its text is the observation, and the episode continues.
     Observation,
 }
 
-/// The settings of an OpenEnv environment behind servers.
+/// Settings of an OpenEnv environment on servers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenEnvConfig {
-    /// Addresses of servers of the same environment, for example `["http://127.0.0.1:8000"]`; episodes are spread over them.
+    /// Addresses of servers with the same environment, for example `["http://127.0.0.1:8000"]`;
+    /// episodes are distributed over them.
     pub urls: Vec<String>,
-    /// Environment variable with the key that is sent to the servers; none if empty.
+    /// Environment variable with the servers' API key; none if empty.
     pub api_key_env: String,
-    /// Episodes that a server plays at once: its `max_concurrent_envs`.
+    /// Concurrent episodes per server: its `max_concurrent_envs`.
     #[schemars(range(min = 1, max = 65536))]
     pub sessions_per_server: usize,
-    /// The goal that prompts state; the server's own description of the environment if empty.
+    /// Goal in prompts; if empty, the server's description of the environment.
     pub goal: String,
-    /// Files of tasks by split, JSON lines; without any, tasks are seeds.
+    /// Task files by split, JSON lines. Without files, tasks are seeds.
     pub tasks: BTreeMap<String, PathBuf>,
     /// Number of training tasks without files: seeds from 0.
     #[schemars(range(min = 1, max = 1000000))]
@@ -38,31 +39,31 @@ pub struct OpenEnvConfig {
     /// Number of test tasks without files: seeds from 1,000,000.
     #[schemars(range(min = 1, max = 1000000))]
     pub test: usize,
-    /// Further arguments of every reset.
+    /// Additional arguments of every reset.
     pub reset: BTreeMap<String, Value>,
-    /// Fields of an observation that are shown; all if empty. A single one is shown without its name.
+    /// Fields of an observation to show; all if empty. A single one is shown without its name.
     pub observation: Vec<String>,
-    /// Longest observation in characters; the rest of a longer one is cut off.
+    /// Maximum characters of an observation; longer ones are truncated.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Field of an observation that lists the actions that would be understood now; none if empty.
+    /// Field of an observation that lists the admissible actions; none if empty.
     pub admissible: String,
-    /// Field of an action for plain text; empty: the only required field.
+    /// Field of an action for plain text; if empty, the only required field.
     pub action_field: String,
-    /// An episode that the server ends is a success if the sum of its rewards is at least this.
+    /// An episode that the server ends is successful if its total reward is at least this.
     pub success_return: f64,
-    /// How an exception in the server's `step` is treated.
+    /// How to treat an exception in the server's `step`.
     pub execution_errors: ExecutionErrors,
-    /// Limit of a connection's start, in seconds.
+    /// Time limit for connecting, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub connect_timeout_s: f64,
-    /// Limit of an answer, in seconds.
+    /// Time limit of a reply, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Time for which a server that states it is full is retried, in seconds.
+    /// Time for which a server that reports being full is retried, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub full_timeout_s: f64,
-    /// The longest message of a server, in bytes.
+    /// Maximum size of a server's message, in bytes.
     #[schemars(range(min = 1024, max = 1073741824))]
     pub max_message_bytes: usize,
 }

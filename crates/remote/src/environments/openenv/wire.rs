@@ -1,4 +1,4 @@
-//! Messages and answers of OpenEnv 0.10.
+//! Messages of OpenEnv 0.10.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -6,48 +6,38 @@ use serde_json::{Map, Value, json};
 use crate::environments::error::ServerError;
 use crate::environments::text::plain;
 
-/// The goodbye.
 pub(super) const CLOSE: &str = r#"{"type":"close"}"#;
 
-/// Message that starts an episode.
 pub(super) fn reset(arguments: &Map<String, Value>) -> String {
     json!({"type": "reset", "data": arguments}).to_string()
 }
 
-/// Message that carries an action out.
 pub(super) fn step(action: &Map<String, Value>) -> String {
     json!({"type": "step", "data": action}).to_string()
 }
 
-/// Message that asks for the tools of an environment with tools.
 pub(super) fn list_tools() -> String {
     json!({"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}})
         .to_string()
 }
 
-/// Observation with reward and end.
+/// An observation with reward and end of the episode.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seen {
-    /// The fields of the observation.
     pub(super) fields: Map<String, Value>,
-    /// The reward; 0 if the server gives none.
+    /// The reward; 0 if missing.
     pub(super) reward: f64,
-    /// The episode has ended.
     pub(super) done: bool,
 }
 
-/// Answer of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
-    /// To a reset or a step.
     Seen(Seen),
-    /// To a request of MCP: its result.
     Mcp(Value),
-    /// An error that has a code.
     Error {
-        /// The code, such as `VALIDATION_ERROR`.
+        /// Error code, such as `VALIDATION_ERROR`.
         code: String,
-        /// For people; with the fields that are wrong, if they are known.
+        /// Message with the invalid fields, if known.
         message: String,
     },
 }
@@ -60,10 +50,7 @@ struct Envelope {
     data: Map<String, Value>,
 }
 
-/// Returns the answer in a message.
-///
-/// # Errors
-/// Fails if the message is not OpenEnv's.
+/// Parses a reply.
 pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
     let wrong = |reason: &str| ServerError::Answer(format!("no answer of OpenEnv: {reason}"));
     let Envelope { kind, mut data } =
@@ -108,7 +95,7 @@ pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
     }
 }
 
-/// A field and what is wrong with it, as pydantic reports them.
+/// Formats an error of pydantic: a field and the problem.
 fn fault(error: &Value) -> String {
     let parts = error.get("loc").and_then(Value::as_array);
     let places: Vec<String> = parts.into_iter().flatten().map(plain).collect();

@@ -1,4 +1,4 @@
-//! The task set over servers.
+//! OpenEnv tasks and episodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,13 +25,11 @@ use crate::http::{Http, api_key, seconds};
 use crate::thread::RequestThread;
 use turnwise_env::task_files::{Splits, read_splits};
 
-/// Seeds of test tasks begin here.
 const TEST_SEEDS: u64 = 1_000_000;
 
-/// Time for a description of the environment.
 const SHORT: Duration = Duration::from_secs(30);
 
-/// Time until a server that is full is retried.
+/// Time until a full server is retried.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Tasks of an OpenEnv environment.
@@ -41,7 +39,6 @@ pub struct OpenEnvSet(Arc<Served>);
 #[derive(Debug)]
 struct Served {
     thread: RequestThread,
-    /// Addresses of the WebSockets.
     sockets: Vec<String>,
     key: Option<String>,
     limits: Limits,
@@ -53,7 +50,6 @@ struct Served {
     max_turns: usize,
 }
 
-/// A line of a file of tasks.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -73,10 +69,11 @@ struct Line {
 }
 
 impl OpenEnvSet {
-    /// Asks the servers what they play. Episodes are cut off after `max_turns` actions (0: never).
+    /// Gets the schema and description of the environment from the servers. Episodes are truncated
+    /// after `max_turns` actions (0: no limit).
     ///
     /// # Errors
-    /// Fails if a setting cannot work, a server is not there, or it is not OpenEnv's.
+    /// Fails if a setting is invalid, or if a server cannot be reached or is not an OpenEnv server.
     pub fn open(config: &OpenEnvConfig, max_turns: usize) -> Result<Self, EnvError> {
         let urls = addresses(&config.urls)?;
         let key = api_key(&config.api_key_env).map_err(ServerError::from)?;
@@ -101,7 +98,7 @@ impl OpenEnvSet {
             bytes: config.max_message_bytes,
         };
         let slots = Slots::new(urls.len(), config.sessions_per_server);
-        // The same address with the scheme of WebSockets: `http` becomes `ws`, `https` becomes `wss`.
+        // `http` becomes `ws`, and `https` becomes `wss`.
         let sockets = urls.iter().map(|url| below(url, "ws").replacen("http", "ws", 1)).collect();
         let config = config.clone();
         Ok(Self(Arc::new(Served {
@@ -119,7 +116,6 @@ impl OpenEnvSet {
     }
 }
 
-/// A server's description of itself.
 struct Description {
     schema: ActionSchema,
     name: String,
@@ -160,7 +156,8 @@ fn splits(config: &OpenEnvConfig, goal: &str) -> Result<Splits, EnvError> {
                 task.metadata.insert("seed".into(), seed.into());
             }
             task.metadata.insert("reset".into(), line.reset.into());
-            // The server chooses the task by this name: what differs by it alone is another task.
+            // The server selects the task by this name, so tasks with different names are
+            // different.
             task.metadata.insert("episode_id".into(), task.id.clone().into());
             keep(&mut task, line.demonstration);
             Ok(task)
@@ -181,21 +178,20 @@ fn splits(config: &OpenEnvConfig, goal: &str) -> Result<Splits, EnvError> {
 }
 
 impl Served {
-    /// Asks in a session and reads the answer.
     fn ask(&self, session: &Session, message: String) -> Result<Answer, ServerError> {
         let session = session.clone();
         let text = self.thread.try_wait(async move { session.ask(message).await })?;
         wire::read(&text)
     }
 
-    /// Returns a session on a server that has room, with its first observation.
+    /// Opens a session on a server with room, and returns it with its first observation.
     fn begin(&self, message: &str) -> Result<(Slot, Session, Seen), ServerError> {
         let until = Instant::now() + seconds(self.config.full_timeout_s);
         let mut avoid = Vec::new();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Some(slot) = self.slots.take(&avoid, left.min(AGAIN)) else {
-                // Every server has been asked, or is in use.
+                // Every server has been tried, or is in use.
                 avoid.clear();
                 if left.is_zero() {
                     return Err(ServerError::Full(
@@ -237,7 +233,6 @@ impl Served {
         }
     }
 
-    /// Returns the text of an observation.
     fn text(&self, fields: &Map<String, Value>) -> String {
         let text = match self.config.observation.as_slice() {
             [] => {
@@ -293,7 +288,6 @@ impl World for OpenEnvSet {
     }
 }
 
-/// An episode in a session.
 #[derive(Debug)]
 struct OpenEnvEnvironment {
     served: Arc<Served>,
@@ -307,12 +301,13 @@ struct Episode {
     tools: Vec<Tool>,
     turns: usize,
     total: f64,
-    /// The actions offered at the last observation, seen again when a text is not an action.
+    /// Admissible actions of the last observation, shown again after an invalid action.
     admissible: Vec<String>,
 }
 
 impl OpenEnvEnvironment {
-    /// Returns a seed that every random generator takes: 31 bits, the task's own if it has one.
+    /// Returns the arguments of a reset. The seed has 31 bits, which every random generator
+    /// accepts, unless the task has one.
     fn arguments(&self, task: &Task, seed: Seed) -> Map<String, Value> {
         let mut arguments: Map<String, Value> = self.served.config.reset.clone().into_iter().collect();
         let seed = task.metadata.get("seed").cloned().unwrap_or_else(|| (seed.rng().bits() >> 33).into());
@@ -406,7 +401,7 @@ impl Environment for OpenEnvEnvironment {
     }
 }
 
-/// The kind `openenv`.
+/// The environment kind `openenv`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenEnvKind;
 

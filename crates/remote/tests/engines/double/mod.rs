@@ -1,12 +1,12 @@
-//! A server that speaks all dialects, with this project's own engine behind it, so that its numbers can be checked. What
-//! real servers do wrong, or do where a client does not expect it, are switches.
+//! A server for all dialects with this project's engine, so that its responses can be checked.
+//! Switches imitate faults and unexpected behaviour of real servers.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | the server and its switches, sampling, faults |
 //! | `pictures.rs` | pictures beside tokens |
-//! | `routes.rs` | requests and answers of the three routes |
-//! | `weights.rs` | adapters, and weights that are replaced in place |
+//! | `routes.rs` | requests and responses of the three routes |
+//! | `weights.rs` | adapters, and replaced weights |
 
 mod pictures;
 mod routes;

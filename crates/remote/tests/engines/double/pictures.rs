@@ -1,4 +1,4 @@
-//! Pictures beside tokens, as vLLM 0.32 takes them: a data URL for each image token.
+//! Pictures beside tokens, as in vLLM 0.32: a data URL for each image token.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! Requests and answers of `/inference/v1/generate`, `/v1/completions` and SGLang's `/generate`.
+//! Requests and responses of `/inference/v1/generate`, `/v1/completions` and SGLang's `/generate`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Adapters that are loaded beside one another, and weights that are loaded in the place of the server's own.
+//! Loads several adapters, or weights that replace the server's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

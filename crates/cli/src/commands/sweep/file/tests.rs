@@ -1,4 +1,4 @@
-//! Sweep files: what they resolve to, and what is rejected.
+//! Tests of sweep files: resolved configs and rejected files.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn entries_are_the_product_of_runs_grid_and_seeds() {
             "name=\"gigpo-layout-windowed-learning_rate-0.0003-seed-5\""
         ]
     );
-    // Without runs and grid there is one method, called like the sweep.
+    // Without runs and grid there is one method, named after the sweep.
     let plain = read("name = \"s\"\npreset = \"grpo\"\n").unwrap().entries().unwrap();
     assert_eq!(plain.iter().map(Entry::run_name).collect::<Vec<_>>(), ["s-seed-0"]);
 }
@@ -90,7 +90,7 @@ fn mistakes_are_named_with_their_fix() {
         let error = read(&WHOLE.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.contains("sweep.toml") && error.contains(words), "{error} | {words}");
     }
-    // A pool is of runs that have a baseline.
+    // All runs of a pool must have a baseline.
     let pooled = |baseline: &str, members: &str| {
         let run = format!("name = \"gigpo\"\n{baseline}");
         read(&(WHOLE.replace("name = \"gigpo\"\n", &run) + &format!("[pool]\nidea = {members}\n")))

@@ -1,4 +1,5 @@
-//! A double of the hub: the requests of an upload, as `huggingface_hub` 2.4 sends them, checked and answered.
+//! A double of the hub that checks and answers the requests of an upload, as `huggingface_hub` 2.4
+//! sends them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,12 +14,11 @@ use sha2::{Digest as _, Sha256};
 use super::super::files::{blob, hexadecimal};
 
 pub(super) const TOKEN: &str = "hf_secret";
-/// Bytes of a part.
 const PART: usize = 10;
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Visibility of the repository; none if it does not exist.
+    /// Visibility of the repository; `None` if it does not exist.
     pub(super) private: Option<bool>,
     /// Files of the branch `main`.
     pub(super) files: BTreeMap<String, Vec<u8>>,
@@ -28,11 +28,11 @@ pub(super) struct State {
     commits: usize,
     /// `METHOD PATH` of each request.
     pub(super) requests: Vec<String>,
-    /// Requests to the storage that fail from now on.
+    /// Number of following storage requests that fail.
     pub(super) failures: usize,
-    /// Commits are rejected.
+    /// Reject commits.
     pub(super) conflict: bool,
-    /// Parts are stored empty.
+    /// Store parts as empty.
     pub(super) lose_parts: bool,
 }
 
@@ -117,7 +117,7 @@ impl State {
         let header = |name: &str| headers.get(name).map(String::as_str);
         let json = || serde_json::from_slice::<Value>(body).unwrap();
         if let Some(object) = path.strip_prefix("/storage/") {
-            // Signed addresses: a token here would be given away.
+            // Signed addresses must not receive the token.
             assert_eq!((method.as_str(), header("authorization")), ("PUT", None));
             return self.store(object.strip_suffix("?signature=s").unwrap(), body);
         }
