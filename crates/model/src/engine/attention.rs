@@ -377,7 +377,8 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     let vectors = pages.at.cache.value_width() / S::F32_LANES;
     let mut vector = 0;
     while vector < vectors {
-        // More columns would not fit into the registers beside this many queries.
+        // Same as [`weigh_columns`] for some columns, starting at a vector; returns the number of
+        // vectors done.
         vector += if vectors - vector >= 4 && QUERIES <= if S::F32_LANES >= 16 { 6 } else { 4 } {
             weigh::<S, QUERIES, 4>(simd, pages, weights, vector, sums)
         } else if vectors - vector >= 2 {
@@ -388,7 +389,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Returns the same for some columns, from a vector on; returns how many vectors it did.
+/// Slices of equal length need no bounds check per position.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(

@@ -1,4 +1,4 @@
-//! The differentiable operations of a decoder, each with its hand-written backward.
+//! The differentiable operations of a decoder, with hand-written backward passes.
 //!
 //! | file | subject |
 //! |---|---|
@@ -16,10 +16,9 @@
 //! | `rope.rs` | rotary position embedding in Hugging Face's half-split convention |
 //! | `softmax.rs` | softmax of rows of scores, and its derivative |
 //!
-//! All of them work on row-major slices and are generic over [`Real`]: training runs in `f32`, the
-//! tests check every backward against finite differences in `f64`. Loops are written over fixed lanes
-//! and compiled for the widest vectors the CPU has ([`dispatch::vectorised`]); as the lanes are
-//! fixed, the sums do not depend on that width.
+//! Operations use row-major slices and are generic over [`Real`]: training runs in `f32`, and tests
+//! check every backward against finite differences in `f64`. Loops run over a fixed number of lanes
+//! ([`dispatch::vectorised`]), so sums do not depend on the CPU's vector width.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
