@@ -1,5 +1,5 @@
-//! Pictures for a decoder: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and Qwen2.5-VL (Bai et al.
-//! (2025), "Qwen2.5-VL Technical Report").
+//! Pictures for a decoder: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and
+//! Qwen2.5-VL (Bai et al. (2025), "Qwen2.5-VL Technical Report").
 //!
 //! | file | subject |
 //! |---|---|
@@ -16,12 +16,13 @@
 //! | `backward.rs` | the tower's gradient |
 //! | `encode.rs` | features of all pictures of a batch, and their gradient |
 //!
-//! A picture in a sequence is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one for each of its merged
-//! patches. [`Pictures::add`] assigns them by content: equal pictures have equal ids, and different pictures share
-//! no id. So everything that compares token ids works for pictures too, such as shared prefixes and cached keys and
-//! values. For these ids, a decoder reads features of the tower instead of embeddings.
+//! In a sequence, a picture is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one for each
+//! merged patch. [`Pictures::add`] assigns ids by content: equal pictures get equal ids, and
+//! different pictures share none. Comparing token ids, as for shared prefixes and cached keys and
+//! values, therefore works for pictures too. For these ids, a decoder reads the tower's features
+//! instead of embeddings.
 //!
-//! Differs from `transformers`: pictures are still images. Videos cannot be added.
+//! Differs from `transformers`: videos are not supported.
 
 mod attention;
 mod backward;

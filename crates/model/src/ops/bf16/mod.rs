@@ -10,10 +10,10 @@
 //! | `product.rs` | blocks of a product, and the kernels that multiply their panels |
 //! | `tiles.rs` | operands of a product as panels of bf16 tiles |
 //!
-//! Both operands are packed into panels of tiles ([`tiles`]), block by block, with the rounding and any
-//! transposition on the way; a kernel then multiplies a left by a right panel: on AMX tiles ([`amx`]) or
-//! with the dot products of AVX-512 ([`dot`]). The order of the sums depends on the shapes alone, so the
-//! same kernel gives the same bits; the two kernels round their sums differently.
+//! Both operands are rounded and packed into panels of tiles ([`tiles`]), block by block. A kernel
+//! then multiplies pairs of panels: on AMX tiles ([`amx`]) or with AVX-512 dot products ([`dot`]).
+//! The order of sums depends only on shapes, so one kernel always gives the same bits; the two
+//! kernels round sums differently.
 
 mod amx;
 pub(crate) mod attention;
