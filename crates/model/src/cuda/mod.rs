@@ -1,4 +1,4 @@
-//! The same learner and engine on an NVIDIA GPU: bfloat16 products with f32 sums, f32 master weights.
+//! Learner and engine on an NVIDIA GPU: bfloat16 products with f32 sums, f32 master weights.
 //!
 //! | file | subject |
 //! |---|---|
@@ -19,9 +19,9 @@
 //! | `network.rs` | a decoder's weights on the device, and its linear layers |
 //! | `tiles.rs` | tiles of attention over the rows of packed sequences, the longest work first |
 //!
-//! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape on first use. Matrix
-//! products are cuBLAS's. CUDA is loaded at run time, so building needs none of it
-//! (`docs/adr/0014-cuda-by-hand.md`). In the tests, the kernels' source runs on the CPU.
+//! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape on first use; matrix
+//! products use cuBLAS. CUDA is loaded at run time, so building does not need it
+//! (`docs/adr/0014-cuda-by-hand.md`). Tests run the kernels' source on the CPU.
 
 mod angles;
 mod compile;

@@ -19,7 +19,9 @@ pub(super) const PROMPT_ROWS: usize = 128;
 /// Caches of all slots, and the code that computes on them.
 #[derive(Debug)]
 pub(super) enum Backend {
+    /// The calling thread.
     Host(Box<Host>),
+    /// A device with weights of this version.
     #[cfg(feature = "cuda")]
     Cuda { engine: Box<crate::cuda::Engine>, version: u64 },
 }

@@ -24,16 +24,16 @@ use turnwise_text::Tokenizer;
 pub use self::tensors::GgufType;
 use crate::{ModelError, Parameters};
 
-/// Writes a model and its tokenizer as one GGUF file, whole or not at all.
+/// Writes a model and its tokenizer atomically as one GGUF file.
 ///
-/// The file has the content that llama.cpp's converter writes for the same folder: version 3, the tokenizer as
-/// byte-level BPE with its chat template, norms and biases in `f32`, matrices in the given type. Rows of Llama's query and key projections are
-/// interleaved, because llama.cpp rotates neighbouring pairs there.
+/// The content matches that of llama.cpp's converter: version 3, a byte-level BPE tokenizer with
+/// its chat template, norms and biases in `f32`, matrices in the given type. Rows of Llama's query
+/// and key projections are interleaved, because llama.cpp rotates neighbouring pairs.
 ///
 /// # Errors
-/// Fails if the model reads pictures or is a critic, if its positions are scaled by `YaRN`, if the tokenizer is not one of
-/// the byte-level BPE tokenizers that llama.cpp knows by name, if a weight does not fit into `f16`, or if the file cannot
-/// be written.
+/// Fails if the model reads pictures, is a critic, or scales positions with `YaRN`. Also fails if
+/// the tokenizer is not a byte-level BPE tokenizer known to llama.cpp, a weight does not fit into
+/// `f16`, or the file cannot be written.
 pub fn write_gguf(
     parameters: &Parameters<f32>,
     tokenizer: &Tokenizer,
