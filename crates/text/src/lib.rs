@@ -1,4 +1,4 @@
-//! Text to token ids and back, and conversations in a model's chat template. No tensors.
+//! Tokenizers, and conversations in a model's chat template.
 //!
 //! | module | subject |
 //! |---|---|
