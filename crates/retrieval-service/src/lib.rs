@@ -1,4 +1,5 @@
-//! Retrieval over HTTP, and retrievers from their settings. Blocking, without an async runtime.
+//! Retrieval over HTTP, and construction of retrievers from settings. Blocking, without an async
+//! runtime.
 //!
 //! | file | subject |
 //! |---|---|
