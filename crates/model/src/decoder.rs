@@ -135,7 +135,6 @@ impl<T: Real> Workspace<T> {
         self.head.gather(network.parameters, packing, &self.residual[last]);
     }
 
-    /// Sets the three-part position of every row if the micro-batch has pictures.
     fn place_rows(&mut self, network: Network<'_, T>, packing: &Packing) {
         let any = packing.tokens.iter().any(|&token| token >= FIRST_PICTURE_TOKEN);
         match (network.pictures, &network.parameters.config.vision) {

@@ -15,7 +15,6 @@ use crate::projection::Projection;
 use crate::weights::Network;
 use crate::{LayerLayout, ModelConfig, Real};
 
-/// Activations kept by a layer's forward pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Activations<T> {
     normed: Vec<T>,
@@ -81,14 +80,12 @@ pub(crate) struct Pass<'a, T> {
     pub(crate) bf16: Option<Kernel>,
 }
 
-/// Scratch memory of backward.
 pub(crate) struct Derivatives<'a, T> {
     /// Derivative of the layer's output; overwritten by that of its input.
     pub(crate) residual: &'a mut [T],
     /// As wide as the residual stream or the queries: each run of rows has room for the wider.
     pub(crate) hidden: &'a mut [T],
     pub(crate) qkv: &'a mut [T],
-    /// MLP derivatives of one run.
     pub(crate) inner: &'a mut [T],
     pub(crate) gradient: &'a mut [T],
     pub(crate) scratch: &'a mut Scratch<T>,
@@ -103,7 +100,6 @@ impl<T: Real> Pass<'_, T> {
         &self.data[range]
     }
 
-    /// Returns the adapter of a projection for some rows, if there is one.
     fn branch(&self, projection: &Projection, rows: &Range<usize>) -> Option<BranchPass<'_, T>> {
         let Network { adapter, dropout, .. } = self.network;
         let adapter = adapter?;
@@ -112,7 +108,6 @@ impl<T: Real> Pass<'_, T> {
         Some(BranchPass { bf16: self.bf16, adapter, branch, layer, dropout, packing, rows })
     }
 
-    /// Applies a linear layer with its adapter to some rows.
     fn project(
         &self,
         projection: &Projection,
@@ -174,7 +169,6 @@ impl<T: Real> Pass<'_, T> {
         Place { rows: segment.rows.clone(), path: self.packing.path(segment.sequence) }
     }
 
-    /// Computes queries, keys and values of a run of rows, rotated by position.
     fn forward_heads(
         &self,
         run: &Run,
@@ -232,7 +226,6 @@ impl<T: Real> Pass<'_, T> {
         self.project(&Projection::down(config, layer), tokens, activated, out, Accumulate::Add, scratch);
     }
 
-    /// Runs backward through [`Pass::forward`], whose input was `x`.
     pub(crate) fn backward(
         &self,
         x: &[T],

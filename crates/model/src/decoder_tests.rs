@@ -7,7 +7,6 @@ use crate::head::{FEWEST_ROWS, LOGITS};
 use crate::testing::{check_gradient, random};
 use crate::{Family, RopeScaling};
 
-/// Returns a small model with this many query and key/value heads.
 pub(crate) fn config(heads: usize, key_values: usize, tied: bool) -> ModelConfig {
     ModelConfig {
         vocab_size: 23,
@@ -77,7 +76,6 @@ fn packed(batch: &[TokenSequence]) -> Packing {
     packing
 }
 
-/// Runs the backward pass of some sequences from the derivatives of their targets.
 pub(crate) fn whole_backward<'a, T: Real>(
     workspace: &mut Workspace<T>,
     network: impl std::convert::Into<Network<'a, T>>,
@@ -200,7 +198,6 @@ fn a_large_vocabulary_goes_in_chunks() {
     let rows = FEWEST_ROWS + 44;
     let tokens: Vec<u32> = (0..=rows as u32).collect();
     let packing = packed(&[sequence(&tokens, &[(1, rows + 1)])]);
-    // At both ends of both chunks.
     let mut derivatives = vec![[0.0; 2]; rows];
     let ends =
         [(0, [1.0, 0.5]), (FEWEST_ROWS - 1, [0.3, -0.2]), (FEWEST_ROWS, [-0.7, 0.0]), (rows - 1, [0.4, 0.1])];

@@ -130,7 +130,6 @@ impl TensorFile {
     }
 }
 
-/// Returns the elements as little-endian bytes.
 #[cfg(target_endian = "little")]
 pub(crate) fn bytes_of(values: &[f32]) -> &[u8] {
     bytemuck::cast_slice(values)

@@ -123,15 +123,12 @@ fn sequence(case: &Value) -> TokenSequence {
     }
 }
 
-/// Returns the derivatives of the golden loss, `sum_t sin(0.7 t) logprob_t + cos(0.3 t) entropy_t`.
 fn derivatives(index: usize) -> [f64; 2] {
     [(0.7 * index as f64).sin(), (0.3 * index as f64).cos()]
 }
 
-/// Log-probs, entropies, loss and gradient.
 type Found = (Vec<f64>, Vec<f64>, f64, Vec<f64>);
 
-/// Computes the results in `f64` with the decoder.
 fn in_double(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Found {
     let mut packing = Packing::default();
     packing.fill(std::iter::once(&sequence(case)));
@@ -172,7 +169,6 @@ impl Objective for Recorder {
     }
 }
 
-/// Computes the results in `f32` with the learner.
 fn in_single(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Found {
     let settings = LearnerConfig { temperature, ..LearnerConfig::default() };
     let mut learner = NativeLearner::new(parameters.cast(), settings).unwrap();

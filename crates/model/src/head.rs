@@ -23,7 +23,6 @@ pub(crate) const FEWEST_ROWS: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
-    /// Target index of the first distribution.
     pub(crate) first: usize,
     pub(crate) second: Second,
 }
@@ -155,7 +154,6 @@ impl<T: Real> HeadState<T> {
         sum
     }
 
-    /// Computes log-prob and entropy of each target, or a critic's value instead of the log-prob.
     pub(crate) fn score(&mut self, network: Network<'_, T>, packing: &Packing, temperature: f64) {
         let Parameters { config, layout, data } = network.parameters;
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
@@ -365,7 +363,6 @@ impl<T: Real> HeadState<T> {
         [self.statistics[term.first].log_sum, statistics[term.second.target()].log_sum]
     }
 
-    /// Computes the logits of both sides of some divergences of the same kind.
     fn fill_pairs(
         &mut self,
         parameters: &Parameters<T>,

@@ -24,7 +24,6 @@ pub(crate) enum LanePasses {
 }
 
 impl LanePasses {
-    /// Returns empty buffers for the reference policy's passes.
     pub(crate) fn beside(&self, config: &ModelConfig, bf16: Option<Kernel>) -> Self {
         match self {
             Self::Host(_) => Self::Host(Box::new(Workspace::forward_only(config).with_bf16(bf16))),
@@ -34,7 +33,6 @@ impl LanePasses {
         }
     }
 
-    /// Prepares the reference policy's passes to run beside these.
     pub(crate) fn bind_reference(&self, reference: &mut Self) {
         match (self, reference) {
             #[cfg(feature = "cuda")]
@@ -43,7 +41,6 @@ impl LanePasses {
         }
     }
 
-    /// Runs a micro-batch forward and returns one [`RowStatistics`] per target.
     pub(crate) fn forward(
         &mut self,
         network: Network<'_, f32>,
@@ -57,7 +54,6 @@ impl LanePasses {
         }
     }
 
-    /// Runs the layers and the final norm only.
     pub(crate) fn forward_layers(
         &mut self,
         network: Network<'_, f32>,
@@ -79,7 +75,6 @@ impl LanePasses {
         }
     }
 
-    /// Returns means of normed rows over ranges of targets.
     pub(crate) fn means(
         &mut self,
         ranges: &[Range<usize>],
@@ -107,7 +102,6 @@ impl LanePasses {
         Ok(())
     }
 
-    /// Sets the derivatives of every target, which are zero outside `wanted` sequences.
     pub(crate) fn backward_outputs(
         &mut self,
         network: Network<'_, f32>,

@@ -16,14 +16,12 @@ use crate::pass_over::PassOver;
 use crate::weights::Network;
 use crate::{ModelConfig, ops::Real as _};
 
-/// Buffers of one thread.
 pub(crate) struct Lane {
     passes: LanePasses,
     packing: Packing,
     logprobs: Vec<f32>,
     entropies: Vec<f32>,
     derivatives: Vec<[f32; 2]>,
-    /// Reference policy's pass, once it is needed.
     reference: Option<(LanePasses, Packing)>,
     bf16: Option<Kernel>,
     /// Number of tokens so far that were not recomputed, because sequences share them.
@@ -40,7 +38,6 @@ impl Lane {
         Self::with(LanePasses::Cuda(Box::new(crate::cuda::CudaPasses::new(recompute))), None)
     }
 
-    /// Sets the device buffers for the next passes.
     #[cfg(feature = "cuda")]
     pub(crate) fn bind(&mut self, bound: Option<&crate::cuda::Bound>) {
         if let LanePasses::Cuda(passes) = &mut self.passes {
@@ -89,7 +86,6 @@ pub(crate) struct Micro<'a> {
 }
 
 impl<'a> Micro<'a> {
-    /// Packs the members and their masked contexts and runs them forward.
     pub(crate) fn forward(
         pass: &'a PassOver<'a>,
         companions: &[Vec<usize>],
@@ -133,7 +129,6 @@ impl<'a> Micro<'a> {
         Ok(Self { pass, members, masked_contexts, lane, gradient, temperature })
     }
 
-    /// Appends log-probs (a critic's values) and entropies of every member.
     pub(crate) fn scores(&self, found: &mut Vec<Found<TokenScores>>) {
         for (index, &sequence) in self.members.iter().enumerate() {
             let targets = self.lane.packing.targets_of(&(index..index + 1));
@@ -159,7 +154,6 @@ impl<'a> Micro<'a> {
         Ok(())
     }
 
-    /// Evaluates the objectives and runs backward over sequences with a derivative.
     pub(crate) fn backward(
         &mut self,
         objective: &dyn Objective,
@@ -212,7 +206,6 @@ impl<'a> Micro<'a> {
         self.run_backward(reference, &terms, &values, &slopes)
     }
 
-    /// Runs the reference policy over everything or over the masked contexts.
     fn run_reference(&mut self, reference: Network<'_, f32>, everything: bool) -> Result<(), LearnError> {
         let Lane { passes: own, reference: kept, bf16, .. } = &mut *self.lane;
         let config = &reference.parameters.config;
@@ -414,7 +407,6 @@ fn fill(to: &mut [f64], from: &[f64]) {
     to.iter_mut().zip(from).for_each(|(to, &value)| *to = value);
 }
 
-/// Evaluates the objective for a sequence without response tokens.
 pub(crate) fn evaluate_empty(
     objective: &dyn Objective,
     sequence: usize,

@@ -12,7 +12,6 @@ use crate::hf::mapped::Mapped;
 use crate::ops::dispatch::{Loop, add_assign, vectorised};
 use crate::{ModelError, TensorInfo};
 
-/// Elements per parallel piece of work and of the norm's sum.
 const CHUNK: usize = 1 << 14;
 
 /// Settings of AdamW. Defaults: betas 0.9 and 0.95, epsilon 1e-8, no decay, clipping at 1.

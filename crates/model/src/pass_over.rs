@@ -10,14 +10,12 @@ pub(crate) struct PassOver<'a> {
     pub(crate) network: Network<'a, f32>,
     pub(crate) batch: &'a [TokenSequence],
     pub(crate) masked_contexts: &'a [MaskedContext],
-    /// True for log-probs, false for hidden states only.
     pub(crate) scored: bool,
     /// True if prefixes shared by sequences are computed once.
     pub(crate) share: bool,
 }
 
 impl PassOver<'_> {
-    /// Returns the masked contexts of every sequence.
     pub(crate) fn companions(&self) -> Vec<Vec<usize>> {
         let mut companions =
             vec![Vec::new(); if self.masked_contexts.is_empty() { 0 } else { self.batch.len() }];

@@ -11,7 +11,6 @@ use crate::ops::linear::{
 };
 use crate::{LayerLayout, ModelConfig, Real};
 
-/// One linear layer of a decoder layer, or several joined ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Projection {
     pub(crate) joint: Joint,

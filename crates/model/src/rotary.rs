@@ -115,7 +115,6 @@ impl ModelConfig {
 }
 
 impl RopeScaling {
-    /// Rejects invalid numbers.
     pub(crate) fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, value: f64, least: &str| {
             Err(ModelError::Config {

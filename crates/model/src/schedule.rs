@@ -48,7 +48,6 @@ impl Schedule {
             return self.peak * (step + 1) as f64 / self.warmup_steps as f64;
         }
         let last = self.total_steps.saturating_sub(1) as f64;
-        // Progress from `start` to the last step, 0 to 1.
         let way = |start: f64| {
             if last > start { ((step as f64 - start) / (last - start)).clamp(0.0, 1.0) } else { 1.0 }
         };

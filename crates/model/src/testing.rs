@@ -137,7 +137,6 @@ pub struct TensorDifferences {
 struct TensorDifference {
     name: String,
     range: Range<usize>,
-    /// Direction of length 1.
     direction: Vec<f64>,
     difference: f64,
 }

@@ -116,7 +116,6 @@ impl Bert {
         self.norm(x, &layer.norm);
     }
 
-    /// Computes attention of one sequence, head by head.
     fn attend(&self, start: usize, count: usize, scratch: &mut Scratch) {
         let hidden = self.config.hidden_size;
         let width = hidden / self.config.heads;

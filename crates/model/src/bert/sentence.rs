@@ -46,7 +46,6 @@ pub struct SentenceEncoder {
     tokenizer: WordPiece,
     pooling: Pooling,
     normalise: bool,
-    /// Lower-cases texts before tokenization.
     lowercase: bool,
 }
 

@@ -91,7 +91,6 @@ fn cache_folder() -> Option<PathBuf> {
     Some(root.join("turnwise").join("cuda"))
 }
 
-/// Compiles a source; an error contains the compiler's log.
 pub(super) fn compile(
     library: &CompilerLibrary,
     source: &str,

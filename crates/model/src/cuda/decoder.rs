@@ -17,7 +17,6 @@ use super::tiles::{key_tiles, query_tiles};
 use crate::lora::{Dropout, Joint};
 use crate::packing::Packing;
 
-/// Activations kept by a layer's forward pass.
 struct Activations {
     normed: Buffer<Bf16>,
     inverse: Buffer<f32>,
@@ -87,14 +86,12 @@ struct Derivatives {
     tiles: [Buffer<Tile>; 2],
 }
 
-/// Buffers of one learner's passes.
 pub(crate) struct Decoder {
     recompute: bool,
     angles: Angles,
     tokens: Buffer<i32>,
     positions: Buffer<i32>,
     tiles: Buffer<Tile>,
-    /// Residual stream before each layer and after the last.
     residual: Vec<Buffer<f32>>,
     /// One per layer, or a single one with `recompute`.
     kept: Vec<Activations>,
@@ -144,7 +141,6 @@ impl Decoder {
         }
     }
 
-    /// Runs a micro-batch through the layers and the final norm.
     pub(crate) fn forward(
         &mut self,
         network: &Network,
@@ -389,7 +385,6 @@ impl Decoder {
 struct Run<'a> {
     network: &'a Network,
     tokens: Range<usize>,
-    /// Number of uploaded query tiles.
     tiles: usize,
 }
 

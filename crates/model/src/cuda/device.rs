@@ -44,7 +44,6 @@ pub(crate) fn total_memory() -> Result<usize, CudaError> {
     Ok(total)
 }
 
-/// Returns a part as a matrix with rows `stride` elements apart.
 pub(crate) fn matrix(part: Part<Bf16>, stride: usize) -> Matrix {
     Matrix { at: part.at, stride, transposed: false }
 }

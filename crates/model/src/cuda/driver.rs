@@ -43,7 +43,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) kernel: &'static str,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
-    /// Bytes of dynamic shared memory.
     pub(crate) shared: u32,
     pub(crate) arguments: &'a [Argument],
 }
@@ -54,11 +53,9 @@ pub(crate) struct Matrix {
     pub(crate) at: Address,
     /// Elements between rows.
     pub(crate) stride: usize,
-    /// True if the product uses its transpose.
     pub(crate) transposed: bool,
 }
 
-/// Destination of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) at: Address,
@@ -86,9 +83,7 @@ pub(crate) struct Product {
 ///
 /// Addresses come from [`Driver::allocate`]; [`super::memory::Buffer`] keeps them alive.
 pub(crate) trait Driver: Send + Sync {
-    /// Returns a description of the device.
     fn name(&self) -> &str;
-    /// Returns the number of multiprocessors.
     fn multiprocessors(&self) -> usize;
     /// Returns free and total memory in bytes.
     fn memory(&self) -> Result<[usize; 2], CudaError>;
@@ -96,13 +91,10 @@ pub(crate) trait Driver: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
     /// Frees memory after all earlier operations.
     fn free(&self, at: Address);
-    /// Copies from host to device.
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError>;
     /// Copies from device to host after all earlier operations.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
-    /// Copies on the device.
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
-    /// Sets bytes to zero.
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
     /// Returns the kernels for a shape, compiled at the first call.
     fn module(&self, shape: Shape) -> Result<usize, CudaError>;

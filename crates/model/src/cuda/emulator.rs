@@ -16,7 +16,6 @@ use super::CudaError;
 use super::compile::{kernels, source};
 use super::driver::{Address, Argument, Driver, Launch, Matrix, Product, Shape};
 
-/// Guard bytes after each allocation.
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
 
@@ -28,7 +27,6 @@ const FLAGS: [&str; 7] =
     ["-O2", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-w"];
 
 pub(crate) struct Emulator {
-    /// Version text of the C++ compiler.
     compiler: String,
     state: Mutex<State>,
 }
@@ -40,11 +38,9 @@ struct State {
     /// Recordings by thread, because parallel tests share the device.
     recording: HashMap<ThreadId, Vec<Noted>>,
     recordings: Vec<Vec<Noted>>,
-    /// Bytes that each thread downloaded.
     downloaded: HashMap<ThreadId, usize>,
 }
 
-/// A recorded operation.
 #[derive(Clone)]
 enum Noted {
     Launch(usize, &'static str, [u32; 3], [u32; 3], u32, Vec<Argument>),

@@ -38,7 +38,6 @@ pub(crate) struct Engine {
     positions: Buffer<i32>,
     cache_rows: Buffer<i32>,
     key_rows: Buffer<i32>,
-    /// Indices of the rows that need logits.
     wanted: Buffer<i32>,
     tiles: Buffer<Tile>,
     residual: Buffer<f32>,
@@ -71,7 +70,6 @@ enum Recording {
 }
 
 impl Engine {
-    /// Allocates all memory.
     pub(crate) fn new(network: Arc<Network>, slots: usize, max_context: usize) -> Result<Self, CudaError> {
         let driver = &network.kernels.driver;
         let config = &network.config;
@@ -349,7 +347,6 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Returns the elements between rows of logits.
 fn logits_stride(network: &Network) -> usize {
     network.config.vocab_size.next_multiple_of(16)
 }

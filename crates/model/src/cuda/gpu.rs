@@ -34,13 +34,11 @@ pub(crate) struct Gpu {
     main: Queue,
     /// Captures launches while a thread records, so that other threads' work is not captured.
     recorder: Queue,
-    /// The recording thread.
     recording: Mutex<Option<ThreadId>>,
     recorded: Condvar,
     state: Mutex<State>,
 }
 
-/// A stream with a cuBLAS handle and workspace.
 struct Queue {
     stream: Handle,
     /// Locked for each call, because the handle has state and threads share it.
@@ -130,7 +128,6 @@ impl Gpu {
         if *recording == Some(current().id()) { &self.recorder } else { &self.main }
     }
 
-    /// Lets the next thread record.
     fn end_recording(&self) {
         *self.recording.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.recorded.notify_one();

@@ -16,7 +16,6 @@ use crate::packing::Packing;
 /// Maximum logits in memory: 512 MiB in f32, and half as much for their derivatives.
 const LOGITS: usize = 1 << 27;
 
-/// Buffers of the head, one row per target.
 pub(crate) struct Head {
     index: Buffer<i32>,
     tokens: Buffer<i32>,
@@ -96,7 +95,6 @@ impl Head {
         }
     }
 
-    /// Gathers and norms the rows of the last residual stream that predict a token.
     pub(crate) fn gather(
         &mut self,
         network: &Network,
@@ -169,7 +167,6 @@ impl Head {
         Ok(())
     }
 
-    /// Starts a backward pass with all derivatives zero.
     pub(crate) fn begin_backward(&mut self, network: &Network, targets: usize) -> Result<(), CudaError> {
         let len = targets * network.config.hidden_size;
         self.d_normed.grow(targets.next_multiple_of(256) * network.config.hidden_size)?;
@@ -326,7 +323,6 @@ impl Head {
         chunk.iter().flat_map(|term| [self.statistics[term.first].log_sum, second(term.second)]).collect()
     }
 
-    /// Computes the logits of both sides of some divergences of the same kind.
     fn fill_pairs(
         &mut self,
         network: &Network,

@@ -38,7 +38,6 @@ pub(crate) struct Trained {
     on_host: OnceLock<Weights>,
     /// Original weights, for layouts and an adapter's base.
     like: Weights,
-    /// Moments downloaded since the last update.
     moments: OnceLock<OptimizerState>,
 }
 
@@ -76,7 +75,6 @@ impl Trained {
         Arc::clone(&self.network)
     }
 
-    /// Uploads the reference policy; an adapter's base is shared.
     pub(crate) fn set_reference(&mut self, reference: &Weights) -> Result<(), CudaError> {
         self.reference = None;
         let same = self.like.adapter.is_some() && Arc::ptr_eq(&reference.base, &self.like.base);
@@ -136,7 +134,6 @@ impl Trained {
         Ok(self.network.kernels.square_sum(self.weights.all(), self.partials.all())?.is_finite())
     }
 
-    /// Restarts from the current weights, with zero moments and gradient.
     pub(crate) fn restart(&mut self) -> Result<(), CudaError> {
         self.moments.take();
         self.forget();
@@ -248,7 +245,6 @@ fn shared_base(
     found
 }
 
-/// Joins neighbouring tensors with equal weight decay.
 fn runs_of_decay(tensors: &[TensorInfo]) -> Vec<(Range<usize>, bool)> {
     let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
     for tensor in tensors {
@@ -262,7 +258,6 @@ fn runs_of_decay(tensors: &[TensorInfo]) -> Vec<(Range<usize>, bool)> {
     runs
 }
 
-/// Buffers that passes read and write while they run.
 #[derive(Clone)]
 pub(crate) struct Bound {
     network: Arc<Network>,
@@ -287,7 +282,6 @@ impl CudaPasses {
         self.bound = bound;
     }
 
-    /// Binds the reference policy's passes.
     pub(crate) fn bind_reference(&self, to: &mut Self) {
         to.bound = self.bound.as_ref().and_then(|bound| {
             let network = bound.reference.clone()?;
@@ -312,7 +306,6 @@ impl CudaPasses {
         decoder.forward(&bound.network, packing, dropout)
     }
 
-    /// Runs layers and head, and returns one [`RowStatistics`] per target.
     pub(crate) fn forward(
         &mut self,
         packing: &Packing,
@@ -329,7 +322,6 @@ impl CudaPasses {
         self.decoder.as_ref().map_or(&[], |decoder| &decoder.head.statistics)
     }
 
-    /// Returns means of normed rows over ranges of targets.
     pub(crate) fn means(&mut self, ranges: &[Range<usize>]) -> Result<Vec<Vec<f32>>, CudaError> {
         let (bound, decoder) = self.bound()?;
         decoder.head.means(&bound.network, ranges)
@@ -340,7 +332,6 @@ impl CudaPasses {
         decoder.head.begin_backward(&bound.network, packing.targets.len())
     }
 
-    /// Sets the derivatives of a range of sequences.
     pub(crate) fn backward_outputs(
         &mut self,
         packing: &Packing,
@@ -373,7 +364,6 @@ impl CudaPasses {
         decoder.head.backward_divergences(&bound.network, terms, numbers, rows, bound.gradient)
     }
 
-    /// Runs backward through the layers for a range of sequences.
     pub(crate) fn backward_layers(
         &mut self,
         packing: &Packing,

@@ -17,16 +17,13 @@ pub(super) type Handle = usize;
 
 pub(super) const BF16: c_int = 14;
 pub(super) const F32: c_int = 0;
-/// Products are summed in f32.
 pub(super) const COMPUTE_F32: c_int = 68;
 /// Math mode that also joins partial sums of split products in f32, never in bfloat16
 /// (`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION` with the default mode).
 pub(super) const F32_REDUCTION: c_int = 16;
 pub(super) const DEFAULT_ALGORITHM: c_int = -1;
 pub(super) const MULTIPROCESSORS: c_int = 16;
-/// Device attribute: major compute capability.
 pub(super) const CAPABILITY_MAJOR: c_int = 75;
-/// Device attribute: minor compute capability.
 pub(super) const CAPABILITY_MINOR: c_int = 76;
 /// Function attribute: maximum dynamic shared memory.
 pub(super) const DYNAMIC_SHARED: c_int = 8;

@@ -57,7 +57,6 @@ impl<T: Plain> Buffer<T> {
         Ok(buffer)
     }
 
-    /// Returns a copy of host elements.
     pub(crate) fn of(driver: &Arc<dyn Driver>, values: &[T]) -> Result<Self, CudaError> {
         let buffer = Self::new(driver, values.len())?;
         buffer.all().upload(&**driver, values)?;
@@ -134,7 +133,6 @@ impl<T: Plain> Part<T> {
         Self { at, len: range.len(), kind: PhantomData }
     }
 
-    /// Copies from the host; lengths must be equal.
     pub(crate) fn upload(self, driver: &dyn Driver, values: &[T]) -> Result<(), CudaError> {
         assert_eq!(values.len(), self.len);
         if values.is_empty() { Ok(()) } else { driver.upload(self.at, bytemuck::cast_slice(values)) }

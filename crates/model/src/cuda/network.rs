@@ -113,7 +113,6 @@ impl Network {
         Heads { queries: self.config.num_attention_heads, keys: self.config.num_key_value_heads }
     }
 
-    /// Returns the width of a row of queries, keys and values.
     pub(crate) fn qkv_width(&self) -> usize {
         self.config.query_width() + 2 * self.config.key_value_width()
     }
@@ -240,7 +239,6 @@ impl Low {
         }
     }
 
-    /// Applies dropout to a module's input, or to its derivative.
     fn drop_entries(
         &self,
         kernels: &Kernels,

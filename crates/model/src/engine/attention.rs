@@ -377,8 +377,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     let vectors = pages.at.cache.value_width() / S::F32_LANES;
     let mut vector = 0;
     while vector < vectors {
-        // Same as [`weigh_columns`] for some columns, starting at a vector; returns the number of
-        // vectors done.
+        // More columns would not fit into the registers beside this many queries.
         vector += if vectors - vector >= 4 && QUERIES <= if S::F32_LANES >= 16 { 6 } else { 4 } {
             weigh::<S, QUERIES, 4>(simd, pages, weights, vector, sums)
         } else if vectors - vector >= 2 {
@@ -389,7 +388,8 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Slices of equal length need no bounds check per position.
+/// Same as [`weigh_columns`] for some columns, starting at a vector; returns the number of vectors
+/// done.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(
@@ -413,7 +413,7 @@ fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(
         let index = start / PAGE;
         let count = PAGE.min(positions - start);
         let next = if index + 1 < pages.table.len() { pages.values(index + 1) } else { &[] };
-        // Slices of one length are not checked at every position.
+        // Slices of equal length need no bounds check per position.
         let shared: [&[f32]; QUERIES] = std::array::from_fn(|q| &weights[q][start..start + count]);
         for (position, value) in (0..count).zip(pages.values(index).chunks_exact(value_width)) {
             for line in (0..COLUMNS * lanes).step_by(LINE) {

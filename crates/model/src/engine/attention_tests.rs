@@ -26,7 +26,6 @@ fn write(cache: &mut Cache, sequence: usize, positions: Range<usize>, text: usiz
     }
 }
 
-/// Runs attention in the second layer for rows `(sequence, position)`.
 fn attend(arch: Arch, cache: &Cache, rows: &[(usize, usize)], queries: &[f32], stride: usize) -> Vec<f32> {
     let rows: Vec<Row> = rows
         .iter()

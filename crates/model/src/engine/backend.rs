@@ -16,7 +16,6 @@ use super::weights::EngineWeights;
 /// Maximum prompt rows in a step on the CPU, besides the rows of sequences being decoded.
 pub(super) const PROMPT_ROWS: usize = 128;
 
-/// Caches of all slots, and the code that computes on them.
 #[derive(Debug)]
 pub(super) enum Backend {
     /// The calling thread.
@@ -98,7 +97,6 @@ impl Backend {
         }
     }
 
-    /// Computes all rows, and the logits of the rows that want them.
     pub(super) fn step(&mut self, rows: &[Row]) -> Result<(), SampleError> {
         match self {
             Self::Host(host) => host.forward.step(rows, &mut host.cache),

@@ -167,7 +167,6 @@ mod tests {
         weights.iter().map(|weight| weight / total).collect()
     }
 
-    /// Returns the tokens that top-k and top-p keep, by definition.
     fn kept(probabilities: &[f64], top_k: usize, top_p: f64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..VOCAB).collect();
         order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]).then(a.cmp(&b)));

@@ -21,11 +21,9 @@ pub(crate) struct Row {
     pub(crate) token: u32,
     /// Time, row and column. All equal the position unless a picture precedes the token.
     pub(crate) place: [u32; 3],
-    /// True if the next token's distribution is needed.
     pub(crate) logits: bool,
 }
 
-/// Decoder with its buffers, which grow to the largest step.
 #[derive(Debug)]
 pub(super) struct Forward {
     arch: Arch,

@@ -51,7 +51,6 @@ enum Stored {
     Half(Kernel, PackedRight),
 }
 
-/// A packed weight matrix `[outputs, inputs]`.
 #[derive(Debug)]
 pub(super) struct Packed {
     inputs: usize,
@@ -234,7 +233,6 @@ impl<T: Element> WithSimd for Multiply<'_, T> {
 /// Prefetches the block that follows in memory, which may belong to the next panel.
 struct Fetch<'a, T> {
     panel: &'a [T],
-    /// Next row to fetch, in elements from the panel's start.
     at: usize,
     /// Inputs multiplied per fetched row.
     every: usize,
@@ -250,7 +248,6 @@ impl<T: Element> Fetch<'_, T> {
     }
 }
 
-/// A block's place in its panel, and the sums before it.
 struct Part<'a> {
     first: bool,
     last: bool,

@@ -119,7 +119,6 @@ pub struct NativeEngine {
     max_context: usize,
     slots: Vec<Slot>,
     queue: VecDeque<Waiting>,
-    /// Completions of requests that needed no sampling.
     done: Vec<Completion>,
     next_request: RequestId,
     /// Number of finished responses; orders idle slots by last use.
@@ -356,7 +355,6 @@ impl NativeEngine {
         Ok(coming >= self.slots[index].computed + SHARED_PREFIX)
     }
 
-    /// Runs the planned rows and samples from their logits; finished responses are moved to `done`.
     fn step(&mut self) -> Result<(), SampleError> {
         self.backend.step(&self.rows)?;
         let mut uniforms = Vec::new();

@@ -3,7 +3,6 @@
 use super::aligned::Aligned;
 use crate::ops::attention::Heads;
 
-/// Positions per page.
 pub(super) const PAGE: usize = 16;
 
 /// Keys and values of 16 positions in all layers: `[layer, head]` of keys `[width, 16 positions]`
@@ -13,7 +12,6 @@ pub(super) const PAGE: usize = 16;
 #[derive(Debug)]
 struct Page {
     data: Aligned<f32>,
-    /// Number of sequences that use it.
     users: usize,
 }
 
@@ -36,7 +34,6 @@ impl Cache {
         Self { heads, layers, pages: Vec::new(), free: Vec::new(), tables: vec![Vec::new(); sequences] }
     }
 
-    /// Returns the width of a value row, padded to whole vectors.
     pub(super) fn value_width(&self) -> usize {
         value_width(self.heads)
     }
@@ -149,7 +146,6 @@ fn value_width(heads: Heads) -> usize {
     heads.width.next_multiple_of(PAGE)
 }
 
-/// Returns the elements of one head and layer in a page.
 fn part_len(heads: Heads) -> usize {
     PAGE * (heads.width + value_width(heads))
 }

@@ -12,7 +12,6 @@ use pulp::Simd;
 use super::aligned::Aligned;
 use super::vector::LINE;
 
-/// Outputs per panel: two AVX-512 vectors.
 pub(super) const PANEL: usize = 32;
 /// Bits of a word that hold the weight of the second half of the outputs.
 const UPPER: u32 = 0xffff_0000;
@@ -76,12 +75,10 @@ pub(super) fn is_bf16(numbers: &[f32]) -> bool {
     numbers.iter().all(|number| number.to_bits() & !UPPER == 0)
 }
 
-/// Panels of a matrix, each with the inputs outermost.
 #[derive(Debug)]
 pub(super) struct Panels<T>(Aligned<T>);
 
 impl<T: Element> Panels<T> {
-    /// Packs rows of weights, one per output.
     pub(super) fn new(rows: &[&[f32]], inputs: usize) -> Self {
         let mut panels = Aligned::zeros(rows.len().div_ceil(PANEL) * inputs * T::ROW);
         let packed: &mut [T] = panels.get_mut();

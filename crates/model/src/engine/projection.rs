@@ -17,7 +17,6 @@ pub(super) struct Projection {
     beside: Option<Beside>,
 }
 
-/// Adapters of all modules of a product, in single precision.
 #[derive(Debug)]
 pub(super) struct Beside {
     /// `[modules rank, inputs]`.
@@ -28,9 +27,7 @@ pub(super) struct Beside {
 
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Input rows as tiles.
     pub(super) tiles: Vec<f32>,
-    /// `x A^T`.
     low: Vec<f32>,
 }
 
@@ -39,7 +36,6 @@ impl Beside {
         compute.kernel().is_some()
     }
 
-    /// Returns the adapters of a layer's product; `None` if no module has one.
     pub(super) fn of(adapter: &Adapter<f32>, layer: usize, joint: Joint) -> Option<Self> {
         let branch = &adapter.layout.layers[layer][joint as usize];
         if branch.parts.is_empty() {

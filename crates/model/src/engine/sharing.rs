@@ -27,16 +27,13 @@ pub(super) struct Span {
 /// Single rows whose sequences start with the same page.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tree {
-    /// Range in [`Sharing::members`].
     pub(super) members: Range<usize>,
-    /// Range in [`Sharing::spans`]; a member's pages are in ascending order.
     pub(super) spans: Range<usize>,
 }
 
 /// Rows of a step, grouped by the pages they read.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
-    /// Runs of several rows.
     pub(super) long: Vec<Run>,
     /// The other rows, sorted so that rows with the same first pages are adjacent.
     pub(super) members: Vec<Run>,

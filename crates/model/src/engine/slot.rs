@@ -16,7 +16,6 @@ pub(super) struct Slot {
     pub(super) places: Vec<[u32; 3]>,
     /// Number of leading tokens with cached keys and values.
     pub(super) computed: usize,
-    /// Clock at the last use.
     pub(super) used: u64,
     pub(super) active: Option<Active>,
     /// True if the session ended while its request was active.
@@ -43,12 +42,10 @@ pub(super) struct Active {
     pub(super) logprobs: Vec<f32>,
     pub(super) entropies: Vec<f32>,
     pub(super) matcher: StopStringMatcher,
-    /// Prompt tokens that were cached.
     pub(super) cached: usize,
 }
 
 impl Slot {
-    /// Returns time, row and column of a token.
     pub(super) fn place(&self, position: usize) -> [u32; 3] {
         self.places.get(position).copied().unwrap_or([position as u32; 3])
     }

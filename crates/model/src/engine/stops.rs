@@ -33,7 +33,6 @@ mod tests {
     use super::super::tests::{config, params, prompt, random, request};
     use super::*;
 
-    /// Returns the response of an idle engine.
     fn answer(engine: &mut NativeEngine, asked: SampleRequest) -> Completion {
         engine.submit(asked).unwrap();
         let done = engine.poll().unwrap();

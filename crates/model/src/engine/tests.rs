@@ -33,7 +33,6 @@ fn qwen3() -> ModelConfig {
     ModelConfig { model_type: Family::Qwen3, head_dim: 20, rope_scaling, ..config() }
 }
 
-/// Returns a model with all possible biases.
 fn llama() -> ModelConfig {
     let base = config();
     ModelConfig { model_type: Family::Llama, attention_bias: true, mlp_bias: true, ..base }
@@ -417,7 +416,6 @@ fn responses_end_where_they_should() {
     let end = free.tokens.iter().position(|token| *token == free.tokens[6]).unwrap();
     assert_eq!((stopped.finish, &stopped.tokens[..]), (FinishReason::Stop, &free.tokens[..=end]));
 
-    // A string that begins in one token and ends in the next.
     let two = (1..20).find(|&at| free.tokens[at] < 256 && free.tokens[at - 1] < 256).unwrap();
     let text: Vec<u8> =
         free.tokens[two - 1..=two].iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();

@@ -8,7 +8,6 @@
 
 use pulp::{Simd, WithSimd};
 
-/// Numbers per cache line.
 pub(super) const LINE: usize = 16;
 
 /// Prefetches the cache line of element `at`, which may be past the end. Does nothing on CPUs other
@@ -89,7 +88,6 @@ impl WithSimd for RmsNorm<'_> {
 pub(super) struct HeadNorm<'a> {
     pub(super) qkv: &'a mut [f32],
     pub(super) stride: usize,
-    /// Number of query and key heads.
     pub(super) counts: [usize; 2],
     pub(super) weight: &'a [f32],
     pub(super) epsilon: f32,
@@ -162,7 +160,6 @@ pub(super) struct Softmax {
     pub(super) max: f32,
     /// `Z = sum e^x` with `x = (logit - max) / temperature`; NaN if any logit is not finite.
     pub(super) total: f64,
-    /// `sum x e^x`.
     pub(super) weighted: f64,
 }
 
@@ -214,7 +211,6 @@ impl WithSimd for Exponentials<'_> {
     }
 }
 
-/// Returns the largest element of a slice of whole vectors.
 #[inline(always)]
 pub(super) fn maximum<S: Simd>(simd: S, values: &[f32]) -> f32 {
     let (vectors, tail) = S::as_simd_f32s(values);

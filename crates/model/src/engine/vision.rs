@@ -9,20 +9,16 @@ use super::NativeEngine;
 use super::slot::Held;
 use crate::vision::{FIRST_PICTURE_TOKEN, MOST_FEATURES, VisionConfig, encode_one};
 
-/// Vision tower with a cache of picture features.
 #[derive(Debug)]
 pub(super) struct EngineVision {
     config: VisionConfig,
-    /// Width of the decoder.
     width: usize,
-    /// Weights of the tower.
     data: Vec<f32>,
     /// Features, keyed by a picture's first token.
     known: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
 }
 
 impl NativeEngine {
-    /// Checks pictures and text of a prompt, and returns the pictures.
     pub(super) fn check_prompt(
         &self,
         request: RequestId,

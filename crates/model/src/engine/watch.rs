@@ -107,7 +107,6 @@ mod tests {
         NativeEngine::new(Arc::new(random(config(), 5)), 1, sizes, None).unwrap()
     }
 
-    /// Runs 400 steps; returns the completions and every streamed token.
     fn run(engine: &mut NativeEngine) -> (Vec<Completion>, Vec<Sampled>) {
         let (mut done, mut sampled) = (Vec::new(), Vec::new());
         for _ in 0..400 {

@@ -136,7 +136,6 @@ impl EngineWeights {
         }
     }
 
-    /// With `apart`, the adapter stays separate.
     pub(crate) fn pack_network(
         network: Network<'_, f32>,
         version: u64,

@@ -27,7 +27,6 @@ const F16: u32 = 1;
 const Q8_0: u32 = 8;
 
 impl GgufType {
-    /// Returns the type's id for `general.file_type`.
     pub(super) fn file_type(self) -> u32 {
         match self {
             Self::F16 => 1,

@@ -6,7 +6,6 @@ use turnwise_text::Tokenizer;
 use super::writer::Value;
 use crate::ModelConfig;
 
-/// Kinds of tokens in the format.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;

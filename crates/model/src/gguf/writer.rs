@@ -17,7 +17,6 @@ pub(super) enum Value {
 
 pub(super) type Encode<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
 
-/// A tensor and its encoder.
 pub(super) struct Tensor<'a> {
     pub(super) name: String,
     /// Shape, outermost first.

@@ -145,7 +145,6 @@ fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     SpecialTokens { bos: one("bos_token_id"), eos, pad: one("pad_token_id") }
 }
 
-/// Returns one token as a number, several as a list, none as null.
 fn eos_json(tokens: &SpecialTokens) -> Value {
     match tokens.eos.as_slice() {
         [] => Value::Null,
@@ -171,7 +170,6 @@ pub(super) fn generation_json(config: &ModelConfig) -> Value {
     value
 }
 
-/// Returns the family, or the reason why the model is not supported.
 fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     let supported = supported();
     let name = match of.get("model_type") {
@@ -192,7 +190,6 @@ fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     Err(of.error("model_type", reason))
 }
 
-/// Rejects settings that change the computation in an unsupported way.
 fn check_computation(of: &Entries<'_>) -> Result<(), ModelError> {
     if let Some(act) = of.get("hidden_act").filter(|act| *act != "silu") {
         return Err(of.error("hidden_act", format!("`{act}` is not supported; supported: silu")));

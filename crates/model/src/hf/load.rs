@@ -146,7 +146,6 @@ fn canonical(name: &str) -> String {
     if bare { format!("model.{name}") } else { name.to_owned() }
 }
 
-/// Splits the buffer into one slice per tensor.
 fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut [f32]>> {
     let mut rest = data;
     let mut parts = Vec::with_capacity(tensors.len());
@@ -171,7 +170,6 @@ fn read(file: &Mapped, name: &str, view: &TensorView<'_>, to: &mut [f32]) -> Res
     Ok(())
 }
 
-/// Lists a few names and the number of others.
 fn some<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = names.len();
     let listed: Vec<String> = names.take(5).map(|name| format!("`{name}`")).collect();

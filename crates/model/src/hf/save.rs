@@ -144,7 +144,6 @@ fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>>
     shards
 }
 
-/// Removes weights of an earlier model.
 fn remove_others(folder: &Path, names: &[String]) -> Result<(), ModelError> {
     let kept: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     for entry in fs::read_dir(folder).map_err(ModelError::io(folder))? {

@@ -164,7 +164,6 @@ pub(super) fn processor(config: &VisionConfig) -> Value {
     })
 }
 
-/// Reads the image processor's settings into a config, if the file exists.
 pub(super) fn read_processor(path: &Path, config: &mut VisionConfig) -> Result<(), ModelError> {
     if !path.exists() {
         return Ok(());

@@ -85,7 +85,6 @@ impl NativeLearner {
         }
     }
 
-    /// Adds the batch's gradient and returns the objective's outputs in batch order.
     fn differentiate(
         &mut self,
         batch: &[TokenSequence],
@@ -214,7 +213,6 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Returns log-probs and entropies under these weights, with logits divided by `temperature`.
     pub(super) fn score_under(
         &mut self,
         network: Network<'_, f32>,

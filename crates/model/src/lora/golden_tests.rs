@@ -54,7 +54,6 @@ fn settings(case: &Value) -> LoraConfig {
     serde_json::from_value(case["lora"].clone()).unwrap()
 }
 
-/// Returns the golden adapter of a case, multiplied by `factor` (1 for the original).
 fn adapter(base: &Parameters<f64>, settings: &LoraConfig, factor: f64) -> Adapter<f64> {
     let mut adapter = Adapter::<f64>::zeros(&base.config, settings).unwrap();
     let mut names: Vec<String> = adapter.layout.tensors.iter().map(|tensor| tensor.name.clone()).collect();
@@ -121,7 +120,6 @@ fn logprobs_entropies_and_gradients_equal_peft() {
         // The file has twelve digits.
         let found = distances(case, &base, &adapter(&base, &settings, 1.0));
         assert!(found.iter().all(|&distance| distance < 1e-9), "{name}: {found:?}");
-        // Small changes are noticed.
         let scaled = LoraConfig { alpha: settings.alpha * (1.0 + 1e-6), ..settings.clone() };
         for changed in [adapter(&base, &settings, 1.0 + 1e-6), adapter(&base, &scaled, 1.0)] {
             let [outputs, _, gradients] = distances(case, &base, &changed);

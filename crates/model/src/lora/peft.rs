@@ -300,7 +300,6 @@ fn write(
     files::write_tensors(path, views, header)
 }
 
-/// Returns a config with only the keys that this crate supports.
 fn config_json(adapter: &Adapter<f32>, base: &AdapterBase) -> Result<Value, ModelError> {
     let LoraConfig { rank, alpha, dropout, rslora, .. } = &adapter.config;
     let modules: Vec<&str> = adapter.config.modules()?.into_iter().map(Module::name).collect();
@@ -417,7 +416,6 @@ mod tests {
             entries.insert("target_modules".into(), json!(names));
         });
         assert_eq!(loaded.unwrap(), expected);
-        // With a pattern, the weights determine the modules.
         let pattern = with_config(|entries| {
             entries.insert("target_modules".into(), json!(".*self_attn.(q|o)_proj"));
         });

@@ -34,7 +34,6 @@ fn packed(batch: &[TokenSequence]) -> Packing {
     packing
 }
 
-/// Returns gradient and value of a random loss, from the decoder in `f64`.
 fn gradient_of(
     base: &Parameters<f64>,
     adapter: &Adapter<f64>,
@@ -308,7 +307,6 @@ fn a_restored_optimizer_continues_to_the_bit() {
 
 #[test]
 fn the_reference_is_the_adapter_switched_off() {
-    /// `sum_t KL_t` against the reference.
     struct Full;
     impl Objective for Full {
         fn needs_reference_kls(&self) -> bool {

@@ -81,7 +81,6 @@ impl<'a, T> ViewMut<'a, T> {
 }
 
 impl<'a, T: Real> View<'a, T> {
-    /// Returns the same view if `T` is `f32`.
     fn f32s(self) -> Option<View<'a, f32>> {
         let Self { data, rows, columns, row_stride, column_stride } = self;
         Some(View { data: T::f32s(data)?, rows, columns, row_stride, column_stride })
@@ -89,7 +88,6 @@ impl<'a, T: Real> View<'a, T> {
 }
 
 impl<T: Real> ViewMut<'_, T> {
-    /// Returns the same view if `T` is `f32`.
     fn f32s(&mut self) -> Option<ViewMut<'_, f32>> {
         let (rows, columns, row_stride) = (self.rows, self.columns, self.row_stride);
         Some(ViewMut { data: T::f32s_mut(self.data)?, rows, columns, row_stride })
@@ -211,7 +209,6 @@ pub(crate) fn linear_backward_input<T: Real>(
     matmul_in(bf16, ViewMut::new(d_x, rows, inputs), d_y, weight, into, T::ONE);
 }
 
-/// Computes `d_W += d_y^T x` for [`linear`].
 pub(crate) fn linear_backward_weight<T: Real>(
     bf16: Option<Kernel>,
     d_y: &[T],

@@ -14,7 +14,6 @@ pub(crate) struct RowStatistics<T> {
     pub(crate) entropy: T,
 }
 
-/// Statistics of a row of logits for any token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowSums<T> {
     max: T,

@@ -128,7 +128,6 @@ pub(crate) fn rotate_rows<T: Real>(
     vectorised(Rows, (table, half, x, stride, heads, sign));
 }
 
-/// Rotation of values, or of their derivatives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// By the angle.

@@ -30,9 +30,7 @@ pub(crate) fn deal(
 /// Sequences that stay together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Indices of the sequences.
     pub(super) members: Vec<usize>,
-    /// Number of rows.
     pub(super) tokens: usize,
     /// Multiply-adds per layer.
     pub(super) cost: usize,
@@ -70,7 +68,6 @@ pub(super) struct Load {
     pub(super) cost: usize,
 }
 
-/// Deals micro-batches to lanes, the costliest first, each to the cheapest lane.
 pub(super) fn lanes_of(mut bins: Vec<Piece>, lanes: usize) -> Vec<Load> {
     let mut dealt = vec![Load::default(); lanes];
     bins.sort_by_key(|bin| Reverse(bin.cost));

@@ -80,7 +80,6 @@ struct Families<'a> {
 }
 
 impl Families<'_> {
-    /// Returns neighbours in the order as one piece.
     fn piece(&self, range: &Range<usize>) -> Piece {
         let mut piece = Piece::default();
         for at in range.clone() {
@@ -89,7 +88,6 @@ impl Families<'_> {
         piece
     }
 
-    /// Returns any sequences as one piece.
     fn piece_of(&self, members: &mut [usize]) -> Piece {
         members.sort_unstable_by_key(|&index| self.place[index]);
         let mut piece = Piece::default();
@@ -164,7 +162,6 @@ mod tests {
         deal_shared(&shared, budget, lanes, &config(4, 2, true))
     }
 
-    /// Returns the rows of a micro-batch.
     fn rows(all: &[Vec<u32>], members: &[usize]) -> usize {
         let mut sorted: Vec<&[u32]> = members.iter().map(|&index| all[index].as_slice()).collect();
         sorted.sort_unstable();

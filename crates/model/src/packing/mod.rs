@@ -25,10 +25,8 @@ pub(crate) use selection::{Run, Segment, Selection};
 use tree::Tree;
 pub(crate) use tree::common_prefix;
 
-/// A predicted token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Row that predicts it.
     pub(crate) row: usize,
     /// Index of that row in [`Packing::outputs`].
     pub(crate) output: usize,
@@ -43,7 +41,6 @@ pub(crate) struct Target {
 /// before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packing {
-    /// Input token of each row.
     pub(crate) tokens: Vec<u32>,
     /// Start of each sequence's own rows, and the end.
     pub(crate) offsets: Vec<usize>,
@@ -51,7 +48,6 @@ pub(crate) struct Packing {
     paths: Vec<Range<usize>>,
     /// Start of each sequence's path in `paths`, and the end.
     path_offsets: Vec<usize>,
-    /// Targets, in sequence order and then in span order.
     pub(crate) targets: Vec<Target>,
     /// Start of each sequence in `targets`, and the end.
     pub(crate) target_offsets: Vec<usize>,
@@ -67,7 +63,6 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Packs checked sequences one after another.
     pub(crate) fn fill<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>) {
         self.fill_rows(sequences, false);
     }
@@ -144,7 +139,6 @@ impl Packing {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Returns the input tokens of the longest sequence.
     pub(crate) fn longest(&self) -> usize {
         (0..self.sequences()).map(|index| self.depth(index) + self.own(index).len()).max().unwrap_or(0)
     }
@@ -172,7 +166,6 @@ impl Packing {
         self.path(sequence).iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// Returns the number of input tokens without own rows, over all sequences.
     pub(crate) fn shared(&self) -> usize {
         self.paths.iter().map(ExactSizeIterator::len).sum()
     }

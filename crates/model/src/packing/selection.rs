@@ -7,11 +7,9 @@ use super::Packing;
 /// Consecutive rows of a single sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Sequence whose own rows these are.
     pub(crate) sequence: usize,
     /// Rows, starting at its first own row.
     pub(crate) rows: Range<usize>,
-    /// Position of the first row.
     pub(crate) depth: usize,
 }
 
@@ -68,7 +66,6 @@ impl Packing {
         selection
     }
 
-    /// Returns the outputs of the `wanted` sequences, as maximal runs.
     pub(crate) fn outputs_of(&self, wanted: &[bool]) -> Vec<Range<usize>> {
         let mut needed = vec![false; self.outputs.len()];
         for sequence in (0..self.sequences()).filter(|&sequence| wanted[sequence]) {

@@ -70,7 +70,6 @@ fn packings(sequences: &[TokenSequence]) -> [Packing; 2] {
     [tree, flat]
 }
 
-/// Returns the largest difference of two gradients, relative to the largest entry.
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     let scale = b.iter().fold(1e-30f64, |most, x| most.max(x.abs()));

@@ -6,7 +6,6 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     branches: Vec<Branch>,
-    /// Branches that start at the first token.
     roots: Vec<usize>,
 }
 
@@ -53,7 +52,6 @@ impl Tree {
     }
 }
 
-/// Returns the length of the common prefix.
 pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

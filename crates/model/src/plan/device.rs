@@ -12,7 +12,6 @@ const HALF: u64 = 2;
 /// Estimated bytes of the CUDA context, kernels and cuBLAS workspace, which no shape determines.
 const CONTEXT: u64 = 1 << 30;
 
-/// Maximum logits in memory at a time, as in `cuda/head.rs`.
 const LOGITS: u64 = 1 << 27;
 
 /// Prompt rows of a sampling step, and the number of blocks a row's keys are split into, as in
@@ -147,7 +146,6 @@ impl MemoryPlan {
         plan
     }
 
-    /// Adds the samplers' caches and rows, which are allocated when a sampler is created.
     fn device_sampling(&mut self, widths: &Widths, engines: u64, slots: u64, max_context: u64) {
         let key_values = widths.qkv - widths.query;
         let cache = engines * widths.layers * (slots + 1) * max_context * key_values * HALF;

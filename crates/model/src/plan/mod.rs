@@ -151,7 +151,6 @@ impl MemoryPlan {
         self.items.push(PlanItem { phase, name, bytes, detail });
     }
 
-    /// Adds the copy of the model with the adapter merged into it.
     fn merged(&mut self, weights: u64) {
         let detail = format!("{weights} numbers with the adapter in them, while they are written");
         self.add(PlanPhase::Sampling, "merged weights", weights * NUMBER, detail);

@@ -18,7 +18,6 @@ pub struct PicturePlan {
 }
 
 impl MemoryPlan {
-    /// Adds the pictures, their features and the tower's buffers.
     pub(super) fn pictures(&mut self, config: &ModelConfig, settings: &PlanSettings) {
         let (Some(vision), Some(pictures)) = (&config.vision, settings.pictures) else { return };
         let PicturePlan { size: [height, width], known, scored, differentiated } = pictures;

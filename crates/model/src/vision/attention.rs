@@ -13,7 +13,6 @@ use crate::Real;
 use crate::head::grow;
 use crate::layers::{Accumulate, View, ViewMut, add_assign, matmul, softmax_rows, softmax_rows_backward};
 
-/// Queries per block.
 const QUERIES: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +39,6 @@ impl Windows<'_> {
         self.heads * self.width
     }
 
-    /// Returns the number of multiplications for the scores.
     fn work(&self) -> usize {
         self.rows.iter().map(|rows| rows.len() * rows.len() * self.hidden()).sum()
     }
@@ -62,7 +60,6 @@ impl Windows<'_> {
         }
     }
 
-    /// Writes the probabilities of a block to `scores`.
     fn probabilities<T: Real>(&self, block: Block, qkv: &[T], scores: &mut [T]) {
         let (stride, width) = (3 * self.hidden(), self.width);
         let scale = T::from_f64(1.0 / (width as f64).sqrt());
@@ -95,7 +92,6 @@ impl Windows<'_> {
         }
     }
 
-    /// Writes the output of one block of queries for all heads.
     fn forward_rows<T: Real>(
         &self,
         qkv: &[T],

@@ -102,7 +102,6 @@ impl VisionConfig {
         3 * self.temporal_patch_size * self.patch_size * self.patch_size
     }
 
-    /// Returns the number of patches in a merged patch.
     pub(crate) fn merged(&self) -> usize {
         self.spatial_merge_size * self.spatial_merge_size
     }
@@ -116,7 +115,6 @@ impl VisionConfig {
         self.kind == TowerKind::Qwen2Vl || self.fullatt_block_indexes.contains(&block)
     }
 
-    /// Returns the width of the MLP's first layer.
     pub(crate) fn up_width(&self) -> usize {
         match self.kind {
             TowerKind::Qwen2Vl => self.intermediate_size,

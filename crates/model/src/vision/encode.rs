@@ -18,7 +18,6 @@ pub(crate) const MOST_KEPT: usize = 1 << 30;
 /// Maximum feature elements cached by engines of the same weights: 1 GiB in f32.
 pub(crate) const MOST_FEATURES: usize = 1 << 28;
 
-/// Features of a batch's pictures.
 #[derive(Debug)]
 pub(crate) struct Encoded<T> {
     /// First row of each picture, by its first token.
@@ -27,7 +26,6 @@ pub(crate) struct Encoded<T> {
     pictures: Vec<Arc<Prepared>>,
     /// Activations for backward, if kept.
     traces: Vec<Option<Trace<T>>>,
-    /// Table that computes token positions.
     pub(crate) table: Pictures,
     width: usize,
     /// `[tokens of all pictures, width]`.

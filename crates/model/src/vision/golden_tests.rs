@@ -87,7 +87,6 @@ fn formula(tensor: usize, index: usize) -> f64 {
 fn model(case: &Value, factor: f64) -> (Parameters<f64>, Vec<PictureTokens>) {
     let mut config: ModelConfig = config_from_json(&case["config"]).unwrap();
     let vision = config.vision.as_mut().unwrap();
-    // Disables resizing.
     vision.image.min_pixels = 1;
     let vision = vision.clone();
     let mut parameters = Parameters::<f64>::zeros(config);
@@ -153,7 +152,6 @@ fn places_equal_transformers() {
         }
         let delta = i64::from(table.place_after(before, 0)[0]) - tokens.len() as i64;
         assert_eq!(delta, case["delta"].as_i64().unwrap(), "{name}");
-        // A truncated picture is rejected.
         let cut = tokens.iter().position(|&token| token >= FIRST_PICTURE_TOKEN).unwrap();
         assert!(table.hold(&tokens[cut + 1..]).unwrap_err().contains("is cut"));
     }

@@ -11,13 +11,11 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 use crate::{ModelError, files};
 
-/// Longest allowed side in pixels.
 const MOST_SIDE: usize = 8192;
 
 /// Maximum pixels: 100 MB of RGB.
 const MOST_PIXELS: usize = 1 << 25;
 
-/// Maximum bytes of a file.
 const MOST_BYTES: u64 = 1 << 27;
 
 /// Maximum pixels over all scans of a JPEG file. Each scan of a progressive file costs a pass over
@@ -35,7 +33,6 @@ pub struct Image {
     pub rgb: Vec<u8>,
 }
 
-/// A file's format and its decoder after the header.
 enum Format<'a> {
     Png(Box<png::Reader<Cursor<&'a [u8]>>>),
     Jpeg(Box<JpegDecoder<ZCursor<&'a [u8]>>>),

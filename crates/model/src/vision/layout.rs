@@ -14,9 +14,7 @@ pub(crate) struct NormLayout {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockLayout {
-    /// Norm before attention.
     pub(crate) norm1: NormLayout,
-    /// Norm before the MLP.
     pub(crate) norm2: NormLayout,
     /// Query, key and value projection, `[3 hidden, hidden]`.
     pub(crate) qkv_weight: Range<usize>,
@@ -39,7 +37,6 @@ pub(crate) struct VisionLayout {
     /// Patch embedding, `[hidden, 3 x temporal x patch x patch]`.
     pub(crate) patch: Range<usize>,
     pub(crate) blocks: Vec<BlockLayout>,
-    /// Norm before patches are merged.
     pub(crate) merge_norm: NormLayout,
     /// First layer of the merger, square.
     pub(crate) merge_weight: Range<usize>,
@@ -88,7 +85,6 @@ impl Builder<'_> {
         self.list.add(&format!("visual.{name}"), shape)
     }
 
-    /// Appends one kind of tensor for several layers and returns its range.
     fn adjacent(&mut self, block: &str, layers: &[&str], kind: &str, shape: &[usize]) -> Range<usize> {
         let start = self.list.len;
         for layer in layers {

@@ -7,7 +7,6 @@ use crate::Real;
 use crate::ops::layer_norm::{layer_norm, layer_norm_backward};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 
-/// Normed rows, and the values that backward needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Normed<T> {
     pub(super) rows: Vec<T>,

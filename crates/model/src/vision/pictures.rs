@@ -68,12 +68,9 @@ impl fmt::Debug for Pictures {
 
 #[derive(Default)]
 struct Table {
-    /// Number of ids assigned so far.
     assigned: u32,
     by_content: HashMap<Arc<Prepared>, u32>,
-    /// Pictures by first id.
     known: BTreeMap<u32, Entry>,
-    /// First id of each named picture.
     names: HashMap<String, u32>,
     bytes: usize,
     /// Use counter, for dropping the least recently used.

@@ -1,7 +1,6 @@
 //! Bicubic resizing with antialiasing, bit for bit like Pillow's `Image.resize(size, BICUBIC)` on
 //! RGB.
 
-/// Fractional bits of a coefficient.
 const PRECISION: u32 = 32 - 8 - 2;
 
 /// Source pixels of one output pixel, along one side.

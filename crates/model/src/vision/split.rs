@@ -11,7 +11,6 @@ use crate::layers::{
 /// Minimum multiplications for which an operation is split.
 pub(super) const WORTH_A_THREAD: usize = 1 << 24;
 
-/// Approximate rows per part.
 const PART: usize = 160;
 
 /// Returns the rows per part of an operation with `each` multiplications per row.

@@ -22,7 +22,6 @@ pub(crate) struct Tower<'a, T> {
     pub(super) layout: VisionLayout,
     /// All weights of the tower, and no others.
     data: &'a [T],
-    /// Width of the decoder.
     pub(super) width: usize,
 }
 
@@ -33,7 +32,6 @@ pub(super) struct Order {
     pub(super) groups: Vec<usize>,
     /// Rows (patches) of each window.
     pub(super) windows: Vec<Range<usize>>,
-    /// All rows as one window.
     pub(super) whole: Vec<Range<usize>>,
 }
 
@@ -65,7 +63,6 @@ pub(super) struct Activations<T> {
     pub(super) norm1: Normed<T>,
     pub(super) qkv: Vec<T>,
     pub(super) attended: Vec<T>,
-    /// Residual stream after attention.
     pub(super) middle: Vec<T>,
     pub(super) norm2: Normed<T>,
     /// MLP values before and after the activation.
@@ -75,7 +72,6 @@ pub(super) struct Activations<T> {
 
 #[derive(Debug, Default)]
 pub(crate) struct Trace<T> {
-    /// Patches in window order.
     pub(super) patches: Vec<T>,
     /// `[rows, cosines | sines]`.
     pub(super) angles: Vec<T>,
@@ -117,7 +113,6 @@ impl<'a, T: Real> Tower<'a, T> {
         angles
     }
 
-    /// Returns the elements that a picture's trace keeps for backward.
     pub(super) fn kept(&self, picture: &Prepared) -> usize {
         TowerWork::of(self.config, self.width, picture.tokens()).kept
     }
@@ -207,7 +202,6 @@ impl<'a, T: Real> Tower<'a, T> {
         linear(x, weight, bias, y, into, [x.len() / inputs, inputs, outputs]);
     }
 
-    /// Returns true if each product of a picture is split over threads.
     pub(super) fn splits(&self, picture: &Prepared) -> bool {
         TowerWork::of(self.config, self.width, picture.tokens()).splits
     }
@@ -244,7 +238,6 @@ impl TowerWork {
 }
 
 impl<T> Trace<T> {
-    /// Returns true if it has the activations for backward.
     pub(super) fn is_kept(&self) -> bool {
         !self.x.is_empty()
     }

@@ -26,7 +26,6 @@ mod choice;
 mod head;
 mod rows;
 
-/// Kernels of a shape, with transfers of data.
 struct Rig {
     driver: Arc<dyn Driver>,
     kernels: Kernels,

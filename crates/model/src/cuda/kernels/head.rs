@@ -19,7 +19,6 @@ impl Kernels {
         self.rows("row_statistics", targets.len, 512, arguments)
     }
 
-    /// Computes the derivative with respect to the logits.
     pub(crate) fn row_backward(
         &self,
         (logits, stride): (Part<f32>, usize),
@@ -66,7 +65,6 @@ impl Kernels {
         self.rows("row_divergence_backward", rows, 512, arguments)
     }
 
-    /// Computes a critic's value of every row.
     pub(crate) fn value_head(
         &self,
         normed: Part<Bf16>,

@@ -33,7 +33,6 @@ use crate::ModelConfig;
 pub(crate) const TILE: usize = 64;
 /// Maximum query heads per key head.
 pub(crate) const MOST_SHARED: usize = 16;
-/// Tokens per chunk of the choice.
 pub(crate) const CHOICE_CHUNK: usize = 4096;
 /// Blocks of kernels that write partial sums over rows.
 pub(crate) const PARTIAL_BLOCKS: usize = 256;
@@ -162,7 +161,6 @@ impl Kernels {
         self.launch(kernel, [count.div_ceil(256), 1, 1], line(256), 0, arguments)
     }
 
-    /// Returns the shared memory in bytes for some rows of a head.
     fn shared_rows(&self, rows: usize) -> usize {
         rows * (self.shape.head + 8) * 2
     }

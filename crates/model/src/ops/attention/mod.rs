@@ -19,13 +19,11 @@ use crate::head::grow;
 use place::key_values;
 pub(crate) use place::{Derivatives, KeyValues, Place};
 
-/// Queries per block.
 const QUERY_BLOCK: usize = 64;
 
 /// Attention heads of a layer. Rows of `qkv` are `[queries | keys | values]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
-    /// Number of query heads.
     pub(crate) queries: usize,
     /// Number of key/value heads. Each serves an equal number of consecutive query heads.
     pub(crate) keys: usize,
@@ -37,7 +35,6 @@ impl Heads {
         Self { queries: config.num_attention_heads, keys: config.num_key_value_heads, width: config.head_dim }
     }
 
-    /// Returns the number of query heads per key/value head.
     pub(crate) fn group(&self) -> usize {
         self.queries / self.keys
     }
@@ -64,7 +61,6 @@ impl Heads {
         self.queries * self.width
     }
 
-    /// Returns the width of the keys and values of a row.
     fn gathered(&self) -> usize {
         2 * self.keys * self.width
     }
@@ -152,7 +148,6 @@ pub(crate) fn attention<T: Real>(
     scratch.gathered[0] = gathered;
 }
 
-/// Computes [`attention`] in precision `T`.
 fn forward<T: Real>(
     heads: Heads,
     qkv: &[T],
@@ -196,7 +191,6 @@ fn forward<T: Real>(
     }
 }
 
-/// Applies causal softmax to a block of score rows in place.
 struct SoftmaxRows;
 
 impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
@@ -211,7 +205,6 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
     }
 }
 
-/// Backward pass of one head's block of queries.
 struct BackwardBlock<'a, T> {
     /// Scores, overwritten by probabilities.
     scores: &'a mut [T],

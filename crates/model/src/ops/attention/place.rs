@@ -26,13 +26,11 @@ impl Place<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyValues<'a, T> {
     data: &'a [T],
-    /// Elements between rows.
     pub(in crate::ops) stride: usize,
     /// Leading columns of a row of `qkv` that are absent here.
     skipped: usize,
     /// Number of rows before the queries.
     pub(in crate::ops) before: usize,
-    /// Total number of rows.
     pub(in crate::ops) length: usize,
 }
 

@@ -51,7 +51,6 @@ fn permitted() -> bool {
     result == 0
 }
 
-/// Not supported on other systems.
 #[cfg(not(target_os = "linux"))]
 fn permitted() -> bool {
     false
@@ -83,7 +82,6 @@ static SHAPES: Shapes = {
 pub(super) struct Tiles(PhantomData<*const ()>);
 
 impl Tiles {
-    /// Configures the registers; `None` if they are unavailable.
     pub(super) fn configure() -> Option<Self> {
         if !available() {
             return None;

@@ -16,9 +16,7 @@ use super::attention_rows::{BackwardBlock, Lanes, backward_block, softmax_panel}
 use super::product::{Kernel, Multiplier, Output};
 use super::tiles::{Line, Operand, PANEL, PANEL_LINES, Panels, Side};
 
-/// Key panels per step of backward.
 const KEY_PANELS: usize = 4;
-/// Query panels per step of backward.
 const QUERY_PANELS: usize = 16;
 
 /// Operands and scores of one head, which grow to the longest sequence.
@@ -227,7 +225,6 @@ struct HeadBackward<'a> {
     heads: Heads,
     panels: usize,
     key_panels: usize,
-    /// Number of rows before the queries, and of all rows.
     before: usize,
     total: usize,
     to: Derivatives<'a, f32>,
@@ -242,7 +239,6 @@ impl HeadBackward<'_> {
         let queries = start_query..panels.min(start_query + QUERY_PANELS);
         let score_stride = score_stride(queries.len());
         let (scores, lines) = (&mut scratch.scores, &mut scratch.lines);
-        // Scores, and derivatives of the probabilities.
         let operands =
             [(&scratch.of_keys[0], &scratch.of_queries[0]), (&scratch.of_keys[1], &scratch.of_queries[1])];
         for (scores, (left, right)) in scores.iter_mut().zip(operands) {
@@ -276,7 +272,6 @@ impl HeadBackward<'_> {
         let [_, key_start, value_start] = heads.offsets(head);
         let [_, _, queries_by_depth, d_outs_by_depth] = &scratch.of_queries;
         for key in keys.clone() {
-            // Queries that see these keys.
             let seen = queries.start.max(first_query(key, before))..queries.end;
             if seen.is_empty() {
                 continue;
@@ -301,7 +296,6 @@ impl HeadBackward<'_> {
         }
         let turned_keys = &scratch.of_keys[2];
         for query in queries.clone() {
-            // Keys that these queries see.
             let seen = keys.start..keys.end.min(keys_seen(query, before));
             let at = (query - queries.start) * keys.len() * PANEL_LINES;
             let right = &d_scores_right[at..at + seen.len() * PANEL_LINES];

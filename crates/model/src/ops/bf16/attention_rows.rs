@@ -32,7 +32,6 @@ impl Lanes {
     }
 }
 
-/// Returns sixteen elements, starting at `first`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn sixteen(numbers: &[f32], first: usize) -> __m512 {
@@ -146,7 +145,6 @@ pub(super) struct BackwardBlock<'a> {
     pub(super) score_stride: usize,
     pub(super) keys: Range<usize>,
     pub(super) queries: Range<usize>,
-    /// Number of keys before the first query.
     pub(super) before: usize,
     /// Logarithms of the denominators, one per query.
     pub(super) log_sums: &'a [f32],

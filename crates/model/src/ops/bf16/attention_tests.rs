@@ -5,7 +5,6 @@ use super::super::product::kernels;
 use super::*;
 use crate::testing::random;
 
-/// Returns output, log-sums and derivatives.
 fn run<T: crate::Real>(
     bf16: Option<Kernel>,
     heads: Heads,

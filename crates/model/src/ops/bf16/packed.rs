@@ -15,7 +15,6 @@ pub(crate) struct PackedRight {
 }
 
 thread_local! {
-    /// Packed rows of one block.
     static LEFT: RefCell<Panels> = const { RefCell::new(Panels::new()) };
 }
 
@@ -110,7 +109,6 @@ mod tests {
                         let size: f64 = x.iter().zip(weights).map(|pair| product(pair).abs()).sum();
                         let exact = exact + f64::from(before[range.start + column]);
                         let found = f64::from(to[range.start + column]);
-                        // Both factors are rounded to 8 bits.
                         assert!((found - exact).abs() < size / 256.0 + 1e-5, "{found} {exact}");
                         rounded |= (found - exact).abs() > size / 65536.0;
                     }

@@ -15,7 +15,6 @@ const RIGHT_BLOCK: usize = 1 << 19;
 /// Rows of a block of the left operand. A transposed operand is read along its rows this way.
 pub(super) const ROWS: usize = 8 * PANEL;
 
-/// A kernel that multiplies bf16 panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     /// AMX tiles.
@@ -25,7 +24,6 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// Returns the fastest kernel on this machine.
     pub(crate) fn best() -> Option<Self> {
         if amx::available() { Some(Self::Tiles) } else { tiles::available().then_some(Self::Dots) }
     }
@@ -189,7 +187,6 @@ fn put(to: &mut [f32], sums: &[f32], into: Accumulate, scale: f32) {
     }
 }
 
-/// Returns the kernels of this machine.
 #[cfg(test)]
 pub(crate) fn kernels() -> Vec<Kernel> {
     let found: Vec<Kernel> = [(Kernel::Tiles, amx::available()), (Kernel::Dots, tiles::available())]

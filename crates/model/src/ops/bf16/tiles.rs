@@ -29,9 +29,7 @@ use std::ops::Range;
 pub(super) const TILE: usize = 16;
 /// Rows of the left operand, or columns of the right one, per panel.
 pub(crate) const PANEL: usize = 2 * TILE;
-/// Depth of a tile.
 pub(crate) const STEP: usize = 2 * TILE;
-/// Lines per step of a panel.
 pub(super) const PANEL_LINES: usize = 2 * TILE;
 
 /// A row of a tile: 32 bf16 elements on one cache line.
@@ -49,7 +47,6 @@ impl Line {
     }
 }
 
-/// Returns true if the CPU has the vector instructions for this module.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -126,7 +123,6 @@ impl Panels {
 unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Range<usize>, to: &mut [Line]) {
     let steps = depth.len().div_ceil(STEP);
     let panels = to.len() / (steps * PANEL_LINES);
-    // Reads memory along its rows.
     let along = from.depth_stride == 1;
     for index in 0..panels * steps {
         let (panel, step) =
@@ -185,7 +181,6 @@ pub(super) fn narrow(low: __m512, high: __m512) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 pub(super) fn alternate(both: __m512i) -> __m512i {
-    // 0, 16, 1, 17, ..
     const TURNS: [u16; 32] = {
         let mut turns = [0; 32];
         let mut index = 0;
