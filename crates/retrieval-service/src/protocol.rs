@@ -91,7 +91,6 @@ pub(crate) fn answer_within(
     return_scores: bool,
     most: usize,
 ) -> Result<Option<Vec<u8>>, serde_json::Error> {
-    /// Accepts a limited number of bytes.
     struct Bounded {
         body: Vec<u8>,
         most: usize,

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Hit, RetrievalError, Retriever};
 
-/// Everything that a result depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     query: Arc<str>,

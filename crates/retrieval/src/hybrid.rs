@@ -101,7 +101,6 @@ impl Retriever for Hybrid {
 mod tests {
     use super::*;
 
-    /// Returns the same list for every query.
     struct Fixed(&'static [&'static str]);
 
     impl Retriever for Fixed {

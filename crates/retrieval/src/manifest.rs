@@ -16,7 +16,6 @@ use crate::RetrievalError;
 pub(crate) struct Manifest<D> {
     format: u32,
     pub(crate) description: D,
-    /// Sizes of the other files in bytes.
     files: BTreeMap<String, u64>,
 }
 

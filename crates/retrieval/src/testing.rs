@@ -35,12 +35,10 @@ impl Echo {
         *self.panics.lock().unwrap() = Some(query.to_owned());
     }
 
-    /// Returns all queries so far.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.calls.lock().unwrap().concat()
     }
 
-    /// Returns the number of queries of each call so far.
     pub(crate) fn calls(&self) -> Vec<usize> {
         self.calls.lock().unwrap().iter().map(Vec::len).collect()
     }
@@ -74,7 +72,6 @@ impl Retriever for Echo {
     }
 }
 
-/// Returns the ids of hits.
 pub(crate) fn ids(lists: &[Vec<Hit>]) -> Vec<Vec<String>> {
     lists.iter().map(|list| list.iter().map(|hit| hit.passage.id.clone()).collect()).collect()
 }

@@ -37,7 +37,6 @@ impl ReasoningTags {
     }
 }
 
-/// Part of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
     /// Before any reasoning.
@@ -211,7 +210,6 @@ mod tests {
             assert_eq!(opened("\n</think>\n\ngo\n"), end(Some("\n</think>\n\ngo\n")));
             assert_eq!(opened("a\nb</think>go"), None);
             assert_eq!(opened("a\nb\n"), None, "it is never closed");
-            // Sampled reasoning.
             assert_eq!(closed("<think>\na\n</think>go\nand"), end(Some("<think>\na\n</think>go\n")));
             assert_eq!(closed(" <think>a</think>\n go\n"), end(Some(" <think>a</think>\n go\n")));
             // No reasoning: every stop string applies.

@@ -38,7 +38,6 @@ enum Named {
     Token { content: String },
 }
 
-/// Returns the name of a token, or BERT's default.
 fn name_of(token: Option<Named>, usual: &str) -> String {
     match token {
         Some(Named::Text(text) | Named::Token { content: text }) => text,

@@ -79,7 +79,6 @@ impl Cache {
         scores.map_or(Hit::Broken, Hit::Scores)
     }
 
-    /// Stores an answer atomically.
     pub(super) fn put(&self, key: &Key, model: &str, scores: &[f64]) -> std::io::Result<()> {
         let Some(path) = self.path(key) else { return Ok(()) };
         let entry = Entry { model: model.to_owned(), scores: scores.to_vec() };

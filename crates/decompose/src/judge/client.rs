@@ -11,7 +11,6 @@ use turnwise_settings::{ApiKeyError, api_key};
 use super::cache::Key;
 use super::{JudgeConfig, JudgeError};
 
-/// Maximum bytes of an answer.
 const LARGEST: u64 = 1 << 20;
 
 /// Maximum tokens of the answer to [`Client::probe`].
@@ -27,7 +26,6 @@ impl Secret {
         api_key(name).map(Self).map_err(refused)
     }
 
-    /// Replaces the key in a text.
     fn hide(&self, text: &str) -> String {
         self.0.as_ref().map_or_else(|| text.to_owned(), |key| text.replace(key, "[key]"))
     }
@@ -52,7 +50,6 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Returns true if a retry may help.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Budget => false,
@@ -114,7 +111,6 @@ impl Client {
         })
     }
 
-    /// Returns the content of the first choice.
     pub(super) fn ask(&self, config: &JudgeConfig, system: &str, user: &str) -> Result<String, Failure> {
         let message = self.complete(config, system, user, config.max_tokens)?;
         message
@@ -127,7 +123,6 @@ impl Client {
         self.complete(config, system, "Answer with [1].", config.max_tokens.min(PROBE_TOKENS)).map(drop)
     }
 
-    /// Returns the message of the first choice.
     fn complete(
         &self,
         config: &JudgeConfig,

@@ -100,7 +100,6 @@ struct State {
 }
 
 impl State {
-    /// Starts a batch with this many cache hits.
     fn begin(&mut self, cached: usize) {
         self.metrics.cache_hits += cached as u64;
         (self.cached, self.asked, self.unanswered) = (cached, 0, 0);
@@ -127,7 +126,6 @@ impl State {
     }
 }
 
-/// A question, and its number of turns.
 struct Question {
     key: Key,
     user: String,
@@ -189,7 +187,6 @@ impl Judge {
         Question { key: Key::of(&parts), user, turns }
     }
 
-    /// Returns a question's cached scores.
     fn cached(&self, question: &Question) -> Option<Vec<f64>> {
         match self.cache.get(&question.key, question.turns) {
             Hit::Scores(scores) => return Some(scores),
@@ -274,7 +271,6 @@ impl Judge {
         self.with(|state| state.dead)
     }
 
-    /// Takes one request from the budget.
     fn permit(&self, attempt: u32) -> Result<(), Failure> {
         let budget = self.config.call_budget;
         let more = |calls| (calls < budget).then_some(calls + 1);

@@ -12,7 +12,6 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "turnrd.safetensors";
 const HEADER: &str = "turnrd";
 
-/// Header of the file.
 #[derive(Serialize, Deserialize)]
 struct Header {
     config: TurnRdConfig,

@@ -58,7 +58,6 @@ fn weights(golden: &Value, config: &TurnRdConfig, tensors: &Tensors) -> Vec<f64>
     weights
 }
 
-/// Returns turn and goal vectors, and samples made of them.
 fn inputs(golden: &Value, dim: usize) -> (Pack<f64>, Vec<Sample>) {
     let mut pack = Pack::default();
     let mut samples = Vec::new();

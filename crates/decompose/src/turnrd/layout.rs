@@ -27,7 +27,6 @@ pub(super) struct Block {
     pub(super) down: Linear,
 }
 
-/// A head with one hidden layer and one output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) inner: Linear,

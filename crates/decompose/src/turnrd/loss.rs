@@ -44,7 +44,6 @@ impl Losses {
     }
 }
 
-/// Outputs of the heads for one trajectory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prediction {
     /// `ln w_t`.
@@ -68,7 +67,6 @@ impl Prediction {
     }
 }
 
-/// Derivatives of the total loss with respect to one trajectory's scores and values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Derivatives {
     pub(super) scores: Vec<f64>,

@@ -126,7 +126,6 @@ impl TurnRd {
         Network { config, tensors, weights }
     }
 
-    /// Concatenates trajectories.
     pub(super) fn pack<'a>(
         &self,
         trajectories: impl Iterator<Item = (&'a [f32], &'a [f32])>,
@@ -339,7 +338,6 @@ impl TurnRd {
     }
 }
 
-/// Returns the heads' outputs by trajectory.
 pub(super) fn predictions<T: turnwise_model::Real>(pack: &Pack<T>, trace: &Trace<T>) -> Vec<Prediction> {
     let part = |all: &[T], first: usize, turns: usize| -> Vec<f64> {
         all[first..first + turns].iter().map(|value| value.to_f64()).collect()

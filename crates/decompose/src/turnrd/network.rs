@@ -14,7 +14,6 @@ use turnwise_model::layers::{
 /// Epsilon of layer norm, as in PyTorch.
 const EPSILON: f64 = 1e-5;
 
-/// Concatenated trajectories.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pack<T> {
     /// Turn vectors, `[rows, D]`.
@@ -57,14 +56,12 @@ impl<T> Pack<T> {
     }
 }
 
-/// Activations for backward.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trace<T> {
     blocks: Vec<BlockTrace<T>>,
     encoded: Vec<T>,
     /// gamma and beta, `[trajectories, 2 H]`; empty without FiLM.
     pub(super) film: Vec<T>,
-    /// Input of the heads.
     modulated: Vec<T>,
     attention: HeadTrace<T>,
     value: HeadTrace<T>,

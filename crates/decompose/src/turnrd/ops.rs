@@ -71,7 +71,6 @@ impl Attention {
         T::from_f64(1.0 / ((self.width / self.heads) as f64).sqrt())
     }
 
-    /// Returns a head's query, key and value in the rows of `qkv`.
     fn views<T>(self, qkv: &[T], head: usize) -> [View<'_, T>; 3] {
         let own = self.width / self.heads;
         [0, 1, 2].map(|part| {

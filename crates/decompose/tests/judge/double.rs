@@ -7,7 +7,6 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
 
-/// Reply to one request.
 #[derive(Clone)]
 pub(crate) enum Reply {
     /// A chat completion with this content.

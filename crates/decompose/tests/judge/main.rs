@@ -27,7 +27,6 @@ fn config(server: &Server) -> JudgeConfig {
     }
 }
 
-/// Returns settings of a service that does not exist.
 fn nobody() -> JudgeConfig {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = Server::start(vec![], answer(""));
@@ -59,7 +58,6 @@ fn batch(trajectories: Vec<Trajectory>) -> Batch {
     Batch { groups: vec![Group { trajectories }] }
 }
 
-/// Returns the credits of one trajectory of three turns and return 6.
 fn credits(judge: &Judge) -> Vec<f64> {
     judge.credits(&batch(vec![trajectory("ann", &[0.0, 0.0, 6.0])]), &mut |_| ()).unwrap()[0][0].clone()
 }
@@ -205,7 +203,6 @@ fn what_has_no_answer_is_shared_out_evenly_and_counted() {
     assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
     assert_eq!((server.requests().len(), judge.metrics().status_errors), (1, 1));
 
-    // Nothing listens.
     let judge = Judge::new(JudgeConfig { retries: 0, ..nobody() }, 0).unwrap();
     assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
     assert_eq!(judge.metrics().transport_errors, 1);
@@ -238,7 +235,6 @@ fn the_budget_counts_every_request() {
     assert_eq!(server.requests().len(), 3);
 }
 
-/// Returns a batch of different questions.
 fn questions(count: usize) -> Batch {
     batch((0..count).map(|index| trajectory(&format!("agent {index}"), &[0.0, 0.0, 6.0])).collect())
 }

@@ -69,11 +69,9 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Head of a request.
 struct Head {
     method: String,
     path: String,
-    /// Bytes of the head.
     size: usize,
     length: usize,
     keep: bool,
@@ -82,7 +80,6 @@ struct Head {
     bodyless: bool,
 }
 
-/// Returns the head if it is complete.
 fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -176,7 +173,6 @@ impl Connection {
         self
     }
 
-    /// Returns the time after a wait, limited by the deadline.
     fn after(&self, wait: Duration) -> Instant {
         let then = Instant::now() + wait;
         self.end.map_or(then, |end| then.min(end))

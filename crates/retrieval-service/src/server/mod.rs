@@ -61,7 +61,6 @@ impl Default for ServerOptions {
             most_passages: 1000,
             most_queries: 4096,
             most_results: 100_000,
-            // The maximum that this crate's client reads.
             largest_answer: 64 << 20,
             largest_request: 16 << 20,
             connections: 256,
@@ -231,7 +230,6 @@ impl Server {
 /// One of the two connection counters.
 type Count = fn(&Counters) -> &AtomicUsize;
 
-/// Counts a connection while it exists.
 struct Place(Arc<Counters>, Count);
 
 impl Place {
@@ -267,7 +265,6 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// State for answering the requests of one connection.
 struct Worker {
     retriever: Arc<dyn Retriever>,
     options: ServerOptions,

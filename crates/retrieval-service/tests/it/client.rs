@@ -45,11 +45,9 @@ fn what_passes_is_tried_again_and_named_in_the_end() {
         (Act::Answer(500, "oops".into()), "status 500: oops"),
     ];
     for (act, expected) in acts {
-        // Faulty once, then correct.
         let server = Double::new(vec![act.clone(), good()]);
         assert_eq!(ask(&[&server], quick()).unwrap(), "1", "{act:?}");
         assert_eq!(server.count(), 2, "{act:?}");
-        // Always faulty.
         let server = Double::new(vec![act.clone()]);
         let error = ask(&[&server], quick()).unwrap_err();
         assert!(error.is_transient(), "{act:?}");
@@ -95,7 +93,6 @@ fn a_server_decides_how_long_to_wait_within_bounds() {
 fn the_next_server_is_asked_where_one_fails() {
     let (dead, stalled, alive) =
         (Double::new(vec![Act::Die]), Double::new(vec![Act::Stall]), Double::new(vec![good()]));
-    // Nothing listens here.
     let gone = Double { url: "http://127.0.0.1:9/retrieve".into(), requests: std::sync::Arc::default() };
     let wait = Duration::from_mins(2);
     let timeout = Duration::from_secs(2);
@@ -105,7 +102,6 @@ fn the_next_server_is_asked_where_one_fails() {
     // There is no wait between servers, which would take at least a minute.
     assert!(start.elapsed() < Duration::from_secs(30));
     assert_eq!((dead.count(), stalled.count(), alive.count()), (1, 1, 1));
-    // Requests rotate.
     let (left, right) = (Double::new(vec![good()]), Double::new(vec![good()]));
     let client = HttpRetriever::new(&[left.url.clone(), right.url.clone()], patient()).unwrap();
     for _ in 0..6 {

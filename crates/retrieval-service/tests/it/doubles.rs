@@ -8,7 +8,6 @@ use std::time::Duration;
 use turnwise_retrieval::{Hit, Passage, RetrievalError, Retriever};
 use turnwise_retrieval_service::HttpOptions;
 
-/// Behaviour on one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Answer(u16, String),

@@ -18,7 +18,6 @@ const PIECE: usize = 2 << 20;
 /// Maximum bytes of a line. A passage of wiki-18 has a few hundred bytes.
 const LONGEST: usize = 64 << 20;
 
-/// A file in pieces of whole lines.
 pub(super) struct Pieces {
     path: Arc<PathBuf>,
     reader: Box<dyn BufRead + Send>,
@@ -46,7 +45,6 @@ impl Pieces {
         })
     }
 
-    /// Returns the number of bytes read.
     pub(super) fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }

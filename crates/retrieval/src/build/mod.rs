@@ -146,7 +146,6 @@ enum Piece {
     Passages(Vec<Arc<Passage>>),
 }
 
-/// A passage with its terms.
 struct Prepared {
     id: String,
     contents: String,

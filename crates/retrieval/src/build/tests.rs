@@ -126,7 +126,6 @@ fn a_build_can_be_stopped_and_started_again() {
     let stopped =
         build(&build_folder, &files, Parts::Bm25, BuildOptions::default(), &mut |_| ControlFlow::Break(()));
     assert_eq!(stopped.unwrap_err(), RetrievalError::Interrupted);
-    // Another process is rejected.
     let busy = BuildFolder::open(&index).unwrap_err().to_string();
     assert!(busy.contains("another process builds here"), "{busy}");
     drop(build_folder);

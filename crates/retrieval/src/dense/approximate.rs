@@ -70,7 +70,6 @@ thread_local! {
     static QUERY: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
 }
 
-/// Distance function over positions.
 #[derive(Clone)]
 struct Products {
     vectors: Arc<VectorStore>,

@@ -5,7 +5,6 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Partial sums per product.
 const LANES: usize = 16;
 
 struct Widen<'a> {
@@ -83,7 +82,6 @@ fn dot(left: &[f32], right: &[f32]) -> f32 {
     lanes[0]
 }
 
-/// Computes the inner products of rows with a query.
 pub(super) fn dots(arch: Arch, rows: &[f32], query: &[f32], to: &mut [f32]) {
     arch.dispatch(Dots { rows, query, to });
 }

@@ -51,7 +51,6 @@ fn keep(_: crate::build::BuildProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Returns a folder of 3,000 passages.
 fn passages(folder: &Path) -> BuildFolder {
     let file = folder.join("p.jsonl");
     let line = |n: u32| {

@@ -44,16 +44,13 @@ impl Precision {
     }
 }
 
-/// Description of the vectors in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {
     pub(super) vectors: u32,
     pub(super) dimensions: u32,
     pub(super) precision: Precision,
-    /// Fingerprint of the passages.
     pub(super) passages: String,
-    /// Fingerprint of the encoder.
     pub(super) encoder: String,
     /// Settings of the texts; `None` in earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -28,7 +28,6 @@ pub const STOP_WORDS: [&str; 33] = [
     "was", "will", "with",
 ];
 
-/// Bytes of the longest stop word.
 const LONGEST_STOP_WORD: usize = 5;
 
 /// Maximum token length in UTF-16 units; longer tokens are cut into pieces.
@@ -92,7 +91,6 @@ pub fn grammar() -> String {
 
 type NewScratch = Box<dyn Fn() -> Scratch + Send + Sync>;
 
-/// Buffers for one text.
 struct Scratch {
     cache: Cache,
     stems: Stems,
@@ -103,11 +101,9 @@ struct Scratch {
 #[derive(Default)]
 struct Stems(HashMap<Box<str>, Box<str>>);
 
-/// Words in the cache before it is cleared.
 const KEPT: usize = 1 << 15;
 
 impl Stems {
-    /// Returns the term of a lower-case token.
     fn term<'a>(&'a mut self, token: &mut String) -> &'a str {
         if !self.0.contains_key(token.as_str()) {
             if self.0.len() >= KEPT {
@@ -181,7 +177,6 @@ impl Analyzer {
         let mut token = String::new();
         let mut start = 0;
         while start < text.len() {
-            // A space starts no token.
             if text.as_bytes()[start] == b' ' {
                 start += 1;
                 continue;
@@ -230,7 +225,6 @@ fn plain_word(text: &[u8], start: usize) -> Option<usize> {
     ends.then_some(end)
 }
 
-/// Returns the end of the longest token at `start`.
 fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -> Option<usize> {
     // One character more than the maximum distinguishes tokens that just fit from longer ones.
     let reach = text.floor_char_boundary(start + MAX_TOKEN_BYTES + 4);

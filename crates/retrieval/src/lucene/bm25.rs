@@ -57,7 +57,6 @@ pub fn decode_length(norm: u8) -> u32 {
     FREE + if exponent == 0 { mantissa } else { (mantissa | 8) << (exponent - 1) }
 }
 
-/// Collection statistics of the formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Collection {
     /// Documents with any term.

@@ -177,7 +177,6 @@ pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     }
 }
 
-/// Returns the fingerprint of an index of these texts in this order.
 pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
     for (name, text) in texts {
@@ -186,7 +185,6 @@ pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)
     hexadecimal(&hash.finalize())
 }
 
-/// Concatenated terms of a text.
 pub(crate) struct Terms {
     buffer: String,
     ends: Vec<usize>,

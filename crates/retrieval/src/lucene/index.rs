@@ -34,7 +34,6 @@ pub struct SearchIndex {
     fingerprint: String,
     ranking: Bm25,
     pub(super) inverse_norms: [f32; 256],
-    /// Score arrays of earlier searches, for reuse.
     spare: Mutex<Vec<Vec<f64>>>,
 }
 

@@ -24,7 +24,6 @@ struct Growing {
     documents: u32,
 }
 
-/// Lists of some terms, in term order.
 enum Run {
     Memory(std::vec::IntoIter<(Box<str>, Growing)>),
     File(BufReader<File>),
@@ -235,7 +234,6 @@ fn read_number(file: &mut impl Read) -> io::Result<Option<u64>> {
     }
 }
 
-/// Postings of one term in blocks.
 #[derive(Default)]
 struct Blocks {
     table: Vec<u8>,

@@ -29,7 +29,6 @@ pub(super) struct Manifest {
     pub(super) tokens: u64,
     /// SHA-256 of the texts in order: length and bytes of name and text.
     pub(super) fingerprint: String,
-    /// Sizes of the other files in bytes.
     pub(super) files: BTreeMap<String, u64>,
 }
 

@@ -27,9 +27,7 @@ use crate::bytes::Bytes;
 
 pub(super) const HEAD: &[u8; 8] = b"TWFIND2\n";
 pub(super) const TAIL: &[u8; 8] = b"\nTWFIND2";
-/// Documents per block.
 pub(super) const BLOCK: usize = 128;
-/// Bytes of a term's entry.
 pub(super) const ENTRY: usize = 16;
 /// Numbers between the parts and the closing magic.
 pub(super) const FOOTER: usize = 9;
@@ -131,7 +129,6 @@ impl Postings {
         short(&self.bytes, self.ranks + document as usize * 4)
     }
 
-    /// Returns the id with this rank.
     pub(super) fn name(&self, rank: u32) -> &str {
         let end = |index: usize| short(&self.bytes, self.ends + index * 4) as usize;
         let start = (rank as usize).checked_sub(1).map_or(0, end);
@@ -145,7 +142,6 @@ impl Postings {
         self.bytes[self.texts..self.entries].get(start..end(term)).unwrap_or_default()
     }
 
-    /// Returns the postings of a term, if any document has it.
     pub(super) fn find(&self, term: &str) -> Option<List> {
         let (mut low, mut high) = (0, self.terms);
         while low < high {
@@ -230,7 +226,6 @@ impl Cursor<'_> {
         if self.index < self.length { self.documents[self.index] } else { END }
     }
 
-    /// Returns the count of the term in the current document.
     #[inline]
     pub(super) fn frequency(&self) -> u32 {
         self.frequencies[self.index.min(BLOCK - 1)]
@@ -320,7 +315,6 @@ pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// Appends a variable-length integer.
 pub(crate) fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);

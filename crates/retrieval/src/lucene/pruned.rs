@@ -12,7 +12,6 @@ use super::bm25::term_score;
 use super::index::{Candidate, SearchIndex};
 use super::postings::{Cursor, END, List};
 
-/// The postings of one term.
 struct Walk<'a> {
     /// Index of the term in the query. Scores are added in this order, whatever the order of the
     /// lists.
@@ -29,7 +28,6 @@ fn hopeless(most: f64, worst: Option<f32>) -> bool {
 }
 
 impl SearchIndex {
-    /// Returns the best `limit` documents, best first.
     pub(super) fn best_pruned(
         &self,
         terms: &[(f32, List)],

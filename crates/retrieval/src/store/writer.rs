@@ -12,7 +12,6 @@ use crate::lucene::{hash_text, write_varint};
 use crate::manifest::Manifest;
 use crate::{Passage, RetrievalError};
 
-/// Bytes buffered before writing.
 const BUFFER: usize = 1 << 20;
 
 /// Writes passages to a folder, which can be opened once it is finished.

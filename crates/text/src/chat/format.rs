@@ -42,7 +42,6 @@ pub struct ChatFormat {
     settings: ChatSettings,
     /// Token that the template puts after a reply.
     close: Option<u32>,
-    /// Its text; empty without one.
     close_text: String,
     stop: Vec<u32>,
     opening: String,

@@ -174,7 +174,6 @@ pub(super) fn count_printed(text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Collects printed text up to its limit.
 #[derive(Debug, Default)]
 pub(super) struct Output(Vec<u8>);
 

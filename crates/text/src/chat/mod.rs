@@ -149,15 +149,12 @@ pub struct RenderOptions {
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    /// Original source of each template, by name.
     sources: BTreeMap<String, String>,
     /// File of each template that was read from one, by name.
     files: BTreeMap<String, PathBuf>,
-    /// Texts of named tokens such as `bos_token`.
     named_tokens: BTreeMap<String, String>,
 }
 
-/// A template's text and file.
 #[derive(Clone, Debug)]
 pub(crate) struct TemplateFile {
     pub(crate) path: PathBuf,

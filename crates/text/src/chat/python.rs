@@ -98,7 +98,6 @@ pub(super) struct JsonStyle {
     pub(super) indent: Option<String>,
     /// Separators between items, and between a key and its value.
     pub(super) separators: Option<(String, String)>,
-    /// Sorts keys.
     pub(super) sorted: bool,
 }
 

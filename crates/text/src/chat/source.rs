@@ -38,7 +38,6 @@ pub(super) fn rewritten(source: &str) -> String {
     out
 }
 
-/// Copies this many bytes of a text; returns the rest.
 fn copied<'a>(text: &'a str, length: usize, out: &mut String) -> &'a str {
     let (before, after) = text.split_at(length);
     out.push_str(before);

@@ -281,7 +281,6 @@ fn from_parts(folder: &Path, settings: &Map<String, Value>) -> Result<tokenizers
     tokenizers::Tokenizer::from_bytes(file.to_string()).map_err(|error| wrong(&merges, error.to_string()))
 }
 
-/// Adds tokens of companion files that the tokenizer lacks.
 fn add_tokens(
     folder: &Path,
     settings: &Map<String, Value>,

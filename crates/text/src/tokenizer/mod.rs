@@ -52,10 +52,8 @@ pub struct Tokenizer {
     library: tokenizers::Tokenizer,
     /// Bytes of each id; empty for ids without a token.
     bytes: Vec<Box<[u8]>>,
-    /// Ids of the 256 single bytes; `None` if the vocabulary lacks one.
     byte_ids: Vec<Option<u32>>,
     fast: Option<Fast>,
-    /// Ids before every plain text.
     prefix: Vec<u32>,
     companions: Arc<Companions>,
 }

@@ -68,7 +68,6 @@ impl Tokenizer {
     }
 }
 
-/// Returns a piece in the library's byte alphabet.
 fn spell(alphabet: &[char], piece: &str) -> String {
     piece.bytes().map(|byte| alphabet[usize::from(byte)]).collect()
 }
@@ -108,7 +107,6 @@ fn frequent_pieces<'a>(
     Ok(counted.into_iter().map(|(piece, _)| piece).collect())
 }
 
-/// Returns the ids of bytes, special tokens, phrases, and as many pieces as `max_pieces` allows.
 fn vocabulary(
     config: &TokenizerConfig,
     scanner: &Scanner,

@@ -62,7 +62,6 @@ const LLAMA: [(&str, &str); 4] = [
     ("<|endoftext|>", "<|begin_of_text|>"),
 ];
 
-/// Returns the small tokenizer with one of our templates.
 fn small(template: &str) -> Tokenizer {
     let folder = tempfile::tempdir().unwrap();
     let source = golden("calls").join(format!("{template}.jinja"));

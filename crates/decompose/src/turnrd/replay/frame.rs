@@ -36,7 +36,6 @@ pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
     (payload.len() == length as usize && crc32c::crc32c(payload) == checksum).then_some(payload)
 }
 
-/// Content at an offset of the file.
 pub(super) enum Found<'a> {
     /// A payload, and its offset.
     Whole { offset: u64, payload: &'a [u8] },

@@ -61,7 +61,6 @@ pub struct Replay {
     index: Vec<Entry>,
     known: HashSet<(u32, u64)>,
     health: ReplayHealth,
-    /// Offset of the next record.
     end: u64,
 }
 

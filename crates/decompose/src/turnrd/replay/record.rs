@@ -77,7 +77,6 @@ impl ReplayRecord {
         Some((bytes.u32()?, bytes.u64()?))
     }
 
-    /// Decodes a payload; `None` if it is invalid.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(payload);
         let (round, id, ret) = (bytes.u32()?, bytes.u64()?, f64::from_bits(bytes.u64()?));

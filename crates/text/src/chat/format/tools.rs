@@ -9,7 +9,6 @@ use super::{ChatFormat, NEXT, QUESTION};
 use crate::chat::{Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Name of the placeholder tool.
 const TOOL: &str = "the_tool_in_question";
 const RESULT: &str = "the-result-in-question";
 
