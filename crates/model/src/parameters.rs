@@ -248,7 +248,7 @@ impl<T: Real> Parameters<T> {
         critic
     }
 
-    /// Returns the same weights as another number type.
+    /// Converts the weights to another number type.
     pub fn cast<U: Real>(&self) -> Parameters<U> {
         Parameters {
             config: self.config.clone(),

@@ -3,11 +3,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `client.rs` | [`HttpRetriever`]: asks one or several servers |
+//! | `client.rs` | [`HttpRetriever`]: client of one or more servers |
 //! | `encoder.rs` | [`PrefixedEncoder`]: E5 and other sentence encoders |
 //! | `open.rs` | [`open`]: a retriever from [`RetrievalConfig`] |
 //! | `protocol.rs` | requests and answers of Search-R1's `/retrieve` |
-//! | `server/` | [`Server`]: answers such requests with any retriever |
+//! | `server/` | [`Server`]: HTTP server for any retriever |
 //! | `settings.rs` | [`RetrievalConfig`] |
 //!
 //! ```

@@ -8,11 +8,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `decomposer.rs` | questions to the judge, credits from its answers |
-//! | `client.rs` | one request, and what can go wrong with it |
-//! | `template.rs`, `template.toml` | the question's text |
-//! | `scores.rs` | from an answer to scores, from scores to credits |
-//! | `cache.rs` | answers on disk |
+//! | `decomposer.rs` | questions to the judge, and credits from its scores |
+//! | `client.rs` | requests and their failures |
+//! | `template.rs`, `template.toml` | prompt template |
+//! | `scores.rs` | parsing of scores, and their conversion to credits |
+//! | `cache.rs` | cache of answers on disk |
 //! | `config.rs`, `error.rs` | settings, errors |
 //!
 //! Answers are cached on disk by the SHA-256 of model, settings, template and trajectory, so that a

@@ -3,16 +3,16 @@
 //! | file | subject |
 //! |---|---|
 //! | `checkpoint.rs` | checkpoints of the network |
-//! | `config.rs` | the switches of TurnRD |
-//! | `layout.rs` | the layout of TurnRD's tensors in the flat buffer, and their initial values |
-//! | `loss.rs` | the losses of TurnRD and their derivatives, in `f64` |
-//! | `model.rs` | the network with its training |
-//! | `network.rs` | forward and backward of the network over packed trajectories |
-//! | `ops.rs` | the operations that TurnRD needs beyond the decoder's |
-//! | `pass.rs` | one pass over the samples: which are read and what they count |
-//! | `probes.rs` | the probes of section 5.2 |
-//! | `replay/` | trajectories kept for training, in one file |
-//! | `sample.rs` | the training data of TurnRD |
+//! | `config.rs` | settings |
+//! | `layout.rs` | tensors in the flat buffer, and their initial values |
+//! | `loss.rs` | losses and their derivatives |
+//! | `model.rs` | training, credits and fit |
+//! | `network.rs` | forward and backward pass over packed trajectories |
+//! | `ops.rs` | GELU, attention, dropout |
+//! | `pass.rs` | selection and weights of the samples of one pass |
+//! | `probes.rs` | probes of the paper's section 5.2 |
+//! | `replay/` | file of trajectories for training |
+//! | `sample.rs` | training data |
 //!
 //! Inputs are one vector per turn, `h_1 .. h_T` (the policy's mean-pooled hidden state), and one
 //! for the goal, all of width `D`. With `H` the hidden width:

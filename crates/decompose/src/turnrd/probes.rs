@@ -17,7 +17,7 @@ pub struct FilmZeroed {
     pub samples: usize,
 }
 
-/// Errors with each trajectory's own goal, and with another's.
+/// Errors with each trajectory's own goal and with another trajectory's goal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GoalsShuffled {
     /// Mean squared error with the own goals.

@@ -10,7 +10,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `config.rs` | `config.json` of a BERT |
-//! | `forward.rs` | the pass from tokens to hidden states |
+//! | `forward.rs` | forward pass from tokens to hidden states |
 //! | `load.rs` | weights from `model.safetensors` |
 //! | `sentence.rs` | [`SentenceEncoder`]: tokenizer, model, pooling, normalisation |
 //!

@@ -26,7 +26,7 @@ pub(crate) struct Trained {
     network: Arc<Network>,
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
-    /// Empty after it was taken, until the next pass.
+    /// Empty while it is taken, until the next pass.
     gradient: Buffer<f32>,
     /// Error of a call that could not return it; the next pass or update does.
     failed: Option<CudaError>,

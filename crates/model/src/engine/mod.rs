@@ -2,31 +2,30 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `aligned.rs` | numbers that begin on a cache line |
-//! | `attention.rs` | attention of a step's rows over the keys and values of their sequences |
-//! | `backend.rs` | the backend of an engine |
-//! | `choose.rs` | from logits to a token, its log-probability and the entropy |
-//! | `forward.rs` | one forward step over rows of different sequences |
-//! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
-//! | `panel.rs` | a weight matrix in memory |
-//! | `projection.rs` | a projection, with its adapter beside it where bf16 would round the adapter away |
-//! | `sharing.rs` | which rows of a step read the same pages |
-//! | `slot.rs` | memory of one session |
-//! | `stops.rs` | stop strings, and the reasoning that they are looked for behind |
-//! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
-//! | `vision.rs` | pictures of prompts |
-//! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
-//! | `watch.rs` | tokens of a request while it is in work, and its end before time |
-//! | `weights.rs` | the weights as the engine reads them |
+//! | `aligned.rs` | buffers aligned to cache lines |
+//! | `attention.rs` | attention over cached keys and values |
+//! | `backend.rs` | backend on the CPU or on a device |
+//! | `choose.rs` | token choice from logits, with log-prob and entropy |
+//! | `forward.rs` | forward step over rows of different sequences |
+//! | `pages.rs` | cache of keys and values, in pages shared by sequences with the same prefix |
+//! | `panel.rs` | packed weight matrices |
+//! | `projection.rs` | a projection, with a separate adapter in bf16 |
+//! | `sharing.rs` | rows of a step that read the same pages |
+//! | `slot.rs` | cached session of one slot |
+//! | `stops.rs` | stop strings, ignored inside reasoning |
+//! | `matmul.rs` | products of few rows with packed weights |
+//! | `vision.rs` | pictures in prompts |
+//! | `vector.rs` | vectorised elementwise loops and reductions |
+//! | `watch.rs` | streaming of tokens, and cancellation |
+//! | `weights.rs` | weights packed for sampling |
 //!
-//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished;
-//! requests that were submitted meanwhile join the next step. A step computes one row for each
-//! decoding sequence and fills up with prompt rows. On the CPU, a sequence's bits do not depend on
-//! the rest of the batch, because each sum has a fixed order (`matmul`). On a device the last bits
-//! differ, because sums are split by the number of rows of a step.
+//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished; new
+//! requests join the next step. A step computes one row for each decoding sequence, and prompt rows
+//! up to a limit. On the CPU, each sum has a fixed order, so a sequence's bits do not depend on the
+//! batch. On a device, the last bits depend on the number of rows of a step.
 //!
-//! Keys and values of a prefix are computed once. Earlier turns keep theirs in a slot, sessions
-//! with the same start share them, and an ended session leaves its own until the slot is needed. A
+//! Keys and values of a shared prefix are computed once. A slot keeps those of a session between its
+//! turns, and after its end until the slot is reused; sessions with the same prefix share them. A
 //! prompt waits for an older one that computes the same tokens.
 
 mod aligned;
@@ -75,7 +74,7 @@ use crate::{ModelConfig, ModelError, Parameters};
 /// Minimum common prefix, in tokens, for which a sequence waits until another one has computed it.
 const SHARED_PREFIX: usize = 16;
 
-/// Sizes of an engine.
+/// Capacity of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// Maximum sequences in the key/value cache, one slot each. Further sessions wait for a slot or

@@ -1,12 +1,12 @@
-//! GGUF, the format of llama.cpp and of programs that build on it.
+//! Export to GGUF, the file format of llama.cpp.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod.rs` | a model written as one file |
+//! | `mod.rs` | writes a model as one file |
 //! | `settings.rs` | metadata of the architecture |
-//! | `tensors.rs` | names, order of rows and number types of the weights |
+//! | `tensors.rs` | names, row order and number types of the weights |
 //! | `vocabulary.rs` | metadata of the tokenizer |
-//! | `writer.rs` | the container |
+//! | `writer.rs` | the GGUF container |
 
 mod settings;
 mod tensors;

@@ -4,9 +4,9 @@
 //! | file | subject |
 //! |---|---|
 //! | `config_json.rs` | `config.json` |
-//! | `load.rs` | weights from the files of a model folder |
-//! | `mapped.rs` | a file of weights, mapped into memory |
-//! | `save.rs` | a model folder written |
+//! | `load.rs` | reads weights from a model folder |
+//! | `mapped.rs` | a memory-mapped file of weights |
+//! | `save.rs` | writes a model folder |
 //! | `vision_json.rs` | `vision_config`, `preprocessor_config.json` |
 
 mod config_json;

@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `batch.rs` | passes over a batch |
-//! | `config.rs` | settings of the learner, checked |
+//! | `config.rs` | settings |
 //! | `gradient.rs` | the accumulated gradient |
 
 mod batch;

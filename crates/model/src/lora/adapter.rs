@@ -183,7 +183,7 @@ impl<T: Real> Adapter<T> {
         parts.all(|part| self.data[part.b.clone()].iter().all(|&value| value == T::ZERO))
     }
 
-    /// Returns the same weights as another number type.
+    /// Converts the weights to another number type.
     pub fn cast<U: Real>(&self) -> Adapter<U> {
         Adapter {
             config: self.config.clone(),

@@ -2,8 +2,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `adapter.rs` | an adapter's weights in one flat buffer, with the ranges of its tensors |
-//! | `dropout.rs` | dropout by coordinates |
+//! | `adapter.rs` | an adapter's weights in one flat buffer |
+//! | `dropout.rs` | dropout seeded by coordinates |
 //! | `pass.rs` | forward and backward of the adapters on one product |
 //! | `peft.rs` | adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors` |
 //!

@@ -2,11 +2,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod.rs` | the rows of a micro-batch: sequences one after the other, or as a tree of prefixes |
-//! | `tree.rs` | the longest prefix of a sequence that the ones before it have |
-//! | `selection.rs` | the rows that some of the sequences need |
-//! | `deal.rs` | a batch cut into micro-batches and dealt to lanes |
-//! | `families.rs` | the same where sequences share prefixes |
+//! | `mod.rs` | rows of a micro-batch, flat or as a tree of prefixes |
+//! | `tree.rs` | longest prefix shared with earlier sequences |
+//! | `selection.rs` | rows that some sequences need |
+//! | `deal.rs` | split of a batch into micro-batches and lanes |
+//! | `families.rs` | the same split for sequences with shared prefixes |
 
 mod deal;
 mod families;

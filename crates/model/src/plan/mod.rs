@@ -2,9 +2,9 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod.rs` | a plan and its items; training and sampling on the processors |
-//! | `pictures.rs` | pictures of prompts and the tower that reads them |
-//! | `device.rs` | training and sampling on an NVIDIA device, and what stays on the host |
+//! | `mod.rs` | the plan; training and sampling on the CPU |
+//! | `pictures.rs` | pictures and the vision tower |
+//! | `device.rs` | training and sampling on an NVIDIA device |
 //!
 //! All sizes are computed from the shapes that allocate the buffers. `tests/memory.rs` compares
 //! them with an allocator's counts.

@@ -5,16 +5,16 @@
 //! |---|---|
 //! | `attention.rs` | attention inside windows of patches, forward and backward |
 //! | `config.rs` | `vision_config` and the tokens around a picture |
-//! | `image.rs` | PNG and JPEG files as RGB, bounded |
-//! | `layout.rs` | the tower's tensors |
+//! | `image.rs` | decoding of PNG and JPEG files, within limits |
+//! | `layout.rs` | tensors of the tower |
 //! | `norm.rs` | norms of the tower's rows, forward and backward |
 //! | `patches.rs` | the image processor: sizes, patches and their order |
-//! | `pictures.rs` | the pictures that sequences refer to, and positions of tokens (M-RoPE) |
-//! | `resize.rs` | bicubic resizing as PIL does it |
+//! | `pictures.rs` | table of pictures, and positions of tokens (M-RoPE) |
+//! | `resize.rs` | bicubic resizing like Pillow |
 //! | `split.rs` | products of the tower, split over threads |
-//! | `tower.rs` | patches to features: forward |
-//! | `backward.rs` | the tower's gradient |
-//! | `encode.rs` | features of all pictures of a batch, and their gradient |
+//! | `tower.rs` | forward pass of the tower |
+//! | `backward.rs` | backward pass of the tower |
+//! | `encode.rs` | features of a batch, and their gradient |
 //!
 //! In a sequence, a picture is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one for each
 //! merged patch. [`Pictures::add`] assigns ids by content: equal pictures get equal ids, and

@@ -6,7 +6,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `http.rs` | as much of HTTP/1.1 as the protocol needs, with bounds on sizes and times |
+//! | `http.rs` | a minimal HTTP/1.1 with limits on sizes and times |
 
 mod http;
 

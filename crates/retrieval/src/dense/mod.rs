@@ -2,11 +2,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `approximate.rs` | a graph of neighbours, with the feature `hnsw` |
-//! | `graph_options.rs` | the settings of that graph |
-//! | `build.rs` | making the vectors of a folder's passages |
-//! | `encoding.rs` | prefixes and length of the texts, which the vectors are kept with |
-//! | `kernel.rs` | inner products of rows in f32 or f16, on the CPU's widest vectors |
+//! | `approximate.rs` | approximate search with an HNSW graph (feature `hnsw`) |
+//! | `graph_options.rs` | settings of the graph |
+//! | `build.rs` | encodes a folder's passages |
+//! | `encoding.rs` | settings of encoded texts |
+//! | `kernel.rs` | vectorised inner products of f32 or f16 rows |
 //! | `vectors.rs` | vectors in a mapped file, and the exact search |
 //!
 //! ```text

@@ -3,15 +3,15 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `analyzer.rs` | from text to the terms that are searched, as Anserini's default English analyzer makes them |
-//! | `bm25.rs` | the scores of Lucene's `BM25Similarity`, each term's in its single precision |
-//! | `build.rs` | writing an index in memory or in a folder, one text at a time ([`IndexBuilder`]) |
-//! | `index.rs` | answering queries, from many threads at once ([`SearchIndex`]) |
-//! | `invert.rs` | from documents, one after the other, to the postings of every term |
-//! | `manifest.rs` | the file that says that an index is whole, and of what |
-//! | `porter.rs` | Porter's stemmer as Lucene's `PorterStemFilter` runs it |
-//! | `postings.rs` | the file of an index |
-//! | `pruned.rs` | the best documents for a query without looking at every posting: MaxScore (Turtle and Flood 1995) |
+//! | `analyzer.rs` | conversion of text to terms |
+//! | `bm25.rs` | scores of Lucene's `BM25Similarity` |
+//! | `build.rs` | building an index ([`IndexBuilder`]) |
+//! | `index.rs` | searching ([`SearchIndex`]) |
+//! | `invert.rs` | collecting the postings of every term |
+//! | `manifest.rs` | manifest of a complete index |
+//! | `porter.rs` | Porter's stemmer |
+//! | `postings.rs` | file format of an index |
+//! | `pruned.rs` | pruned search: MaxScore (Turtle and Flood 1995) |
 //!
 //! A query is a bag of words: each distinct term counts as often as it occurs. Ties are ordered by
 //! the text's name (ascending bytes), then by its position in the collection.

@@ -2,10 +2,10 @@
 //!
 //! | limit | bounds |
 //! |---|---|
-//! | [`FUEL`] | loops without end, in instructions |
-//! | [`RECURSION`], [`STACK`] | macros that call themselves, values inside values |
-//! | [`MOST_TEXT`] | what is printed, and each text that is kept in a variable |
-//! | [`MOST_ITEMS`] | each list that is kept in a variable |
+//! | [`FUEL`] | instructions, against endless loops |
+//! | [`RECURSION`], [`STACK`] | recursive macros and nested values |
+//! | [`MOST_TEXT`] | printed text, and each text in a variable |
+//! | [`MOST_ITEMS`] | each list in a variable |
 //!
 //! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because each can
 //! make a text of any length. Other expressions are limited only by their own length.

@@ -3,12 +3,12 @@
 //! | file | subject |
 //! |---|---|
 //! | `clock.rs` | dates for `strftime_now` |
-//! | `format.rs` | conversations as tokens that grow and are never tokenised twice |
-//! | `format/messages.rs` | conversations that a client keeps |
-//! | `format/tools.rs` | replies that call tools, and the results of calls |
-//! | `format/training.rs` | whole conversations as tokens for supervised training |
-//! | `python.rs` | values as Python writes them: `str`, `repr` and `json.dumps` |
-//! | `source.rs` | rewriting of a template's source before it is compiled |
+//! | `format.rs` | conversations as growing token sequences |
+//! | `format/messages.rs` | conversations stored by a client |
+//! | `format/tools.rs` | tool calls and their results |
+//! | `format/training.rs` | whole conversations for supervised training |
+//! | `python.rs` | Python's `str`, `repr`, `json.dumps` and slices |
+//! | `source.rs` | rewriting of a template's source |
 //!
 //! This module adds what Python's Jinja has and `minijinja` lacks: block trimming, Python's JSON
 //! and printing of values, `raise_exception`, `strftime_now`, `generation` tags and string methods.

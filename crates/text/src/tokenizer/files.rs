@@ -3,7 +3,7 @@
 //! | file | what is read |
 //! |---|---|
 //! | `tokenizer.json` | the whole tokenizer |
-//! | `vocab.json`, `merges.txt` | the same in parts, where there is no `tokenizer.json` |
+//! | `vocab.json`, `merges.txt` | the tokenizer in parts, without `tokenizer.json` |
 //! | `tokenizer_config.json` | added tokens, named tokens (`eos_token` ..), the chat template |
 //! | `added_tokens.json`, `special_tokens_map.json` | added and named tokens of older folders |
 //! | `generation_config.json`, `config.json` | ids of the tokens that end a response, and of padding |

@@ -2,11 +2,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `files.rs` | a model folder's files about text, as the hub has them |
+//! | `files.rs` | files about text in a hub model's folder |
 //! | `generation.rs` | `generation_config.json`: end tokens and sampling |
-//! | `scanner.rs` | the pre-tokenisation of tokenizers trained here, as one regex and as a scanner that cuts the same way |
-//! | `stream.rs` | text of tokens while they come |
-//! | `train.rs` | tokenizers of small models, from the texts that they will read and write |
+//! | `scanner.rs` | pre-tokenization of trained tokenizers |
+//! | `stream.rs` | incremental decoding |
+//! | `train.rs` | training of tokenizers for small models |
 //!
 //! Reads any byte-level BPE tokenizer in a `tokenizer.json`, and a hub model's folder with end
 //! tokens and chat template ([`Tokenizer::load_folder`]). Small models use a tokenizer trained on

@@ -32,11 +32,12 @@ impl ReplayRecord {
         self.turns.len().checked_div(self.goal.len()).unwrap_or(0)
     }
 
+    /// Encodes the record. A turn without a progress signal is stored as NaN.
+    ///
     /// ```text
     /// round u32 | id u64 | return f64 | turns u32 | D u32 | signals u32 | actions u32
     /// signals f32... | goal f32... | turns f32... | goal text | actions      text: length u32, UTF-8
     /// ```
-    /// A NaN among the signals is a turn without one.
     pub(super) fn encode(&self) -> Result<Vec<u8>, String> {
         let (width, turns) = (self.goal.len(), self.turn_count());
         if turns == 0 || turns * width != self.turns.len() {
