@@ -16,7 +16,6 @@ use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{Compute, Device, ModelConfig, ParameterLayout, Parameters};
 
-/// Setting to be measured.
 #[derive(Clone, Debug)]
 struct Setting {
     hidden: usize,

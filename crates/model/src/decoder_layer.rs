@@ -197,7 +197,6 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Runs the part of the layer after attention, on some rows.
     fn forward_rest(
         &self,
         tokens: &Range<usize>,

@@ -27,7 +27,6 @@ pub(crate) fn qwen3(head_dim: usize, attention_bias: bool) -> ModelConfig {
     ModelConfig { model_type: Family::Qwen3, head_dim, attention_bias, ..config(3, 1, false) }
 }
 
-/// Returns a model with all biases and scaled positions.
 pub(crate) fn llama() -> ModelConfig {
     let rope_scaling = RopeScaling::Llama3 {
         factor: 8.0,

@@ -248,7 +248,6 @@ fn small_changes_are_seen() {
             scaled.config.rope_scaling = RopeScaling::None;
             wrong.push((scaled, temperature));
         }
-        // Biases and head norms of the family are included.
         for name in
             ["k_proj.bias", "o_proj.bias", "up_proj.bias", "down_proj.bias", "q_norm.weight", "k_norm.weight"]
         {

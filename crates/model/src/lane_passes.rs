@@ -141,7 +141,6 @@ impl LanePasses {
         }
     }
 
-    /// Adds the derivatives of divergences, given their values.
     pub(crate) fn backward_divergences(
         &mut self,
         network: Network<'_, f32>,

@@ -76,7 +76,6 @@ pub(crate) struct Found<T> {
 /// A micro-batch after its forward pass: some sequences of the batch, then their masked contexts.
 pub(crate) struct Micro<'a> {
     pass: &'a PassOver<'a>,
-    /// Indices of its sequences in the batch.
     members: &'a [usize],
     /// Indices of its masked contexts, each with its sequence's index in `members`.
     masked_contexts: Vec<(usize, usize)>,

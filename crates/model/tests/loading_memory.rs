@@ -53,7 +53,6 @@ fn a_model_is_read_without_a_second_copy() {
         assert!(beside < size / 4, "{options:?}: {beside} bytes beside {size} while loading");
         assert_eq!(loaded.data.len(), parameters.data.len());
     }
-    // Reading the file as a whole would be noticed.
     save_model_as(&parameters, folder.path(), SaveOptions::default()).unwrap();
     let (loading, _kept) = peak(|| read_whole(folder.path())).unwrap();
     assert!(loading > size + size / 2, "{loading} of {size}");

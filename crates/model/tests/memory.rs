@@ -182,7 +182,6 @@ fn a_vocabulary_of_151936_over_8192_tokens_needs_a_chunk_of_logits() {
         assert!(plan.item("output layer") < 160 * MIB as u64, "{plan:?}");
         assert!(plan.item("divergences") < 320 * MIB as u64, "{plan:?}");
     }
-    // A buffer of all logits would be noticed.
     let all = peak(|| drop(std::hint::black_box(vec![0.0f32; 8192 * config.vocab_size])));
     assert!(all >= 8192 * config.vocab_size * size_of::<f32>());
 }
@@ -199,7 +198,6 @@ fn a_step_takes_what_the_plan_says() {
         (LearnerConfig { lanes: 2, ..base }, false),
         (base, true),
     ] {
-        // Every lane's micro-batches are full.
         let batch = sequences(8, 513, config.vocab_size);
         let plan = MemoryPlan::new(&config, &settings(&config, learner, 512, divergences));
         let bytes = step(&config, learner, &batch, divergences);
@@ -291,7 +289,6 @@ fn what_training_works_in_is_given_back_while_others_work() {
     let left = NOW.load(Ordering::Relaxed) - before;
     assert!(held as f64 > 0.9 * plan.peak() as f64);
     assert!((left as f64) < 1.02 * plan.of(PlanPhase::Always) as f64, "{left} bytes are left: {plan:#?}");
-    // Training continues as if nothing had happened.
     trained.forward_backward(&batch, &Everything { divergences: false }).unwrap();
     assert_eq!(trained.step(1e-3).unwrap().step, 2);
 }

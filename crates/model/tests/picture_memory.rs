@@ -72,7 +72,6 @@ fn pictures_take_bounded_memory() {
         assert!(risen < most, "{name}: {risen} bytes");
         assert_eq!(found.is_ok(), whole, "{name}: {:?}", found.err());
     }
-    // The measurement notices a picture.
     let Some((risen, _)) = peak(|| std::hint::black_box(vec![1u8; 100 * MB])) else { return };
     assert!(risen > 90 * MB, "{risen}");
 }

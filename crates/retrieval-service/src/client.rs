@@ -251,7 +251,6 @@ mod tests {
             assert!((0.5 * full..=full).contains(&pause), "{round}: {pause}");
             assert_ne!(client.pause(8, round, None).as_secs_f64(), pause);
         }
-        // A server's requested wait is used within limits.
         assert_eq!(client.pause(7, 1, Some(Duration::from_secs(2))), Duration::from_secs(2));
         assert_eq!(client.pause(7, 1, Some(Duration::from_mins(10))), Duration::from_secs(3));
     }

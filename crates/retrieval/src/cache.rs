@@ -167,7 +167,6 @@ mod tests {
         assert_eq!((cached.len(), echo.asked()), (2, vec!["a".into(), "b".into(), "c".into()]));
         ask(&["b"], 2);
         assert_eq!(echo.asked().len(), 4);
-        // Another number of passages is another query.
         assert_eq!(ask(&["b"], 1), [["b/0"]]);
         assert_eq!(echo.asked().len(), 5);
         assert!((cached.counts().hit_rate() - 3.0 / 8.0).abs() < 1e-12);

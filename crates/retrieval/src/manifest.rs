@@ -24,7 +24,6 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
         Self { format, description, files: BTreeMap::new() }
     }
 
-    /// Writes the manifest of a folder whose other files are complete.
     pub(crate) fn write(self, folder: &Path, name: &str) -> Result<(), RetrievalError> {
         self.write_without(folder, name, &[])
     }

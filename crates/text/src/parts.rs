@@ -140,7 +140,6 @@ mod tests {
                 assert!(error.contains("pattern: `") && error.starts_with("normalizer"), "{error}");
             }
         }
-        // Patterns of real models.
         for pattern in [json!({ "String": " " }), json!({ "Regex": " {2,}" }), json!({ "Regex": "\\s+" })] {
             let library = read(&replace(&pattern, "\u{2581}")).unwrap();
             library.encode_fast("a  b", false).unwrap();

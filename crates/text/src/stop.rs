@@ -175,7 +175,6 @@ mod tests {
 
     const STOPS: [&str; 2] = ["\n", "\nObservation:"];
 
-    /// Returns a byte tokenizer with these special tokens and phrases.
     fn tokenizer(special: &[&str], phrases: &[&str]) -> Tokenizer {
         let [special_tokens, phrases] =
             [special, phrases].map(|texts| texts.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -221,7 +220,6 @@ mod tests {
                 closed("<think>a</think>go<think>\nb</think>"),
                 end(Some("<think>a</think>go<think>\n"))
             );
-            // Stop strings that are not only white space.
             let text = "<think>a\nObservation: b</think>\nObservation: c";
             assert_eq!(closed(text), end(Some("<think>a\nObservation: b</think>\nObservation:")));
         }

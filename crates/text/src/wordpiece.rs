@@ -166,7 +166,6 @@ mod tests {
         let lower = folder("{}");
         assert_eq!(ids(lower.path(), "Unaffable CAFÉ!食 zebra", 64), [2, 5, 6, 7, 8, 9, 10, 1, 3]);
         assert_eq!(ids(lower.path(), "", 64), [2, 3]);
-        // Case matters if the folder says so.
         let cased = folder(r#"{"do_lower_case": false}"#);
         assert_eq!(ids(cased.path(), "unaffable Who who", 64), [2, 5, 6, 7, 1, 11, 3]);
     }
@@ -179,7 +178,6 @@ mod tests {
         assert_eq!(ids(lower.path(), "[CLS][PAD] [UNK]", 64), [2, 2, 0, 1, 3]);
         // Another spelling is ordinary text.
         assert_eq!(ids(lower.path(), "[sep]", 64), [2, 1, 1, 1, 3]);
-        // Names defined by the folder.
         let settings = r#"{"mask_token": {"content": "who", "lstrip": false}, "pad_token": "<pad>"}"#;
         assert_eq!(ids(folder(settings).path(), "[MASK] unwho", 64), [2, 1, 1, 1, 5, 11, 3]);
     }

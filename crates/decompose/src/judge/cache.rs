@@ -30,7 +30,6 @@ impl Key {
         hexadecimal(&self.0)
     }
 
-    /// Returns a seed for random draws of this question.
     pub(super) fn coordinate(&self) -> u64 {
         self.0.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }

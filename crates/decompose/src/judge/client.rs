@@ -37,7 +37,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reason of a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The budget is used up.

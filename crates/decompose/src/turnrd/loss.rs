@@ -164,7 +164,6 @@ pub(super) fn losses(
     (losses, derivatives)
 }
 
-/// Adds the rank hinge over pairs of the minibatch with different returns.
 fn rank(
     config: &TurnRdConfig,
     predictions: &[Prediction],

@@ -108,7 +108,6 @@ mod tests {
                 drawn[usize::from(index >= 8)] += 1;
             }
         }
-        // Age 1 is drawn twice as often as age 2.
         let ratio = drawn[1] as f64 / drawn[0] as f64;
         assert!((1.9..2.1).contains(&ratio), "{drawn:?}");
     }

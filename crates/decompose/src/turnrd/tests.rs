@@ -341,7 +341,6 @@ proptest! {
             prop_assert!((alone.weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
             prop_assert!(alone.credits.iter().all(|credit| credit.is_finite()));
         }
-        // The packed pass of training agrees up to rounding.
         let pack = model.pack(data.iter().map(|sample| (&sample.turns[..], &sample.goal[..])), None);
         for (packed, alone) in predictions(&pack, &model.network().forward(&pack)).iter().zip(&together) {
             for (packed, alone) in packed.values.iter().zip(&alone.values) {

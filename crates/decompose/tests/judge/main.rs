@@ -90,7 +90,6 @@ fn scores_split_the_return_and_are_asked_for_once() {
     let again = Judge::new(JudgeConfig { call_budget: 0, ..config.clone() }, 1).unwrap();
     assert_eq!(again.credits(&all, &mut |_| ()).unwrap(), expected);
     assert_eq!((again.metrics().cache_hits, again.metrics().calls), (2, 0));
-    // Another model or template is another question.
     let other = Judge::new(JudgeConfig { model: "large".into(), ..config.clone() }, 0).unwrap();
     other.credits(&all, &mut |_| ()).unwrap();
     assert_eq!(other.metrics().calls, 2);
@@ -100,7 +99,6 @@ fn scores_split_the_return_and_are_asked_for_once() {
     credits(&own);
     assert_eq!(own.metrics().calls, 1);
     assert_eq!(server.requests().last().unwrap().body["messages"][1]["content"], "go 0;go 1;go 2;");
-    // A damaged answer is requested again and replaced.
     for file in files(&config.cache) {
         fs::write(file, "{\"model\":\"small\",\"sco").unwrap();
     }
@@ -191,13 +189,11 @@ fn what_has_no_answer_is_shared_out_evenly_and_counted() {
     assert!(files(folder.path()).is_empty(), "a fallback is not an answer");
     assert!(metrics.entries().contains(&("judge/fallbacks", 1.0)));
 
-    // Permanent errors are not retried.
     let server = Server::start(vec![], Reply::Status(404, "no such model".into()));
     let judge = Judge::new(config(&server), 0).unwrap();
     assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
     assert_eq!(server.requests().len(), 1);
 
-    // A redirect is not followed.
     let server = Server::start(vec![], Reply::Status(307, String::new()));
     let judge = Judge::new(JudgeConfig { retries: 0, ..config(&server) }, 0).unwrap();
     assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
@@ -277,7 +273,6 @@ fn what_failed_before_makes_no_good_judge_a_dead_one() {
         }
         assert_eq!((again.metrics().fallbacks, again.metrics().cache_hits), (27, 63));
     }
-    // Without cache hits, the same failures stop it.
     let none = JudgeConfig { cache: std::path::PathBuf::new(), ..config };
     assert!(Judge::new(none, 0).unwrap().credits(&all, &mut |_| ()).is_err());
 }
@@ -299,7 +294,6 @@ fn a_few_failures_are_told_while_the_others_are_asked() {
         .unwrap();
     assert_eq!((judge.metrics().timeouts, judge.metrics().fallbacks), (0, 1));
     assert!(warnings[0].contains("status 503: down") && warnings[1].contains("1 of 10"), "{warnings:?}");
-    // Half may fail, but not one more.
     let repeated = |replies: &[Reply]| replies.iter().cycle().take(30).cloned().collect();
     let scores = answer("[1, 2, 3]");
     let server = Server::start(repeated(&[scores.clone(), down.clone()]), scores.clone());
@@ -324,7 +318,6 @@ fn a_service_that_does_not_answer_is_found_before_a_run() {
     // A judge that uses the cache only needs no service.
     Judge::new(JudgeConfig { call_budget: 0, ..dead }, 0).unwrap().check_service().unwrap();
 
-    // Retrying does not help with a wrong name.
     let refused = "{\"detail\":\"Server is pinned to 'large'; requested 'small'.\"}";
     let server = Server::start(vec![], Reply::Status(400, refused.into()));
     let error = Judge::new(config(&server), 0).unwrap().check_service().unwrap_err().to_string();
@@ -410,7 +403,6 @@ const KEY: &str = "sk-judge-test-0123456789";
 #[ignore = "part of another test"]
 fn show_everything() {
     let folder = std::env::var("JUDGE_TEST_FOLDER").unwrap();
-    // A service that repeats the request.
     let echo = Reply::Status(401, format!("{{\"error\": \"bad key {KEY}\"}}"));
     let server = Server::start(vec![Reply::Status(500, KEY.into()), answer("[1, 2, 3]"), answer(KEY)], echo);
     let config = JudgeConfig {

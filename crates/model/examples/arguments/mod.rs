@@ -4,7 +4,6 @@
 use turnwise_core::{Purpose, Seed};
 use turnwise_model::{Compute, Device, ModelConfig, ParameterLayout, Parameters};
 
-/// Command-line arguments of this program.
 pub(crate) struct Arguments(Vec<String>);
 
 impl Arguments {

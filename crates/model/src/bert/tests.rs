@@ -73,7 +73,6 @@ fn hidden_states_are_those_of_transformers() {
             let found = difference(&golden, case, folder.path(), Compute::Bf16);
             assert!((1e-6..5e-2).contains(&found), "{name} in bf16: {found}");
         }
-        // Weights that are 0.1 % off are noticed.
         write(case, folder.path(), 1.001);
         let found = difference(&golden, case, folder.path(), Compute::F32);
         assert!(found > 1e-4, "{name}: {found}");
@@ -135,7 +134,6 @@ fn sentences_have_the_vectors_of_e5s_recipe() {
     };
     assert!(far(&found) < 2e-6, "{}", far(&found));
 
-    // A sentence-transformers folder defines pooling and maximum length.
     std::fs::create_dir(folder.path().join("1_Pooling")).unwrap();
     let pooling = |mean: bool| {
         let text = json!({"pooling_mode_mean_tokens": mean, "pooling_mode_cls_token": !mean}).to_string();

@@ -181,7 +181,6 @@ impl Decoder {
         self.head.gather(network, packing, last.part(0..count * hidden))
     }
 
-    /// Runs one layer over rows whose query tiles are uploaded.
     fn layer(&mut self, run: &Run<'_>, index: usize) -> Result<(), CudaError> {
         let Run { network, tokens, tiles } = run;
         self.low.over(tokens);

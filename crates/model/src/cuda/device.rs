@@ -62,7 +62,6 @@ pub(crate) fn narrow(part: Part<Bf16>, stride: usize) -> Output {
     Output { at: part.at, stride, wide: false }
 }
 
-/// How a product is stored in its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accumulate {
     /// `c = alpha a b`.

@@ -59,7 +59,6 @@ pub(crate) struct Matrix {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) at: Address,
-    /// Elements between rows.
     pub(crate) stride: usize,
     /// True for f32, false for bfloat16.
     pub(crate) wide: bool,
@@ -106,7 +105,6 @@ pub(crate) trait Driver: Send + Sync {
     /// Ends [`Driver::record`] and returns the recording's number for replays.
     fn finish_recording(&self) -> Result<usize, CudaError>;
     fn replay(&self, recording: usize) -> Result<(), CudaError>;
-    /// Frees a recording.
     fn forget(&self, recording: usize);
 }
 

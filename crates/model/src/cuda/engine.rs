@@ -61,7 +61,6 @@ pub(crate) struct Engine {
     top_ps: Buffer<f32>,
 }
 
-/// State of recording for one number of rows.
 #[derive(Clone, Copy)]
 enum Recording {
     /// Ran once, so that all kernels are loaded.

@@ -63,7 +63,6 @@ impl Gpu {
         Self::with(driver()?, blas()?, ordinal)
     }
 
-    /// Opens a device with these libraries.
     pub(super) fn with(
         driver: &'static DriverLibrary,
         blas: &'static BlasLibrary,

@@ -237,7 +237,6 @@ fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
     let clears = device(|device| device.clears.clone());
     assert_eq!(clears.iter().map(|clear| clear.1).collect::<Vec<_>>(), [true, false, false]);
     assert!(clears[0].0 != clears[1].0 && clears[1].0 == clears[2].0);
-    // Products use the same two streams.
     let products = device(|device| device.products.clone());
     let stream = |handle: Handle| handles.iter().find(|pair| pair.0 == handle).map(|pair| pair.1);
     assert_eq!([stream(products[0]), stream(products[1])], [Some(clears[0].0), Some(clears[1].0)]);
@@ -263,7 +262,6 @@ fn a_recording_ends_with_a_failure_or_a_panic_and_is_forgotten() {
     gpu.clear(0, 1).unwrap();
     gpu.replay(recorder.finish().unwrap()).unwrap();
     assert_eq!(device(|device| device.executables.each_ref().map(Vec::len)), [2, 1]);
-    // A failed capture leaves nothing open.
     device(|device| device.refusing = true);
     assert!(Recorder::begin(&gpu).is_err());
     device(|device| device.refusing = false);

@@ -114,7 +114,6 @@ impl Head {
         network.kernels.rms_norm(last, Some(index), weight, network.epsilon(), count, normed, inverse)
     }
 
-    /// Returns means of gathered rows over ranges of targets.
     pub(crate) fn means(
         &mut self,
         network: &Network,

@@ -262,12 +262,10 @@ mod tests {
         };
         // None exists, so the error is the first one's.
         assert!(reason().starts_with("libturnwise-none.so.13: cannot open"), "{}", reason());
-        // The second exists but is not a library.
         std::fs::write(folder.path().join(&names[1]), "no library at all").unwrap();
         let text = reason();
         assert!(text.contains("libturnwise-none.so.12 does not load"), "{text}");
         assert!(!text.contains("No such file"), "{text}");
-        // The library exists, but a dependency is missing.
         let missing = "libcublasLt.so.13: cannot open shared object file: No such file or directory";
         assert!(!is_absence(Path::new("libcublas.so.13"), missing));
         assert!(is_absence(Path::new("libcublasLt.so.13"), missing));

@@ -85,7 +85,6 @@ impl Network {
         self.adapter.as_ref().map_or(&*self.weights, |adapter| &adapter.weights)
     }
 
-    /// Returns the range of a critic's value head in the trained parameters.
     pub(crate) fn value_range(&self) -> Option<Range<usize>> {
         match &self.adapter {
             Some(adapter) => adapter.layout.value.clone(),
@@ -121,7 +120,6 @@ impl Network {
         self.config.rms_norm_eps as f32
     }
 
-    /// Returns the steps between the query/key/value projection and attention.
     pub(crate) fn preparation(&self, layer: &LayerLayout) -> Preparation {
         Preparation {
             bias: layer.qkv_bias().map(|bias| self.at(&bias)),
@@ -232,7 +230,6 @@ impl Low {
         Ok(())
     }
 
-    /// Sets the rows of the following products.
     pub(crate) fn over(&mut self, rows: &Range<usize>) {
         if let Some((_, over, _)) = &mut self.dropout {
             *over = rows.clone();

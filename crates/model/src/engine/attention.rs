@@ -108,7 +108,6 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// Returns one of the queries of a row that share the head.
     fn query(&self, row: usize, of_group: usize) -> &'a [f32] {
         let heads = self.cache.heads();
         let start = row * self.stride + (self.head * heads.group() + of_group) * heads.width;

@@ -105,7 +105,6 @@ fn rows_together_are_the_bits_of_each_alone() {
                 let (sequence, position) = rows[index];
                 let alone = attend(arch, &cache, &[(sequence, position)], query, stride);
                 assert_eq!(alone, expected, "{heads:?}, {sequence}, {position}");
-                // The comparison notices a row that sees one position less.
                 assert_ne!(attend(arch, &cache, &[(sequence, position - 1)], query, stride), expected);
             }
         }

@@ -428,7 +428,6 @@ mod tests {
             });
             assert_eq!(halves, singles);
         }
-        // One weight that bf16 cannot hold.
         weights[7] = f32::from_bits(weights[7].to_bits() | 1);
         assert!(matches!(of(&weights).stored, Stored::Single(_)));
     }

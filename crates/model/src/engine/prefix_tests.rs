@@ -69,7 +69,6 @@ fn a_session_that_ended_leaves_its_prefix() {
             saved.push(engine.prompt_tokens().saved);
         }
         assert_eq!(saved, [0, 50, 100], "{slots} slots");
-        // Nothing of another prompt is cached.
         engine.submit(request(9, 0, &prompt(9, 80, 0), params(1.0, 6))).unwrap();
         finish(&mut engine);
         assert_eq!(engine.prompt_tokens().saved, 100);

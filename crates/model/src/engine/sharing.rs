@@ -17,7 +17,6 @@ pub(super) struct Run {
 /// Consecutive pages of a sequence's table that some rows of a tree read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
-    /// One of the sequences that share them.
     pub(super) sequence: usize,
     pub(super) pages: Range<usize>,
     /// Members of the tree, counted from its first.
@@ -42,7 +41,6 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Groups rows whose pages are claimed.
     pub(super) fn plan(&mut self, rows: &[Row], cache: &Cache) {
         self.long.clear();
         self.members.clear();

@@ -92,7 +92,6 @@ mod tests {
         assert_eq!(length(None), first + 1);
         assert_eq!(length(Some(tags(end))), behind + 1);
         assert_eq!(length(Some(tags(261))), first + 1, "the prompt opens nothing");
-        // Stop tokens apply inside reasoning, too.
         let params = SamplingParams { stop_tokens: vec![stop], ..params(1.0, 80) };
         let done = answer(&mut engine(Some(tags(end))), request(0, 0, &asked, params));
         assert_eq!(done.tokens.len(), first + 1);

@@ -255,7 +255,6 @@ fn recorded_numbers_equal_a_fresh_scoring() {
                 assert!(found < 1e-4, "{found:e}");
             }
         }
-        // The comparison notices a small change of one weight.
         let mut other = parameters.clone();
         let changed = other.layout.layers[1].v_weight.start + 3;
         other.data[changed] += 0.1;
@@ -477,7 +476,6 @@ fn requests_that_cannot_be_served_are_refused() {
 fn sessions_share_queue_and_end() {
     let parameters = random(config(), 8);
     let mut engine = engine(&parameters, 2, 100);
-    // Two requests of one session: the second waits for the first.
     let first = engine.submit(request(5, 0, &prompt(5, 20, 0), params(1.0, 4))).unwrap();
     let second = engine.submit(request(5, 1, &prompt(5, 20, 0), params(1.0, 4))).unwrap();
     engine.end_session(5);

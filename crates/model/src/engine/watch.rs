@@ -172,7 +172,6 @@ mod tests {
         assert_eq!(done.iter().map(|done| done.request).collect::<Vec<_>>(), [second]);
         assert_eq!(sampled.len(), 4);
         assert_eq!(sampled[0].cached, 59, "all of the prompt but its last token");
-        // The response matches that of an otherwise idle engine.
         let mut alone = self::engine(1);
         alone.submit(request(1, 0, &text, params(1.0, 4))).unwrap();
         assert_eq!(run(&mut alone).0[0].tokens, done[0].tokens);

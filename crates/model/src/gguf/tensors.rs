@@ -21,7 +21,6 @@ pub enum GgufType {
 
 const BLOCK: usize = 32;
 
-/// Numeric ids of types in the format.
 const F32: u32 = 0;
 const F16: u32 = 1;
 const Q8_0: u32 = 8;

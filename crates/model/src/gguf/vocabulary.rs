@@ -100,7 +100,6 @@ fn tokens(json: &Json, vocab_size: usize) -> Result<(Vec<String>, Vec<i32>), Str
     Ok((tokens, kinds))
 }
 
-/// Returns the merges, with a space between their two parts.
 fn merges(json: &Json) -> Result<Vec<String>, String> {
     let merges = json["model"]["merges"].as_array().ok_or("the tokenizer has no merges")?;
     let joined = |merge: &Json| match merge {

@@ -157,7 +157,6 @@ fn remove_others(folder: &Path, names: &[String]) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// A tensor to write, rounded when its turn comes.
 struct Piece<'a> {
     shape: &'a [usize],
     values: &'a [f32],

@@ -205,7 +205,6 @@ fn large_models_go_into_several_files() {
         assert!(size <= 4000 || tensors.len() == 1, "{file}: {size}");
     }
 
-    // Missing shards, and tensors missing from their file, are named.
     let last = folder.join(shards[shards.len() - 1]);
     let bytes = fs::read(&last).unwrap();
     fs::remove_file(&last).unwrap();
@@ -325,7 +324,6 @@ fn special_tokens_are_kept() {
     let config = ModelConfig { special_tokens: special_tokens.clone(), ..config(4, 2, true) };
     let (folder, parameters) = saved_of(&config);
     assert_eq!(load_model(folder.path()).unwrap(), parameters);
-    // `generation_config.json` takes precedence.
     let path = folder.path().join(GENERATION_CONFIG);
     fs::write(&path, json!({ "eos_token_id": 9, "pad_token_id": -1 }).to_string()).unwrap();
     let found = load_config(folder.path()).unwrap().special_tokens;

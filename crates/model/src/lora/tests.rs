@@ -240,7 +240,6 @@ fn every_pass_drops_other_entries_and_scoring_none() {
     learner.step(0.0).unwrap();
     let third = learner.forward_backward(&batch, &PROBE).unwrap().loss;
     assert!((first - third).abs() > 1e-3 && (second - third).abs() > 1e-3);
-    // A learner that is resumed there gives the same result.
     let mut resumed = NativeLearner::new(learner.weights(), LearnerConfig::default()).unwrap();
     resumed.restore_optimizer(learner.optimizer_state().clone()).unwrap();
     assert_eq!(resumed.forward_backward(&batch, &PROBE).unwrap().loss, third);
@@ -331,7 +330,6 @@ fn the_reference_is_the_adapter_switched_off() {
     assert_eq!(reference, base.logprobs(&batch).unwrap());
     assert_ne!(reference, learner.logprobs(&batch).unwrap());
     assert!(matches!(base.reference_logprobs(&batch), Err(LearnError::Backend(_))));
-    // Divergences over the whole vocabulary, with the adapter and with merged weights.
     let loss = learner.forward_backward(&batch, &Full).unwrap().loss;
     let gradient = learner.gradient();
     let mut merged = NativeLearner::new(weights.merged().unwrap(), LearnerConfig::default()).unwrap();
@@ -394,7 +392,6 @@ fn a_critics_gradient_is_its_derivative() {
     let value = adapter.layout.value.clone().unwrap();
     let head = random(8, value.len());
     adapter.data[value].copy_from_slice(&head);
-    // A critic has no entropies.
     let packing = packed(&batch(23, 1));
     let derivatives: Vec<[f64; 2]> = random(7, packing.targets.len()).into_iter().map(|d| [d, 0.0]).collect();
     let mut workspace = Workspace::new(&base.config, false);

@@ -3,7 +3,6 @@
 use super::linear::{Accumulate, View, ViewMut};
 use crate::ComputePath;
 
-/// Has no values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {}
 

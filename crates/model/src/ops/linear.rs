@@ -103,7 +103,6 @@ pub enum Accumulate {
     Add,
 }
 
-/// Returns one past the last element of a matrix with this shape.
 fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> usize {
     if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + (columns - 1) * column_stride + 1 }
 }

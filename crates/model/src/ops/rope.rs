@@ -165,7 +165,6 @@ mod tests {
         let mut d_x = d_y.clone();
         table.rotate(&mut d_x, stride, 2, 0, Direction::Backward);
         check_gradient("x", &x, &d_x, |x| output(x).iter().zip(&d_y).map(|(y, d)| y * d).sum());
-        // Rows from a later position on.
         let mut later = x[2 * stride..].to_vec();
         table.rotate(&mut later, stride, 2, 2, Direction::Forward);
         assert_eq!(later, y[2 * stride..]);

@@ -62,7 +62,6 @@ fn a_token_after_the_same_tokens_has_one_row() {
             assert_eq!((target.row, target.token), (rows[position - 1], sequence.tokens[position]));
         }
     }
-    // Each row is an output once, with all of its targets.
     let mut seen = vec![0; packing.targets.len()];
     for (output, &row) in packing.outputs.iter().enumerate() {
         for &target in packing.targets_of_output(output) {

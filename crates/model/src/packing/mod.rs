@@ -44,7 +44,6 @@ pub(crate) struct Packing {
     pub(crate) tokens: Vec<u32>,
     /// Start of each sequence's own rows, and the end.
     pub(crate) offsets: Vec<usize>,
-    /// Paths of all sequences, as ranges of rows.
     paths: Vec<Range<usize>>,
     /// Start of each sequence's path in `paths`, and the end.
     path_offsets: Vec<usize>,
@@ -54,7 +53,6 @@ pub(crate) struct Packing {
     /// Rows that predict a token, in order of their first targets. A flat packing has one per
     /// target.
     pub(crate) outputs: Vec<usize>,
-    /// Targets, grouped by output.
     by_output: Vec<usize>,
     /// Start of each output in `by_output`, and the end.
     output_offsets: Vec<usize>,

@@ -118,7 +118,6 @@ fn a_tree_without_its_paths_or_one_of_its_sequences_is_noticed() {
     let network = Network::from(&parameters);
     let [tree, flat] = packings(&family());
     let (rows, exact) = run(network, false, None, &flat, &[true; 10]);
-    // Without paths, rows see only their own part.
     let mut cut = tree.clone();
     cut.paths.clear();
     cut.path_offsets.fill(0);
@@ -131,7 +130,6 @@ fn a_tree_without_its_paths_or_one_of_its_sequences_is_noticed() {
         let (_, without) = run(network, false, None, &tree, &wanted);
         assert!(distance(&without, &exact) > 1e-3, "{sequence}");
     }
-    // The same number of rows, but different ones.
     let mut moved = tree;
     let part = moved.path_offsets[5];
     moved.paths[part] = moved.paths[part].start + 1..moved.paths[part].end + 1;

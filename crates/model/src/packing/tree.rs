@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-/// Prefix tree of the sequences so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     branches: Vec<Branch>,

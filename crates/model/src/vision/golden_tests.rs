@@ -29,7 +29,6 @@ fn wholes(value: &Value) -> Vec<usize> {
     numbers(value).into_iter().map(|number| number as usize).collect()
 }
 
-/// Returns the picture of the script's formula.
 pub(super) fn picture(height: usize, width: usize) -> Image {
     let level = |y: usize, x: usize, c: usize| ((37 * y + 11 * x + 50 * c + 7 * ((x * y) % 23)) % 256) as u8;
     let rows = (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..3).map(move |c| level(y, x, c))));
@@ -110,7 +109,6 @@ fn model(case: &Value, factor: f64) -> (Parameters<f64>, Vec<PictureTokens>) {
     (parameters, pictures)
 }
 
-/// Replaces runs of image tokens by picture tokens.
 fn with_pictures(tokens: &[usize], pictures: &[PictureTokens]) -> Vec<u32> {
     let mut ids = pictures.iter().flat_map(PictureTokens::ids);
     tokens.iter().map(|&token| if token == 60 { ids.next().unwrap() } else { token as u32 }).collect()
@@ -161,7 +159,6 @@ fn places_equal_transformers() {
 fn every_block_of_the_tower_equals_transformers() {
     for (file, name) in CASES {
         let case = &golden(file)[name];
-        // Largest distance per block and at the end.
         let distances = |factor: f64| {
             let (parameters, pictures) = model(case, factor);
             let vision = parameters.config.vision.as_ref().unwrap();
@@ -262,7 +259,6 @@ fn a_conversation_with_pictures_equals_transformers() {
         let (parameters, pictures) = model(case, 1.0);
         let expected: Vec<Vec<u32>> = serde_json::from_value(case["turns"].clone()).unwrap();
         assert_eq!(conversation(case, &parameters, &pictures), expected, "{name}");
-        // Another picture of the same shape gives another conversation.
         let (mut wrong, pictures) = model(case, 1.0);
         wrong.tensor_mut("visual.merger.mlp.2.weight").unwrap().iter_mut().for_each(|weight| *weight *= -1.0);
         assert_ne!(conversation(case, &wrong, &pictures), expected, "{name}");

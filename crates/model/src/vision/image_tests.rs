@@ -123,7 +123,6 @@ fn jpeg_files_have_the_pixels_that_pillow_reads() {
         };
         let (most, mean) = apart(&found.rgb);
         assert!(most <= 4 && mean < 0.5, "{name}: {most} {mean}");
-        // Swapped red and blue, or the row above, would be noticed.
         let mut swapped = found.rgb.clone();
         swapped.chunks_exact_mut(3).for_each(|pixel| pixel.swap(0, 2));
         let shifted = [&found.rgb[3 * size[1]..], &found.rgb[..3 * size[1]]].concat();

@@ -153,7 +153,6 @@ impl Pictures {
         Some((PictureTokens { first, grid: prepared.grid }, HeldPicture { prepared }))
     }
 
-    /// Returns the tokens of the picture that contains a token.
     pub(crate) fn of_token(&self, token: u32) -> Option<PictureTokens> {
         if token < FIRST_PICTURE_TOKEN {
             return None;

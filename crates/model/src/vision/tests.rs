@@ -247,7 +247,6 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     learner.step(1e-2).unwrap();
     assert_ne!(learner.logprobs(&batch).unwrap(), before);
     assert_eq!(learner.weights().base.data, base.data);
-    // The engine's log-probs equal the learner's.
     let shared = SharedWeights::of(&learner.weights(), 0, Device::Cpu, Compute::F32).unwrap();
     let sizes = EngineConfig { max_num_seqs: 2, max_context: 64 };
     let mut engine = NativeEngine::with_shared(&shared, sizes, None).unwrap();

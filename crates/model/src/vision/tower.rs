@@ -20,7 +20,6 @@ use crate::ops::rope::{Direction, rotate_rows};
 pub(crate) struct Tower<'a, T> {
     pub(super) config: &'a VisionConfig,
     pub(super) layout: VisionLayout,
-    /// All weights of the tower, and no others.
     data: &'a [T],
     pub(super) width: usize,
 }

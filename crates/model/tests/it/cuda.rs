@@ -131,12 +131,10 @@ fn the_device_trains_as_the_cpu_does() {
         let off = distance(&device.gradient(), &host.gradient());
         eprintln!("{}: loss {} and {}, gradients {off:.5} apart", config.model_type, a.loss, b.loss);
         assert!(off < GRADIENT, "{}: gradients {off} apart", config.model_type);
-        // Another model is further off.
         let [mut other, _] = learners(&self::weights(&config, 4));
         assert!(apart(&other.logprobs(&batch).unwrap(), &found) > 4.0 * LOGPROBS);
         other.forward_backward(&batch, &Probe::PLAIN).unwrap();
         assert!(distance(&device.gradient(), &other.gradient()) > 4.0 * GRADIENT);
-        // The same bits every time.
         let again = device.gradient();
         device.clear_gradient();
         device.forward_backward(&batch, &Probe::PLAIN).unwrap();

@@ -42,7 +42,6 @@ fn dense_decoders_build_with_the_known_number_of_parameters() {
         assert_eq!(layout.len, parameters, "{name}");
         assert_eq!(layout.layers.len(), config.num_hidden_layers);
         assert_eq!(config.rotary().frequencies.len(), config.head_dim / 2);
-        // A difference of one vocabulary row is noticed.
         let other = ModelConfig { vocab_size: config.vocab_size - 1, ..config.clone() };
         assert_ne!(ParameterLayout::new(&other).len, parameters, "{name}");
     }

@@ -51,7 +51,6 @@ fn picture([height, width]: [usize; 2]) -> Image {
     Image { width, height, rgb: rows.collect() }
 }
 
-/// Returns a text with all pictures.
 fn tokens(config: &ModelConfig) -> Vec<u32> {
     let vision = config.vision.as_ref().unwrap();
     let mut tokens = vec![3, 9];

@@ -143,7 +143,6 @@ pub(super) struct Connection {
     largest: usize,
     timeout: Duration,
     idle: Duration,
-    /// Deadline of the connection.
     end: Option<Instant>,
     /// True if the last request was a `HEAD`.
     headless: bool,
@@ -167,7 +166,6 @@ impl Connection {
         }
     }
 
-    /// Sets a deadline for the connection.
     pub(super) fn until(mut self, end: Instant) -> Self {
         self.end = Some(end);
         self

@@ -82,9 +82,7 @@ struct Counters {
     requests: AtomicU64,
     queries: AtomicU64,
     failed: AtomicU64,
-    /// Connections that are served.
     served: AtomicUsize,
-    /// Connections that are being rejected.
     turned_away: AtomicUsize,
     /// Requests that have started and are not answered yet; idle connections have none.
     under_way: AtomicUsize,

@@ -73,7 +73,6 @@ fn an_answer_has_a_bound() {
     let error = ask(&[&server], HttpOptions { largest_answer: 4000, retries: 0, ..quick() }).unwrap_err();
     assert!(error.to_string().contains("more than 4000 bytes"), "{error}");
     assert_eq!(ask(&[&server], HttpOptions { largest_answer: 6000, ..quick() }).unwrap(), "1");
-    // Bodies of failures are truncated, too.
     let server = Double::new(vec![Act::Answer(400, long)]);
     let error = ask(&[&server], quick()).unwrap_err().to_string();
     assert!(error.len() < 400, "{error}");

@@ -46,7 +46,6 @@ fn vectors_and_hybrids_are_opened_from_settings() {
     let folder = TempDir::new().unwrap();
     let (model, index, loaded) = built(folder.path(), EncoderOptions::default());
     assert_eq!(loaded.dimensions(), 16);
-    // The prefixes matter.
     assert_ne!(loaded.queries(&["steel"]).unwrap(), loaded.passages(&["steel"]).unwrap());
 
     let config = |kind: RetrieverKind| RetrievalConfig {
@@ -65,7 +64,6 @@ fn vectors_and_hybrids_are_opened_from_settings() {
     assert_eq!((words.len(), both.len()), (2, 5));
     assert_eq!(both[0], "4");
 
-    // Vectors of another encoder or other prefixes are rejected.
     let refused = |config: RetrievalConfig| open(&config).unwrap_err().to_string();
     let prefixed = RetrievalConfig { passage_prefix: Some(String::new()), ..config(RetrieverKind::Dense) };
     assert!(refused(prefixed).starts_with("passage_prefix: \"\" was named"));

@@ -302,7 +302,6 @@ fn a_server_that_is_stopped_answers_what_is_under_way() {
     let (address, stopper) = (server.address(), server.stopper());
     let retriever: Arc<dyn Retriever> = Arc::new(Parrot);
     let thread = std::thread::spawn(move || server.run(&retriever).unwrap());
-    // The server does not wait for an idle connection.
     let mut kept = TcpStream::connect(address).unwrap();
     kept.write_all(b"GET /health HTTP/1.1\r\n\r\n").unwrap();
     assert!(kept.read(&mut [0; 1024]).unwrap() > 0);

@@ -123,7 +123,6 @@ struct Line<'a> {
     contents: Cow<'a, str>,
 }
 
-/// An id: a text, or a whole number as in some files.
 struct Id<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {

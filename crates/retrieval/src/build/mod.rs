@@ -106,7 +106,6 @@ impl BuildFolder {
         self.folder.join(part)
     }
 
-    /// Moves a complete part to its final place.
     pub(crate) fn publish(&self, part: &str) -> Result<(), RetrievalError> {
         let path = self.finished(part);
         fs::rename(self.unfinished(part), &path).map_err(|error| RetrievalError::file(&path, &error))

@@ -38,7 +38,6 @@ fn a_file_becomes_an_index() {
     assert_eq!((hit.passage.id.as_str(), hit.passage.text()), ("7", "Blue running shoes."));
     assert!(!index.join(UNFINISHED).exists());
 
-    // Existing passages are neither overwritten nor mixed with others.
     let again = built(&index, &file).unwrap_err().to_string();
     assert!(again.contains("has passages already"), "{again}");
     let again =
@@ -111,7 +110,6 @@ fn a_line_that_is_no_passage_is_named() {
     assert!(error.contains("line 1: not UTF-8"), "{error}");
     let error = built(&index, &folder.path().join("none.jsonl")).unwrap_err().to_string();
     assert!(error.contains("none.jsonl"), "{error}");
-    // A failed build does not affect later ones.
     std::fs::write(&file, LINES).unwrap();
     assert_eq!(built(&index, &file).unwrap().passages, 3);
 }

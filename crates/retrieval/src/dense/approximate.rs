@@ -53,7 +53,6 @@ const RECALL_AT: usize = 10;
 #[serde(deny_unknown_fields)]
 struct Description {
     options: GraphOptions,
-    /// Fingerprints of passages and encoder, which determine the vectors.
     passages: String,
     encoder: String,
     vectors: usize,
@@ -161,7 +160,6 @@ impl Graph {
         self.recall
     }
 
-    /// Returns the vectors nearest to a query, best first, with their products.
     pub(super) fn search(&self, query: &[f32], limit: usize) -> Vec<(u32, f32)> {
         if limit == 0 {
             return Vec::new();

@@ -96,7 +96,6 @@ fn the_best_are_those_with_the_greatest_products() {
                 assert_eq!(hits[0].passage.id, expected[0].1, "{query}");
             }
         }
-        // All of them, and more than exist.
         assert_eq!(retriever.search(&["x"], 5000).unwrap()[0].len(), 3000);
         assert_eq!(retriever.search(&["x"], 0).unwrap()[0].len(), 0);
         assert!(retriever.search(&[], 3).unwrap().is_empty());
@@ -262,7 +261,6 @@ fn a_graph_finds_most_of_the_nearest() {
     let poor = GraphOptions { neighbours: 2, construction: 2, search: 1 };
     let (_, less) = build_graph(&building, poor, &mut keep).unwrap();
     assert!(less < recall - 0.1, "{less} {recall}");
-    // A graph of other vectors, and an invalid one.
     let manifest = index.join(HNSW).join("turnwise-hnsw.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
     std::fs::write(&manifest, text.replace("\"one\"", "\"two\"")).unwrap();

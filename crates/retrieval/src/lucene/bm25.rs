@@ -59,9 +59,7 @@ pub fn decode_length(norm: u8) -> u32 {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Collection {
-    /// Documents with any term.
     pub(super) documents: u64,
-    /// Terms in all documents.
     pub(super) tokens: u64,
 }
 

@@ -249,7 +249,6 @@ impl Blocks {
         (self.count, self.last) = (0, 0);
     }
 
-    /// Appends a list of later documents.
     fn append(&mut self, list: &Growing) -> io::Result<()> {
         let broken = || io::Error::other("a list of postings is broken");
         let (mut bytes, mut document) = (list.bytes.as_slice(), 0);

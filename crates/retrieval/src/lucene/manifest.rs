@@ -23,9 +23,7 @@ pub(super) struct Manifest {
     /// Number of texts. The key in the file is historical.
     #[serde(rename = "products")]
     pub(super) texts: u32,
-    /// Texts with any term.
     pub(super) documents: u64,
-    /// Terms in all texts.
     pub(super) tokens: u64,
     /// SHA-256 of the texts in order: length and bytes of name and text.
     pub(super) fingerprint: String,
@@ -43,7 +41,6 @@ impl Manifest {
             .map_err(|source| SearchError::Io { path, source })
     }
 
-    /// Reads the manifest and compares the folder with it.
     pub(super) fn read(folder: &Path) -> Result<Self, SearchError> {
         #[derive(Deserialize)]
         struct Format {

@@ -47,7 +47,6 @@ pub(super) struct Postings {
     documents: usize,
 }
 
-/// Location of a term's postings in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     /// Number of documents with the term.
@@ -208,7 +207,6 @@ pub(super) struct Cursor<'a> {
     postings: &'a Postings,
     table: &'a [u8],
     bytes: &'a [u8],
-    /// Number of documents, and of blocks.
     count: usize,
     blocks: usize,
     /// Block after the decoded one.

@@ -108,7 +108,6 @@ fn golden_answers_are_found_by_the_agents_queries() {
     for (found, least) in count(&words).into_iter().zip(LEAST) {
         assert!(found >= least, "{words:?}");
     }
-    // Passages of other queries give far fewer.
     let other = answered(&questions, &asked, &texts, |number| found[(number + 1500) % found.len()].clone());
     for (other, found) in count(&other).into_iter().zip(count(&words)) {
         assert!(other * 3 < found, "{other:?}");

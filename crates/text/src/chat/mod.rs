@@ -176,7 +176,6 @@ impl ChatTemplate {
         Self::compile(sources, BTreeMap::new(), named_tokens)
     }
 
-    /// Compiles templates from files, which errors name.
     pub(crate) fn from_files(
         templates: BTreeMap<String, TemplateFile>,
         named_tokens: BTreeMap<String, String>,

@@ -133,7 +133,6 @@ fn a_template_cannot_nest_without_end() {
         assert!(error.contains("more than 100 lists and maps inside each other"), "{error}");
     }
     assert_eq!(say(&format!("{nested}done")), "done");
-    // The deepest nesting that a template can reach.
     let deepest = nested.replace("{% for", "{% for j in range(100) %}{% for") + "{% endfor %}";
     assert!(refused(&deepest).contains("more than 2000000 steps"), "{}", refused(&deepest));
     let brackets = format!("{{{{ {}1{} }}}}", "[".repeat(100_000), "]".repeat(100_000));

@@ -345,7 +345,6 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// A token with a role, and the file that names it.
 pub(super) struct NamedToken {
     pub(super) text: String,
     pub(super) file: &'static str,

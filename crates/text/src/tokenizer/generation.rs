@@ -204,7 +204,6 @@ mod tests {
         assert_eq!(tokenizer.end_tokens(), [257]);
         let whole = tokenizer.clone().with_ends_of(&base);
         assert_eq!(whole.end_tokens(), [256, 258, 257]);
-        // Saving keeps it.
         let saved = tempfile::tempdir().unwrap();
         whole.save_folder(saved.path()).unwrap();
         assert_eq!(Tokenizer::load_folder(saved.path()).unwrap().end_tokens(), [256, 258, 257]);
@@ -238,7 +237,6 @@ mod tests {
         let before = fs::read(to.path().join(GENERATION)).unwrap();
         assert_eq!(saved(&Tokenizer::load_folder(to.path()).unwrap(), to.path()), expected);
         assert_eq!(fs::read(to.path().join(GENERATION)).unwrap(), before);
-        // The file written with the weights.
         let with_weights = folder(TOKENS, &[(GENERATION, hub)]);
         assert_eq!(saved(&load(&[]).unwrap(), with_weights.path()), expected);
         // No file is created if there was none. `save_folder` writes the full distribution.

@@ -70,7 +70,6 @@ mod tests {
         let pieces: Vec<String> = ids.iter().map(|&id| stream.push(&tokenizer, id)).collect();
         assert_eq!(pieces, ["", "é", "", "", "日", "", "", "", "🦙", "x"]);
         assert_eq!(stream.finish(), "");
-        // An incomplete character is replaced once.
         for &id in &ids[..4] {
             stream.push(&tokenizer, id);
         }

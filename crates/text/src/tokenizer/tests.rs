@@ -71,7 +71,6 @@ fn training_is_deterministic_and_survives_the_file() {
     let again = Tokenizer::load(&path).unwrap();
     assert_eq!(again.to_json().unwrap(), tokenizer.to_json().unwrap());
     assert_eq!(again.encode(TEXTS[1]), tokenizer.encode(TEXTS[1]));
-    // Other texts give another file.
     let other = Tokenizer::train(TEXTS.into_iter().take(2), &config(20)).unwrap();
     assert_ne!(other.to_json().unwrap(), tokenizer.to_json().unwrap());
 }
@@ -93,7 +92,6 @@ fn a_file_of_an_earlier_version_is_read_and_cuts_the_same() {
         }
         again.fast = None;
     }
-    // Without rewriting, the library splits differently.
     let library = tokenizers::Tokenizer::from_bytes(then).unwrap();
     let ids = |text| library.encode_fast(text, false).unwrap().get_ids().to_vec();
     assert!(texts.iter().any(|text| ids(*text) != tokenizer.encode(text)));
@@ -156,7 +154,6 @@ fn a_byte_without_a_character_is_left_out_or_unknown() {
     assert!(trained().missing_bytes().is_empty());
 }
 
-/// Generates texts that mix known pieces with anything.
 fn text() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         any::<String>(),

@@ -373,7 +373,6 @@ fn qwens_files_give_the_recorded_ids() {
     assert_eq!(parts.end_tokens(), [151_645, 151_643]);
     assert_eq!(parts.padding_token(), Some(151_643));
     assert_eq!(parts.vocab_size(), 151_665);
-    // The same tokenizer from one file.
     let packed =
         std::fs::File::open(data.join("tokenizers/qwen2.5/tokenizer.reconstructed.json.zst")).unwrap();
     let mut decoder = zstd::Decoder::new(packed).unwrap();

@@ -266,7 +266,6 @@ fn a_template_without_tools_says_so() {
     assert!(!format.takes_tools());
 }
 
-/// Returns the sequences of a whole conversation, training on all replies.
 fn whole(
     tokenizer: &Tokenizer,
     tools: &[Tool],

@@ -45,7 +45,6 @@ pub struct ReplayHealth {
 /// Location, round and id of a record.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Offset of the payload.
     offset: u64,
     length: u32,
     round: u32,

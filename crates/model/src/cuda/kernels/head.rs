@@ -49,7 +49,6 @@ impl Kernels {
         self.rows("row_divergence", divergences.len, 512, arguments)
     }
 
-    /// Computes the divergences' derivatives with respect to both rows of logits.
     pub(crate) fn row_divergence_backward(
         &self,
         [first, second]: [Part<f32>; 2],

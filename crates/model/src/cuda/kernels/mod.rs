@@ -50,7 +50,6 @@ pub(crate) struct Heads {
     pub(crate) keys: usize,
 }
 
-/// Bias, norms and heads of queries, keys and values before attention.
 #[derive(Clone, Copy)]
 pub(crate) struct Preparation {
     pub(crate) bias: Option<Part<Bf16>>,

@@ -25,7 +25,6 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
         assert!(apart(&found, &expected) < LOGPROBS, "{}", apart(&found, &expected));
         let objective: &dyn Objective = if critic { &Values } else { &Probe { kls: true, ..Probe::PLAIN } };
-        // The reference is the policy without its adapter.
         for learner in [&mut host, &mut device] {
             learner.set_reference(policy.without_adapter()).unwrap();
             learner.forward_backward(&batch, objective).unwrap();

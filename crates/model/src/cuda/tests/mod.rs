@@ -93,7 +93,6 @@ fn both<W: Clone + std::convert::Into<Weights>>(
 const LOGPROBS: f32 = 0.05;
 /// Tolerance of a gradient with all intermediate results in bfloat16.
 const GRADIENT: f64 = 0.03;
-/// Tolerance of one tensor's gradient.
 const TENSOR: f64 = 0.08;
 
 /// Squared difference from one number per sequence.
@@ -149,7 +148,6 @@ fn play(engine: &mut NativeEngine, params: &SamplingParams) -> Vec<(Vec<u32>, Co
     answers
 }
 
-/// Returns a learner's log-probs of sampled responses.
 fn scored(learner: &mut NativeLearner, answers: &[(Vec<u32>, Completion)]) -> Vec<Vec<f32>> {
     let batch: Vec<TokenSequence> = answers
         .iter()
@@ -189,7 +187,6 @@ fn the_device_computes_what_the_cpu_does() {
             assert!(distance(&dropped, &expected[tensor.range.clone()]) > 10.0 * TENSOR, "{}", tensor.name);
         }
         assert!((device.gradient_norm().unwrap() / host.gradient_norm().unwrap() - 1.0).abs() < 0.01);
-        // Another model is noticed.
         let Some([_, mut other]) = both(&self::weights(&config, 4), settings()) else { return };
         other.forward_backward(&batch, &Probe::PLAIN).unwrap();
         assert!(apart(&other.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) > 10.0 * LOGPROBS);
@@ -247,13 +244,11 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     assert!(distance(&device.optimizer_state().second, &state.second) < 1e-6);
     assert!(device.gradient().iter().all(|&g| g == 0.0));
     assert_eq!(device.weights_version(), 1);
-    // Passes use the updated weights.
     let after = device.logprobs(&batch).unwrap();
     let updated = (*device.weights().base).clone();
     let mut again = NativeLearner::new(rounded(&device.weights()), settings()).unwrap();
     assert!(apart(&after, &again.logprobs(&batch).unwrap()) < LOGPROBS);
 
-    // A restored learner continues with the same bits.
     let Some([_, mut resumed]) = both(&updated, settings()) else { return };
     resumed.restore_optimizer(device.optimizer_state().clone()).unwrap();
     for learner in [&mut device, &mut resumed] {
@@ -279,7 +274,6 @@ fn updates_and_passes_download_no_weights() {
         drop(device.engine_weights().unwrap());
     }
     assert!(downloaded() - before < all / 4, "{} of {all} bytes", downloaded() - before);
-    // Saving a checkpoint downloads them.
     device.fetch().unwrap();
     assert!(downloaded() - before >= 3 * all);
 }
@@ -332,7 +326,6 @@ fn hidden_states_and_critics_are_the_cpus() {
     assert!(off < GRADIENT, "{off}");
     let off = distance(&device.gradient()[range.clone()], &host.gradient()[range]);
     assert!(off < GRADIENT, "{off}");
-    // The value head is updated, and passes use its new weights.
     device.step(1e-2).unwrap();
     let moved = device.logprobs(&batch).unwrap();
     let mut host = NativeLearner::new(rounded(&device.weights()), settings()).unwrap();

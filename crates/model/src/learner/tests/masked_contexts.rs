@@ -60,7 +60,6 @@ impl MaskedContextObjective for Compare {
     }
 }
 
-/// Tolerance for rounding in differences of these losses.
 const NOISE: f64 = 5e-3;
 
 /// Returns finite differences of a loss in every tensor of the policy.
@@ -138,7 +137,6 @@ fn the_gradient_of_masked_contexts_is_the_derivative_of_their_loss() {
             continue;
         }
         differences.check(&gradient, NOISE);
-        // Each divergence matters: without its derivative the gradient is rejected.
         for dropped in [(2, divergences), (3, divergences && with_reference)] {
             if let (kind, true) = dropped {
                 let (_, without) = under(&Compare { dropped: Some(kind), ..exact }, base, policy.clone());

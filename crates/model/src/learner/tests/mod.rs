@@ -52,7 +52,6 @@ fn micro_batches_lanes_and_recomputation_change_nothing_but_rounding() {
             assert_eq!(a.len(), b.len());
             assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5));
         }
-        // The same settings give the same bits.
         assert_eq!(run(settings).1, other_gradient);
     }
 }
@@ -103,7 +102,6 @@ fn order_changes_nothing_but_rounding() {
     let second = b.forward_backward(&permuted, &Permuted(order)).unwrap();
     assert!((first.loss - second.loss).abs() < 1e-5);
     assert!(distance(&a.gradient(), &b.gradient()) < 1e-5);
-    // Another objective does change it.
     let mut c = learner(settings);
     c.forward_backward(&permuted, &Probe::PLAIN).unwrap();
     assert!(distance(&a.gradient(), &c.gradient()) > 1e-2);
@@ -256,7 +254,6 @@ fn a_gradient_that_is_not_finite_leaves_the_weights() {
     assert!(matches!(learner.step(1e-3), Err(LearnError::Gradient(_))));
     assert_eq!(learner.weights_version(), 0);
     assert_eq!(before.base.data, learner.weights().base.data);
-    // The next batch starts at zero.
     learner.forward_backward(&sequences(), &Probe::PLAIN).unwrap();
     learner.step(1e-3).unwrap();
     assert!(learner.step(f64::NAN).is_err());
@@ -282,7 +279,6 @@ fn what_cannot_be_trained_on_is_named() {
     assert!(long.contains("max_position_embeddings is 512"), "{long}");
     let short = error(&[good], &Short);
     assert!(short.contains("d_logprobs has 0 entries, 2 expected"), "{short}");
-    // A failure discards the accumulated gradient.
     learner.forward_backward(&[sequence(&[1, 2, 3], &[(1, 3)])], &Probe::PLAIN).unwrap();
     assert!(learner.gradient().iter().any(|&g| g != 0.0));
     assert!(learner.forward_backward(&[sequence(&[1, 2], &[(1, 2)])], &Short).is_err());
@@ -339,7 +335,6 @@ fn mean_hidden_states_are_those_the_output_layer_reads() {
     let sequence = sequence(&[2, 6, 11], &[(2, 3)]);
     let logprob = one.logprobs(std::slice::from_ref(&sequence)).unwrap()[0][0];
     assert!((f64::from(logprob) - (logits[11] - log_sum)).abs() < 1e-5);
-    // A mean over a range equals the mean of its single states.
     let apart = one.mean_hidden(&[(batch[0].0.clone(), (2..6).map(|at| at..at + 1).collect())]).unwrap();
     for (index, &mean) in states[0][1].iter().enumerate() {
         let sum: f32 = apart[0].iter().map(|state| state[index]).sum();

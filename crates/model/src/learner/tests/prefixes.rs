@@ -56,7 +56,6 @@ fn loss_gradient_and_log_probabilities_are_those_of_a_flat_batch() {
         assert!(shared[2] < shared[0] && shared[4] < shared[0], "{shared:?}");
         assert_eq!(shared[5], 0);
     }
-    // Another sequence's derivative is noticed.
     let (_, flat, _) = run(settings(false), None);
     let (_, other, _) = run(settings(true), Some(1));
     assert!(distance(&flat, &other) > 1e-3);

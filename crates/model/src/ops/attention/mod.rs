@@ -247,11 +247,9 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
 
 /// Output of [`attention`] and its derivative.
 pub(crate) struct Output<'a, T> {
-    /// Output of the whole micro-batch.
     pub(crate) out: &'a [T],
     /// Derivative of the place's rows only.
     pub(crate) d_out: &'a [T],
-    /// Log-sums of the whole micro-batch.
     pub(crate) log_sum: &'a [T],
 }
 

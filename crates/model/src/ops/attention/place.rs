@@ -41,7 +41,6 @@ impl<'a, T> KeyValues<'a, T> {
     }
 }
 
-/// Destination of the derivatives of queries, keys and values.
 pub(crate) struct Derivatives<'a, T> {
     /// Rows `[queries | keys | values]` of the queries.
     pub(in crate::ops) own: &'a mut [T],

@@ -5,7 +5,6 @@ fn alone(length: usize) -> Place<'static> {
     Place { rows: 0..length, path: &[] }
 }
 
-/// Computes attention by definition, row by row.
 fn definition(heads: Heads, length: usize, qkv: &[f64]) -> Vec<f64> {
     let (row, width) = (heads.row(), heads.width);
     let mut out = Vec::new();
@@ -108,7 +107,6 @@ fn a_path_is_seen_as_if_it_stood_before_the_queries() {
                     assert_eq!(found.len(), exact.len());
                     assert!(found.iter().zip(exact).all(|(a, b)| (a - b).abs() < 1e-12), "{path:?} {rows:?}");
                 }
-                // With other earlier rows, the results must differ.
                 let other: Vec<_> = path.iter().map(|part| part.start + 1..part.end + 1).collect();
                 let [wrong, _] =
                     with_path_and_without(None, heads, &Place { rows, path: &other }, &mut scratch);

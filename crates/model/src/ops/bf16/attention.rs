@@ -32,7 +32,6 @@ pub(crate) struct Scratch {
     lines: [Vec<Line>; 3],
     /// Per query: the inverse of the sum, or the logarithm of the sum and `D_t`.
     rows: [Vec<f32>; 2],
-    /// Transposed derivatives of the queries.
     d_queries: Vec<f32>,
 }
 
@@ -219,7 +218,6 @@ pub(crate) fn backward(
     }
 }
 
-/// Operands shared by the blocks of all heads.
 struct HeadBackward<'a> {
     multiplier: Multiplier,
     heads: Heads,
@@ -308,7 +306,6 @@ impl HeadBackward<'_> {
         }
     }
 
-    /// Transposes the derivatives of a head's queries back.
     fn put_queries(&mut self, head: usize, length: usize, scratch: &Scratch) {
         let [start, ..] = self.heads.offsets(head);
         let (width, row, stride) = (self.heads.width, self.heads.row(), self.panels * PANEL);

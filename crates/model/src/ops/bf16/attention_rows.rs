@@ -12,7 +12,6 @@ use std::ops::Range;
 use super::attention::first_query;
 use super::tiles::{self, Line, PANEL, PANEL_LINES, TILE, alternate, narrow};
 
-/// A vector of scores.
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Lanes([f32; 16]);

@@ -64,7 +64,6 @@ fn stays_close_to_the_reference_forward_and_backward() {
             let blocks = [queries * width, keys * width, keys * width];
             if length > 1 {
                 check(&found[2], &exact[2], heads.row(), &blocks, tolerance);
-                // Swapped rows must be noticed in each block.
                 let (mut start, row) = (0, heads.row());
                 for block in blocks {
                     let mut wrong = found[2].clone();

@@ -28,7 +28,6 @@ impl Kernel {
         if amx::available() { Some(Self::Tiles) } else { tiles::available().then_some(Self::Dots) }
     }
 
-    /// Returns the public name of the kernel.
     pub(crate) fn path(self) -> ComputePath {
         match self {
             Self::Tiles => ComputePath::Tiles,

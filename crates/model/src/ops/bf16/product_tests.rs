@@ -10,7 +10,6 @@ fn rounded(value: f32) -> f32 {
     f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
 }
 
-/// Returns an operand in row-major or transposed memory layout.
 fn laid_out(values: &[f32], rows: usize, columns: usize, gap: usize, across: bool) -> Vec<f32> {
     let stride = gap + if across { rows } else { columns };
     let mut data = vec![f32::NAN; stride * if across { columns } else { rows }];
@@ -126,7 +125,6 @@ fn a_product_is_that_of_the_rounded_numbers() {
             let mut lost = b_rounded.clone();
             lost[columns * (depth - 1) + 7] = 0.0;
             assert!(catch_unwind(AssertUnwindSafe(|| check(&found, &a_rounded, &lost, shape))).is_err());
-            // The f32 product of the rounded numbers must be the same.
             let mut reference = vec![0.0; rows * columns];
             let to = ViewMut::new(&mut reference, rows, columns);
             matmul(

@@ -67,7 +67,6 @@ pub(crate) struct Operand<'a> {
     pub(super) data: &'a [f32],
     pub(super) outer: usize,
     pub(super) depth: usize,
-    /// Distance of neighbours along the outer dimension.
     pub(super) outer_stride: usize,
     /// Distance of neighbours along the depth. One of the two strides must be 1.
     pub(super) depth_stride: usize,

@@ -91,7 +91,6 @@ fn check(name: &str, parameters: &Parameters<f32>, found: &Value) {
     let most = distance(parameters, found);
     assert!(most < 1e-4, "{name}: {most}");
     assert_eq!(greedy(parameters), tokens(found), "{name}");
-    // The comparison notices another rotary base, and one slightly different weight.
     let mut other = parameters.clone();
     other.config.rope_theta *= 1.05;
     assert!(distance(&other, found) > 1e-4, "{name}");
@@ -100,7 +99,6 @@ fn check(name: &str, parameters: &Parameters<f32>, found: &Value) {
     assert!(distance(&other, found) > 1e-4, "{name}");
 }
 
-/// Returns random weights, biases and norms, large enough to matter.
 fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
     let mut parameters = Parameters::<f32>::zeros(config);
     let mut rng = Seed::derive(seed, Purpose::Init, &[]).rng();

@@ -65,7 +65,6 @@ impl ChatFormat {
         Ok(sequences)
     }
 
-    /// Returns a reply's text up to its closing token.
     fn up_to_close<'t>(&self, reply: &'t str) -> &'t str {
         let close = self.close_text.as_str();
         if close.is_empty() {
