@@ -9,7 +9,8 @@ use crate::{Device, ModelError};
 /// A family of decoders, named by `model_type` in `config.json`.
 ///
 /// All families share one decoder: RMS norm before attention and MLP, grouped-query attention with
-/// rotary positions, and a gated SiLU MLP. They differ in biases and in a norm of queries and keys.
+/// rotary positions, and a gated SiLU MLP. The families differ in biases and in a norm of queries
+/// and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Qwen2 and Qwen2.5: biases on query, key and value.
@@ -71,8 +72,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// BOS, EOS and padding token ids. They do not affect computation, but a saved model needs them to
-/// stop generation.
+/// BOS, EOS and padding token ids. These ids do not affect computation, but a saved model needs
+/// them to stop generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
     /// Token that begins a text.
@@ -98,7 +99,8 @@ pub struct ModelConfig {
     pub num_hidden_layers: usize,
     /// Number of query heads.
     pub num_attention_heads: usize,
-    /// Number of key/value heads. Each serves an equal number of consecutive query heads.
+    /// Number of key/value heads. Each key/value head serves an equal number of consecutive query
+    /// heads.
     pub num_key_value_heads: usize,
     /// Width of one head. All heads together may be wider or narrower than `hidden_size`.
     pub head_dim: usize,
@@ -197,8 +199,8 @@ impl ModelConfig {
     ///
     /// # Errors
     /// Returns [`ModelError::Config`] with the key. Causes are a size that is 0 or too large, key
-    /// heads that do not divide the query heads, an odd head width, norm or rotary settings out of
-    /// range, or a bias that the family does not have.
+    /// heads that do not divide the query heads, or an odd head width. Other causes are norm or
+    /// rotary settings out of range, and biases that the family does not have.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [

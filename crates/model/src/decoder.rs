@@ -69,7 +69,7 @@ impl<T: Real> Workspace<T> {
         Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
     }
 
-    /// Returns the bytes of the layers' buffers and of the head's, for a pass over `tokens` rows,
+    /// Returns the bytes of the layers' and of the head's buffers. The pass has `tokens` rows,
     /// `targets` targets and sequences of at most `longest` tokens. Includes room for shared
     /// prefixes if requested. A [`forward_only`](Self::forward_only) workspace has no backward
     /// buffers.
@@ -155,8 +155,8 @@ impl<T: Real> Workspace<T> {
     }
 
     /// Sets the derivatives of the loss with respect to each target's log-prob and entropy (or
-    /// value), and runs the output layer's backward pass. They are zero outside `wanted` sequences.
-    /// [`Workspace::backward_layers`] continues through the layers.
+    /// value), and runs the output layer's backward pass. The derivatives are zero outside `wanted`
+    /// sequences. [`Workspace::backward_layers`] continues through the layers.
     pub(crate) fn backward_outputs<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,

@@ -9,7 +9,7 @@ impl Parameters<f32> {
     /// and biases 0. A layer's two projections that write to the residual stream are scaled by `1 /
     /// sqrt(2 layers)` (Radford et al. (2019), GPT-2).
     ///
-    /// Differs from `transformers`' Qwen2, which does not scale them.
+    /// Differs from `transformers`' Qwen2, which does not scale these projections.
     ///
     /// # Errors
     /// Fails like [`ModelConfig::check`].

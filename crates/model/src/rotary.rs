@@ -45,7 +45,7 @@ pub enum RopeScaling {
 }
 
 /// Rotary embedding of a model. Pair `(i, i + head_dim / 2)` of a head at position `p` turns by
-/// `p * frequencies[i]`; its cosine and sine are multiplied by `attention_factor`.
+/// `p * frequencies[i]`. Its cosine and sine are multiplied by `attention_factor`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotary {
     /// Radians per position for each pair, `[head_dim / 2]`.
@@ -58,8 +58,8 @@ impl ModelConfig {
     /// Returns the rotary embedding.
     ///
     /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer").
-    /// They have double precision, while `transformers` rounds them to single: at large positions,
-    /// angles differ by up to `position * 6e-8` of their size.
+    /// These frequencies have double precision, while `transformers` uses single: at large
+    /// positions, angles differ by up to `position * 6e-8` of their size.
     pub fn rotary(&self) -> Rotary {
         let half = self.head_dim / 2;
         let plain = |i: usize| self.rope_theta.powf(-(i as f64) / half as f64);

@@ -14,7 +14,7 @@ use crate::{ModelConfig, ModelError, Parameters, Real, TensorInfo};
 pub struct Weights {
     /// All weights of the decoder; frozen if there is an adapter.
     pub base: Arc<Parameters<f32>>,
-    /// Adapter on the base.
+    /// Adapter that is added to the base.
     pub adapter: Option<Arc<Adapter<f32>>>,
 }
 

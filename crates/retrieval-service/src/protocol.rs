@@ -6,8 +6,8 @@
 //! {"result": [[{"id": "0", "contents": ".."}, ..], ..]}            without return_scores
 //! ```
 //!
-//! The clients of verl-agent and SkyRL write `query` instead of `queries`. Both keys are accepted,
-//! and a single text instead of a list. `topk` may be missing or null (the server's default
+//! The clients of verl-agent and SkyRL write `query` instead of `queries`. The server accepts both
+//! keys, and a single text instead of a list. `topk` may be missing or null (the server's default
 //! applies), and `return_scores` may be missing (false). Some servers return no `id`, or a number;
 //! further keys are ignored.
 
@@ -85,7 +85,7 @@ pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_
     Ok(body)
 }
 
-/// Same as [`answer`]; `None` if the body would exceed `most` bytes.
+/// Returns the body of an answer; `None` if it would exceed `most` bytes.
 pub(crate) fn answer_within(
     lists: &[Vec<Hit>],
     return_scores: bool,

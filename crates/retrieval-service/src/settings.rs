@@ -45,9 +45,9 @@ pub struct RetrievalConfig {
     /// --approximate`). Reads a few thousand vectors instead of all and may miss some. For `dense`
     /// and `hybrid`; needs the feature `hnsw`.
     pub approximate: bool,
-    /// Text before every encoded query. By default, this and the next two settings are those of the
-    /// index, or E5's (`query: `, `passage: `, 256 tokens) if the index has none. Values that
-    /// differ from the index's are rejected.
+    /// Text before every encoded query. This and the next two settings default to the index's, or
+    /// to E5's (`query: `, `passage: `, 256 tokens) if the index has none. Values that differ from
+    /// the index's are rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
     /// Text before every encoded passage.
@@ -176,8 +176,7 @@ impl RetrievalConfig {
         }
     }
 
-    /// Returns the settings of the encoder. `made` are those of the index, used where these
-    /// settings have no value.
+    /// Returns the settings of the encoder. `made` are the index's settings, used as defaults.
     pub fn encoder_options(&self, made: Option<Encoding>) -> EncoderOptions {
         let made = made.unwrap_or_else(|| EncoderOptions::default().encoding());
         EncoderOptions {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::RetrievalError;
 
-/// Description of a folder's files. It is written last and renamed: if it exists, the files are
-/// complete.
+/// Description of a folder's files. The manifest is written last and renamed: if it exists, the
+/// files are complete.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest<D> {
     format: u32,
@@ -28,8 +28,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
         self.write_without(folder, name, &[])
     }
 
-    /// Same as [`Self::write`], without files that are deleted after the folder is renamed. The
-    /// folder is complete with or without them.
+    /// Writes the manifest without files that are deleted after the folder is renamed. The folder
+    /// is complete with or without them.
     pub(crate) fn write_without(
         mut self,
         folder: &Path,

@@ -35,7 +35,7 @@ impl Key {
     }
 }
 
-/// One file, with parsed scores only.
+/// Content of a cache file.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     model: String,

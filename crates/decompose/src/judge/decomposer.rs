@@ -93,7 +93,7 @@ struct State {
     cached: usize,
     /// Questions of this batch sent to the judge.
     asked: usize,
-    /// Those that were not answered.
+    /// Questions sent to the judge without an answer.
     unanswered: usize,
     /// True once too many questions were not answered.
     dead: bool,

@@ -18,7 +18,7 @@
 //! Answers are cached on disk by the SHA-256 of model, settings, template and trajectory, so that a
 //! resumed run repeats no question.
 //!
-//! The API key is read from an environment variable named in the config. It never appears in
+//! The API key is read from an environment variable named in the config. The key never appears in
 //! configs, messages, files or `Debug` output.
 
 mod cache;

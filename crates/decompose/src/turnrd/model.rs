@@ -61,7 +61,7 @@ pub struct EpochReport {
 /// Report of a training round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainReport {
-    /// One entry per epoch.
+    /// Reports of the epochs, in order.
     pub epochs: Vec<EpochReport>,
 }
 

@@ -93,7 +93,7 @@ pub(crate) struct Decoder {
     positions: Buffer<i32>,
     tiles: Buffer<Tile>,
     residual: Vec<Buffer<f32>>,
-    /// One per layer, or a single one with `recompute`.
+    /// Activations of each layer, or of a single layer with `recompute`.
     kept: Vec<Activations>,
     activated: Buffer<Bf16>,
     low: Low,

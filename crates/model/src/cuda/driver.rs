@@ -108,8 +108,8 @@ pub(crate) trait Driver: Send + Sync {
     fn forget(&self, recording: usize);
 }
 
-/// An active recording. If dropped unfinished, after an error or a panic, the recording is ended
-/// and freed; otherwise this thread's work would never run and other threads would wait forever.
+/// An active recording. Dropping an unfinished recording, after an error or a panic, ends and frees
+/// it. Otherwise this thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,

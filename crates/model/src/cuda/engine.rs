@@ -1,8 +1,8 @@
 //! Decoding on a device: key/value cache, steps over rows of different sequences, and token choice.
 //!
 //! All memory is allocated when an engine is created. A step in which each row is a sequence's next
-//! token is therefore recorded once per number of rows (rounded up) and replayed as one launch. A
-//! step reads weights once, and a sequence's keys and values once for all heads that share them.
+//! token can therefore be recorded once per number of rows (rounded up) and replayed. A step reads
+//! weights once, and a sequence's keys and values once for all heads that share them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     slots: usize,
     max_context: usize,
     angles: Angles,
-    /// One per layer: `[slot and position, keys | values]`, with an extra slot for padding.
+    /// Cache of each layer: `[slot and position, keys | values]`, with an extra slot for padding.
     caches: Vec<Buffer<Bf16>>,
     tokens: Buffer<i32>,
     positions: Buffer<i32>,

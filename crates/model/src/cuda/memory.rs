@@ -110,8 +110,8 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Address of some elements. Like a pointer, it can be copied and does not keep its [`Buffer`]
-/// alive.
+/// Address of elements in a buffer. Like a pointer, it can be copied and does not keep its
+/// [`Buffer`] alive.
 pub(crate) struct Part<T> {
     pub(crate) at: Address,
     pub(crate) len: usize,

@@ -387,7 +387,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Same as [`weigh_columns`] for some columns, starting at a vector; returns the number of vectors
+/// Computes some columns of [`weigh_columns`], starting at a vector; returns the number of vectors
 /// done.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]

@@ -1,4 +1,5 @@
-//! The sampling engine: continuous batching over a cache of keys and values that outlives a request.
+//! The sampling engine: continuous batching over a cache of keys and values that outlives a
+//! request.
 //!
 //! | file | subject |
 //! |---|---|
@@ -24,9 +25,9 @@
 //! up to a limit. On the CPU, each sum has a fixed order, so a sequence's bits do not depend on the
 //! batch. On a device, the last bits depend on the number of rows of a step.
 //!
-//! Keys and values of a shared prefix are computed once. A slot keeps those of a session between its
-//! turns, and after its end until the slot is reused; sessions with the same prefix share them. A
-//! prompt waits for an older one that computes the same tokens.
+//! Keys and values of a shared prefix are computed once. A slot keeps a session's keys and values
+//! between turns, and after its end until the slot is reused. Sessions with the same prefix share
+//! them. A prompt waits for an older one that computes the same tokens.
 
 mod aligned;
 mod attention;
@@ -108,8 +109,8 @@ impl EngineConfig {
 /// engines on one [`EngineWeights`].
 ///
 /// On the CPU, equal requests give equal bits in any order and batch. On a device, bits repeat only
-/// if the same requests arrive in the same order and batches: a step's number of rows decides how
-/// keys are split and which cuBLAS algorithm runs.
+/// if the same requests arrive in the same order and batches. The number of rows of a step decides
+/// how keys are split and which cuBLAS algorithm runs.
 #[derive(Debug)]
 pub struct NativeEngine {
     backend: Backend,
@@ -324,8 +325,8 @@ impl NativeEngine {
     }
 
     /// Copies the prompt's positions that another slot has computed, and returns true if the
-    /// request should wait for more of them. It waits for older requests only, so the oldest never
-    /// waits.
+    /// request should wait for more of them. A request waits for older requests only, so the oldest
+    /// never waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];
@@ -466,7 +467,7 @@ impl Sampler for NativeEngine {
         self.work(Some(deadline))
     }
 
-    /// Releases a session's slot. Its queued and active requests are still answered.
+    /// Releases a session's slot. Queued and active requests of the session are still answered.
     fn end_session(&mut self, session: u64) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == Some(session)) {
             if slot.active.is_some() {

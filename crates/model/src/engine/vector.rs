@@ -1,6 +1,6 @@
 //! Vectorised elementwise loops and reductions of a decoding step.
 //!
-//! Each handles one row, with an order of summation that depends on the row's length only.
+//! Each loop handles one row. The order of summation depends only on the row's length.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"

@@ -26,9 +26,9 @@ use crate::{ModelError, Parameters};
 
 /// Writes a model and its tokenizer atomically as one GGUF file.
 ///
-/// The content matches that of llama.cpp's converter: version 3, a byte-level BPE tokenizer with
-/// its chat template, norms and biases in `f32`, matrices in the given type. Rows of Llama's query
-/// and key projections are interleaved, because llama.cpp rotates neighbouring pairs.
+/// The file matches that of llama.cpp's converter: version 3, a byte-level BPE tokenizer with chat
+/// template, norms and biases in `f32`, and matrices in the given type. Rows of Llama's query and
+/// key projections are interleaved, because llama.cpp rotates neighbouring pairs.
 ///
 /// # Errors
 /// Fails if the model reads pictures, is a critic, or scales positions with `YaRN`. Also fails if

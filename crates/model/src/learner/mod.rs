@@ -42,7 +42,7 @@ pub struct NativeLearner {
     reference: Option<Weights>,
     config: LearnerConfig,
     lanes: Vec<Lane>,
-    /// One per lane; empty until the lane's first backward pass.
+    /// Gradient of each lane; empty until the lane's first backward pass.
     gradients: Vec<Vec<f32>>,
     /// On a device, only the step count is used here: the moments stay on the device.
     optimizer: OptimizerState,

@@ -22,8 +22,8 @@ pub struct AdapterPart {
     pub columns: Range<usize>,
 }
 
-/// Adapted modules of one product. Their `A`s are contiguous and form one matrix, `[parts rank,
-/// inputs]`.
+/// Adapted modules of one product. The `A`s of a branch are contiguous and form one matrix, `[parts
+/// rank, inputs]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// Range of all `A`s.
@@ -148,7 +148,7 @@ impl<T: Real> Adapter<T> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
     }
 
-    /// Returns a critic's adapter with all weights 0. Its value head is trained in full.
+    /// Returns a critic's adapter with all weights 0. The value head is trained in full.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`].

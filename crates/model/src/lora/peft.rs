@@ -75,8 +75,8 @@ impl AdapterFile {
     /// Reads `adapter_config.json` and rejects unsupported settings.
     ///
     /// # Errors
-    /// Names the file and the key. Unsupported are methods other than LoRA, weights of whole
-    /// modules, biases, ranks or scales per module, and variants of the computation.
+    /// Names the file and the key. Rejects methods other than LoRA, weights of whole modules,
+    /// biases, ranks or scales per module, and variants of the computation.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =

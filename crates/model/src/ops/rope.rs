@@ -13,7 +13,7 @@ pub(crate) struct RopeTable<T> {
     rotary: Rotary,
     /// `[positions, 2, half]`: cosines, then sines.
     values: Vec<T>,
-    /// Same for each row of a micro-batch with pictures; otherwise empty.
+    /// Cosines and sines of each row of a micro-batch with pictures; otherwise empty.
     rows: Vec<T>,
 }
 
@@ -39,8 +39,8 @@ impl<T: Real> RopeTable<T> {
     }
 
     /// Sets time, row and column of every row of a micro-batch; empty if positions count tokens.
-    /// The first pairs of a head rotate by time, the next by row and the last by column, in numbers
-    /// given by `sections` (M-RoPE; Wang et al. (2024), "Qwen2-VL").
+    /// `sections` gives the number of pairs of a head that rotate by time, row and column, in this
+    /// order (M-RoPE; Wang et al. (2024), "Qwen2-VL").
     pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
         let (half, values) = (self.half, &self.values);
         self.rows.clear();

@@ -9,7 +9,7 @@ use crate::ModelConfig;
 ///
 /// A micro-batch has at most `budget` input tokens, or one longer sequence. Sequences go in
 /// descending order of cost to the micro-batch with the lowest cost, and micro-batches likewise to
-/// lanes, so that lanes finish at about the same time. Sequences without predictions are omitted.
+/// lanes. Lanes thus finish at about the same time. Sequences without predictions are omitted.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,

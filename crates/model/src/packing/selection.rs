@@ -8,7 +8,7 @@ use super::Packing;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) sequence: usize,
-    /// Rows, starting at its first own row.
+    /// Rows, starting at the first own row of the sequence.
     pub(crate) rows: Range<usize>,
     pub(crate) depth: usize,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Run {
 pub(crate) struct Selection {
     /// Maximal runs of rows.
     pub(crate) runs: Vec<Run>,
-    /// True if it covers the whole micro-batch.
+    /// True if the selection covers the whole micro-batch.
     pub(crate) whole: bool,
 }
 

@@ -24,11 +24,11 @@ const NUMBER: u64 = size_of::<f32>() as u64;
 /// Phase in which an item is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlanPhase {
-    /// For the whole run.
+    /// Memory used during the whole run.
     Always,
-    /// While trajectories are sampled.
+    /// Memory used while trajectories are sampled.
     Sampling,
-    /// While weights are updated.
+    /// Memory used while weights are updated.
     Training,
 }
 
@@ -97,7 +97,7 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// Returns the plan for one process that trains this model on the CPU.
     ///
-    /// It assumes full micro-batches in all lanes, with every token a target.
+    /// The plan assumes full micro-batches in all lanes, with every token a target.
     pub fn new(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let weights = ParameterLayout::new(config).len as u64;

@@ -20,7 +20,7 @@ const MOST_BYTES: usize = 1 << 30;
 pub struct PictureTokens {
     /// First token id; the others follow consecutively.
     pub first: u32,
-    /// Tokens per column and per row. Their product is the number of tokens.
+    /// Tokens per column and per row. The product of both is the number of tokens.
     pub grid: [usize; 2],
 }
 

@@ -209,11 +209,11 @@ impl<'a, T: Real> Tower<'a, T> {
 /// Buffer sizes of a tower for one picture, in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TowerWork {
-    /// Kept by forward for backward.
+    /// Elements that forward keeps for backward.
     pub(crate) kept: usize,
-    /// Used by a forward pass without `keep`, except the features.
+    /// Elements that a forward pass without `keep` uses, except the features.
     pub(crate) forward: usize,
-    /// Used by a backward pass, except kept activations and the gradient.
+    /// Elements that a backward pass uses, except kept activations and the gradient.
     pub(crate) backward: usize,
     pub(crate) splits: bool,
 }

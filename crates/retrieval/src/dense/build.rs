@@ -14,11 +14,11 @@ use crate::{Passage, RetrievalError};
 /// Passages per encoder call.
 const TOGETHER: usize = 256;
 
-/// Folder of unfinished vectors inside an index folder. It survives a stop, because encoding
-/// millions of passages takes days.
+/// Folder of unfinished vectors inside an index folder. The folder survives a stop, because
+/// encoding millions of passages takes days.
 const PARTIAL: &str = "dense.partial";
-/// File that describes unfinished vectors. It is deleted last, after the folder is renamed, so that
-/// a killed build can always be resumed.
+/// File that describes unfinished vectors. The file is deleted last, after the folder is renamed,
+/// so that a killed build can always be resumed.
 const OF: &str = "of.json";
 
 /// Settings of [`build_vectors`].
@@ -108,8 +108,8 @@ pub fn build_vectors(
     Ok(progress)
 }
 
-/// Returns the file of vectors to continue, positioned at its end, and its number of passages; a
-/// new one if there are no matching vectors.
+/// Returns a file of matching vectors, positioned at its end, and its number of passages. Creates a
+/// new file without matching vectors.
 fn open_partial(
     place: &Path,
     description: &Description,

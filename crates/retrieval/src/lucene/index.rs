@@ -214,7 +214,7 @@ impl SearchIndex {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// Same as [`Self::search`], pruning queries whose terms have more postings than `many`.
+    /// Searches like [`Self::search`], pruning queries whose terms have more postings than `many`.
     pub(super) fn search_pruning(
         &self,
         query: &str,

@@ -1,7 +1,7 @@
 //! Collects the postings of every term from a stream of documents.
 //!
 //! Postings grow in memory, one list per term. When they fill the given memory, all lists are
-//! written to a temporary file in term order (a run); at the end all runs are merged. A run's
+//! written to a temporary file in term order (a run). At the end all runs are merged. A run's
 //! documents follow those of earlier runs, so a term's lists are concatenated.
 
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posti
 /// Approximate memory of a term besides its text and its postings.
 const TERM: usize = 96;
 
-/// A term's growing postings: `2 d + 1`, or `2 d` and the frequency, with `d` the distance from the
-/// previous document.
+/// Postings of a term in memory: `2 d + 1`, or `2 d` and the frequency, with `d` the distance from
+/// the previous document.
 #[derive(Default)]
 struct Growing {
     bytes: Vec<u8>,

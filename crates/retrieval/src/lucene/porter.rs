@@ -1,7 +1,7 @@
 //! Porter's stemmer, like Lucene's `PorterStemFilter`.
 //!
 //! M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980), with three changes of its
-//! author's C program that Lucene kept: words of one or two units are unchanged, `bli` becomes
+//! author's C program that Lucene kept. Words of one or two units are unchanged, `bli` becomes
 //! `ble` (the paper has `abli` to `able`), and `logi` becomes `log`. Snowball's English stemmer
 //! (Porter2) gives other stems for about one word in twenty.
 //!

@@ -13,10 +13,10 @@
 //! ```
 //!
 //! A term's postings are blocks of 128 documents. Several blocks are preceded by a table of 8 bytes
-//! per block: last document u32, and end of its bytes u32. A posting with distance `d` from the
-//! previous document is the variable-length integer `2 d + 1` if the term occurs once in the
-//! document; otherwise it is `2 d`, followed by the count (the form of Lucene 3). All numbers are
-//! little-endian. The file is read in place, from memory or mapped, and every number is checked
+//! per block: last document u32, and end of its bytes u32. A posting stores the distance `d` from
+//! the previous document as a variable-length integer (the form of Lucene 3). It is `2 d + 1` if
+//! the term occurs once in the document; otherwise it is `2 d`, followed by the count. All numbers
+//! are little-endian. The file is read in place, from memory or mapped, and every number is checked
 //! before use.
 
 use std::ops::Range;

@@ -5,7 +5,7 @@ use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
 /// Directives that do not depend on locale or time zone, each with an optional `-` against padding.
-/// Others would not give the template author's text.
+/// Other directives would not give the template author's text.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
 /// Formats a moment in UTC (`seconds` since 1970) like C's `strftime` in the C locale.

@@ -1,8 +1,8 @@
 //! Conversations as token sequences that grow without tokenizing any part twice.
 //!
 //! A conversation starts with the tokens of the first prompt. Each turn appends the reply exactly
-//! as sampled, then the template's text up to the next reply, which is tokenized separately. This
-//! equals tokenizing the whole if a reply is closed by one token (`<|im_end|>`), because the
+//! as sampled, then the template's text up to the next reply, which is tokenized separately. The
+//! result equals tokenizing the whole text if one token closes a reply (`<|im_end|>`), because the
 //! tokenizer splits text there first. Other templates are rejected for conversations of several
 //! turns.
 //!
@@ -115,8 +115,8 @@ impl ChatFormat {
     ///
     /// # Errors
     /// Returns [`TextError::Chat`] with the reason. The template cannot render several turns, omits
-    /// replies or later text, has no closing token, repeats the system message, or lets the text
-    /// after a reply depend on earlier turns.
+    /// replies or later text, has no closing token, or repeats the system message. Or the text
+    /// after a reply depends on earlier turns.
     pub fn check_growth(&self) -> Result<(), TextError> {
         match &self.single_turn {
             None => Ok(()),

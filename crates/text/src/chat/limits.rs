@@ -96,7 +96,7 @@ fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Also checks string methods that are filters.
+/// Checks string methods with the limits of the filters of the same name.
 pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> Result<(), Error> {
     match (method, arguments) {
         ("replace", [from, to, ..]) => check_growth(method, &[value.clone(), from.clone(), to.clone()]),

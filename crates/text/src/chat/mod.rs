@@ -23,10 +23,10 @@
 //! * conversion of invalid numbers, the length of undefined values, and string methods missing in
 //!   [`minijinja_contrib::pycompat`] (`rsplit`, `removeprefix` ..).
 //!
-//! Silently different: there are no images and documents, tuples are lists and print as such, `is
-//! sequence` is false for a list sliced by `[a:b]`, `true is number` is false, `7 % -3` is 1, `{%
-//! autoescape %}` escapes nothing, a loop over `none` runs zero times, and `\U` with eight digits
-//! is not decoded.
+//! Silently different: there are no images and documents, and tuples are lists and print as such.
+//! `is sequence` is false for a list sliced by `[a:b]`, `true is number` is false, and `7 % -3`
+//! is 1. `{% autoescape %}` escapes nothing, a loop over `none` runs zero times, and `\U` with
+//! eight digits is not decoded.
 
 mod clock;
 mod format;

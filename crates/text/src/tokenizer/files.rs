@@ -74,8 +74,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Names the file and the key. Fails without `tokenizer.json` or `vocab.json` with
-    /// `merges.txt`, on an unsupported kind of tokenizer, an added token with an unexpected id, an
-    /// unknown end token, or an invalid chat template.
+    /// `merges.txt`, and on an unsupported kind of tokenizer. Also rejects added tokens with
+    /// unexpected ids, unknown end tokens and invalid chat templates.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);

@@ -79,8 +79,8 @@ const OTHER_SAMPLING: [&str; 14] = [
 
 impl Tokenizer {
     /// Adds the base's end tokens to an adapter's tokenizer, if the adapter's folder has no
-    /// `generation_config.json`, which PEFT does not write. Its own end tokens follow. An end token
-    /// that is a different token here is not added.
+    /// `generation_config.json`, which PEFT does not write. The adapter's own end tokens follow the
+    /// base's. An end token that is a different token here is not added.
     pub fn with_ends_of(mut self, base: &Self) -> Self {
         let is_generation = |(name, _): &&(String, Vec<u8>)| name == GENERATION;
         let is_same = |&id: &u32| self.token_bytes(id) == base.token_bytes(id);

@@ -41,8 +41,9 @@ const MOST_IDS: usize = 1 << 24;
 
 /// A byte-level tokenizer.
 ///
-/// It is lossless if its file has no normalizer and its vocabulary has all 256 byte characters, as
-/// for tokenizers trained here. A special token's string inside a text becomes that token.
+/// Encoding is lossless if the file has no normalizer and the vocabulary has all 256 byte
+/// characters, as for tokenizers trained here. A special token's string inside a text becomes that
+/// token.
 ///
 /// Vocabularies of real models may lack rare byte characters (SmolLM2's lacks 21). As in the
 /// `tokenizers` library, such a byte becomes the model's `unk_token`, or is dropped if there is

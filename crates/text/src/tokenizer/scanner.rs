@@ -6,11 +6,11 @@
 
 use std::fmt::Write as _;
 
-/// Alternatives after the phrases. They match any character, so pieces have no gaps. White space is
-/// spelled out because regex engines disagree on `\s`.
+/// Alternatives after the phrases. Together they match any character, so pieces have no gaps. White
+/// space is spelled out because regex engines disagree on `\s`.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Same as [`TAIL`] if a name and its number are two pieces.
+/// Alternatives like [`TAIL`], with a name and its number as two pieces.
 const TAIL_APART: &str = r"\n| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
 /// Cuts text into pieces: phrases first, then (unless `apart`) `name number`, words, numbers, other

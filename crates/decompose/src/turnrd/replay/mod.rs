@@ -276,8 +276,8 @@ impl Replay {
         self.index[index].id
     }
 
-    /// Splits the records into training and held-out ones. One in `every` is held out (0 for none),
-    /// by a hash of (round, id), so that a record stays on its side as the replay grows.
+    /// Splits the records into training and held-out ones. One in `every` is held out (0 for none).
+    /// A hash of (round, id) decides, so a record stays on its side as the replay grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];

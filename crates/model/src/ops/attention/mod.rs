@@ -116,9 +116,9 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
 
 /// Computes `out = softmax(Q K^T / sqrt(width)) V` for the queries of a place.
 ///
-/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`, the logarithm of each
-/// row's softmax denominator) cover the whole micro-batch; only the place's rows are written. With
-/// a kernel, `f32` products run in bf16.
+/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`) cover the whole
+/// micro-batch; only the place's rows are written. `log_sum` is the logarithm of each row's softmax
+/// denominator. With a kernel, `f32` products run in bf16.
 pub(crate) fn attention<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -253,8 +253,8 @@ pub(crate) struct Output<'a, T> {
     pub(crate) log_sum: &'a [T],
 }
 
-/// Computes the derivative of [`attention`] with respect to `qkv`. Those of queries are written to
-/// their rows of `d_qkv`; those of keys and values are added to all rows that the queries see.
+/// Computes the derivative of [`attention`] with respect to `qkv`. Query derivatives are written to
+/// their rows of `d_qkv`; key and value derivatives are added to all rows that the queries see.
 ///
 /// With `P` the probabilities and `D_t = dO_t . O_t`: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP -
 /// D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.

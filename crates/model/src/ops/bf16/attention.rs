@@ -2,7 +2,7 @@
 //!
 //! Computes the equations of [`super::super::attention`] in another order. Forward takes 32 queries
 //! at a time against all earlier keys. Backward takes some keys at a time against the later
-//! queries, with transposed scores (`S^T = K Q^T`): each key's and value's derivative is then one
+//! queries, with transposed scores (`S^T = K Q^T`). Each key's and value's derivative is then one
 //! product over all these queries, and only narrow operands are transposed. Blocks of 32 x 32 that
 //! the mask hides are skipped. Probabilities and their derivatives are rounded to bf16; row sums,
 //! maxima and logarithms are `f32`.

@@ -1,9 +1,8 @@
 //! Tool calls in growing conversations: replies with calls, and the template's text of their
 //! results.
 //!
-//! A reply stays as sampled. The text after it is rendered with placeholder calls, because some
-//! templates refer back to calls (their number or ids), and cut off after the reply's closing
-//! token.
+//! A reply stays as sampled. Because some templates refer back to calls (their number or ids), the
+//! text after it is rendered with placeholder calls.
 
 use super::{ChatFormat, NEXT, QUESTION};
 use crate::chat::{Message, RenderOptions, Tool};
@@ -101,9 +100,9 @@ impl ChatFormat {
         Ok(reply.strip_prefix(EMPTY_THOUGHT).unwrap_or(reply).to_owned())
     }
 
-    /// Returns the tokens between a reply with calls and the next one: its missing end, the
-    /// results, an optional user message, and the start of the next reply. `last` is the last
-    /// sampled token of the reply.
+    /// Returns the tokens between a reply with calls and the next reply: the missing end of the
+    /// first, the results, an optional user message, and the start of the second. `last` is the
+    /// last sampled token of the reply.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`], or if the template has no tools.
