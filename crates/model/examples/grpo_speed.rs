@@ -73,7 +73,6 @@ impl Objective for Clipped {
 /// Prompt, response and log-probs of every sample, in group order.
 type Samples = Vec<(Vec<u32>, Vec<u32>, Vec<f32>)>;
 
-/// Samples one lane's groups in one engine.
 fn sample_lane(sizes: Sizes, weights: &SharedWeights, lane: usize, round: u64) -> Result<Samples, String> {
     let groups: Vec<usize> = (lane..sizes.groups).step_by(sizes.lanes).collect();
     let slots = (groups.len() * sizes.size).max(1);

@@ -134,7 +134,6 @@ fn median_seconds(setting: &Setting, weights: &SharedWeights) -> f64 {
     seconds[seconds.len() / 2]
 }
 
-/// Runs one lane's share of the prompts, all different, in one engine.
 fn run(setting: &Setting, weights: &SharedWeights, lane: usize) {
     let sessions: Vec<usize> = (lane..setting.prompts).step_by(setting.lanes).collect();
     let sizes =

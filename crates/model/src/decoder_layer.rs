@@ -142,7 +142,6 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Computes the residual stream `out` after the layer from `x` before it.
     pub(crate) fn forward(
         &self,
         x: &[T],

@@ -14,7 +14,6 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     fs::read(path).map_err(ModelError::io(path))
 }
 
-/// Returns the temporary path of a file before it is renamed.
 pub(crate) fn aside(path: &Path) -> PathBuf {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".tmp");
@@ -172,7 +171,6 @@ pub(crate) fn check_shape(
     ))
 }
 
-/// Converts little-endian `f32`, `bf16` or `f16` elements.
 pub(crate) fn decode(
     path: &Path,
     name: &str,

@@ -122,7 +122,6 @@ impl<T: Real> HeadState<T> {
         2 * rows * (config.vocab_size + config.hidden_size) * size_of::<T>()
     }
 
-    /// Gathers and norms the rows of the last residual stream that predict a token.
     pub(crate) fn gather(&mut self, parameters: &Parameters<T>, packing: &Packing, last: &[T]) {
         let Parameters { config, layout, data } = parameters;
         let hidden = config.hidden_size;
@@ -255,7 +254,6 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Returns the divergences in nats.
     pub(crate) fn divergences(
         &mut self,
         parameters: &Parameters<T>,

@@ -125,7 +125,6 @@ impl LanePasses {
         Ok(())
     }
 
-    /// Returns the divergences in nats. `reference` is the reference policy after its forward pass.
     pub(crate) fn divergences(
         &mut self,
         network: Network<'_, f32>,

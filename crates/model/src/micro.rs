@@ -137,7 +137,6 @@ impl<'a> Micro<'a> {
         }
     }
 
-    /// Appends the mean hidden state of every span of every member.
     pub(crate) fn mean_hidden(&mut self, found: &mut Vec<Found<Vec<Vec<f32>>>>) -> Result<(), LearnError> {
         let hidden = self.pass.network.parameters.config.hidden_size;
         for (index, &sequence) in self.members.iter().enumerate() {

@@ -30,7 +30,6 @@ impl Echo {
         *self.broken.lock().unwrap() = Some(query.to_owned());
     }
 
-    /// Panics on every call with this query.
     pub(crate) fn panic_at(&self, query: &str) {
         *self.panics.lock().unwrap() = Some(query.to_owned());
     }

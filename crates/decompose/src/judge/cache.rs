@@ -35,7 +35,6 @@ impl Key {
     }
 }
 
-/// Content of a cache file.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     model: String,

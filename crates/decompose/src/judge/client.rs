@@ -13,7 +13,6 @@ use super::{JudgeConfig, JudgeError};
 
 const LARGEST: u64 = 1 << 20;
 
-/// Maximum tokens of the answer to [`Client::probe`].
 const PROBE_TOKENS: u32 = 16;
 
 /// An API key, which is never shown.

@@ -389,7 +389,6 @@ impl Judge {
         Ok(credits)
     }
 
-    /// Returns an error if too many questions were not answered.
     fn check_alive(&self) -> Result<(), JudgeError> {
         self.with(|state| {
             if !state.dead {

@@ -26,7 +26,6 @@ pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
     (sum > 1e-6).then(|| scores.iter().map(|score| share(score) / sum * ret).collect())
 }
 
-/// Returns `R / T` for every turn.
 pub(super) fn uniform(turns: usize, ret: f64) -> Vec<f64> {
     vec![ret / turns as f64; turns]
 }

@@ -102,7 +102,6 @@ fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, St
     Ok(filled + rest)
 }
 
-/// Calls [`fill`] on a text whose placeholders are checked.
 fn fill_known(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     fill(text, value).unwrap_or_default()
 }

@@ -57,7 +57,6 @@ pub(super) struct Prediction {
 }
 
 impl Prediction {
-    /// Computes weights and estimate from the attention head's scores and the values.
     pub(super) fn new(scores: impl Iterator<Item = f64>, values: impl Iterator<Item = f64>) -> Self {
         let log_weights = log_softmax(scores);
         let weights: Vec<f64> = log_weights.iter().map(|log| log.exp()).collect();
@@ -102,7 +101,6 @@ pub(super) fn value_targets(config: &TurnRdConfig, progress: &[Option<f32>]) -> 
     }
 }
 
-/// Returns `ln p` of the progress prior.
 fn log_prior(progress: &[Option<f32>], turns: usize) -> Vec<f64> {
     let known: Option<Vec<f64>> = changes(progress).into_iter().collect();
     match known.filter(|known| known.len() == turns) {

@@ -46,7 +46,6 @@ impl<T> Pack<T> {
         self.lengths.iter().sum()
     }
 
-    /// Returns the first row and length of each trajectory.
     pub(super) fn trajectories(&self) -> impl Iterator<Item = (usize, usize)> {
         self.lengths.iter().scan(0, |start, &length| {
             let first = *start;

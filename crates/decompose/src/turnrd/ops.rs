@@ -13,7 +13,6 @@ use turnwise_model::layers::{
 const ROOT: f64 = 0.797_884_560_802_865_4;
 const CUBE: f64 = 0.044_715;
 
-/// `tanh(sqrt(2 / pi) (x + 0.044715 x^3))`.
 #[inline(always)]
 fn gelu_tanh<T: Real>(x: T) -> T {
     let inner = T::from_f64(ROOT) * (x + T::from_f64(CUBE) * x * x * x);

@@ -11,7 +11,6 @@ impl Arguments {
         Self(std::env::args().skip(1).collect())
     }
 
-    /// Returns the value of a name if it is given.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
     }

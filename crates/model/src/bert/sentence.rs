@@ -49,7 +49,6 @@ pub struct SentenceEncoder {
     lowercase: bool,
 }
 
-/// Tokens per pass.
 const PIECE: usize = 2048;
 
 #[derive(Deserialize)]

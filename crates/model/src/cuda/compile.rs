@@ -9,7 +9,6 @@ use super::CudaError;
 use super::driver::Shape;
 use super::library::{CompilerLibrary, Handle, INVALID_OPTION, compiler};
 
-/// Source files, in the order in which they are joined.
 const FILES: [&str; 7] = [
     include_str!("kernels/common.cuh"),
     include_str!("kernels/norm.cu"),

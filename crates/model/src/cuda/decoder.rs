@@ -105,7 +105,6 @@ fn rows<T: Plain>(buffer: &Buffer<T>, range: &Range<usize>, width: usize) -> Par
     buffer.part(range.start * width..range.end * width)
 }
 
-/// Returns the rows of each sequence of a range.
 fn ranges(packing: &Packing, sequences: &Range<usize>) -> Vec<Range<usize>> {
     sequences.clone().map(|index| packing.tokens_of(&(index..index + 1))).collect()
 }
@@ -387,7 +386,6 @@ struct Run<'a> {
     tiles: usize,
 }
 
-/// Returns queries, keys and values in the rows of `qkv`.
 pub(super) fn attention_parts(network: &Network, qkv: &Buffer<Bf16>) -> [Part<Bf16>; 3] {
     let (query, key) = (network.config.query_width(), network.config.key_value_width());
     [0, query, query + key].map(|first| qkv.part(first.min(qkv.len())..qkv.len()))

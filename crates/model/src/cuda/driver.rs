@@ -47,7 +47,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) arguments: &'a [Argument],
 }
 
-/// A row-major bfloat16 matrix in device memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix {
     pub(crate) at: Address,
@@ -84,7 +83,6 @@ pub(crate) struct Product {
 pub(crate) trait Driver: Send + Sync {
     fn name(&self) -> &str;
     fn multiprocessors(&self) -> usize;
-    /// Returns free and total memory in bytes.
     fn memory(&self) -> Result<[usize; 2], CudaError>;
     /// Allocates uninitialised memory, aligned to at least 256 bytes.
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;

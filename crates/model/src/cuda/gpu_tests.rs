@@ -10,7 +10,6 @@ use super::driver::{Driver, Matrix, Output, Product, Recorder};
 use super::gpu::{Gpu, check_blas};
 use super::library::{BlasLibrary, DriverLibrary, Handle};
 
-/// Fake device: created streams and handles, their calls, and the capturing stream.
 #[derive(Default)]
 struct Device {
     made: usize,

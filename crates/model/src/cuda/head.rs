@@ -128,8 +128,6 @@ impl Head {
         Ok(to.download(network.driver())?.chunks_exact(hidden).map(<[f32]>::to_vec).collect())
     }
 
-    /// Computes log-prob and entropy of each gathered row, or a critic's value instead of the
-    /// log-prob.
     pub(crate) fn score(
         &mut self,
         network: &Network,
@@ -223,7 +221,6 @@ impl Head {
         Ok(())
     }
 
-    /// Returns the divergences in nats. `reference` is the reference policy after its forward pass.
     pub(crate) fn divergences(
         &mut self,
         network: &Network,

@@ -83,7 +83,6 @@ impl Trained {
         Ok(())
     }
 
-    /// Returns the weights on the host, downloading them after an update.
     pub(crate) fn weights(&self) -> Result<Weights, CudaError> {
         if let Some(weights) = self.on_host.get() {
             return Ok(weights.clone());
@@ -102,7 +101,6 @@ impl Trained {
         Ok(self.on_host.get_or_init(|| weights).clone())
     }
 
-    /// Returns the moments on the host, downloading them after an update.
     pub(crate) fn moments(&self, step: u64) -> Result<&OptimizerState, CudaError> {
         if let Some(moments) = self.moments.get() {
             return Ok(moments);
@@ -343,7 +341,6 @@ impl CudaPasses {
         decoder.head.backward(&bound.network, packing, &targets, derivatives, bound.gradient)
     }
 
-    /// Returns the divergences; `reference` has the reference policy's passes.
     pub(crate) fn divergences(
         &mut self,
         terms: &[Divergence],

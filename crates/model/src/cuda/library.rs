@@ -25,14 +25,12 @@ pub(super) const DEFAULT_ALGORITHM: c_int = -1;
 pub(super) const MULTIPROCESSORS: c_int = 16;
 pub(super) const CAPABILITY_MAJOR: c_int = 75;
 pub(super) const CAPABILITY_MINOR: c_int = 76;
-/// Function attribute: maximum dynamic shared memory.
 pub(super) const DYNAMIC_SHARED: c_int = 8;
 /// A stream that does not synchronise with the legacy stream.
 pub(super) const NON_BLOCKING: c_uint = 1;
 /// A capture that other threads' calls do not disturb.
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
 pub(super) const OUT_OF_MEMORY: c_int = 2;
-/// Compiler status for an unknown option or value.
 pub(super) const INVALID_OPTION: c_int = 5;
 /// Major CUDA versions with these signatures, newest first.
 const MAJORS: [c_int; 2] = [13, 12];

@@ -23,7 +23,6 @@ pub(crate) struct Network {
     pub(crate) value: Option<Buffer<f32>>,
 }
 
-/// An adapter's rounded weights, in the layout of [`Adapter`].
 pub(crate) struct DeviceAdapter {
     pub(crate) layout: AdapterLayout,
     rank: usize,
@@ -160,7 +159,6 @@ pub(crate) fn upload_narrow(driver: &Arc<dyn Driver>, values: &[f32]) -> Result<
     Ok(buffer)
 }
 
-/// Returns the norms of query and key heads, if the family has them.
 pub(crate) fn head_norms(layer: &LayerLayout) -> Option<[Range<usize>; 2]> {
     Some([layer.q_norm.clone()?, layer.k_norm.clone()?])
 }
@@ -357,7 +355,6 @@ impl Linear<'_> {
         multiply(self.network.driver(), operands, to, shape, Accumulate::Set, 1.0)
     }
 
-    /// Sets `d_x` and adds the derivatives of trained parameters.
     pub(crate) fn backward(
         &self,
         x: Part<Bf16>,

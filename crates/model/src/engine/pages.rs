@@ -51,7 +51,6 @@ impl Cache {
         &self.tables[sequence]
     }
 
-    /// Returns keys and values of one head in a page.
     pub(super) fn part(&self, page: usize, layer: usize, head: usize) -> (&[f32], &[f32]) {
         let len = part_len(self.heads);
         let start = (layer * self.heads.keys + head) * len;
@@ -93,7 +92,6 @@ impl Cache {
         }
     }
 
-    /// Writes key and value of one position of a claimed page, for all heads of a layer.
     pub(super) fn write(
         &mut self,
         sequence: usize,

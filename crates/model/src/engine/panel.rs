@@ -17,7 +17,6 @@ pub(super) const PANEL: usize = 32;
 const UPPER: u32 = 0xffff_0000;
 
 pub(super) trait Element: Copy + Default {
-    /// Number of elements that hold the weights of one input.
     const ROW: usize;
 
     /// Stores one output's weight in its element, which must be zero.

@@ -42,12 +42,10 @@ impl EngineVision {
         Self { config, width, data, known: Mutex::default() }
     }
 
-    /// Returns how many pairs of a head rotate by time, row and column.
     pub(super) fn sections(&self) -> [usize; 3] {
         self.config.mrope_section
     }
 
-    /// Returns time, row and column of a prompt's tokens; empty without pictures.
     pub(super) fn places(&self, tokens: &[u32]) -> Vec<[u32; 3]> {
         if tokens.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
             return Vec::new();

@@ -26,7 +26,6 @@ pub(crate) fn swiglu<T: Real>(gate_up: &[T], width: usize, out: &mut [T]) {
     vectorised(Rows, (gate_up, width, out));
 }
 
-/// Returns the derivatives with respect to gate and up of one product.
 #[inline(always)]
 fn derivative<T: Real>(gate: T, up: T, d_out: T) -> (T, T) {
     let s = T::ONE / (T::ONE + (-gate).exp());

@@ -159,7 +159,6 @@ impl Packing {
         &self.paths[self.path_offsets[sequence]..self.path_offsets[sequence + 1]]
     }
 
-    /// Returns the position of a sequence's first own row.
     pub(crate) fn depth(&self, sequence: usize) -> usize {
         self.path(sequence).iter().map(ExactSizeIterator::len).sum()
     }

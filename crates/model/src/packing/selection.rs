@@ -34,7 +34,6 @@ impl Packing {
         self.select(&vec![true; self.sequences()])
     }
 
-    /// Returns the rows that the `wanted` sequences need.
     pub(crate) fn select(&self, wanted: &[bool]) -> Selection {
         // Number of leading own rows needed, per sequence.
         let mut needed = vec![0; self.sequences()];

@@ -43,7 +43,6 @@ impl Windows<'_> {
         self.rows.iter().map(|rows| rows.len() * rows.len() * self.hidden()).sum()
     }
 
-    /// Returns the first query of every block, with its window.
     fn starts(&self) -> impl Iterator<Item = (usize, &Range<usize>)> {
         self.rows.iter().flat_map(|rows| rows.clone().step_by(QUERIES).map(move |first| (first, rows)))
     }

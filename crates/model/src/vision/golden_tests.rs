@@ -114,7 +114,6 @@ fn with_pictures(tokens: &[usize], pictures: &[PictureTokens]) -> Vec<u32> {
     tokens.iter().map(|&token| if token == 60 { ids.next().unwrap() } else { token as u32 }).collect()
 }
 
-/// Returns the largest distance from the tensor's sampled values, relative to its typical entry.
 fn distance(found: &[f64], golden: &Value) -> f64 {
     let step = golden["step"].as_u64().unwrap() as usize;
     let expected = numbers(&golden["values"]);

@@ -135,7 +135,6 @@ fn broken(format: &str, error: &dyn std::fmt::Display) -> String {
     format!("the {format} file cannot be decoded: {}", error.to_string().trim())
 }
 
-/// Reads the header of a file. Returns its decoder, and height and width.
 fn open(bytes: &[u8]) -> Result<(Format<'_>, [usize; 2]), String> {
     let (format, [height, width]) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), Limits { bytes: 1 << 27 });

@@ -225,7 +225,6 @@ impl Connection {
         Ok(Request { method: head.method, path: head.path, body, keep: head.keep })
     }
 
-    /// Receives more bytes before a deadline.
     fn receive(&mut self, until: Instant) -> io::Result<usize> {
         let mut bytes = [0; 16 << 10];
         let count = self.read_some(&mut bytes, until)?;

@@ -111,7 +111,6 @@ impl IndexBuilder {
         self.put(name, terms)
     }
 
-    /// Analyses waiting texts and adds their terms to the postings.
     fn flush(&mut self) -> Result<(), SearchError> {
         let analyzer = &self.analyzer;
         let analysed: Vec<Terms> = self.batch.par_iter().map(|(_, text)| Terms::of(analyzer, text)).collect();

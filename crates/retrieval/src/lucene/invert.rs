@@ -107,7 +107,6 @@ impl Inverter {
         Ok(())
     }
 
-    /// Takes all lists in term order.
     fn sorted(&mut self) -> Vec<(Box<str>, Growing)> {
         let mut lists = std::mem::take(&mut self.lists);
         let terms = std::mem::take(&mut self.terms);
@@ -219,7 +218,6 @@ impl Run {
     }
 }
 
-/// Reads a variable-length integer; `None` at the end of the file.
 fn read_number(file: &mut impl Read) -> io::Result<Option<u64>> {
     let mut bytes = Vec::new();
     loop {
@@ -286,7 +284,6 @@ impl Blocks {
     }
 }
 
-/// A writer that counts its bytes.
 struct Counted<W> {
     out: W,
     written: u64,

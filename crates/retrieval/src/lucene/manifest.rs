@@ -31,7 +31,6 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// Writes the manifest of a folder whose other files are complete.
     pub(super) fn write(mut self, folder: &Path) -> Result<(), SearchError> {
         self.files = sizes(folder)?;
         let text = serde_json::to_string_pretty(&self)

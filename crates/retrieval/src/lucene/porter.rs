@@ -94,7 +94,6 @@ impl Stemmer {
         (0..length).any(|index| !self.consonant(index))
     }
 
-    /// Returns true if the first `length` units end in a double consonant.
     fn doubled(&self, length: usize) -> bool {
         length >= 2 && self.units[length - 1] == self.units[length - 2] && self.consonant(length - 1)
     }

@@ -56,12 +56,10 @@ pub(super) struct List {
     end: usize,
 }
 
-/// Reads a u64; 0 beyond the end.
 fn long(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Reads a u32; 0 beyond the end.
 fn short(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }

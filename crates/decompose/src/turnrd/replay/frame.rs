@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 
-/// Bytes before a payload.
 pub(super) const HEADER: u64 = 16;
 const MARKER: &[u8; 4] = b"TWRR";
 /// Bytes per read in the search for the next header.

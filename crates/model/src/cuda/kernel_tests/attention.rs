@@ -3,7 +3,6 @@
 use super::*;
 use crate::ops;
 
-/// Computes `prepare_qkv` by definition.
 fn prepared(
     x: &[f64],
     (queries, keys, head): (usize, usize, usize),

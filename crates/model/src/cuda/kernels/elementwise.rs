@@ -47,7 +47,6 @@ impl Kernels {
         self.each("swiglu", rows * width / 8, arguments![gate_up, rows, width, out])
     }
 
-    /// Overwrites `gate_up` with its derivative.
     pub(crate) fn swiglu_backward(
         &self,
         d_out: Part<Bf16>,
@@ -179,7 +178,6 @@ impl Kernels {
         Ok(partials.download(&*self.driver)?.iter().sum())
     }
 
-    /// Applies one AdamW update to a range of weights.
     pub(crate) fn adamw(
         &self,
         rates: &Rates,

@@ -35,7 +35,6 @@ impl Kernels {
         self.rows("row_backward", targets.len, 512, arguments)
     }
 
-    /// Computes the divergences of pairs of rows of logits.
     pub(crate) fn row_divergence(
         &self,
         [first, second]: [Part<f32>; 2],

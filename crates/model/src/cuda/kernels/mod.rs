@@ -96,7 +96,6 @@ fn line(threads: u32) -> [u32; 3] {
 }
 
 impl Kernels {
-    /// Returns the kernels for a model; rejects unsupported shapes.
     pub(crate) fn new(driver: &Arc<dyn Driver>, config: &ModelConfig) -> Result<Self, CudaError> {
         let fail = |key: &'static str, reason: String| Err(CudaError::Unsupported { key, reason });
         for (key, value) in

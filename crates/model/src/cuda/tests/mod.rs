@@ -60,7 +60,6 @@ fn weights(config: &ModelConfig, seed: u64) -> Parameters<f32> {
     weights
 }
 
-/// Returns weights as the device's passes read them after an update.
 fn rounded(weights: &Weights) -> Weights {
     let mut weights = weights.clone();
     let data = match &mut weights.adapter {
@@ -91,7 +90,6 @@ fn both<W: Clone + std::convert::Into<Weights>>(
 
 /// Tolerance in nats for two layers in bfloat16. Another model is tens of times further off.
 const LOGPROBS: f32 = 0.05;
-/// Tolerance of a gradient with all intermediate results in bfloat16.
 const GRADIENT: f64 = 0.03;
 const TENSOR: f64 = 0.08;
 

@@ -164,7 +164,6 @@ fn masked_contexts_that_do_not_fit_are_refused() {
 
 #[test]
 fn the_full_divergence_from_the_reference_has_its_gradient() {
-    /// `sum_t w_t KL_t`.
     struct Full;
     impl Objective for Full {
         fn needs_reference_kls(&self) -> bool {

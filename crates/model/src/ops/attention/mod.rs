@@ -43,7 +43,6 @@ impl Heads {
         (self.queries + 2 * self.keys) * self.width
     }
 
-    /// Returns the offsets of a query head's query, key and value in a row.
     pub(in crate::ops) fn offsets(&self, head: usize) -> [usize; 3] {
         let shared = head / self.group();
         [
@@ -245,7 +244,6 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
     }
 }
 
-/// Output of [`attention`] and its derivative.
 pub(crate) struct Output<'a, T> {
     pub(crate) out: &'a [T],
     /// Derivative of the place's rows only.

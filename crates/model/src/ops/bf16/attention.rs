@@ -74,12 +74,10 @@ fn grow<T: Copy>(buffer: &mut Vec<T>, len: usize, zero: T) {
     }
 }
 
-/// Returns the first panel of queries that see a panel of keys.
 pub(super) fn first_query(key: usize, before: usize) -> usize {
     (key * PANEL).saturating_sub(before + PANEL - 1).div_ceil(PANEL)
 }
 
-/// Returns the number of key panels seen by a panel of queries.
 fn keys_seen(query: usize, before: usize) -> usize {
     (before + query * PANEL).div_ceil(PANEL) + 1
 }
@@ -229,7 +227,6 @@ struct HeadBackward<'a> {
 }
 
 impl HeadBackward<'_> {
-    /// Processes a block of keys against a block of queries, given by their first panels.
     fn block(&mut self, head: usize, [first_key, start_query]: [usize; 2], scratch: &mut Scratch) {
         let Self { multiplier, heads, panels, key_panels, before, total, to } = self;
         let (panels, before, width) = (*panels, *before, heads.width);

@@ -65,7 +65,6 @@ fn exp(x: __m512) -> __m512 {
     _mm512_scalef_ps(y, n)
 }
 
-/// Returns a mask of the lowest `count` of 16 lanes.
 #[inline]
 fn lowest(count: usize) -> __mmask16 {
     if count >= 16 { !0 } else { (1 << count) - 1 }

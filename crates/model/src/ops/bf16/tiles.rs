@@ -151,7 +151,6 @@ unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Rang
     }
 }
 
-/// Returns a mask of the lowest `count` of 16 lanes.
 #[inline(always)]
 fn mask(count: usize) -> __mmask16 {
     if count >= TILE { !0 } else { (1 << count) - 1 }
