@@ -44,9 +44,9 @@ pub struct JudgeConfig {
     /// only. The check before a run starts is not counted.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Maximum fraction of unanswered questions, among the last 20 (from the eighth on). The run
-    /// stops if the batch, including its cache hits, also exceeds it, because its credits would be
-    /// uniform. 1 never stops.
+    /// Maximum fraction of unanswered questions. The run stops if the last 20 questions (from the
+    /// eighth on) and the current batch, with cache hits counted as answered, both exceed it. 1
+    /// never stops.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
     /// Maximum concurrent requests.

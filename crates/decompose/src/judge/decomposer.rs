@@ -249,7 +249,8 @@ impl Judge {
     }
 
     /// Sends a short request, so that a wrong URL, model or key is reported before a run starts.
-    /// Any answer is accepted. Counts like other requests. Does nothing if `call_budget` is 0.
+    /// Any answer is accepted. The request counts in the metrics like others. Nothing is sent if
+    /// `call_budget` is 0.
     ///
     /// # Errors
     /// Fails if the service does not answer, or rejects the request.

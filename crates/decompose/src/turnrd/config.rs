@@ -102,7 +102,8 @@ pub struct TurnRdConfig {
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
     /// Older records per newest record in a pass, drawn in proportion to their weight. If there are
-    /// fewer, all are read. The paper reads all (1e6), so its passes grow with the run.
+    /// fewer, all are read. With 1e6, as in the paper, every pass reads all records, so passes grow
+    /// with the run.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
     /// Minimum relative decrease of the loss per pass; the round ends after a pass with less. 0

@@ -20,7 +20,7 @@ pub(super) const PROMPT_ROWS: usize = 128;
 pub(super) enum Backend {
     /// The calling thread.
     Host(Box<Host>),
-    /// A device with weights of this version.
+    /// An engine on a device, and the version of its weights.
     #[cfg(feature = "cuda")]
     Cuda { engine: Box<crate::cuda::Engine>, version: u64 },
 }

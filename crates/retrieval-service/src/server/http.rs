@@ -182,8 +182,8 @@ impl Connection {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
 
-    /// Reads the request that has started ([`Connection::wait`]). An error is returned as the reply
-    /// to send.
+    /// Reads the request that has started ([`Connection::wait`]). For an invalid request, the error
+    /// is the reply to send.
     pub(super) fn read(&mut self) -> Result<Request, Reply> {
         self.unread = true;
         let request = self.read_whole()?;

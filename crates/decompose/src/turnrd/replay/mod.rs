@@ -277,7 +277,8 @@ impl Replay {
     }
 
     /// Splits the records into training and held-out ones. One in `every` is held out (0 for none).
-    /// A hash of (round, id) decides, so a record stays on its side as the replay grows.
+    /// The choice depends on a hash of (round, id), so a record stays on its side as the replay
+    /// grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];

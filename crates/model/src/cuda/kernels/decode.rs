@@ -34,8 +34,8 @@ impl Kernels {
         self.rows("choose", rows, 256, arguments)
     }
 
-    /// Draws again in rows with truncation, among the `top_ks` largest logits (0 for all) and then
-    /// the share `top_ps`; after [`Kernels::choose`].
+    /// Draws again, after [`Kernels::choose`], in rows that use top-k or top-p: among the `top_ks`
+    /// largest logits (0 for all), then within the probability mass `top_ps`.
     pub(crate) fn choose_truncated(
         &self,
         (logits, stride): (Part<f32>, usize),
