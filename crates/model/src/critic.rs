@@ -63,7 +63,7 @@ impl Critic {
     /// Rejects trained weights that are not finite; see [`NativeLearner::check_finite`].
     ///
     /// # Errors
-    /// Names the first tensor with such a weight; also fails if the device fails.
+    /// Names the first tensor with a NaN or infinite weight; also fails if the device fails.
     pub fn check_finite(&self) -> Result<(), LearnError> {
         self.0.check_finite()
     }

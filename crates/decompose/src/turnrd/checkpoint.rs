@@ -21,11 +21,11 @@ struct Header {
 
 impl TurnRd {
     /// Writes `turnrd.safetensors` and `config.json` into `folder`, which is created if needed. The
-    /// first has weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`) and a header with config,
-    /// input width and step count. The second is for people and other programs.
+    /// `safetensors` file has weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`) and a header
+    /// with config, input width and step count. `config.json` is for people and other programs.
     ///
-    /// [`TurnRd::load`] reads only the first file, which is renamed into place when complete. A
-    /// kill therefore leaves either the old or the new checkpoint.
+    /// [`TurnRd::load`] reads only the `safetensors` file, which is renamed into place when
+    /// complete. A kill therefore leaves either the old or the new checkpoint.
     ///
     /// # Errors
     /// Fails if a file cannot be written.

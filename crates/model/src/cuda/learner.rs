@@ -28,7 +28,7 @@ pub(crate) struct Trained {
     weights: Buffer<f32>,
     /// Empty while it is taken, until the next pass.
     gradient: Buffer<f32>,
-    /// Error of a call that could not return it; the next pass or update does.
+    /// Error of an earlier call without a result; the next pass or update returns it.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,

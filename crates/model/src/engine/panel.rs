@@ -1,7 +1,7 @@
 //! Weight matrices in panels of 32 outputs, in single precision or two bf16 weights per word.
 //!
 //! Weights that bf16 holds exactly, such as those of a bf16 checkpoint, take half the memory and
-//! are widened in registers. Products are the same bit for bit.
+//! are widened in registers. Both forms give the same products bit for bit.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"

@@ -178,7 +178,7 @@ impl NativeLearner {
     /// downloads them only to find the tensor's name.
     ///
     /// # Errors
-    /// Names the first tensor with such a weight; also fails if the device fails.
+    /// Names the first tensor with a NaN or infinite weight; also fails if the device fails.
     pub fn check_finite(&self) -> Result<(), LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {

@@ -72,7 +72,7 @@ pub(crate) fn deal_shared(
 struct Families<'a> {
     sequences: &'a [Shared<'a>],
     order: Vec<usize>,
-    /// Place of each sequence in the order.
+    /// Place of each sequence in lexicographic order.
     place: Vec<usize>,
     /// Tokens that each sequence shares with its predecessor in the order.
     shared: Vec<usize>,

@@ -16,8 +16,8 @@ const ROWS: usize = 8;
 /// eights. The rest of the 32 rows at `to` is unchanged. A row's sums do not depend on `rows`.
 ///
 /// # Safety
-/// [`super::tiles::available`] must have said yes, and 32 rows of 32 elements at `to` must be valid
-/// to read and write.
+/// [`super::tiles::available`] must have returned true, and 32 rows of 32 elements at `to` must be
+/// valid to read and write.
 ///
 /// # Panics
 /// If the panels differ in depth.

@@ -117,7 +117,7 @@ impl Panels {
     }
 }
 
-/// [`Panels::pack`] after its checks, which are the conditions for calling it.
+/// Packs like [`Panels::pack`]; callers must make the checks of that function.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Range<usize>, to: &mut [Line]) {
     let steps = depth.len().div_ceil(STEP);
