@@ -52,7 +52,7 @@ pub fn vectorised<A, L: Loop<A>>(_: L, arguments: A) -> L::Output {
     arch().dispatch(Call::<A, L>(arguments, PhantomData))
 }
 
-/// Adds the lanes in a fixed tree.
+/// Returns the sum of the lanes, added pairwise in a fixed order.
 #[inline(always)]
 pub fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
     let mut half = LANES / 2;

@@ -130,9 +130,9 @@ pub(crate) fn rotate_rows<T: Real>(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// By the angle.
+    /// Rotates by the angle.
     Forward,
-    /// By the negative angle.
+    /// Rotates by the negative angle.
     Backward,
 }
 

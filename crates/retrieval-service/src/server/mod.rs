@@ -120,8 +120,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for an address that is invalid, in use, or reachable by
-    /// other machines without permission.
+    /// Returns [`RetrievalError::Setting`] for an address that is invalid or in use. Rejects
+    /// addresses that other machines can reach unless `allow_remote` is set.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {
             key: "address".to_owned(),
